@@ -1,0 +1,85 @@
+//! `libra`: trains sparse models on a cluster whose switch adds up the gradients of the hot rows.
+//!
+//! Each subcommand has a file of its own. Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.
+
+mod arguments;
+mod config_file;
+mod controller;
+mod job;
+mod member;
+mod plan;
+mod profile;
+mod progress;
+mod report;
+mod task;
+mod train;
+mod training;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+/// Trains sparse models with in-network aggregation of the hot rows.
+///
+/// Without a cluster at hand, `libra train` starts one on this machine and trains on built-in data.
+/// Over several machines, start one `controller`, then `server`s, `switch`es and `worker`s that join it, in any order.
+#[derive(Parser)]
+#[command(name = "libra", version, max_term_width = 110, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Starts a whole cluster on this machine and trains a model on it
+    Train(train::Arguments),
+    /// Trains on a sample, finds the hot rows and writes a plan
+    Profile(profile::Arguments),
+    /// Shows a plan
+    #[command(subcommand)]
+    Plan(plan::Command),
+    /// Gathers a cluster, runs one job on it and prints what came of it
+    Controller(controller::Arguments),
+    /// Owns one shard of the rows
+    Server(member::ServerArguments),
+    /// Adds up the gradients of hot rows
+    Switch(member::SwitchArguments),
+    /// Trains on its share of the data
+    Worker(member::WorkerArguments),
+}
+
+fn main() -> ExitCode {
+    // Whatever runs in this process ends with it: nothing outlives an interrupt.
+    let interrupted = ctrlc::set_handler(|| {
+        eprintln!("libra: interrupted");
+        std::process::exit(130);
+    });
+    if let Err(error) = interrupted {
+        eprintln!("libra: cannot watch for an interrupt: {error}");
+    }
+    let result = parse().and_then(|cli| match cli.command {
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
+        Command::Plan(command) => plan::run(&command),
+        Command::Controller(arguments) => controller::run(&arguments),
+        Command::Server(arguments) => member::run_server(&arguments),
+        Command::Switch(arguments) => member::run_switch(&arguments),
+        Command::Worker(arguments) => member::run_worker(&arguments),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("libra: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line, with what a `--config` file says put before what the user typed, so that the user has the last word.
+fn parse() -> anyhow::Result<Cli> {
+    let typed: Vec<_> = std::env::args_os().collect();
+    let arguments = config_file::expand(&Cli::command(), typed)?;
+    let matches = Cli::command().get_matches_from(arguments);
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}

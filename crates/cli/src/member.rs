@@ -1,0 +1,151 @@
+//! `libra server`, `libra switch` and `libra worker`: one member of a cluster each.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_proto::{MemberEvent, Peer};
+use libra_train::Dataset;
+
+use crate::arguments::FaultArguments;
+use crate::progress::Bars;
+use crate::task::Task;
+use crate::training::{Step, work};
+
+/// What every member is told.
+#[derive(Args, Debug)]
+struct MemberArguments {
+    /// Where the controller listens
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
+    controller: SocketAddr,
+    /// Seconds to try to reach the controller, and the other members
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    patience: u64,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `controller = "10.0.0.1:7700"` stands for --controller 10.0.0.1:7700
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl MemberArguments {
+    fn options(&self) -> NodeOptions {
+        NodeOptions { patience: Duration::from_secs(self.patience), ..NodeOptions::new(self.controller) }
+    }
+
+    fn options_with_faults(&self, faults: FaultRates) -> NodeOptions {
+        // Each process of a cluster draws its own faults.
+        NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options() }
+    }
+}
+
+/// Owns one shard of the rows: applies what workers and switches send, and answers reads.
+#[derive(Args, Debug)]
+pub(crate) struct ServerArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where to listen for workers and switches; by default any free port
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+/// Adds up the gradients of hot rows, and brings the sums to the servers once an epoch.
+#[derive(Args, Debug)]
+pub(crate) struct SwitchArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where to take datagrams; by default any free port
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    faults: FaultArguments,
+}
+
+/// Trains on its share of the data. What to train, the controller says.
+#[derive(Args, Debug)]
+pub(crate) struct WorkerArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where this worker has the data; by default where the controller has it
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    #[command(flatten)]
+    faults: FaultArguments,
+}
+
+pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
+    let bars = Bars::new(arguments.member.quiet);
+    let node = ServerNode::bind(arguments.member.options(), arguments.listen)?;
+    bars.line(&format!(
+        "server: at {}, waiting for the cluster at {}",
+        node.address(),
+        arguments.member.controller
+    ));
+    node.run(|event| tell(bars, event))?;
+    Ok(())
+}
+
+pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
+    let bars = Bars::new(arguments.member.quiet);
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?);
+    let node = SwitchNode::bind(options, arguments.listen)?;
+    bars.line(&format!(
+        "switch: at {}, waiting for the cluster at {}",
+        node.address(),
+        arguments.member.controller
+    ));
+    node.run(|event| tell(bars, event))?;
+    Ok(())
+}
+
+fn tell(bars: Bars, event: &MemberEvent) {
+    match event {
+        MemberEvent::Started { you } => bars.line(&format!("{you}: the cluster is complete")),
+        MemberEvent::Finished(_) => bars.line("the job is done"),
+        MemberEvent::Ended { .. } => {}
+    }
+}
+
+pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
+    let bars = Bars::new(arguments.member.quiet);
+    let options = arguments.member.options_with_faults(arguments.faults.rates()?);
+    bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
+    let worker = WorkerNode::join(options)?;
+    bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));
+    let (task, dataset) = match prepare(arguments, &worker) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            worker.abort(format!("{error:#}"));
+            return Err(error);
+        }
+    };
+    let bar = bars.bar("train");
+    let epochs = u64::from(task.config.epochs);
+    work(worker, &task, dataset, &mut |step| match step {
+        Step::Trained(progress) => {
+            bar.set_length(progress.samples_total * epochs);
+            bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);
+            bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
+        }
+        Step::Evaluated { epoch, quality } => {
+            let (hr, users) = (quality.hit_rate(), quality.cases);
+            bar.println(format!("epoch {:>3}: HR@10 {hr:.4} on this worker's {users} users", epoch + 1));
+        }
+    })?;
+    bar.finish_and_clear();
+    bars.line("the job is done");
+    Ok(())
+}
+
+fn prepare(arguments: &WorkerArguments, worker: &WorkerNode) -> Result<(Task, Arc<Dataset>)> {
+    let task = Task::from_text(&worker.cluster().task)?;
+    let data = arguments.data.as_ref().unwrap_or(&task.data);
+    let dataset = Dataset::open(data, task.config.seed)?;
+    task.check(data, &dataset)?;
+    Ok((task, Arc::new(dataset)))
+}

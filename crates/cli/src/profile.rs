@@ -1,0 +1,41 @@
+//! `libra profile`: trains on a sample, finds the hot rows and writes a plan.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::arguments::{SampleArguments, TrainingArguments};
+use crate::progress::Bars;
+
+/// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    training: TrainingArguments,
+    #[command(flatten)]
+    sample: SampleArguments,
+    /// Where to write the plan
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `sample = 0.04` stands for --sample 0.04
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let config = arguments.training.config()?;
+    let dataset = arguments.training.dataset()?;
+    let plan = arguments.sample.plan(&config, &dataset, &Bars::new(arguments.quiet))?;
+    let out = arguments.out.display();
+    std::fs::write(&arguments.out, plan.to_toml())
+        .with_context(|| format!("cannot write the plan to {out}"))?;
+    if !arguments.quiet {
+        println!("{}", plan.summary());
+        println!("written to {out}");
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Progress bars, or silence.
+
+use core::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Makes bars for long work; with `--quiet` they draw nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bars {
+    quiet: bool,
+}
+
+impl Bars {
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { quiet }
+    }
+
+    /// A bar that counts samples.
+    pub(crate) fn bar(self, name: &str) -> ProgressBar {
+        if self.quiet {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+        let template = "{prefix:>10} {wide_bar} {human_pos}/{human_len} {per_sec:>14} {eta:>4} {msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is right");
+        bar.set_style(style.progress_chars("━╸─"));
+        bar.set_prefix(name.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(500));
+        bar
+    }
+
+    /// One line for a person.
+    pub(crate) fn line(self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+}

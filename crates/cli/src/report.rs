@@ -1,0 +1,289 @@
+//! What came of a job: a table for a person, JSON for a machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use libra_proto::{Outcome, ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+use libra_train::{Quality, quality};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::task::{Account, EpochAccount};
+
+/// One epoch of all workers together.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Epoch {
+    loss: f64,
+    hr10: f64,
+    ndcg10: f64,
+    seconds_train: f64,
+    seconds_evaluate: f64,
+}
+
+pub(crate) struct Report {
+    epochs: Vec<Epoch>,
+    samples: u64,
+    workers: WorkerStatistics,
+    servers: ServerStatistics,
+    switches: SwitchStatistics,
+    seconds_total: f64,
+    /// HR@10 of recommending to everybody what is popular.
+    popularity: f64,
+}
+
+impl Report {
+    pub(crate) fn new(job: &Job, outcome: &Outcome, seconds_total: f64) -> Result<Self> {
+        let accounts =
+            outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
+        let count = accounts.iter().map(|account| account.epochs.len()).min().unwrap_or(0);
+        let epoch = |epoch: usize| together(accounts.iter().map(|account| &account.epochs[epoch]));
+        let mut report = Self {
+            epochs: (0..count).map(epoch).collect(),
+            samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
+            workers: WorkerStatistics::default(),
+            servers: ServerStatistics::default(),
+            switches: SwitchStatistics::default(),
+            seconds_total,
+            popularity: quality::popularity_baseline(&job.dataset).hit_rate(),
+        };
+        for (_, statistics) in &outcome.statistics {
+            match statistics {
+                Statistics::Worker(worker) => report.workers += *worker,
+                Statistics::Server(server) => report.servers += *server,
+                Statistics::Switch(switch) => report.switches += *switch,
+            }
+        }
+        Ok(report)
+    }
+
+    fn seconds_train(&self) -> f64 {
+        self.epochs.iter().map(|epoch| epoch.seconds_train).sum()
+    }
+
+    fn samples_per_second(&self) -> f64 {
+        self.samples as f64 / self.seconds_train().max(1e-9)
+    }
+
+    fn hot_share(&self) -> f64 {
+        self.workers.rows_hot as f64 / (self.workers.rows as f64).max(1.0)
+    }
+
+    pub(crate) fn write_json(&self, path: &Path, job: &Job, configuration: Value) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.json(job, configuration))?;
+        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn json(&self, job: &Job, configuration: Value) -> Value {
+        let last = self.epochs.last();
+        let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
+        json!({
+            "quality": {
+                "hr10": last.map(|epoch| epoch.hr10),
+                "ndcg10": last.map(|epoch| epoch.ndcg10),
+                "loss": last.map(|epoch| epoch.loss),
+                "hr10_of_popularity": self.popularity,
+            },
+            "epochs": self.epochs,
+            "pushes": {
+                "count": workers.pushes,
+                "rows": workers.rows,
+                "rows_hot": workers.rows_hot,
+                "rows_cold": workers.rows_cold,
+                "rows_too_large": workers.rows_too_large,
+                "hot_share": self.hot_share(),
+                "hot_share_predicted": job.plan().map(|plan| plan.predicted_share),
+            },
+            "pulls": { "rows": workers.rows_pulled, "rows_hot": workers.rows_pulled_hot },
+            "server": {
+                "row_updates": servers.row_updates,
+                "row_updates_hot": servers.row_updates_hot,
+                "row_reads": servers.row_reads,
+                "epochs": servers.epochs,
+                "duplicates": servers.duplicates,
+                "dropped": servers.dropped,
+                "rows": servers.rows,
+            },
+            "switch": {
+                "packets": switches.packets,
+                "pushes": switches.pushes,
+                "pulls": switches.pulls,
+                "duplicates": switches.duplicates,
+                "refused": switches.refused,
+                "malformed": switches.malformed,
+                "unknown_senders": switches.unknown_senders,
+                "epochs": switches.epochs,
+                "slots_drained": switches.slots_drained,
+            },
+            "transport": {
+                "packets": workers.packets,
+                "retransmits": workers.retransmits,
+                "refused": workers.refused,
+                "dropped": workers.dropped,
+                "round_trip_us": workers.round_trip_us,
+            },
+            "seconds": {
+                "total": self.seconds_total,
+                "train": self.seconds_train(),
+                "evaluate": self.epochs.iter().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
+            },
+            "samples": self.samples,
+            "samples_per_second": self.samples_per_second(),
+            "configuration": configuration,
+        })
+    }
+
+    pub(crate) fn print(&self, job: &Job) {
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let sizes = job.sizes;
+        let config = &job.task.config;
+        let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
+        let mut row = |name: &str, value: String, note: String| {
+            table.add_row([name.to_owned(), value, note]);
+        };
+        row(
+            "job",
+            format!("{}, {} factors", config.model, config.factors),
+            format!(
+                "{}: {} users, {} items, {} pairs",
+                job.dataset.name,
+                group(job.dataset.users.into()),
+                group(job.dataset.items.into()),
+                group(job.dataset.train.len() as u64)
+            ),
+        );
+        row(
+            "cluster",
+            format!("{} workers, {} servers, {} switches", sizes.workers, sizes.servers, sizes.switches),
+            format!("batch {}, {} epochs of training, seed {}", config.batch, config.epochs, config.seed),
+        );
+        if let Some(last) = self.epochs.last() {
+            let note = format!("chance 0.100, recommending what is popular {:.3}", self.popularity);
+            row("HR@10", format!("{:.4}", last.hr10), note);
+            row(
+                "NDCG@10",
+                format!("{:.4}", last.ndcg10),
+                format!("loss {:.4} (0.6931 knows nothing)", last.loss),
+            );
+        }
+        row(
+            "speed",
+            format!("{} samples/s", group(whole(self.samples_per_second()))),
+            format!("{:.1} s training, {:.1} s in all", self.seconds_train(), self.seconds_total),
+        );
+        if let Some(plan) = job.plan() {
+            let absorbed = workers.rows_hot.saturating_sub(servers.row_updates_hot);
+            let without = servers.row_updates + absorbed;
+            row(
+                "hot rows",
+                group(plan.rows.len() as u64),
+                format!("found in {:.0}% of the data", 100.0 * plan.provenance.sample),
+            );
+            row(
+                "pushed rows that are hot",
+                percent(workers.rows_hot, workers.rows),
+                format!(
+                    "{} of {}; predicted {:.1}%",
+                    group(workers.rows_hot),
+                    group(workers.rows),
+                    100.0 * plan.predicted_share
+                ),
+            );
+            row(
+                "switch",
+                format!("{} pushes of rows absorbed", group(absorbed)),
+                format!(
+                    "{} hot rows pushed, {} sums in {} epochs handed on",
+                    group(workers.rows_hot),
+                    group(servers.row_updates_hot),
+                    group(switches.epochs)
+                ),
+            );
+            row(
+                "saved the servers",
+                format!("{} of row updates", percent(absorbed, without)),
+                format!("{} instead of {}", group(servers.row_updates), group(without)),
+            );
+            row(
+                "",
+                format!("{} of row reads", percent(workers.rows_pulled_hot, workers.rows_pulled)),
+                format!("{} instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
+            );
+            row(
+                "hot path",
+                format!("{} packets", group(workers.packets)),
+                format!(
+                    "{} sent again, {} duplicates not added",
+                    group(workers.retransmits),
+                    group(switches.duplicates)
+                ),
+            );
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+    }
+}
+
+fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Epoch {
+    let mut quality = Quality::default();
+    let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
+    for account in accounts {
+        quality += Quality { hits: account.hits, gain: account.gain, cases: account.cases };
+        samples += account.samples;
+        loss += account.loss;
+        // Workers begin and end an epoch together; the slowest is what it took.
+        train = train.max(account.train_seconds);
+        evaluate = evaluate.max(account.evaluate_seconds);
+    }
+    Epoch {
+        loss: loss / (samples as f64).max(1.0),
+        hr10: quality.hit_rate(),
+        ndcg10: quality.ndcg(),
+        seconds_train: train,
+        seconds_evaluate: evaluate,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate of samples is small and positive"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1}%", 100.0 * part as f64 / (whole as f64).max(1.0))
+}
+
+/// Digits in groups of three.
+fn group(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped() {
+        assert_eq!(
+            ["1", "12", "123", "1,234", "1,234,567"],
+            [1, 12, 123, 1234, 1_234_567].map(group).each_ref().map(String::as_str)
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! `libra train`: a whole cluster on this machine, each member on a thread of its own, over real sockets.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use libra_net::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_proto::{ControllerCommand, ControllerEvent, Outcome, Sizes};
+use libra_train::Quality;
+use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::arguments::{FaultArguments, HotPathArguments, SampleArguments, TrainingArguments};
+use crate::job::Job;
+use crate::progress::Bars;
+use crate::report::Report;
+use crate::training::{Step, work};
+
+/// What aggregates the hot rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SwitchKind {
+    /// A software switch on a UDP socket
+    Udp,
+    /// None: every row goes to the servers
+    None,
+}
+
+/// Starts a whole cluster on this machine and trains a model on it.
+///
+/// Without options: NeuMF on built-in data, 2 workers, 2 servers and a software switch, in well under a minute.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    training: TrainingArguments,
+    /// Workers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Servers; each owns one shard of the rows
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: u16,
+    /// What aggregates the hot rows
+    #[arg(long, value_enum, default_value = "udp")]
+    switch: SwitchKind,
+    #[command(flatten)]
+    sample: SampleArguments,
+    #[command(flatten)]
+    hot: HotPathArguments,
+    #[command(flatten)]
+    faults: FaultArguments,
+    /// Writes what came of it to this file, for machines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `batch = 4096` stands for --batch 4096
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let started = Instant::now();
+    let bars = Bars::new(arguments.quiet);
+    arguments.faults.rates()?;
+    let switches = u16::from(arguments.switch == SwitchKind::Udp);
+    let sizes = Sizes { servers: arguments.servers, switches, workers: arguments.workers };
+    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, bars)?;
+    let outcome = Local { arguments, job: &job, bars }.run()?;
+    let report = Report::new(&job, &outcome, started.elapsed().as_secs_f64())?;
+    if let Some(path) = &arguments.json {
+        report.write_json(path, &job, arguments.configuration(&job))?;
+    }
+    if !arguments.quiet {
+        report.print(&job);
+    }
+    Ok(())
+}
+
+impl Arguments {
+    fn configuration(&self, job: &Job) -> serde_json::Value {
+        json!({
+            "command": "train",
+            "model": self.training.model.to_string(),
+            "data": self.training.data,
+            "workers": self.workers,
+            "servers": self.servers,
+            "switch": if self.switch == SwitchKind::Udp { "udp" } else { "none" },
+            "epochs": self.training.epochs,
+            "batch": self.training.batch,
+            "factors": self.training.factors,
+            "seed": self.training.seed,
+            "sample": self.sample.sample,
+            "hot_share": self.sample.hot_share,
+            "memory_share": self.sample.memory_share,
+            "arithmetic": self.hot.arithmetic.to_string(),
+            "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
+            "epoch_ms": self.hot.epoch_ms,
+            "loss": self.faults.loss,
+            "duplicate": self.faults.duplicate,
+            "reorder": self.faults.reorder,
+            "training": job.task.config,
+        })
+    }
+}
+
+/// A cluster of threads.
+struct Local<'a> {
+    arguments: &'a Arguments,
+    job: &'a Job,
+    bars: Bars,
+}
+
+/// How a member's thread ended.
+type Ending = Result<()>;
+
+impl Local<'_> {
+    fn run(&self) -> Result<Outcome> {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let controller = ControllerNode::bind(any)?;
+        let address = controller.address();
+        let sizes = self.job.sizes;
+        let (failed, failures) = mpsc::channel::<anyhow::Error>();
+        let (abort, commands) = tokio::sync::mpsc::unbounded_channel();
+        let bar = self.bars.bar("train");
+        bar.set_length(0);
+
+        let mut members: Vec<(String, Box<dyn FnOnce() -> Ending + Send>)> = Vec::new();
+        for number in 0..sizes.servers {
+            let node = ServerNode::bind(self.options(address, 0), None)?;
+            members.push((format!("server {number}"), Box::new(move || Ok(node.run(|_| ()).map(drop)?))));
+        }
+        for number in 0..sizes.switches {
+            let node = SwitchNode::bind(self.options(address, 1 + u64::from(number)), None)?;
+            members.push((format!("switch {number}"), Box::new(move || Ok(node.run(|_| ()).map(drop)?))));
+        }
+        for number in 0..sizes.workers {
+            let options = self.options(address, 1001 + u64::from(number));
+            let (task, dataset) = (self.job.task.clone(), Arc::clone(&self.job.dataset));
+            let watch = Watch { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
+            let member = move || {
+                let mut watch = watch;
+                let worker = WorkerNode::join(options)?;
+                work(worker, &task, dataset, &mut |step| watch.see(step))
+            };
+            members.push((format!("worker {number}"), Box::new(member)));
+        }
+        for (name, member) in members {
+            let failed = failed.clone();
+            let body = move || {
+                if let Err(error) = member() {
+                    let _ = failed.send(error);
+                }
+            };
+            thread::Builder::new().name(name).spawn(body)?;
+        }
+        drop(failed);
+        thread::spawn(move || abort_on_failure(&failures, &abort));
+
+        let outcome = controller.run(sizes, self.job.cluster.clone(), commands, |event, _| {
+            if matches!(event, ControllerEvent::Started) {
+                bar.reset_elapsed();
+            }
+        });
+        bar.finish_and_clear();
+        outcome.map_err(|error| match error {
+            NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
+            error => error.into(),
+        })
+    }
+
+    fn options(&self, controller: SocketAddr, stream: u64) -> NodeOptions {
+        let faults = self.arguments.faults.rates().expect("checked before anything was started");
+        let fault_seed = self.job.cluster.seed.wrapping_mul(0x9e37_79b9).wrapping_add(stream);
+        NodeOptions { faults, fault_seed, ..NodeOptions::new(controller) }
+    }
+}
+
+/// A member that fails before it is part of the cluster is missed by nobody but us.
+fn abort_on_failure(failures: &mpsc::Receiver<anyhow::Error>, abort: &UnboundedSender<ControllerCommand>) {
+    if let Ok(error) = failures.recv() {
+        let _ = abort.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+    }
+}
+
+/// Moves the one bar on as any of the workers gets on.
+struct Watch {
+    bar: ProgressBar,
+    epochs: u32,
+    /// Samples of this worker that the bar has counted.
+    seen: u64,
+}
+
+impl Watch {
+    fn see(&mut self, step: Step) {
+        match step {
+            Step::Trained(progress) => {
+                if self.seen == 0 {
+                    self.bar.inc_length(progress.samples_total * u64::from(self.epochs));
+                }
+                let total = u64::from(progress.epoch) * progress.samples_total + progress.samples;
+                self.bar.inc(total - self.seen);
+                self.seen = total;
+                self.bar.set_message(format!(
+                    "loss {:.4} epoch {}/{}",
+                    progress.loss,
+                    progress.epoch + 1,
+                    self.epochs
+                ));
+            }
+            Step::Evaluated { epoch, quality } => self.bar.println(line(epoch, quality)),
+        }
+    }
+}
+
+fn line(epoch: u32, quality: Quality) -> String {
+    format!(
+        "epoch {:>3}: HR@10 {:.4}, NDCG@10 {:.4} on {} users",
+        epoch + 1,
+        quality.hit_rate(),
+        quality.ndcg(),
+        quality.cases
+    )
+}

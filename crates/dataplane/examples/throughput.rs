@@ -1,0 +1,147 @@
+//! How fast a pipeline is on one core: `cargo run --release -p libra-dataplane --example throughput`.
+//!
+//! Packets are in the cache when they are executed, as they are after a burst was received.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use libra_dataplane::{
+    Arithmetic, CELLS_MAX, Flags, HEADER_BYTES, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig,
+    RegionMemory, packet_bytes,
+};
+
+const ENTRIES: u8 = 240;
+const BURST: usize = 32;
+/// Packets between two flips.
+const EPOCH: u32 = 64;
+const PACKET_BYTES: usize = packet_bytes(ENTRIES);
+
+type Packets = Vec<[u8; PACKET_BYTES]>;
+
+fn main() {
+    let fixed = Arithmetic::Fixed { bound: (1 << 19) - 1 };
+    let scattered = |random: &mut u64| {
+        let mut cells: Vec<u16> = (0..CELLS_MAX - 1).collect();
+        for place in 0..usize::from(ENTRIES) {
+            *random ^= *random << 13;
+            *random ^= *random >> 7;
+            *random ^= *random << 17;
+            let other = place + usize::try_from(*random).expect("64 bits") % (cells.len() - place);
+            cells.swap(place, other);
+        }
+        cells.truncate(usize::from(ENTRIES));
+        cells.sort_unstable();
+        cells
+    };
+    let neighbours = |random: &mut u64| {
+        *random = random.wrapping_add(1);
+        let first = u16::try_from(*random * 977 % 32_000).expect("below 32000");
+        (first..first + u16::from(ENTRIES)).collect()
+    };
+    println!(
+        "{ENTRIES} entries a packet, bursts of {BURST}, a flip and a drain every {EPOCH} packets, one core"
+    );
+    report("push, fixed point, cells next to each other", Kind::Push, fixed, neighbours);
+    report("push, fixed point, cells all over the region", Kind::Push, fixed, scattered);
+    report("push, f32, cells all over the region", Kind::Push, Arithmetic::F32, scattered);
+    report("pull, cells all over the region", Kind::Pull, fixed, scattered);
+}
+
+/// A number of either sign for a cell.
+fn gradient(arithmetic: Arithmetic, cell: u16) -> u32 {
+    let number = cell.wrapping_mul(40_503).cast_signed();
+    match arithmetic {
+        Arithmetic::Fixed { .. } => i32::from(number).cast_unsigned(),
+        Arithmetic::F32 => (f32::from(number) * 1e-6).to_bits(),
+    }
+}
+
+fn header(kind: Kind, seq: u32) -> Header {
+    Header {
+        kind,
+        flags: Flags::NONE,
+        entries: ENTRIES,
+        job: 1,
+        worker: 0,
+        plan: 1,
+        region: 0,
+        epoch: 0,
+        durable: 0,
+        seq,
+        tag: 0,
+    }
+}
+
+fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(&mut u64) -> Vec<u16>) {
+    let config = RegionConfig {
+        job: 1,
+        region: 0,
+        plan: 1,
+        lanes: 1,
+        cells: CELLS_MAX,
+        flows: 1,
+        bank_packets_max: 4096,
+        arithmetic,
+    };
+    let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
+    let mut region = Region::new(config, memory).expect("a sound config");
+    region.set_readable(true);
+    let mut pipeline = Pipeline::new(vec![region]).expect("there is one region");
+
+    let mut random = 0x9E37_79B9_7F4A_7C15 >> 40;
+    let mut bursts: Vec<Packets> = (0..2)
+        .map(|_| {
+            let packet = |_| {
+                let mut packet = [0; PACKET_BYTES];
+                let mut writer = PacketWriter::new(header(kind, 0), &mut packet);
+                for cell in cells(&mut random) {
+                    assert!(writer.push(cell, gradient(arithmetic, cell)));
+                }
+                assert_eq!(writer.finish(), PACKET_BYTES);
+                packet
+            };
+            (0..BURST).map(packet).collect()
+        })
+        .collect();
+
+    let mut seq = 0;
+    let mut processing = Duration::ZERO;
+    let mut draining = Duration::ZERO;
+    let mut answers = 0_u64;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        for packets in &mut bursts {
+            for packet in packets.iter_mut() {
+                packet[..HEADER_BYTES].copy_from_slice(&header(kind, seq).to_bytes());
+                seq += 1;
+            }
+            let before = Instant::now();
+            let burst = black_box(packets).iter_mut().map(<[u8; PACKET_BYTES]>::as_mut_slice);
+            pipeline.process_burst((1, 0), burst, |answer| {
+                answers += 1;
+                black_box(answer);
+            });
+            processing += before.elapsed();
+            if seq % EPOCH == 0 {
+                let before = Instant::now();
+                let region = pipeline.region_mut(1, 0).expect("it was made above");
+                region.flip().expect("it was drained");
+                region.drain(|first_slot, sums| {
+                    black_box((first_slot, sums));
+                });
+                draining += before.elapsed();
+            }
+        }
+    }
+    let counters = pipeline.counters();
+    assert_eq!(counters.packets, u64::from(seq));
+    assert_eq!(counters.pushes + counters.pulls, counters.packets);
+    let entries = f64::from(seq) * f64::from(ENTRIES);
+    println!(
+        "{name:46} {:7.1} Mentries/s  {:5.2} ns/entry  {:6.1} ns/packet  (drain {:4.2} ns/entry, {answers} answers)",
+        entries / processing.as_secs_f64() / 1e6,
+        processing.as_secs_f64() * 1e9 / entries,
+        processing.as_secs_f64() * 1e9 / f64::from(seq),
+        draining.as_secs_f64() * 1e9 / entries,
+    );
+}

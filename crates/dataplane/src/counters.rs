@@ -1,0 +1,136 @@
+//! What became of packets, counted.
+
+use crate::wire::{Malformed, NackReason};
+
+/// What became of one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "an answer must be sent"]
+pub enum Verdict {
+    /// The first so many bytes of the buffer are the answer, to be sent to where the packet came from.
+    Reply(usize),
+    /// There is no answer. The bytes of the buffer have no meaning any more.
+    Drop(DropReason),
+}
+
+/// Why a packet got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// It is not a packet, or breaks a rule of its region.
+    Malformed(Malformed),
+    /// Its kind does not belong here: an answer, a stream, or an `INSTALL` or `DRAIN` from a worker.
+    Unexpected,
+    /// It came from one worker and names another.
+    Foreign,
+}
+
+/// How many packets met each fate, since the start.
+///
+/// Invariant: `packets` is the sum of all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Counters {
+    /// All packets.
+    pub packets: u64,
+    /// Pushes added.
+    pub pushes: u64,
+    /// Pushes that had been added before: acknowledged, not added.
+    pub duplicates: u64,
+    /// Pulls answered with values.
+    pub pulls: u64,
+    /// Installs carried out.
+    pub installs: u64,
+    /// Drains carried out.
+    pub drains: u64,
+    /// Refused with [`NackReason::BankFull`].
+    pub bank_full: u64,
+    /// Refused with [`NackReason::StalePlan`].
+    pub stale_plan: u64,
+    /// Refused with [`NackReason::NotInstalled`].
+    pub not_installed: u64,
+    /// Refused with [`NackReason::UnknownFlow`].
+    pub unknown_flow: u64,
+    /// Refused with [`NackReason::Inactive`].
+    pub inactive: u64,
+    /// Dropped as [`DropReason::Malformed`].
+    pub malformed: u64,
+    /// Dropped as [`DropReason::Unexpected`].
+    pub unexpected: u64,
+    /// Dropped as [`DropReason::Foreign`].
+    pub foreign: u64,
+}
+
+/// What became of one packet, as far as counting goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fate {
+    Done(Deed),
+    Refused(NackReason),
+    Dropped(DropReason),
+}
+
+/// What a packet that was carried out did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Deed {
+    Pushed,
+    Duplicate,
+    Pulled,
+    Installed,
+    Drained,
+}
+
+impl Counters {
+    /// Packets refused with a `NACK`, for any reason.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.bank_full
+            .wrapping_add(self.stale_plan)
+            .wrapping_add(self.not_installed)
+            .wrapping_add(self.unknown_flow)
+            .wrapping_add(self.inactive)
+    }
+
+    /// Packets that got no answer, for any reason.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.malformed.wrapping_add(self.unexpected).wrapping_add(self.foreign)
+    }
+
+    /// These and those together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(other.packets),
+            pushes: self.pushes.wrapping_add(other.pushes),
+            duplicates: self.duplicates.wrapping_add(other.duplicates),
+            pulls: self.pulls.wrapping_add(other.pulls),
+            installs: self.installs.wrapping_add(other.installs),
+            drains: self.drains.wrapping_add(other.drains),
+            bank_full: self.bank_full.wrapping_add(other.bank_full),
+            stale_plan: self.stale_plan.wrapping_add(other.stale_plan),
+            not_installed: self.not_installed.wrapping_add(other.not_installed),
+            unknown_flow: self.unknown_flow.wrapping_add(other.unknown_flow),
+            inactive: self.inactive.wrapping_add(other.inactive),
+            malformed: self.malformed.wrapping_add(other.malformed),
+            unexpected: self.unexpected.wrapping_add(other.unexpected),
+            foreign: self.foreign.wrapping_add(other.foreign),
+        }
+    }
+
+    pub(crate) const fn count(&mut self, fate: Fate) {
+        let counter = match fate {
+            Fate::Done(Deed::Pushed) => &mut self.pushes,
+            Fate::Done(Deed::Duplicate) => &mut self.duplicates,
+            Fate::Done(Deed::Pulled) => &mut self.pulls,
+            Fate::Done(Deed::Installed) => &mut self.installs,
+            Fate::Done(Deed::Drained) => &mut self.drains,
+            Fate::Refused(NackReason::BankFull) => &mut self.bank_full,
+            Fate::Refused(NackReason::StalePlan) => &mut self.stale_plan,
+            Fate::Refused(NackReason::NotInstalled) => &mut self.not_installed,
+            Fate::Refused(NackReason::UnknownFlow) => &mut self.unknown_flow,
+            Fate::Refused(NackReason::Inactive) => &mut self.inactive,
+            Fate::Dropped(DropReason::Malformed(_)) => &mut self.malformed,
+            Fate::Dropped(DropReason::Unexpected) => &mut self.unexpected,
+            Fate::Dropped(DropReason::Foreign) => &mut self.foreign,
+        };
+        *counter = counter.wrapping_add(1);
+        self.packets = self.packets.wrapping_add(1);
+    }
+}

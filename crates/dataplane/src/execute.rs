@@ -1,0 +1,110 @@
+//! What each kind of packet does to its region.
+
+use crate::config::Memory;
+use crate::counters::{Deed, DropReason};
+use crate::packet::{body, body_mut};
+use crate::pass;
+use crate::region::Region;
+use crate::window::{SEQ_MAX, Seen, Window, accept};
+use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
+
+/// Why a packet was not carried out. It changed nothing.
+pub(crate) enum Refusal {
+    /// The sender learns it.
+    Nack(NackReason),
+    /// The sender does not.
+    Drop(DropReason),
+}
+
+impl From<NackReason> for Refusal {
+    fn from(reason: NackReason) -> Self {
+        Self::Nack(reason)
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        Self::Drop(DropReason::Malformed(malformed))
+    }
+}
+
+impl<M: Memory> Region<M> {
+    /// Carries out a packet for this region, and says which header to answer with. The entries that the header counts
+    /// are in place.
+    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+        match header.kind {
+            Kind::Push => self.execute_push(header, packet),
+            Kind::Pull => self.execute_pull(header, packet),
+            Kind::Install => self.execute_install(header, packet),
+            Kind::Drain => self.execute_drain(header, packet),
+            Kind::Ack | Kind::Nack | Kind::Stream => Err(Refusal::Drop(DropReason::Unexpected)),
+        }
+    }
+
+    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+        self.check_plan(header)?;
+        self.check_flow(header)?;
+        if !self.is_active() {
+            return Err(NackReason::Inactive.into());
+        }
+        if header.seq > SEQ_MAX {
+            return Err(Malformed::Sequence.into());
+        }
+        let adding = pass::check_push(self.config.shape(), self.config.arithmetic, body(packet))?;
+
+        let (active, full) = (self.active_bank(), self.is_bank_full());
+        let words = self.window_words_mut(header.worker).ok_or(NackReason::UnknownFlow)?;
+        let (deed, epoch) = match Window::new(words).seen(header.seq) {
+            Seen::Duplicate { bank } => (Deed::Duplicate, self.epoch_of(bank)),
+            // Not marked as seen: the packet will come again after the flip.
+            Seen::New if full => return Err(NackReason::BankFull.into()),
+            Seen::New => {
+                accept(words, header.seq, active);
+                self.add(adding, header.flags.contains(Flags::LAST));
+                (Deed::Pushed, self.epoch())
+            }
+        };
+
+        let flags = if header.flags.contains(Flags::VALUES) && self.is_readable() {
+            pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
+            Flags::VALUES
+        } else {
+            Flags::NONE
+        };
+        Ok((deed, header.answer(Kind::Ack, flags, epoch, self.durable())))
+    }
+
+    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+        self.check_plan(header)?;
+        self.check_flow(header)?;
+        // Without entries it is a probe for epoch and durable, and those are always there.
+        if !self.is_readable() && header.entries > 0 {
+            return Err(NackReason::NotInstalled.into());
+        }
+        pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
+        Ok((Deed::Pulled, header.answer(Kind::Pull, Flags::VALUES, self.epoch(), self.durable())))
+    }
+
+    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<(Deed, Header), Refusal> {
+        self.check_plan(header)?;
+        pass::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
+        Ok((Deed::Installed, header.answer(Kind::Ack, Flags::NONE, self.epoch(), self.durable())))
+    }
+
+    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+        self.check_plan(header)?;
+        let idle = self.idle_bank();
+        let sums = idle.of_mut(&mut self.memory.sums).as_mut();
+        let touched = idle.of_mut(&mut self.memory.touched).as_mut();
+        pass::drain(self.config.shape(), body_mut(packet), sums, touched)?;
+        Ok((Deed::Drained, header.answer(Kind::Drain, Flags::VALUES, self.epoch_of(idle), self.durable())))
+    }
+
+    const fn check_plan(&self, header: &Header) -> Result<(), NackReason> {
+        if header.plan == self.config.plan { Ok(()) } else { Err(NackReason::StalePlan) }
+    }
+
+    const fn check_flow(&self, header: &Header) -> Result<(), NackReason> {
+        if header.worker < self.config.flows { Ok(()) } else { Err(NackReason::UnknownFlow) }
+    }
+}

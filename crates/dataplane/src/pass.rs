@@ -1,0 +1,230 @@
+//! The loops over the entries of a packet: one pass each, as through a pipeline.
+
+use crate::arithmetic::{Arithmetic, F32_MAGNITUDE, F32_MAX, add_f32};
+use crate::packet::{Entry, EntryBytes};
+use crate::touched;
+use crate::wire::Malformed;
+
+/// How the entries of a packet address the slots of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// At least 1.
+    pub(crate) lanes: u8,
+    /// The last cell, reserved for padding.
+    pub(crate) padding: u16,
+}
+
+impl Shape {
+    /// The slots of the entries of a packet, given their cells one after the other.
+    #[inline]
+    fn slots(self) -> impl FnMut(u16) -> usize {
+        let lanes = usize::from(self.lanes);
+        let mut lane = 0_usize;
+        move |cell| {
+            let slot = usize::from(cell).wrapping_mul(lanes).wrapping_add(lane);
+            lane = lane.wrapping_add(1);
+            if lane >= lanes {
+                lane = 0;
+            }
+            slot
+        }
+    }
+
+    /// As [`slots`](Self::slots), with none for padding.
+    #[inline]
+    fn adding_slots(self) -> impl FnMut(u16) -> Option<usize> {
+        let mut slots = self.slots();
+        move |cell| {
+            let slot = slots(cell);
+            (cell != self.padding).then_some(slot)
+        }
+    }
+}
+
+/// Checks the entries of a push, and returns those that are to be added: all but the padding at the end.
+///
+/// In a packet that passes, no slot occurs twice and every value is within the bound.
+pub(crate) fn check_push(
+    shape: Shape,
+    arithmetic: Arithmetic,
+    body: &[EntryBytes],
+) -> Result<&[EntryBytes], Malformed> {
+    let adding = without_padding(shape, body);
+    let sound = match (shape.lanes, arithmetic) {
+        (1, Arithmetic::Fixed { bound }) => {
+            let bound = bound.cast_signed();
+            is_sound(shape.padding, adding, |value| {
+                let value = value.cast_signed();
+                bound.wrapping_sub(value) | bound.wrapping_add(value)
+            })
+        }
+        (1, Arithmetic::F32) => {
+            is_sound(shape.padding, adding, |value| F32_MAX.wrapping_sub(value & F32_MAGNITUDE).cast_signed())
+        }
+        _ => false,
+    };
+    // The fast check may doubt a packet that is sound; the thorough one is sure, and says what is wrong.
+    if !sound {
+        check_push_by_lane(shape, arithmetic, adding)?;
+    }
+    Ok(adding)
+}
+
+fn without_padding(shape: Shape, body: &[EntryBytes]) -> &[EntryBytes] {
+    let padding = Entry { cell: shape.padding, value: 0 }.to_bytes();
+    let mut adding = body;
+    while let Some((last, rest)) = adding.split_last()
+        && *last == padding
+    {
+        adding = rest;
+    }
+    adding
+}
+
+/// Whether a push in one lane is certainly sound, found out without a branch per entry: whatever is wrong makes a number
+/// negative, and the signs are gathered. `room` is negative for a value that is out of bounds.
+fn is_sound(padding: u16, body: &[EntryBytes], room: impl Fn(u32) -> i32) -> bool {
+    let mut signs = 0;
+    let mut before = -1;
+    let mut gather = |&bytes: &EntryBytes| {
+        let Entry { cell, value } = Entry::from_bytes(bytes);
+        let cell = i32::from(cell);
+        signs |= cell.wrapping_sub(before).wrapping_sub(1) | room(value);
+        before = cell;
+    };
+    let (fours, rest) = body.as_chunks::<4>();
+    for four in fours {
+        four.iter().for_each(&mut gather);
+    }
+    rest.iter().for_each(&mut gather);
+    // As cells increase, the last is the highest.
+    signs >= 0 && before < i32::from(padding)
+}
+
+fn check_push_by_lane(shape: Shape, arithmetic: Arithmetic, body: &[EntryBytes]) -> Result<(), Malformed> {
+    let cell_of = |&bytes: &EntryBytes| Some(Entry::from_bytes(bytes).cell);
+    let none_before = core::iter::repeat_n(None, usize::from(shape.lanes));
+    let before = none_before.chain(body.iter().map(cell_of));
+    for (&bytes, before) in body.iter().zip(before) {
+        let Entry { cell, value } = Entry::from_bytes(bytes);
+        if cell > shape.padding {
+            return Err(Malformed::Cell);
+        }
+        if cell == shape.padding {
+            if value != 0 {
+                return Err(Malformed::Value);
+            }
+        } else if before.is_some_and(|before| cell <= before) {
+            return Err(Malformed::Order);
+        }
+        arithmetic.check(value)?;
+    }
+    Ok(())
+}
+
+/// Adds the entries of a push that was checked, and marks their blocks.
+pub(crate) fn add(
+    shape: Shape,
+    arithmetic: Arithmetic,
+    body: &[EntryBytes],
+    sums: &mut [u32],
+    touched: &mut [u32],
+) {
+    // A loop of its own for each case, so that none of them asks per entry which it is.
+    match (shape.lanes, arithmetic) {
+        (1, Arithmetic::Fixed { .. }) => add_slots(one_lane, u32::wrapping_add, body, sums, touched),
+        (1, Arithmetic::F32) => add_slots(one_lane, add_f32, body, sums, touched),
+        (_, Arithmetic::Fixed { .. }) => {
+            add_slots(shape.adding_slots(), u32::wrapping_add, body, sums, touched);
+        }
+        (_, Arithmetic::F32) => add_slots(shape.adding_slots(), add_f32, body, sums, touched),
+    }
+}
+
+/// In one lane a slot is a cell, and the padding is at the end, where it was left out.
+#[inline]
+fn one_lane(cell: u16) -> Option<usize> {
+    Some(usize::from(cell))
+}
+
+#[inline]
+fn add_slots(
+    mut slot_of: impl FnMut(u16) -> Option<usize>,
+    sum_of: impl Fn(u32, u32) -> u32,
+    body: &[EntryBytes],
+    sums: &mut [u32],
+    touched: &mut [u32],
+) {
+    for &bytes in body {
+        let Entry { cell, value } = Entry::from_bytes(bytes);
+        let Some(slot) = slot_of(cell) else { continue };
+        if let Some(sum) = sums.get_mut(slot) {
+            *sum = sum_of(*sum, value);
+        }
+        touched::touch(touched, slot);
+    }
+}
+
+/// Fills in the values of the entries. On an error some are filled in.
+pub(crate) fn read(shape: Shape, body: &mut [EntryBytes], values: &[u32]) -> Result<(), Malformed> {
+    if shape.lanes == 1 {
+        return read_slots(usize::from, body, values);
+    }
+    read_slots(shape.slots(), body, values)
+}
+
+#[inline]
+fn read_slots(
+    mut slot_of: impl FnMut(u16) -> usize,
+    body: &mut [EntryBytes],
+    values: &[u32],
+) -> Result<(), Malformed> {
+    for bytes in body {
+        let cell = Entry::from_bytes(*bytes).cell;
+        let &value = values.get(slot_of(cell)).ok_or(Malformed::Cell)?;
+        *bytes = Entry { cell, value }.to_bytes();
+    }
+    Ok(())
+}
+
+/// Writes the values of the entries; all of them or, on an error, none.
+pub(crate) fn install(shape: Shape, body: &[EntryBytes], values: &mut [u32]) -> Result<(), Malformed> {
+    for &bytes in body {
+        let Entry { cell, value } = Entry::from_bytes(bytes);
+        if cell > shape.padding {
+            return Err(Malformed::Cell);
+        }
+        if cell == shape.padding && value != 0 {
+            return Err(Malformed::Value);
+        }
+    }
+    let mut slots = shape.slots();
+    for &bytes in body {
+        let Entry { cell, value } = Entry::from_bytes(bytes);
+        if let Some(slot) = values.get_mut(slots(cell)) {
+            *slot = value;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the sums of the entries out of the idle bank and fills them in; all of them or, on an error, none.
+pub(crate) fn drain(
+    shape: Shape,
+    body: &mut [EntryBytes],
+    sums: &mut [u32],
+    touched: &mut [u32],
+) -> Result<(), Malformed> {
+    if body.iter().any(|&bytes| Entry::from_bytes(bytes).cell > shape.padding) {
+        return Err(Malformed::Cell);
+    }
+    let mut slots = shape.slots();
+    for bytes in body {
+        let cell = Entry::from_bytes(*bytes).cell;
+        let slot = slots(cell);
+        let value = sums.get_mut(slot).map(core::mem::take).unwrap_or_default();
+        *bytes = Entry { cell, value }.to_bytes();
+        touched::untouch_if_clear(touched, sums, slot);
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! A region: the slots of one shard, their two banks and values, and the flows into them.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::config::{ConfigError, Memory, RegionConfig, RegionMemory};
+use crate::counters::Counters;
+use crate::packet::EntryBytes;
+use crate::pass;
+use crate::touched;
+use crate::window::{Bank, WINDOW_U32, WINDOW_WORDS, Window, accept};
+
+/// Why a bank could not be flipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FlipError {
+    /// The idle bank still holds sums: drain it first.
+    IdleBankNotDrained,
+}
+
+impl fmt::Display for FlipError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IdleBankNotDrained => formatter.write_str("the idle bank is not drained"),
+        }
+    }
+}
+
+impl core::error::Error for FlipError {}
+
+/// How many packets a bank took in its epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BankPackets {
+    /// All of them.
+    pub pushes: u32,
+    /// Those that were the last of a push in this region: how many pushes have closed.
+    pub last: u32,
+}
+
+/// The slots of one shard in this switch.
+///
+/// Workers add into the active bank; the agent drains the idle one; a [flip](Self::flip) swaps them. What packets do
+/// is with [`Pipeline`](crate::Pipeline); what is here is for the agent, which runs beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region<M> {
+    pub(crate) config: RegionConfig,
+    pub(crate) memory: RegionMemory<M>,
+    pub(crate) counters: Counters,
+    packets: [BankPackets; 2],
+    epoch: u16,
+    durable: u16,
+    readable: bool,
+    active: bool,
+}
+
+impl<M: Memory> Region<M> {
+    /// A region in this memory, which it clears. Its epoch is 1, none is durable; it takes pushes, and is not readable.
+    ///
+    /// # Errors
+    /// When the numbers of `config` make no region, or an array has not the length that they ask for.
+    pub fn new(config: RegionConfig, mut memory: RegionMemory<M>) -> Result<Self, ConfigError> {
+        config.check()?;
+        let words = config.memory_words();
+        let [sums_even, sums_odd] = &mut memory.sums;
+        let [touched_even, touched_odd] = &mut memory.touched;
+        for (array, name, expected) in [
+            (&mut memory.values, "values", words.values),
+            (sums_even, "sums", words.sums),
+            (sums_odd, "sums", words.sums),
+            (touched_even, "touched", words.touched),
+            (touched_odd, "touched", words.touched),
+            (&mut memory.windows, "windows", words.windows),
+        ] {
+            let found = array.as_ref().len();
+            if found != expected {
+                return Err(ConfigError::Memory { array: name, expected, found });
+            }
+            array.as_mut().fill(0);
+        }
+        Ok(Self {
+            config,
+            memory,
+            counters: Counters::default(),
+            packets: [BankPackets::default(); 2],
+            epoch: 1,
+            durable: 0,
+            readable: false,
+            active: true,
+        })
+    }
+
+    /// What the region is.
+    #[must_use]
+    pub const fn config(&self) -> &RegionConfig {
+        &self.config
+    }
+
+    /// The epoch that takes packets now.
+    #[must_use]
+    pub const fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    /// The newest epoch that is committed and installed, as every answer says.
+    #[must_use]
+    pub const fn durable(&self) -> u16 {
+        self.durable
+    }
+
+    /// Sets the newest epoch that is committed and installed.
+    pub const fn set_durable(&mut self, epoch: u16) {
+        self.durable = epoch;
+    }
+
+    /// Whether values may be read.
+    #[must_use]
+    pub const fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Says whether values may be read: not before the shard has installed all of them.
+    pub const fn set_readable(&mut self, readable: bool) {
+        self.readable = readable;
+    }
+
+    /// Whether pushes are taken.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Says whether pushes are taken. Reading, installing and draining do not depend on it.
+    pub const fn set_active(&mut self, active: bool) {
+        self.active = active;
+    }
+
+    /// Goes on after the last committed epoch of a switch that is gone: the epoch becomes `durable + 1`.
+    ///
+    /// For a standby, before its first packet; with [`mark_seen`](Self::mark_seen) for what the shard has of each flow.
+    ///
+    /// # Panics
+    /// If the region has taken packets or was flipped.
+    pub fn resume_after(&mut self, durable: u16) {
+        let fresh = self.epoch == 1 && self.packets == [BankPackets::default(); 2];
+        assert!(fresh, "a region resumes before its first packet");
+        self.durable = durable;
+        self.epoch = durable.wrapping_add(1);
+    }
+
+    /// Remembers that packets were accepted in an epoch before this one, so that they are not added again. `false`,
+    /// and nothing done, if there is no such flow.
+    ///
+    /// To restore what [`Window::accepted`] listed, call it for each range, ascending.
+    pub fn mark_seen(&mut self, flow: u16, seqs: Range<u32>) -> bool {
+        let bank = self.idle_bank();
+        let Some(words) = self.window_words_mut(flow) else { return false };
+        // Older ones would be overwritten anyway.
+        let first = seqs.start.max(seqs.end.saturating_sub(WINDOW_U32));
+        for seq in first..seqs.end {
+            if !Window::new(words).contains(seq) {
+                accept(words, seq, bank);
+            }
+        }
+        true
+    }
+
+    /// Swaps the banks and says which epoch was closed by that.
+    ///
+    /// # Errors
+    /// If the idle bank still holds sums; nothing was changed.
+    pub fn flip(&mut self) -> Result<u16, FlipError> {
+        if !self.is_idle_clean() {
+            return Err(FlipError::IdleBankNotDrained);
+        }
+        let closed = self.epoch;
+        self.epoch = closed.wrapping_add(1);
+        *self.active_bank().of_mut(&mut self.packets) = BankPackets::default();
+        Ok(closed)
+    }
+
+    /// Whether nothing is left to drain.
+    #[must_use]
+    pub fn is_idle_clean(&self) -> bool {
+        touched::is_clean(self.idle_bank().of(&self.memory.touched).as_ref())
+    }
+
+    /// The blocks of the idle bank that hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
+    pub fn touched_blocks(&self) -> impl Iterator<Item = u32> {
+        touched::blocks(self.idle_bank().of(&self.memory.touched).as_ref())
+    }
+
+    /// Clears the idle bank, and hands over what was in it: for each touched block its first slot and its sums, of
+    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region.
+    ///
+    /// The same as `DRAIN` packets for all [`touched_blocks`](Self::touched_blocks), without the packets.
+    pub fn drain(&mut self, mut take: impl FnMut(u32, &[u32])) {
+        let idle = self.idle_bank();
+        let sums = idle.of_mut(&mut self.memory.sums).as_mut();
+        let touched = idle.of_mut(&mut self.memory.touched).as_mut();
+        for block in touched::blocks(touched) {
+            let first_slot = touched::first_slot(block);
+            if let Some(sums) = touched::block_mut(sums, first_slot as usize) {
+                take(first_slot, sums);
+                sums.fill(0);
+            }
+        }
+        touched.fill(0);
+    }
+
+    /// What the active bank took in this epoch.
+    #[must_use]
+    pub const fn active_packets(&self) -> BankPackets {
+        *self.active_bank().of(&self.packets)
+    }
+
+    /// What the idle bank took in the epoch before this one.
+    #[must_use]
+    pub const fn idle_packets(&self) -> BankPackets {
+        *self.idle_bank().of(&self.packets)
+    }
+
+    /// Packets accepted in the active bank.
+    #[must_use]
+    pub const fn pushes_in_bank(&self) -> u32 {
+        self.active_packets().pushes
+    }
+
+    /// Packets with [`Flags::LAST`](crate::Flags::LAST) accepted in the active bank.
+    #[must_use]
+    pub const fn last_in_bank(&self) -> u32 {
+        self.active_packets().last
+    }
+
+    /// What was accepted of a flow so far; right after a flip this is its part of the cut. `None` if there is no such
+    /// flow.
+    #[must_use]
+    pub fn window(&self, flow: u16) -> Option<Window<'_>> {
+        self.memory.windows.as_ref().as_chunks().0.get(usize::from(flow)).map(Window::new)
+    }
+
+    /// The values that workers read, slot by slot.
+    #[must_use]
+    pub fn values(&self) -> &[u32] {
+        self.memory.values.as_ref()
+    }
+
+    /// What became of the packets for this region.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn active_bank(&self) -> Bank {
+        Bank::of_epoch(self.epoch)
+    }
+
+    pub(crate) const fn idle_bank(&self) -> Bank {
+        self.active_bank().other()
+    }
+
+    /// Whether the active bank may take no more packets.
+    pub(crate) const fn is_bank_full(&self) -> bool {
+        self.pushes_in_bank() >= self.config.bank_packets_max
+    }
+
+    /// The epoch that took the packet which a window remembers for this bank, or a newer one.
+    pub(crate) const fn epoch_of(&self, bank: Bank) -> u16 {
+        match (bank, self.active_bank()) {
+            (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) => self.epoch,
+            _ => self.epoch.wrapping_sub(1),
+        }
+    }
+
+    pub(crate) fn window_words_mut(&mut self, flow: u16) -> Option<&mut [u32; WINDOW_WORDS]> {
+        self.memory.windows.as_mut().as_chunks_mut().0.get_mut(usize::from(flow))
+    }
+
+    /// Adds the entries of a checked packet to the active bank.
+    pub(crate) fn add(&mut self, body: &[EntryBytes], last: bool) {
+        let bank = self.active_bank();
+        let packets = bank.of_mut(&mut self.packets);
+        packets.pushes = packets.pushes.wrapping_add(1);
+        packets.last = packets.last.wrapping_add(u32::from(last));
+        let sums = bank.of_mut(&mut self.memory.sums).as_mut();
+        let touched = bank.of_mut(&mut self.memory.touched).as_mut();
+        pass::add(self.config.shape(), self.config.arithmetic, body, sums, touched);
+    }
+}

@@ -1,0 +1,411 @@
+//! The pipeline against a naive model: maps and sets in place of windows, banks and marks, floats in place of bits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use libra_dataplane::{
+    Arithmetic, Entry, F32_NAN, Flags, FlipError, Header, Kind, NackReason, RegionConfig, TOUCH_BLOCK,
+    Verdict, WINDOW,
+};
+use proptest::prelude::*;
+
+use crate::scene::{JOB, PLAN, TestPipeline, any_config, any_entries, header, mend, pipeline, read, write};
+
+struct Model {
+    config: RegionConfig,
+    epoch: u16,
+    durable: u16,
+    readable: bool,
+    active: bool,
+    values: BTreeMap<usize, u32>,
+    /// Sums of the epochs that are not drained: that of an epoch's slots.
+    sums: BTreeMap<u16, BTreeMap<usize, u32>>,
+    /// Blocks that may hold sums, by epoch.
+    touched: BTreeMap<u16, BTreeSet<usize>>,
+    /// Packets that the current epoch took, and those of them that were the last of a push.
+    packets: (u32, u32),
+    /// Every packet that was ever accepted.
+    accepted: BTreeSet<(u16, u32)>,
+    /// The epoch of the last packet accepted, by flow and place in the window.
+    last_epoch: BTreeMap<(u16, u32), u16>,
+}
+
+/// `None` if there is no answer.
+type Answer = Option<(Header, Vec<Entry>)>;
+
+impl Model {
+    fn new(config: RegionConfig) -> Self {
+        Self {
+            config,
+            epoch: 1,
+            durable: 0,
+            readable: false,
+            active: true,
+            values: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            touched: BTreeMap::new(),
+            packets: (0, 0),
+            accepted: BTreeSet::new(),
+            last_epoch: BTreeMap::new(),
+        }
+    }
+
+    fn slots(&self, entries: &[Entry]) -> Vec<usize> {
+        let lanes = usize::from(self.config.lanes);
+        entries.iter().enumerate().map(|(p, entry)| usize::from(entry.cell) * lanes + p % lanes).collect()
+    }
+
+    fn is_padding(&self, entry: Entry) -> bool {
+        entry.cell == self.config.cells - 1
+    }
+
+    /// The rule of a push, lane by lane.
+    fn is_sound(&self, entries: &[Entry]) -> bool {
+        let in_bounds = |entry: &Entry| {
+            let finite = f32::from_bits(entry.value).is_finite();
+            entry.cell < self.config.cells
+                && if self.is_padding(*entry) {
+                    entry.value == 0
+                } else {
+                    match self.config.arithmetic {
+                        Arithmetic::Fixed { bound } => {
+                            i64::from(entry.value.cast_signed()).abs() <= i64::from(bound)
+                        }
+                        Arithmetic::F32 => finite,
+                    }
+                }
+        };
+        let lanes = usize::from(self.config.lanes);
+        let increasing = (0..lanes).all(|lane| {
+            let cells: Vec<Entry> = entries.iter().copied().skip(lane).step_by(lanes).collect();
+            cells.windows(2).all(|pair| self.is_padding(pair[1]) || pair[0].cell < pair[1].cell)
+        });
+        entries.iter().all(in_bounds) && increasing
+    }
+
+    fn add(&self, sum: u32, value: u32) -> u32 {
+        match self.config.arithmetic {
+            // No wrapping: that a slot cannot overflow is what is tested.
+            Arithmetic::Fixed { .. } => (sum.cast_signed() + value.cast_signed()).cast_unsigned(),
+            Arithmetic::F32 => {
+                let sum = f32::from_bits(sum) + f32::from_bits(value);
+                if sum.is_nan() { F32_NAN } else { sum.to_bits() }
+            }
+        }
+    }
+
+    fn with_values(&self, entries: &[Entry]) -> Vec<Entry> {
+        let value = |slot| self.values.get(&slot).copied().unwrap_or_default();
+        let slots = self.slots(entries);
+        entries.iter().zip(slots).map(|(entry, slot)| Entry { value: value(slot), ..*entry }).collect()
+    }
+
+    fn process(&mut self, request: Header, entries: &[Entry]) -> Answer {
+        let answer = |kind, flags, epoch, entries: Vec<Entry>| {
+            let count = u8::try_from(entries.len()).unwrap();
+            let durable = self.durable;
+            Some((Header { kind, flags, epoch, durable, entries: count, tag: 0, ..request }, entries))
+        };
+        let nack = |reason| answer(Kind::Nack, Flags::NONE, reason as u16, vec![]);
+        if matches!(request.kind, Kind::Ack | Kind::Nack | Kind::Stream) {
+            return None;
+        }
+        if request.plan != self.config.plan {
+            return nack(NackReason::StalePlan);
+        }
+        if matches!(request.kind, Kind::Push | Kind::Pull) && request.worker >= self.config.flows {
+            return nack(NackReason::UnknownFlow);
+        }
+        let cells_exist = entries.iter().all(|entry| entry.cell < self.config.cells);
+        match request.kind {
+            Kind::Push => {
+                if !self.active {
+                    return nack(NackReason::Inactive);
+                }
+                if !self.is_sound(entries) {
+                    return None;
+                }
+                let place = (request.worker, request.seq % u32::try_from(WINDOW).unwrap());
+                let new = !self.accepted.contains(&(request.worker, request.seq));
+                let epoch = if new {
+                    if self.packets.0 == self.config.bank_packets_max {
+                        return nack(NackReason::BankFull);
+                    }
+                    self.epoch
+                } else if self.last_epoch[&place] % 2 == self.epoch % 2 {
+                    self.epoch
+                } else {
+                    self.epoch.wrapping_sub(1)
+                };
+                let flags = request.flags.contains(Flags::VALUES) && self.readable;
+                let answer = if flags {
+                    answer(Kind::Ack, Flags::VALUES, epoch, self.with_values(entries))
+                } else {
+                    answer(Kind::Ack, Flags::NONE, epoch, vec![])
+                };
+                if new {
+                    self.accepted.insert((request.worker, request.seq));
+                    self.last_epoch.insert(place, self.epoch);
+                    self.packets.0 += 1;
+                    self.packets.1 += u32::from(request.flags.contains(Flags::LAST));
+                    for (entry, slot) in entries.iter().zip(self.slots(entries)) {
+                        if !self.is_padding(*entry) {
+                            let before = self.sums.entry(self.epoch).or_default().get(&slot).copied();
+                            let sum = self.add(before.unwrap_or_default(), entry.value);
+                            self.sums.entry(self.epoch).or_default().insert(slot, sum);
+                            self.touched.entry(self.epoch).or_default().insert(slot / TOUCH_BLOCK);
+                        }
+                    }
+                }
+                answer
+            }
+            Kind::Pull => {
+                if !self.readable && !entries.is_empty() {
+                    return nack(NackReason::NotInstalled);
+                }
+                if !cells_exist {
+                    return None;
+                }
+                answer(Kind::Pull, Flags::VALUES, self.epoch, self.with_values(entries))
+            }
+            Kind::Install => {
+                if !cells_exist || entries.iter().any(|entry| self.is_padding(*entry) && entry.value != 0) {
+                    return None;
+                }
+                let answer = answer(Kind::Ack, Flags::NONE, self.epoch, vec![]);
+                let slots = self.slots(entries);
+                self.values.extend(slots.into_iter().zip(entries.iter().map(|entry| entry.value)));
+                answer
+            }
+            Kind::Drain => {
+                if !cells_exist {
+                    return None;
+                }
+                let closed = self.epoch.wrapping_sub(1);
+                let slots = self.slots(entries);
+                let sums = self.sums.entry(closed).or_default();
+                let taken: Vec<u32> =
+                    slots.iter().map(|slot| sums.remove(slot).unwrap_or_default()).collect();
+                let touched = self.touched.entry(closed).or_default();
+                for block in slots.iter().map(|slot| slot / TOUCH_BLOCK) {
+                    let mut left = sums.range(block * TOUCH_BLOCK..(block + 1) * TOUCH_BLOCK);
+                    if left.all(|(_, &sum)| sum == 0) {
+                        touched.remove(&block);
+                    }
+                }
+                let filled =
+                    entries.iter().zip(taken).map(|(entry, value)| Entry { value, ..*entry }).collect();
+                let durable = self.durable;
+                let header = Header {
+                    kind: Kind::Drain,
+                    flags: Flags::VALUES,
+                    epoch: closed,
+                    durable,
+                    tag: 0,
+                    ..request
+                };
+                Some((header, filled))
+            }
+            Kind::Ack | Kind::Nack | Kind::Stream => None,
+        }
+    }
+
+    fn idle_touched(&self) -> Vec<usize> {
+        self.touched.get(&self.epoch.wrapping_sub(1)).into_iter().flatten().copied().collect()
+    }
+
+    fn flip(&mut self) -> Result<u16, FlipError> {
+        if !self.idle_touched().is_empty() {
+            return Err(FlipError::IdleBankNotDrained);
+        }
+        let closed = self.epoch;
+        self.sums.remove(&closed.wrapping_sub(1));
+        self.epoch = closed.wrapping_add(1);
+        self.packets = (0, 0);
+        Ok(closed)
+    }
+
+    /// What is in the idle bank, slots that are zero left out; it is empty afterwards.
+    fn drain(&mut self) -> BTreeMap<usize, u32> {
+        let closed = self.epoch.wrapping_sub(1);
+        self.touched.remove(&closed);
+        let mut sums = self.sums.remove(&closed).unwrap_or_default();
+        sums.retain(|_, sum| *sum != 0);
+        sums
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Push { flow: u16, seq: SeqChoice, plan: u16, flags: u8, entries: Vec<Entry>, mended: bool },
+    Other { kind: u8, worker: u16, plan: u16, entries: Vec<Entry>, mended: bool },
+    Flip,
+    Drain,
+    Durable,
+    Readable(bool),
+    Active(bool),
+}
+
+/// Sequence numbers, relative to the lowest that was not accepted yet.
+#[derive(Debug, Clone, Copy)]
+enum SeqChoice {
+    Ahead(u32),
+    Behind(u32),
+    /// As far ahead as the sender rule allows.
+    Farthest,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let seq = prop_oneof![
+        6 => (0..4_u32).prop_map(SeqChoice::Ahead),
+        1 => (0..40_u32).prop_map(SeqChoice::Ahead),
+        2 => (1..6_u32).prop_map(SeqChoice::Behind),
+        1 => (1..3000_u32).prop_map(SeqChoice::Behind),
+        1 => Just(SeqChoice::Farthest),
+    ];
+    let plan = prop_oneof![20 => Just(PLAN), 1 => any::<u16>()];
+    let worker = 0..4_u16;
+    let mended = prop_oneof![5 => Just(true), 1 => Just(false)];
+    prop_oneof![
+        20 => (worker.clone(), seq, plan.clone(), 0..8_u8, any_entries(), mended.clone())
+            .prop_map(|(flow, seq, plan, flags, entries, mended)| Step::Push { flow, seq, plan, flags, entries, mended }),
+        10 => (2..8_u8, worker, plan, any_entries(), mended)
+            .prop_map(|(kind, worker, plan, entries, mended)| Step::Other { kind, worker, plan, entries, mended }),
+        4 => Just(Step::Flip),
+        3 => Just(Step::Drain),
+        1 => Just(Step::Durable),
+        1 => prop::bool::weighted(0.8).prop_map(Step::Readable),
+        1 => prop::bool::weighted(0.8).prop_map(Step::Active),
+    ]
+}
+
+fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
+    let config = model.config;
+    let region = pipeline.region_mut(JOB, 0).unwrap();
+    match step {
+        Step::Push { flow, seq, plan, flags, mut entries, mended } => {
+            if mended {
+                mend(&config, &mut entries);
+            }
+            let lowest_open = (0..).find(|&seq| !model.accepted.contains(&(flow, seq))).unwrap();
+            let seq = match seq {
+                SeqChoice::Ahead(distance) => lowest_open + distance,
+                SeqChoice::Behind(distance) => lowest_open.saturating_sub(distance),
+                SeqChoice::Farthest => lowest_open + u32::try_from(WINDOW).unwrap() - 1,
+            };
+            let flags = Flags::from_bits(flags).unwrap();
+            send(pipeline, model, Header { flags, plan, ..header(Kind::Push, flow, seq) }, &entries);
+        }
+        Step::Other { kind, worker, plan, mut entries, mended } => {
+            if mended {
+                mend(&config, &mut entries);
+            }
+            let kind = Kind::from_code(kind).unwrap();
+            send(pipeline, model, Header { plan, ..header(kind, worker, 77) }, &entries);
+        }
+        Step::Flip => assert_eq!(region.flip(), model.flip()),
+        Step::Drain => {
+            let mut drained = BTreeMap::new();
+            region.drain(|first_slot, sums| {
+                let first_slot = usize::try_from(first_slot).unwrap();
+                drained.extend((first_slot..).zip(sums.iter().copied()).filter(|&(_, sum)| sum != 0));
+            });
+            assert_eq!(drained, model.drain());
+        }
+        Step::Durable => {
+            model.durable = model.epoch.wrapping_sub(1);
+            region.set_durable(model.durable);
+        }
+        Step::Readable(readable) => {
+            model.readable = readable;
+            region.set_readable(readable);
+        }
+        Step::Active(active) => {
+            model.active = active;
+            region.set_active(active);
+        }
+    }
+
+    let region = pipeline.region(JOB, 0).unwrap();
+    assert_eq!(region.epoch(), model.epoch);
+    assert_eq!((region.pushes_in_bank(), region.last_in_bank()), model.packets);
+    let touched: Vec<usize> = region.touched_blocks().map(|block| usize::try_from(block).unwrap()).collect();
+    assert_eq!(touched, model.idle_touched());
+    assert_eq!(region.is_idle_clean(), touched.is_empty());
+}
+
+fn send(pipeline: &mut TestPipeline, model: &mut Model, request: Header, entries: &[Entry]) {
+    let mut packet = write(request, entries);
+    let before = pipeline.clone();
+    let request = Header { entries: u8::try_from(entries.len()).unwrap(), ..request };
+    let answer = match pipeline.process(&mut packet) {
+        Verdict::Reply(bytes) => Some(read(&packet[..bytes])),
+        Verdict::Drop(_) => None,
+    };
+    let refused = answer.as_ref().is_none_or(|(header, _)| header.kind == Kind::Nack);
+    assert_eq!(answer, model.process(request, entries), "{request:?} {entries:?}");
+    if refused {
+        let (before, after) = (before.region(JOB, 0).unwrap(), pipeline.region(JOB, 0).unwrap());
+        assert_eq!(before.values(), after.values());
+        assert_eq!(before.active_packets(), after.active_packets());
+        for flow in 0..model.config.flows {
+            assert!(before.window(flow).unwrap().accepted().eq(after.window(flow).unwrap().accepted()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn the_pipeline_does_what_the_model_does(
+        config in any_config(0),
+        steps in prop::collection::vec(any_step(), 0..150),
+    ) {
+        let mut pipeline = pipeline(&[config]);
+        let mut model = Model::new(config);
+        for next in steps {
+            step(&mut pipeline, &mut model, next);
+        }
+        for flow in 0..config.flows {
+            let accepted = model.accepted.iter().filter(|accepted| accepted.0 == flow).map(|accepted| accepted.1);
+            let region = pipeline.region(JOB, 0).unwrap();
+            prop_assert!(region.window(flow).unwrap().accepted().flatten().eq(accepted));
+        }
+        let counters = pipeline.counters();
+        prop_assert_eq!(counters.pushes, u64::try_from(model.accepted.len()).unwrap());
+    }
+}
+
+/// Random bytes rarely make many pushes in a row that are sound, so here all of them are; windows go round, and epochs
+/// wrap.
+#[test]
+fn a_long_run_of_sound_pushes() {
+    let config = RegionConfig {
+        job: JOB,
+        region: 0,
+        plan: PLAN,
+        lanes: 1,
+        cells: 50,
+        flows: 1,
+        bank_packets_max: 4,
+        arithmetic: Arithmetic::Fixed { bound: i32::MAX.unsigned_abs() / 4 },
+    };
+    let mut pipeline = pipeline(&[config]);
+    let mut model = Model::new(config);
+    let region = pipeline.region_mut(JOB, 0).unwrap();
+    region.resume_after(u16::MAX - 300);
+    (model.epoch, model.durable) = (u16::MAX - 299, u16::MAX - 300);
+    for seq in 0..3000_u32 {
+        let cell = u16::try_from(seq % 40).unwrap();
+        let value = |sign: i32| (sign * (i32::MAX / 4)).cast_unsigned();
+        let entries = [(cell, value(1)), (cell + 3, value(-1)), (cell + 9, seq)];
+        let entries = entries.map(|(cell, value)| Entry { cell, value });
+        send(&mut pipeline, &mut model, header(Kind::Push, 0, seq), &entries);
+        send(&mut pipeline, &mut model, header(Kind::Push, 0, seq.saturating_sub(seq % 1500)), &entries);
+        if seq % 4 == 3 {
+            step(&mut pipeline, &mut model, Step::Drain);
+            step(&mut pipeline, &mut model, Step::Flip);
+        }
+    }
+    assert_eq!(pipeline.counters().pushes, 3000);
+    assert_eq!(pipeline.counters().refused(), 0);
+}

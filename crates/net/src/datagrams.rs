@@ -1,0 +1,129 @@
+//! The hot path's socket: UDP, with runs of datagrams handed to and taken from the kernel in one piece (GSO and GRO).
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+
+use libra_proto::{Instant, Outgoing};
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use crate::faults::Faults;
+
+/// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged.
+const RECEIVES: usize = 16;
+const RECEIVE_BYTES: usize = 65_535;
+/// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// The kernel takes no longer run of datagrams in one call, whatever their size.
+const RUN_BYTES_MAX: usize = 65_000;
+
+/// A UDP socket that moves bursts.
+pub(crate) struct DatagramSocket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    receive: Vec<Vec<u8>>,
+    faults: Option<Faults>,
+    survivors: Outgoing,
+}
+
+impl DatagramSocket {
+    /// Binds a socket. Must be called inside a runtime.
+    pub(crate) fn bind(address: SocketAddr, faults: Option<Faults>) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::bind(address)?;
+        let options = socket2::SockRef::from(&socket);
+        options.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+        options.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_nonblocking(true)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let receive = vec![vec![0; RECEIVE_BYTES]; RECEIVES];
+        let socket = UdpSocket::from_std(socket)?;
+        Ok(Self { socket, state, receive, faults, survivors: Outgoing::default() })
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Waits until there is something to receive.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        self.socket.readable().await
+    }
+
+    /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last.
+    /// Returns whether there was anything.
+    pub(crate) fn receive(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
+        let Self { socket, state, receive, .. } = self;
+        let mut metas = [RecvMeta::default(); RECEIVES];
+        let mut slices: Vec<IoSliceMut<'_>> =
+            receive.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        let received = socket
+            .try_io(Interest::READABLE, || state.recv(UdpSockRef::from(&*socket), &mut slices, &mut metas));
+        let count = match received {
+            Ok(count) => count,
+            // A peer that is gone shows as an error here; its datagrams are lost like any others.
+            Err(error) if is_passing(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        for (meta, buffer) in metas.iter().zip(receive).take(count) {
+            take(meta.addr, &mut buffer[..meta.len], meta.stride);
+        }
+        Ok(count > 0)
+    }
+
+    /// Sends everything in `outgoing`, through the faults if there are any, and empties it.
+    pub(crate) async fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> io::Result<()> {
+        let Some(faults) = &mut self.faults else {
+            let sent = send_runs(&self.socket, &self.state, outgoing).await;
+            outgoing.clear();
+            return sent;
+        };
+        faults.apply(now, outgoing, &mut self.survivors);
+        outgoing.clear();
+        let sent = send_runs(&self.socket, &self.state, &self.survivors).await;
+        self.survivors.clear();
+        sent
+    }
+
+    /// When [`send`](Self::send) must be called though there is nothing new to send.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.faults.as_ref().and_then(Faults::poll_timeout)
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted | ConnectionRefused | ConnectionReset)
+}
+
+/// Sends datagrams in runs to one destination, of one length but for the last of a run.
+async fn send_runs(socket: &UdpSocket, state: &UdpSocketState, outgoing: &Outgoing) -> io::Result<()> {
+    let lengths: Vec<(SocketAddr, usize)> =
+        outgoing.iter().map(|(to, datagram)| (to, datagram.len())).collect();
+    let mut start = 0;
+    while let Some(&(destination, segment)) = lengths.get(start) {
+        let segments_max = state.max_gso_segments().min(RUN_BYTES_MAX / segment.max(1)).max(1);
+        let same = |&&(to, length): &&(SocketAddr, usize)| to == destination && length == segment;
+        let mut end = start + lengths[start..].iter().take(segments_max).take_while(same).count();
+        if let Some(&(to, length)) = lengths.get(end)
+            && (end - start < segments_max && to == destination && length < segment)
+        {
+            end += 1;
+        }
+        let contents = outgoing.contents(start..end);
+        let transmit =
+            Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
+        loop {
+            let sent =
+                socket.try_io(Interest::WRITABLE, || state.try_send(UdpSockRef::from(socket), &transmit));
+            match sent {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+                // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.
+                Err(_) => break,
+            }
+        }
+        start = end;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The loop that drives a role: sockets and clock on one side, the five verbs of the role on the other.
+
+use core::ops::ControlFlow;
+use core::time::Duration;
+use std::io;
+
+use libra_proto::{Action, Instant, Outgoing, Role};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::datagrams::DatagramSocket;
+use crate::links::{Input, Links};
+
+/// After this many inputs of one kind the role's outputs are drained, so that no input starves the others.
+const INPUTS_MAX: usize = 64;
+/// With nothing to wait for, the loop still looks up this often.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// What a role is connected to.
+pub(crate) struct Ports {
+    pub(crate) listener: Option<TcpListener>,
+    pub(crate) datagrams: Option<DatagramSocket>,
+    pub(crate) links: Links,
+}
+
+/// The clock of the roles: nanoseconds since the driver was made.
+struct Clock(tokio::time::Instant);
+
+impl Clock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn at(&self, instant: Instant) -> tokio::time::Instant {
+        self.0 + Duration::from_nanos(instant.as_nanos())
+    }
+}
+
+/// Drives `role` until `on_event` breaks with a result.
+pub(crate) async fn drive<R: Role, T>(
+    mut role: R,
+    mut ports: Ports,
+    mut commands: mpsc::UnboundedReceiver<R::Command>,
+    mut on_event: impl FnMut(&R, R::Event) -> ControlFlow<T>,
+) -> io::Result<T> {
+    let clock = Clock(tokio::time::Instant::now());
+    let mut outgoing = Outgoing::default();
+    let mut commands_open = true;
+    let timer = tokio::time::sleep(Duration::ZERO);
+    tokio::pin!(timer);
+    role.handle_start(clock.now());
+    loop {
+        if let ControlFlow::Break(result) =
+            drain(&mut role, &mut ports, &clock, &mut outgoing, &mut on_event).await?
+        {
+            ports.links.finish().await;
+            return Ok(result);
+        }
+        let held = ports.datagrams.as_ref().and_then(DatagramSocket::poll_timeout);
+        let wake = [role.poll_timeout(), held].into_iter().flatten().min();
+        timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + IDLE, |wake| clock.at(wake)));
+        tokio::select! {
+            readable = readable(ports.datagrams.as_ref()) => {
+                readable?;
+                let socket = ports.datagrams.as_mut().expect("only a socket becomes readable");
+                let now = clock.now();
+                socket.receive(|from, datagrams, stride| role.handle_datagrams(now, from, datagrams, stride))?;
+            }
+            input = ports.links.next() => {
+                let mut next = Some(input);
+                let mut left = INPUTS_MAX;
+                while let Some((link, input)) = next {
+                    match input {
+                        Input::Event(event) => role.handle_link(clock.now(), link, event),
+                        Input::Message(message) => role.handle_message(clock.now(), link, message),
+                    }
+                    left -= 1;
+                    next = if left > 0 { ports.links.try_next() } else { None };
+                }
+            }
+            command = commands.recv(), if commands_open => match command {
+                Some(command) => role.handle_command(clock.now(), command),
+                None => commands_open = false,
+            },
+            (stream, remote) = accept(ports.listener.as_ref()) => ports.links.accept(stream, remote),
+            () = &mut timer => role.handle_timeout(clock.now()),
+        }
+    }
+}
+
+/// Carries out everything that the role wants done.
+async fn drain<R: Role, T>(
+    role: &mut R,
+    ports: &mut Ports,
+    clock: &Clock,
+    outgoing: &mut Outgoing,
+    on_event: &mut impl FnMut(&R, R::Event) -> ControlFlow<T>,
+) -> io::Result<ControlFlow<T>> {
+    loop {
+        role.poll_transmit(clock.now(), outgoing);
+        let Some(socket) = &mut ports.datagrams else { break };
+        let more = !outgoing.is_empty();
+        socket.send(clock.now(), outgoing).await?;
+        if !more {
+            break;
+        }
+    }
+    while let Some(action) = role.poll_action() {
+        match action {
+            Action::Connect { link, address } => ports.links.connect(link, address),
+            Action::Send { link, message } => ports.links.send(link, message),
+            Action::Close { link } => ports.links.close(link),
+        }
+    }
+    while let Some(event) = role.poll_event() {
+        if let ControlFlow::Break(result) = on_event(role, event) {
+            return Ok(ControlFlow::Break(result));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+async fn readable(socket: Option<&DatagramSocket>) -> io::Result<()> {
+    match socket {
+        Some(socket) => socket.readable().await,
+        None => core::future::pending().await,
+    }
+}
+
+/// The next stream that a peer opens.
+async fn accept(listener: Option<&TcpListener>) -> (tokio::net::TcpStream, std::net::SocketAddr) {
+    let Some(listener) = listener else { return core::future::pending().await };
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            // Out of file descriptors, or the peer has gone already: neither is a reason to stop serving the others.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}

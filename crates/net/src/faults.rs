@@ -1,0 +1,162 @@
+//! Faults on the way out of a datagram socket, drawn from a seed.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use libra_proto::{Instant, Outgoing};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use thiserror::Error;
+
+/// How long a datagram is held back at most to arrive out of order.
+const HOLD_TIME: Duration = Duration::from_millis(1);
+/// How many datagrams overtake it at most.
+const OVERTAKING_MAX: u32 = 32;
+
+/// A probability that is none.
+#[derive(Debug, Error, Clone, Copy, PartialEq)]
+#[error("{rate} is not a probability: expected a number from 0 up to, not including, 1")]
+pub struct InvalidRate {
+    /// What was given.
+    pub rate: f64,
+}
+
+/// How often a datagram is lost, sent twice, or overtaken by later ones. Zeros inject nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FaultRates {
+    loss: f64,
+    duplicate: f64,
+    reorder: f64,
+}
+
+impl FaultRates {
+    /// Checks probabilities, each in `[0, 1)`.
+    pub fn new(loss: f64, duplicate: f64, reorder: f64) -> Result<Self, InvalidRate> {
+        for rate in [loss, duplicate, reorder] {
+            if !(0.0..1.0).contains(&rate) {
+                return Err(InvalidRate { rate });
+            }
+        }
+        Ok(Self { loss, duplicate, reorder })
+    }
+
+    fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+struct Held {
+    to: SocketAddr,
+    datagram: Vec<u8>,
+    due: Instant,
+    overtaking: u32,
+}
+
+/// Does to outgoing datagrams what a bad network does.
+pub(crate) struct Faults {
+    rates: FaultRates,
+    random: SmallRng,
+    held: VecDeque<Held>,
+}
+
+impl Faults {
+    /// `None` if nothing is to be injected.
+    pub(crate) fn new(rates: FaultRates, seed: u64) -> Option<Self> {
+        let random = SmallRng::seed_from_u64(seed);
+        (!rates.are_none()).then(|| Self { rates, random, held: VecDeque::new() })
+    }
+
+    /// Moves what survives of `outgoing` to `sent`.
+    pub(crate) fn apply(&mut self, now: Instant, outgoing: &Outgoing, sent: &mut Outgoing) {
+        for (to, datagram) in outgoing.iter() {
+            if self.random.random_bool(self.rates.loss) {
+                continue;
+            }
+            if self.random.random_bool(self.rates.reorder) {
+                let overtaking = self.random.random_range(1..=OVERTAKING_MAX);
+                let (datagram, due) = (datagram.to_vec(), now + HOLD_TIME);
+                self.held.push_back(Held { to, datagram, due, overtaking });
+                continue;
+            }
+            sent.push(to, datagram);
+            if self.random.random_bool(self.rates.duplicate) {
+                sent.push(to, datagram);
+            }
+            self.overtake(sent);
+        }
+        self.release(now, sent);
+    }
+
+    fn overtake(&mut self, sent: &mut Outgoing) {
+        self.held.retain_mut(|held| {
+            held.overtaking -= 1;
+            if held.overtaking == 0 {
+                sent.push(held.to, &held.datagram);
+            }
+            held.overtaking > 0
+        });
+    }
+
+    /// Lets go what was held long enough.
+    pub(crate) fn release(&mut self, now: Instant, sent: &mut Outgoing) {
+        while let Some(held) = self.held.pop_front_if(|held| held.due <= now) {
+            sent.push(held.to, &held.datagram);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.held.front().map(|held| held.due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+
+    /// Sends `count` numbered datagrams one burst after the other; returns the numbers that come out.
+    fn send(rates: FaultRates, count: u32) -> Vec<u32> {
+        let mut faults = Faults::new(rates, 7).unwrap();
+        let mut numbers = Vec::new();
+        let mut now = Instant::ZERO;
+        for burst in (0..count).collect::<Vec<_>>().chunks(10) {
+            let (mut outgoing, mut sent) = (Outgoing::default(), Outgoing::default());
+            for number in burst {
+                outgoing.push(TO, &number.to_be_bytes());
+            }
+            faults.apply(now, &outgoing, &mut sent);
+            now = now + HOLD_TIME / 4;
+            numbers.extend(sent.iter().map(|(_, bytes)| u32::from_be_bytes(bytes.try_into().unwrap())));
+        }
+        let mut rest = Outgoing::default();
+        faults.release(now + HOLD_TIME, &mut rest);
+        numbers.extend(rest.iter().map(|(_, bytes)| u32::from_be_bytes(bytes.try_into().unwrap())));
+        numbers
+    }
+
+    #[test]
+    fn the_rates_are_met() {
+        let lost = 100_000 - send(FaultRates::new(0.1, 0.0, 0.0).unwrap(), 100_000).len();
+        assert!((9_000..11_000).contains(&lost), "{lost} of 100000 lost at 10%");
+        let twice = send(FaultRates::new(0.0, 0.1, 0.0).unwrap(), 100_000).len() - 100_000;
+        assert!((9_000..11_000).contains(&twice), "{twice} of 100000 doubled at 10%");
+    }
+
+    #[test]
+    fn reordering_loses_and_doubles_nothing() {
+        let numbers = send(FaultRates::new(0.0, 0.0, 0.2).unwrap(), 10_000);
+        assert!(!numbers.is_sorted());
+        let mut sorted = numbers;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..10_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_no_probability_is_refused() {
+        for rate in [-0.1, 1.0, f64::NAN] {
+            assert!(FaultRates::new(rate, 0.0, 0.0).is_err());
+        }
+    }
+}

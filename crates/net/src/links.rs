@@ -1,0 +1,198 @@
+//! Ordered reliable streams: TCP, one frame a message.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use libra_proto::{Link, LinkEvent, Message};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant as Deadline;
+use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
+
+/// No message is larger. The largest that are sent are a few MB: drained regions and pulls of whole tables in pieces.
+const FRAME_BYTES_MAX: usize = 256 << 20;
+/// How many messages of all streams wait for the role before the kernel holds the senders back.
+const QUEUE: usize = 1024;
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long written messages may take to leave at the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What comes out of a stream.
+pub(crate) enum Input {
+    Event(LinkEvent),
+    Message(Message),
+}
+
+/// All streams of one role.
+pub(crate) struct Links {
+    senders: HashMap<Link, mpsc::UnboundedSender<Message>>,
+    inputs: mpsc::Receiver<(Link, Input)>,
+    report: mpsc::Sender<(Link, Input)>,
+    tasks: JoinSet<()>,
+    accepted: u32,
+    /// How long to try to reach a peer that does not listen yet.
+    patience: Duration,
+}
+
+impl Links {
+    pub(crate) fn new(patience: Duration) -> Self {
+        let (report, inputs) = mpsc::channel(QUEUE);
+        Self {
+            senders: HashMap::new(),
+            inputs,
+            report,
+            tasks: JoinSet::new(),
+            accepted: Link::ACCEPTED,
+            patience,
+        }
+    }
+
+    /// The next thing that happened on any stream.
+    pub(crate) async fn next(&mut self) -> (Link, Input) {
+        self.inputs.recv().await.expect("self holds a sender")
+    }
+
+    /// The next thing that has happened already.
+    pub(crate) fn try_next(&mut self) -> Option<(Link, Input)> {
+        self.inputs.try_recv().ok()
+    }
+
+    pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
+        let (patience, report) = (self.patience, self.report.clone());
+        let messages = self.register(link);
+        self.tasks.spawn(async move {
+            match connect(address, patience).await {
+                Ok(stream) => converse(link, stream, address, messages, report).await,
+                Err(error) => {
+                    let reason = error.to_string();
+                    let _ = report.send((link, Input::Event(LinkEvent::Closed { reason }))).await;
+                }
+            }
+        });
+    }
+
+    pub(crate) fn accept(&mut self, stream: TcpStream, remote: SocketAddr) {
+        let link = Link(self.accepted);
+        self.accepted += 1;
+        let report = self.report.clone();
+        let messages = self.register(link);
+        self.tasks.spawn(converse(link, stream, remote, messages, report));
+    }
+
+    fn register(&mut self, link: Link) -> mpsc::UnboundedReceiver<Message> {
+        let (sender, messages) = mpsc::unbounded_channel();
+        self.senders.insert(link, sender);
+        messages
+    }
+
+    pub(crate) fn send(&mut self, link: Link, message: Message) {
+        // A stream that has just closed: the role will hear of it, and what it said to it is lost with it.
+        if let Some(sender) = self.senders.get(&link) {
+            let _ = sender.send(message);
+        }
+    }
+
+    pub(crate) fn close(&mut self, link: Link) {
+        self.senders.remove(&link);
+    }
+
+    /// Lets what was written leave, then closes everything.
+    pub(crate) async fn finish(mut self) {
+        self.senders.clear();
+        self.inputs.close();
+        let _ =
+            tokio::time::timeout(FAREWELL, async { while self.tasks.join_next().await.is_some() {} }).await;
+    }
+}
+
+async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let deadline = Deadline::now() + patience;
+    loop {
+        let attempt =
+            tokio::time::timeout_at(deadline.max(Deadline::now() + RETRY_PAUSE), TcpStream::connect(address));
+        let error = match attempt.await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::from(io::ErrorKind::TimedOut),
+        };
+        if Deadline::now() + RETRY_PAUSE >= deadline {
+            let message = format!("{error} (tried for {:.1} s)", patience.as_secs_f64());
+            return Err(io::Error::new(error.kind(), message));
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX).new_codec()
+}
+
+/// Reads and writes one stream until either end closes it.
+async fn converse(
+    link: Link,
+    stream: TcpStream,
+    remote: SocketAddr,
+    messages: mpsc::UnboundedReceiver<Message>,
+    report: mpsc::Sender<(Link, Input)>,
+) {
+    let _ = stream.set_nodelay(true);
+    // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2));
+    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
+    if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
+        return;
+    }
+    let (reader, writer) = stream.into_split();
+    let mut frames = FramedRead::new(reader, codec());
+    let write = write(writer, messages);
+    let read = async {
+        loop {
+            let reason = match frames.next().await {
+                None => "the connection was closed".to_owned(),
+                Some(Err(error)) => error.to_string(),
+                Some(Ok(frame)) => match Message::decode(&frame) {
+                    Ok(message) => {
+                        if report.send((link, Input::Message(message))).await.is_err() {
+                            return None;
+                        }
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                },
+            };
+            return Some(reason);
+        }
+    };
+    tokio::pin!(write, read);
+    let reason = tokio::select! {
+        reason = &mut read => reason,
+        written = &mut write => match written {
+            // We closed it. What the other end still says has no reader.
+            Ok(()) => None,
+            Err(error) => Some(error.to_string()),
+        },
+    };
+    if let Some(reason) = reason {
+        let _ = report.send((link, Input::Event(LinkEvent::Closed { reason }))).await;
+    }
+}
+
+/// Writes messages until nobody will send another.
+async fn write(writer: OwnedWriteHalf, mut messages: mpsc::UnboundedReceiver<Message>) -> io::Result<()> {
+    let mut frames = FramedWrite::new(writer, codec());
+    while let Some(message) = messages.recv().await {
+        frames.feed(Bytes::from(message.encode())).await?;
+        while let Ok(message) = messages.try_recv() {
+            frames.feed(Bytes::from(message.encode())).await?;
+        }
+        SinkExt::<Bytes>::flush(&mut frames).await?;
+    }
+    SinkExt::<Bytes>::close(&mut frames).await
+}

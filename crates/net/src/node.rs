@@ -1,0 +1,242 @@
+//! A role with its sockets, ready to run on a thread of its own.
+
+use core::ops::ControlFlow;
+use core::time::Duration;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use libra_proto::{
+    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Role, Server, Sizes,
+    Statistics, Switch,
+};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use crate::datagrams::DatagramSocket;
+use crate::driver::{Ports, drive};
+use crate::faults::{FaultRates, Faults};
+use crate::links::Links;
+
+/// Why a node could not run to the end of its job.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// A port cannot be had.
+    #[error("cannot listen at {address}: {source}; choose another port with --listen, or 0 for any free one")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine refused something else.
+    #[error("{attempted}: {source}")]
+    Io {
+        /// What was attempted.
+        attempted: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The job ended before it was done.
+    #[error("{reason}")]
+    Ended {
+        /// Who ended it and why.
+        reason: String,
+    },
+}
+
+impl NodeError {
+    pub(crate) fn io(attempted: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { attempted, source }
+    }
+}
+
+/// What members of a cluster have in common.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeOptions {
+    /// Where the controller accepts streams.
+    pub controller: SocketAddr,
+    /// How long to try to reach a peer that does not listen yet.
+    pub patience: Duration,
+    /// What to do to outgoing datagrams.
+    pub faults: FaultRates,
+    /// What decides which of them.
+    pub fault_seed: u64,
+}
+
+impl NodeOptions {
+    /// No faults, five seconds of patience.
+    pub fn new(controller: SocketAddr) -> Self {
+        Self { controller, patience: Duration::from_secs(5), faults: FaultRates::default(), fault_seed: 0 }
+    }
+
+    pub(crate) fn faults(&self) -> Option<Faults> {
+        Faults::new(self.faults, self.fault_seed)
+    }
+
+    /// Any free port, of the family of addresses by which the controller is reached.
+    pub(crate) fn any_port(&self) -> SocketAddr {
+        let ip = match self.controller.ip() {
+            IpAddr::V4(ip) if ip.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(ip) if ip.is_loopback() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        SocketAddr::new(ip, 0)
+    }
+}
+
+pub(crate) fn runtime() -> Result<Runtime, NodeError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(NodeError::io("cannot start an event loop"))
+}
+
+fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
+    let bind = |source| NodeError::Bind { address, source };
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(bind)?;
+    let local = listener.local_addr().map_err(bind)?;
+    Ok((listener, local))
+}
+
+/// A controller that listens.
+pub struct ControllerNode {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl ControllerNode {
+    /// Listens at `address`; port 0 means any free one.
+    pub fn bind(address: SocketAddr) -> Result<Self, NodeError> {
+        let runtime = runtime()?;
+        let (listener, address) = listen(&runtime, address)?;
+        Ok(Self { runtime, listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Runs a job. `on_event` hears of everything that happens, with what is still missing of the cluster.
+    pub fn run(
+        self,
+        sizes: Sizes,
+        cluster: Cluster,
+        commands: mpsc::UnboundedReceiver<ControllerCommand>,
+        mut on_event: impl FnMut(&ControllerEvent, Sizes),
+    ) -> Result<Outcome, NodeError> {
+        let role = Controller::new(sizes, cluster);
+        let links = Links::new(Duration::ZERO);
+        let ports = Ports { listener: Some(self.listener), datagrams: None, links };
+        let ended = self.runtime.block_on(drive(role, ports, commands, |role, event| {
+            on_event(&event, role.missing());
+            match event {
+                ControllerEvent::Finished(outcome) => ControlFlow::Break(Ok(outcome)),
+                ControllerEvent::Failed { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
+                ControllerEvent::Joined { .. } | ControllerEvent::Started => ControlFlow::Continue(()),
+            }
+        }));
+        ended.map_err(NodeError::io("the controller's sockets failed"))?
+    }
+}
+
+/// Drives a server or switch to the end of its job.
+fn run_member<R: Role<Event = MemberEvent>>(
+    runtime: &Runtime,
+    role: R,
+    ports: Ports,
+    mut on_event: impl FnMut(&MemberEvent),
+) -> Result<Statistics, NodeError> {
+    let (_commands, none) = mpsc::unbounded_channel();
+    let ended = runtime.block_on(drive(role, ports, none, |_, event| {
+        on_event(&event);
+        match event {
+            MemberEvent::Started { .. } => ControlFlow::Continue(()),
+            MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
+            MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
+        }
+    }));
+    ended.map_err(NodeError::io("the sockets failed"))?
+}
+
+/// A server that listens.
+pub struct ServerNode {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    options: NodeOptions,
+}
+
+impl ServerNode {
+    /// Listens for workers and switches at `address`; port 0 means any free one.
+    pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
+        let runtime = runtime()?;
+        let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
+        Ok(Self { runtime, listener, address, options })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the job is done.
+    pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
+        let role = Server::new(self.options.controller, self.address);
+        let links = Links::new(self.options.patience);
+        let ports = Ports { listener: Some(self.listener), datagrams: None, links };
+        run_member(&self.runtime, role, ports, on_event)
+    }
+}
+
+/// A software switch that listens.
+pub struct SwitchNode {
+    runtime: Runtime,
+    socket: DatagramSocket,
+    address: SocketAddr,
+    options: NodeOptions,
+}
+
+impl SwitchNode {
+    /// Takes datagrams at `address`; port 0 means any free one.
+    pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
+        let runtime = runtime()?;
+        let (socket, address) = bind_datagrams(&runtime, &options, address)?;
+        Ok(Self { runtime, socket, address, options })
+    }
+
+    /// Where it takes datagrams.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Aggregates until the job is done.
+    pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
+        let role = Switch::new(self.options.controller, self.address);
+        let links = Links::new(self.options.patience);
+        run_member(
+            &self.runtime,
+            role,
+            Ports { listener: None, datagrams: Some(self.socket), links },
+            on_event,
+        )
+    }
+}
+
+pub(crate) fn bind_datagrams(
+    runtime: &Runtime,
+    options: &NodeOptions,
+    address: Option<SocketAddr>,
+) -> Result<(DatagramSocket, SocketAddr), NodeError> {
+    let address = address.unwrap_or_else(|| options.any_port());
+    let bind = |source| NodeError::Bind { address, source };
+    let _context = runtime.enter();
+    let socket = DatagramSocket::bind(address, options.faults()).map_err(bind)?;
+    let local = socket.local_address().map_err(bind)?;
+    Ok((socket, local))
+}

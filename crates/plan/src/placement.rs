@@ -1,0 +1,210 @@
+//! Where each hot row lives: its shard, region and slots.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use thiserror::Error;
+
+use crate::plan::{Invalid, Plan};
+use crate::scale::Scale;
+use crate::table::SLOTS_PER_REGION;
+
+/// Regions of one plan at most: the region of a packet is a u8.
+pub const REGIONS_MAX: usize = 256;
+
+/// The shard that owns the row `key`, hot or cold: splitmix64 of the key, modulo the number of shards.
+///
+/// The mixing spreads neighbouring keys, which are often of like frequency, over the shards.
+///
+/// # Panics
+/// If there are no shards.
+#[must_use]
+#[inline]
+pub fn shard_of(key: u64, shards: u16) -> u16 {
+    // Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014); constants of
+    // Stafford's variant 13.
+    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    u16::try_from(mixed % u64::from(shards)).expect("a remainder is below the number of shards")
+}
+
+/// Where a hot row lives, as a worker needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its region.
+    pub region: u8,
+    /// The first of its slots in the region.
+    pub slot: u16,
+    /// How many slots it takes: one for each of its values.
+    pub width: u32,
+    /// The scale of its gradients.
+    pub scale: Scale,
+}
+
+/// A hot row in its region, as a shard and an agent need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedRow {
+    /// The row.
+    pub key: u64,
+    /// The first of its slots in the region.
+    pub slot: u16,
+    /// How many slots it takes: one for each of its values.
+    pub width: u32,
+    /// The scale of its gradients.
+    pub scale: Scale,
+}
+
+/// The rows of one region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionLayout {
+    /// The region; also its position in [`Placement::regions`].
+    pub region: u8,
+    /// The shard that owns all of its rows.
+    pub shard: u16,
+    /// Slots its rows take: 0 to this, without a gap. At most [`SLOTS_PER_REGION`].
+    pub slots: u16,
+    /// Its rows by rising slot, which is also rank order.
+    pub rows: Vec<PlacedRow>,
+}
+
+impl RegionLayout {
+    /// Cells the region needs with one lane, as in software: one for each slot, and the last for padding.
+    #[must_use]
+    pub fn cells(&self) -> u16 {
+        self.slots + 1
+    }
+
+    /// The position in `rows` of the row that has `slot`; those of the slots after it follow in order.
+    #[must_use]
+    pub fn row_index_at(&self, slot: u16) -> Option<usize> {
+        if slot >= self.slots {
+            return None;
+        }
+        Some(self.rows.partition_point(|row| row.slot <= slot) - 1)
+    }
+}
+
+/// Why the hot rows cannot be placed.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum PlacementError {
+    /// Without shards there is nobody to own a row.
+    #[error("a job has at least one shard")]
+    NoShards,
+    /// The plan itself is at fault.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The rows fill more regions than can be told apart.
+    #[error("over {shards} shards the plan needs {regions} regions, there are at most {REGIONS_MAX}")]
+    TooManyRegions {
+        /// Regions needed.
+        regions: usize,
+        /// Shards they are for.
+        shards: u16,
+    },
+}
+
+/// Where every hot row of a plan lives, for a given number of shards.
+///
+/// Each row belongs to the shard that [`shard_of`] names. In rank order the rows of a shard fill its regions,
+/// one after the other; a row that does not fit in what is left of a region opens the next one, so that none
+/// is in two. Regions are numbered across shards: first those of shard 0, then those of shard 1. A shard
+/// without hot rows has none.
+///
+/// Within a region the first slot of a row is the sum of the widths before it, so with rows of one width d
+/// the row of rank r (within the region) takes slots r x d to r x d + d: the paper's heat-based layout, once
+/// slots are dealt to lanes by slot modulo lanes.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    regions: Vec<RegionLayout>,
+    places: HashMap<u64, Place, FixedState>,
+}
+
+impl Placement {
+    /// Places the rows of a plan.
+    ///
+    /// # Errors
+    /// The plan is not valid, or needs too many regions.
+    pub fn new(plan: &Plan, shards: u16) -> Result<Self, PlacementError> {
+        if shards == 0 {
+            return Err(PlacementError::NoShards);
+        }
+        let tables = plan.checked_tables()?;
+        let mut of_shards: Vec<Vec<RegionLayout>> = vec![Vec::new(); usize::from(shards)];
+        for row in &plan.rows {
+            let shard = shard_of(row.key, shards);
+            let (_, table) = tables.find(row.key).expect("a checked plan has only rows of its tables");
+            let width = u16::try_from(table.width).expect("a checked plan has hot rows that fit in a region");
+            let regions = &mut of_shards[usize::from(shard)];
+            if regions.last().is_none_or(|region| region.slots > SLOTS_PER_REGION - width) {
+                regions.push(RegionLayout { region: 0, shard, slots: 0, rows: Vec::new() });
+            }
+            let region = regions.last_mut().expect("a region with room is there now");
+            let slot = region.slots;
+            region.rows.push(PlacedRow { key: row.key, slot, width: table.width, scale: row.scale });
+            region.slots += width;
+        }
+
+        let mut regions: Vec<RegionLayout> = of_shards.into_iter().flatten().collect();
+        if regions.len() > REGIONS_MAX {
+            return Err(PlacementError::TooManyRegions { regions: regions.len(), shards });
+        }
+        let mut places = HashMap::with_capacity_and_hasher(plan.rows.len(), FixedState::default());
+        for (number, layout) in regions.iter_mut().enumerate() {
+            layout.region = u8::try_from(number).expect("there are at most REGIONS_MAX regions");
+            for row in &layout.rows {
+                let place =
+                    Place { region: layout.region, slot: row.slot, width: row.width, scale: row.scale };
+                places.insert(row.key, place);
+            }
+        }
+        Ok(Self { regions, places })
+    }
+
+    /// All regions; the one numbered n is at position n.
+    #[must_use]
+    pub fn regions(&self) -> &[RegionLayout] {
+        &self.regions
+    }
+
+    /// The region of this number.
+    #[must_use]
+    pub fn region(&self, region: u8) -> Option<&RegionLayout> {
+        self.regions.get(usize::from(region))
+    }
+
+    /// The regions of one shard.
+    pub fn regions_of(&self, shard: u16) -> impl Iterator<Item = &RegionLayout> {
+        self.regions.iter().filter(move |layout| layout.shard == shard)
+    }
+
+    /// Where the row `key` lives; `None` if it is cold.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, key: u64) -> Option<Place> {
+        self.places.get(&key).copied()
+    }
+
+    /// The row that has a slot, in logarithmic time.
+    #[must_use]
+    pub fn row_at(&self, region: u8, slot: u16) -> Option<&PlacedRow> {
+        let layout = self.region(region)?;
+        layout.row_index_at(slot).map(|index| &layout.rows[index])
+    }
+
+    /// How many rows are hot.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether no row is hot.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

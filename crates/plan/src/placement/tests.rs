@@ -1,0 +1,145 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::tests::{example, plan};
+use crate::{Budget, HotRow, TableShape};
+
+/// A plan of `rows` rows of one width, key 0 the most frequent.
+fn uniform(rows: u64, width: u32) -> Plan {
+    let mut plan = example();
+    plan.tables = vec![TableShape { name: "item".into(), keys: 0..rows, width, hot: true }];
+    plan.budget = Budget { p: 1.0, c: 1.0, on_chip_bytes: 1 << 40 };
+    plan.rows = (0..rows).map(|key| HotRow { key, count: rows - key, scale: Scale(0) }).collect();
+    plan
+}
+
+/// Rows dealt to shards and regions one after the other: key, region, slot, width.
+fn naive(plan: &Plan, shards: u16) -> Vec<(u64, usize, u32, u32)> {
+    let mut placed = Vec::new();
+    let mut region = 0;
+    for shard in 0..shards {
+        let (mut next, mut any) = (0, false);
+        for row in plan.rows.iter().filter(|row| shard_of(row.key, shards) == shard) {
+            let width = plan.tables.iter().find(|table| table.keys.contains(&row.key)).unwrap().width;
+            if next + width > 32_767 {
+                region += 1;
+                next = 0;
+            }
+            placed.push((row.key, region, next, width));
+            next += width;
+            any = true;
+        }
+        region += usize::from(any);
+    }
+    placed
+}
+
+fn agrees_with_naive(plan: &Plan, shards: u16) {
+    let placement = Placement::new(plan, shards).unwrap();
+    let expected = naive(plan, shards);
+    assert_eq!(placement.len(), expected.len());
+    assert_eq!(placement.is_empty(), expected.is_empty());
+    let listed: Vec<(u64, usize, u32, u32)> = placement
+        .regions()
+        .iter()
+        .flat_map(|layout| {
+            layout
+                .rows
+                .iter()
+                .map(|row| (row.key, usize::from(layout.region), u32::from(row.slot), row.width))
+        })
+        .collect();
+    assert_eq!(listed, expected);
+    for (row, (key, region, slot, width)) in expected.iter().enumerate() {
+        let place = placement.find(*key).unwrap();
+        assert_eq!(
+            (usize::from(place.region), u32::from(place.slot), place.width),
+            (*region, *slot, *width),
+            "row {row}"
+        );
+        let layout = placement.region(place.region).unwrap();
+        assert_eq!(layout.shard, shard_of(*key, shards));
+        let last = place.slot + u16::try_from(*width).unwrap() - 1;
+        assert!(last < layout.slots && layout.slots <= SLOTS_PER_REGION);
+        for slot in [place.slot, last] {
+            assert_eq!(placement.row_at(place.region, slot).unwrap().key, *key);
+        }
+    }
+    for (number, layout) in placement.regions().iter().enumerate() {
+        assert_eq!(usize::from(layout.region), number);
+        assert_eq!(u32::from(layout.slots), layout.rows.iter().map(|row| row.width).sum::<u32>());
+        assert!(layout.slots > 0);
+        assert_eq!(layout.row_index_at(layout.slots), None);
+        assert_eq!(layout.cells(), layout.slots + 1);
+    }
+    let by_shard: Vec<u8> =
+        (0..shards).flat_map(|shard| placement.regions_of(shard)).map(|layout| layout.region).collect();
+    assert_eq!(by_shard, placement.regions().iter().map(|layout| layout.region).collect::<Vec<_>>());
+}
+
+proptest! {
+    #[test]
+    fn rows_are_where_a_naive_model_puts_them(plan in plan(), shards in 1_u16..9) {
+        agrees_with_naive(&plan, shards);
+    }
+
+    #[test]
+    fn wide_rows_open_new_regions(rows in 1_u64..80, width in 1_u32..=32_767, shards in 1_u16..4) {
+        agrees_with_naive(&uniform(rows, width), shards);
+    }
+
+    #[test]
+    fn a_cold_row_has_no_place(plan in plan(), key in any::<u64>()) {
+        let placement = Placement::new(&plan, 3).unwrap();
+        prop_assert_eq!(placement.find(key).is_some(), plan.rows.iter().any(|row| row.key == key));
+    }
+}
+
+#[test]
+fn rows_of_one_width_take_the_slots_of_their_rank() {
+    let placement = Placement::new(&uniform(100, 8), 1).unwrap();
+    for rank in 0..100 {
+        let place = placement.find(rank).unwrap();
+        assert_eq!((place.region, u64::from(place.slot)), (0, rank * 8));
+    }
+    assert_eq!(placement.row_at(0, 17).map(|row| row.key), Some(2));
+    assert_eq!(placement.row_at(0, 800), None);
+    assert_eq!(placement.row_at(1, 0), None);
+}
+
+#[test]
+fn a_region_is_filled_to_the_last_slot_but_one() {
+    let placement = Placement::new(&uniform(32_768, 1), 1).unwrap();
+    assert_eq!(placement.regions().iter().map(|layout| layout.slots).collect::<Vec<_>>(), [32_767, 1]);
+    assert_eq!(placement.find(32_767).map(|place| (place.region, place.slot)), Some((1, 0)));
+    assert_eq!(placement.regions()[0].cells(), 1 << 15);
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused() {
+    assert_eq!(Placement::new(&example(), 0).unwrap_err(), PlacementError::NoShards);
+    let mut plan = example();
+    plan.number = 0;
+    assert_eq!(Placement::new(&plan, 1).unwrap_err(), PlacementError::Invalid(Invalid::Number));
+    assert_eq!(Placement::new(&uniform(256, 32_767), 1).unwrap().regions().len(), 256);
+    let error = Placement::new(&uniform(257, 32_767), 1).unwrap_err();
+    assert_eq!(error, PlacementError::TooManyRegions { regions: 257, shards: 1 });
+}
+
+/// Written down once: workers and shards of different versions must agree who owns a row.
+#[test]
+fn shards_of_keys_never_change() {
+    // The first outputs of splitmix64 seeded with 0 and with 1, as other implementations print them.
+    assert_eq!(0xe220_a839_7b1d_cdaf_u64 % 1000, u64::from(shard_of(0, 1000)));
+    assert_eq!(0x910a_2dec_8902_5cc1_u64 % 1000, u64::from(shard_of(1, 1000)));
+    assert_eq!(shard_of(u64::MAX, 1), 0);
+}
+
+#[test]
+fn neighbouring_keys_are_spread_over_the_shards() {
+    let mut counts = [0_u32; 7];
+    for key in 0..70_000 {
+        counts[usize::from(shard_of(key, 7))] += 1;
+    }
+    assert!(counts.iter().all(|count| (9_700..10_300).contains(count)), "{counts:?}");
+}

@@ -1,0 +1,130 @@
+//! Planned fixed point: gradients of hot rows become integers, so that a switch can add them.
+
+use serde::{Deserialize, Serialize};
+
+/// How many times larger than the largest gradient seen in profiling a gradient may be before it takes the
+/// cold way. A power of two.
+pub const MARGIN: f32 = 8.0;
+
+/// Headroom unless told otherwise: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
+pub const DEFAULT_HEADROOM_BITS: u8 = 12;
+
+/// More headroom than this would leave a gradient less than 7 bits.
+pub const HEADROOM_BITS_MAX: u8 = 24;
+
+/// The largest magnitude of one quantized value: `2^(31 - headroom_bits) - 1`.
+///
+/// A bank takes at most `2^headroom_bits` pushes and each adds to a slot at most once, so a slot stays below
+/// 2^31.
+///
+/// # Panics
+/// If `headroom_bits` is above 31.
+#[must_use]
+pub const fn bound(headroom_bits: u8) -> u32 {
+    assert!(headroom_bits <= 31, "a slot has 31 bits and a sign");
+    (1 << (31 - headroom_bits)) - 1
+}
+
+/// The scale of a hot row: its gradients are multiplied by two to this power.
+///
+/// A power of two, so that scaling and unscaling round nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Scale(pub i8);
+
+/// Adding and subtracting 1.5 x 2^52 rounds an f64 below 2^51 to the nearest integer, ties to even: the sum
+/// has no bits left for the fraction. Unlike `f64::round` it is two instructions on every processor.
+const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+impl Scale {
+    /// The largest scale for which `max_abs * MARGIN` is within `bound` as an integer. `max_abs` is finite;
+    /// for 0 it is the largest scale there is.
+    #[must_use]
+    pub fn fit(max_abs: f32, bound: u32) -> Self {
+        let largest = f64::from(max_abs.abs()) * f64::from(MARGIN);
+        // A binary search over 256 scales is exact, where a logarithm would have to be corrected at powers of
+        // two.
+        let (mut fits, mut too_large) = (i16::from(i8::MIN), i16::from(i8::MAX) + 1);
+        while too_large - fits > 1 {
+            let middle = (fits + too_large) / 2;
+            if largest * power_of_two(middle) <= f64::from(bound) {
+                fits = middle;
+            } else {
+                too_large = middle;
+            }
+        }
+        Self(i8::try_from(fits).expect("the search stays within i8"))
+    }
+
+    /// The integer nearest to `gradient * 2^scale + residue`; what rounding leaves over becomes the new
+    /// `residue`, to be added to the next push of this value (error feedback).
+    ///
+    /// `None` if the gradient is not finite or the integer would be larger than `bound` (see [`bound`]): then
+    /// the gradient takes the cold way, and the residue stays as it was. A residue starts at 0 and stays
+    /// within 0.5.
+    #[must_use]
+    #[inline]
+    pub fn quantize(self, gradient: f32, residue: &mut f32, bound: u32) -> Option<i32> {
+        let (integer, left) = self.nearest(gradient, *residue, bound)?;
+        *residue = left;
+        Some(integer)
+    }
+
+    /// Quantizes the values of one row, all or none: false, and no residue changed, if one of them is too
+    /// large.
+    ///
+    /// # Panics
+    /// If the three slices differ in length.
+    #[must_use]
+    pub fn quantize_row(
+        self,
+        gradients: &[f32],
+        residues: &mut [f32],
+        bound: u32,
+        integers: &mut [i32],
+    ) -> bool {
+        assert!(gradients.len() == residues.len() && gradients.len() == integers.len());
+        for ((gradient, residue), integer) in gradients.iter().zip(residues.iter()).zip(integers.iter_mut()) {
+            let Some((nearest, _)) = self.nearest(*gradient, *residue, bound) else { return false };
+            *integer = nearest;
+        }
+        for (gradient, residue) in gradients.iter().zip(residues) {
+            let (_, left) =
+                self.nearest(*gradient, *residue, bound).expect("it was within bound a moment ago");
+            *residue = left;
+        }
+        true
+    }
+
+    /// The gradient that an integer or a sum of integers stands for: `sum / 2^scale`, exact whenever an f32
+    /// can hold it, else the nearest f32.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the one rounding there is: the f64 is exact")]
+    pub fn dequantize(self, sum: i32) -> f32 {
+        (f64::from(sum) * power_of_two(-i16::from(self.0))) as f32
+    }
+
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an integer within bound, and a residue that may round"
+    )]
+    fn nearest(self, gradient: f32, residue: f32, bound: u32) -> Option<(i32, f32)> {
+        let scaled = f64::from(gradient) * power_of_two(i16::from(self.0)) + f64::from(residue);
+        let nearest = (scaled + ROUNDER) - ROUNDER;
+        // What is too large for the rounding to be exact is too large for any bound. NaN is within none.
+        (nearest.abs() <= f64::from(bound)).then_some((nearest as i32, (scaled - nearest) as f32))
+    }
+}
+
+/// 2^exponent, exact; the exponent is one of a normal f64.
+#[inline]
+fn power_of_two(exponent: i16) -> f64 {
+    debug_assert!((-1022..=1023).contains(&exponent));
+    let biased = u64::from((1023 + exponent).unsigned_abs());
+    f64::from_bits(biased << 52)
+}
+
+#[cfg(test)]
+mod tests;

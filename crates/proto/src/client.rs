@@ -1,0 +1,74 @@
+//! The parameter server as a training loop sees it.
+
+use thiserror::Error;
+
+/// Names one pull that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PullId(pub u64);
+
+/// The answer to a pull.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pulled {
+    /// The keys that were asked for, in the order they were asked for.
+    pub keys: Vec<u64>,
+    /// The rows of those keys one after the other, each as wide as its table.
+    pub values: Vec<f32>,
+}
+
+/// Why an operation of a worker could not be carried out.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No table holds this key.
+    #[error("key {key} belongs to no table of this job")]
+    UnknownKey {
+        /// The key that was asked for.
+        key: u64,
+    },
+    /// The gradients do not have the shape of the rows they are for.
+    #[error("a push of {keys} rows needs {expected} gradient values, it has {found}")]
+    WrongLength {
+        /// Rows in the push.
+        keys: usize,
+        /// Values these rows have.
+        expected: usize,
+        /// Values that were given.
+        found: usize,
+    },
+    /// A gradient is infinite or not a number: applying it would poison the row for every worker.
+    #[error("the gradient of key {key} is not finite")]
+    NotFinite {
+        /// The row it is for.
+        key: u64,
+    },
+    /// No pull of that name is under way.
+    #[error("no pull {0:?} is under way")]
+    UnknownPull(PullId),
+    /// The job ended before the operation did.
+    #[error("the job ended: {reason}")]
+    Ended {
+        /// Who ended it and why.
+        reason: String,
+    },
+}
+
+/// What a training loop needs of a parameter server: read rows, add gradients, wait for the others.
+///
+/// A worker of a cluster implements it over the network; a profile run implements it over a store in memory.
+pub trait Parameters {
+    /// Starts to read the rows of `keys`, which must be distinct.
+    fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError>;
+
+    /// Waits for the answer to a pull.
+    fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError>;
+
+    /// Adds gradients to rows, laid out as in [`Pulled`]. A key that occurs twice has its gradients summed.
+    /// Returns as soon as the push is under way, and waits first when too much is under way already.
+    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError>;
+
+    /// Waits until every push of this worker is visible: applied by its shard and readable.
+    fn flush(&mut self) -> Result<(), ClientError>;
+
+    /// Waits until every worker of the job has come to the same barrier.
+    fn barrier(&mut self) -> Result<(), ClientError>;
+}

@@ -1,0 +1,121 @@
+//! What every member of a cluster must agree on: who is there, which rows exist, which of them are hot.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use libra_plan::Plan;
+use libra_store::TableSpec;
+use serde::{Deserialize, Serialize};
+
+/// A member of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Peer {
+    /// The controller.
+    Controller,
+    /// The server of this shard.
+    Server(u16),
+    /// A switch.
+    Switch(u16),
+    /// A worker.
+    Worker(u16),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Controller => write!(formatter, "the controller"),
+            Self::Server(number) => write!(formatter, "server {number}"),
+            Self::Switch(number) => write!(formatter, "switch {number}"),
+            Self::Worker(number) => write!(formatter, "worker {number}"),
+        }
+    }
+}
+
+/// How switch slots add (design section 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArithmeticMode {
+    /// Planned fixed point: integers under a power-of-two scale for each row. Sums are exact in any order.
+    Fixed,
+    /// IEEE 754 single precision: the sum depends on the order of arrival.
+    F32,
+}
+
+impl fmt::Display for ArithmeticMode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Fixed => "fixed",
+            Self::F32 => "f32",
+        })
+    }
+}
+
+/// How the hot path behaves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HotPath {
+    /// How slots add.
+    pub arithmetic: ArithmeticMode,
+    /// A bank is closed once it has taken this many pushes (each counted in the region where its last packet went) ...
+    pub pushes_per_epoch: u32,
+    /// ... or this long after its first packet, whichever is first.
+    pub epoch_time_max: Duration,
+    /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 28 header + 240 x 6 bytes = 1,496.
+    pub entries_max: u8,
+    /// Packets that a worker may have on their way to one switch. All workers together must fit the switch's receive buffer.
+    pub packets_in_flight_max: u32,
+}
+
+impl HotPath {
+    /// The settings for a number of workers.
+    pub fn for_workers(workers: u16) -> Self {
+        Self {
+            arithmetic: ArithmeticMode::Fixed,
+            pushes_per_epoch: u32::from(workers),
+            epoch_time_max: Duration::from_millis(20),
+            entries_max: 240,
+            packets_in_flight_max: (1024 / u32::from(workers.max(1))).clamp(16, 512),
+        }
+    }
+}
+
+/// The job and the members of its cluster, as the controller hands it to each of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// The job: it separates the slots and flows of tenants of one switch.
+    pub job: u16,
+    /// The seed of initial row values, and of everything else that is drawn.
+    pub seed: u64,
+    /// The tables of the model.
+    pub tables: Vec<TableSpec>,
+    /// Which rows are hot; none when there is no switch.
+    pub plan: Option<Plan>,
+    /// How the hot path behaves.
+    pub hot_path: HotPath,
+    /// What to train: a text that the roles carry and do not read.
+    pub task: String,
+    /// Where the shards accept streams, by their number.
+    pub servers: Vec<SocketAddr>,
+    /// Where the switches take datagrams, by their number.
+    pub switches: Vec<SocketAddr>,
+    /// Where the workers send their datagrams from, by their number.
+    pub workers: Vec<SocketAddr>,
+}
+
+impl Cluster {
+    /// The number of shards.
+    pub fn shards(&self) -> u16 {
+        u16::try_from(self.servers.len()).expect("the controller numbers servers by u16")
+    }
+
+    /// The number of workers.
+    pub fn worker_count(&self) -> u16 {
+        u16::try_from(self.workers.len()).expect("the controller numbers workers by u16")
+    }
+
+    /// The switch that holds a region: regions are dealt to the switches in turn.
+    pub fn switch_of(&self, region: u8) -> u16 {
+        let switches = u16::try_from(self.switches.len()).expect("the controller numbers switches by u16");
+        u16::from(region) % switches.max(1)
+    }
+}

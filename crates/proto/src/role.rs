@@ -1,0 +1,174 @@
+//! The contract between a role and what drives it.
+//!
+//! A role is a state machine without I/O. Its driver (`libra-net` over sockets, the simulator over virtual links) hands in
+//! what happened and the time, then drains what the role wants done, then hands in the next thing:
+//!
+//! ```text
+//!  handle_datagrams ─┐                ┌─ poll_transmit   datagrams to send
+//!  handle_message   ─┤                ├─ poll_action     streams to open, messages to send
+//!  handle_link      ─┼──▶   role   ──▶┤
+//!  handle_command   ─┤                ├─ poll_event      what its user should know
+//!  handle_timeout   ─┘                └─ poll_timeout    when to call handle_timeout
+//! ```
+
+use core::net::SocketAddr;
+use core::ops::Range;
+
+use crate::message::Message;
+use crate::time::Instant;
+
+/// Names an ordered reliable stream to a peer, for as long as it is open.
+///
+/// Streams that a role opens are numbered by the role, below [`Link::ACCEPTED`]; those that a peer opened are numbered by
+/// the driver, from there on. A number is never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link(pub u32);
+
+impl Link {
+    /// The first number of the streams that peers opened.
+    pub const ACCEPTED: u32 = 1 << 31;
+}
+
+/// What can happen to a stream beside the arrival of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It is open: messages flow both ways.
+    Opened {
+        /// The address of the other end.
+        remote: SocketAddr,
+    },
+    /// It is gone: closed by the other end, or never opened.
+    Closed {
+        /// Why, in words for a person.
+        reason: String,
+    },
+}
+
+/// What a role asks its driver to do with streams.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Open a stream.
+    Connect {
+        /// What the role will call it.
+        link: Link,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Send a message on an open stream.
+    Send {
+        /// On which.
+        link: Link,
+        /// What.
+        message: Message,
+    },
+    /// Close a stream once what was sent on it is on its way.
+    Close {
+        /// Which.
+        link: Link,
+    },
+}
+
+/// Datagrams on their way out, one after the other in one buffer, so that a driver can hand runs of them to the kernel.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    bytes: Vec<u8>,
+    datagrams: Vec<(SocketAddr, Range<usize>)>,
+}
+
+impl Outgoing {
+    /// How many datagrams a role adds before it lets its driver send them.
+    pub const BURST: usize = 256;
+
+    /// Adds one datagram.
+    pub fn push(&mut self, to: SocketAddr, datagram: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(datagram);
+        self.datagrams.push((to, start..self.bytes.len()));
+    }
+
+    /// Whether a burst is complete.
+    pub fn is_full(&self) -> bool {
+        self.datagrams.len() >= Self::BURST
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// How many datagrams there are to send.
+    pub fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// The datagrams, in the order they were added, which is also their order in memory.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        self.datagrams.iter().map(|(to, range)| (*to, &self.bytes[range.clone()]))
+    }
+
+    /// The bytes of the datagrams `range`: they lie one behind the other.
+    pub fn contents(&self, range: Range<usize>) -> &[u8] {
+        match (self.datagrams.get(range.start), range.end.checked_sub(1).and_then(|last| self.datagrams.get(last))) {
+            (Some(first), Some(last)) => &self.bytes[first.1.start..last.1.end],
+            _ => &[],
+        }
+    }
+
+    /// Takes over the datagrams of another, which is empty then.
+    pub fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            core::mem::swap(self, other);
+            other.clear();
+            return;
+        }
+        for (to, datagram) in other.iter() {
+            self.push(to, datagram);
+        }
+        other.clear();
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.datagrams.clear();
+    }
+}
+
+/// A worker, server, switch or controller as a state machine without I/O.
+pub trait Role {
+    /// What the user of the role can ask of it.
+    type Command;
+    /// What the role tells its user.
+    type Event;
+
+    /// The role begins: it may open its first streams.
+    fn handle_start(&mut self, now: Instant);
+
+    /// Datagrams arrived from one sender: `datagrams` holds them one after the other, each `stride` bytes long but for the
+    /// last, which may be shorter. The role may overwrite them.
+    fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize);
+
+    /// Something happened to a stream.
+    fn handle_link(&mut self, now: Instant, link: Link, event: LinkEvent);
+
+    /// A message arrived on a stream.
+    fn handle_message(&mut self, now: Instant, link: Link, message: Message);
+
+    /// The user asks for something.
+    fn handle_command(&mut self, now: Instant, command: Self::Command);
+
+    /// The instant of [`poll_timeout`](Self::poll_timeout) has come.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Adds datagrams to `outgoing` until it is full or nothing is left to send.
+    fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing);
+
+    /// The next thing to do with a stream.
+    fn poll_action(&mut self) -> Option<Action>;
+
+    /// The next thing to tell the user.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens before.
+    fn poll_timeout(&self) -> Option<Instant>;
+}

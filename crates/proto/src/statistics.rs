@@ -1,0 +1,103 @@
+//! What members count. The controller gets it with every heartbeat.
+
+use serde::{Deserialize, Serialize};
+
+/// The counts of one member, since it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Statistics {
+    /// Of a worker.
+    Worker(WorkerStatistics),
+    /// Of a server.
+    Server(ServerStatistics),
+    /// Of a switch.
+    Switch(SwitchStatistics),
+}
+
+/// What a worker counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatistics {
+    /// Pushes.
+    pub pushes: u64,
+    /// Rows in those pushes; a row counts once a push.
+    pub rows: u64,
+    /// Rows of them that went to a switch.
+    pub rows_hot: u64,
+    /// Rows of them that went to a shard.
+    pub rows_cold: u64,
+    /// Of those, rows that the plan has as hot and whose gradient was too large for the plan's bound.
+    pub rows_too_large: u64,
+    /// Rows pulled, and how many of them were read in a switch.
+    pub rows_pulled: u64,
+    /// Rows that were read in a switch.
+    pub rows_pulled_hot: u64,
+    /// Packets sent on the hot path, retransmissions included.
+    pub packets: u64,
+    /// Retransmissions.
+    pub retransmits: u64,
+    /// Packets that a switch refused for a while.
+    pub refused: u64,
+    /// Datagrams that were no answer to anything.
+    pub dropped: u64,
+    /// Mean round-trip time of packets of the hot path at the end, in microseconds, smoothed as in RFC 6298.
+    pub round_trip_us: u64,
+}
+
+/// What a server counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStatistics {
+    /// Rows updated: how often the optimizer ran.
+    pub row_updates: u64,
+    /// Of them with the sum of an epoch, from a switch.
+    pub row_updates_hot: u64,
+    /// Rows read by pulls.
+    pub row_reads: u64,
+    /// Epochs applied.
+    pub epochs: u64,
+    /// Pushes and epochs that came again and were not applied again.
+    pub duplicates: u64,
+    /// Messages that made no sense.
+    pub dropped: u64,
+    /// Rows in the store.
+    pub rows: u64,
+}
+
+/// What a switch counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStatistics {
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Pushes that were added.
+    pub pushes: u64,
+    /// Pulls that were answered.
+    pub pulls: u64,
+    /// Pushes that had been added before.
+    pub duplicates: u64,
+    /// Packets that were refused for a while, because a bank was full or a region was not ready.
+    pub refused: u64,
+    /// Datagrams that were no packet, or one that a worker may not send.
+    pub malformed: u64,
+    /// Datagrams from addresses of no worker.
+    pub unknown_senders: u64,
+    /// Epochs that were closed.
+    pub epochs: u64,
+    /// Slots that were drained.
+    pub slots_drained: u64,
+}
+
+/// Adds the counts of members of one kind.
+macro_rules! add_counts {
+    ($kind:ident: $($sum:ident),+; most $($most:ident),*) => {
+        impl core::ops::AddAssign for $kind {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$sum += other.$sum;)+
+                $(self.$most = self.$most.max(other.$most);)*
+            }
+        }
+    };
+}
+
+add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
+    retransmits, refused, dropped; most round_trip_us);
+add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, rows; most);
+add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, refused, malformed, unknown_senders, epochs,
+    slots_drained; most);

@@ -1,0 +1,159 @@
+//! The packets of one flow, from the moment they are built until nobody can ask for them again.
+
+use std::collections::VecDeque;
+
+use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
+
+use crate::time::Instant;
+
+/// Which rows of which operation a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cargo {
+    pub(crate) operation: u64,
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Waits to be sent, for the first time or again.
+    Queued,
+    /// Sent, and not answered.
+    InFlight,
+    /// Taken by this epoch.
+    Accepted { epoch: u16 },
+    /// Nobody needs it any more.
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) cargo: Cargo,
+    pub(crate) state: State,
+    pub(crate) sent_at: Instant,
+    pub(crate) transmissions: u32,
+}
+
+/// The sender's end of one flow: packets `first .. next` by sequence number.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    first: u32,
+    packets: VecDeque<Packet>,
+    accepted: u32,
+}
+
+impl Flow {
+    /// The sequence number of the next packet.
+    pub(crate) fn next(&self) -> u32 {
+        self.first + u32::try_from(self.packets.len()).expect("a flow holds fewer packets than there are sequence numbers")
+    }
+
+    /// The oldest packet that is still needed.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Whether packets are accepted and wait for their epoch to become durable.
+    pub(crate) fn awaits_durability(&self) -> bool {
+        self.accepted > 0
+    }
+
+    pub(crate) fn append(&mut self, bytes: Vec<u8>, cargo: Cargo) {
+        assert!(self.next() < SEQ_MAX, "the caller asks is_exhausted before it builds packets");
+        let sent_at = Instant::ZERO;
+        self.packets.push_back(Packet { bytes, cargo, state: State::Queued, sent_at, transmissions: 0 });
+    }
+
+    /// Whether the flow cannot take `packets` more.
+    pub(crate) fn is_exhausted(&self, packets: u32) -> bool {
+        self.next() >= SEQ_MAX - packets
+    }
+
+    pub(crate) fn packet(&mut self, seq: u32) -> Option<&mut Packet> {
+        self.packets.get_mut(seq.checked_sub(self.first)? as usize)
+    }
+
+    /// Whether the dedup window of the switch can tell this packet from the one it overwrites: everything a window
+    /// before it must be acknowledged; here even durable, so that one window also bounds what is kept for a replay.
+    pub(crate) fn may_send(&self, seq: u32) -> bool {
+        ((seq - self.first) as usize) < WINDOW
+    }
+
+    /// Marks a packet as taken by an epoch. Returns what it carried, if this is news.
+    pub(crate) fn accept(&mut self, seq: u32, epoch: u16) -> Option<Accepted> {
+        let packet = self.packet(seq)?;
+        if !matches!(packet.state, State::Queued | State::InFlight) {
+            return None;
+        }
+        let news = Accepted::of(packet);
+        packet.state = State::Accepted { epoch };
+        self.accepted += 1;
+        Some(news)
+    }
+
+    /// Gives up the packets that epochs up to `durable` took, and their memory to `spare`.
+    pub(crate) fn release(&mut self, durable: u16, spare: &mut Vec<Vec<u8>>) {
+        if self.accepted == 0 {
+            return;
+        }
+        for packet in &mut self.packets {
+            if let State::Accepted { epoch } = packet.state
+                && !epoch_newer(epoch, durable)
+            {
+                packet.state = State::Done;
+                self.accepted -= 1;
+                spare.push(core::mem::take(&mut packet.bytes));
+            }
+        }
+        self.pop_done();
+    }
+
+    /// Gives up one packet that was answered and that nobody replays, and its memory to `spare`.
+    /// Returns what it carried, if this is news.
+    pub(crate) fn finish(&mut self, seq: u32, spare: &mut Vec<Vec<u8>>) -> Option<Accepted> {
+        let packet = self.packet(seq)?;
+        if !matches!(packet.state, State::Queued | State::InFlight) {
+            return None;
+        }
+        let news = Accepted::of(packet);
+        packet.state = State::Done;
+        spare.push(core::mem::take(&mut packet.bytes));
+        self.pop_done();
+        Some(news)
+    }
+
+    fn pop_done(&mut self) {
+        while self.packets.front().is_some_and(|packet| packet.state == State::Done) {
+            self.packets.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+/// News of a packet that was accepted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Accepted {
+    pub(crate) cargo: Cargo,
+    pub(crate) was_in_flight: bool,
+    pub(crate) sent_at: Instant,
+    pub(crate) transmissions: u32,
+}
+
+impl Accepted {
+    fn of(packet: &Packet) -> Self {
+        Self {
+            cargo: packet.cargo,
+            was_in_flight: packet.state == State::InFlight,
+            sent_at: packet.sent_at,
+            transmissions: packet.transmissions,
+        }
+    }
+}
+
+/// Changes the header of a packet that this worker has built.
+pub(crate) fn edit_header(bytes: &mut [u8], edit: impl FnOnce(&mut Header)) {
+    let mut header = Header::parse_without_entries(bytes).expect("the worker built this packet itself");
+    edit(&mut header);
+    header.emit(bytes);
+}

@@ -1,0 +1,391 @@
+//! One worker's path to one switch: what is sent, when it is sent again, and what an answer means.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, epoch_newer};
+
+use super::flow::{self, Accepted, Cargo, Flow, State};
+use super::rtt::Rtt;
+use crate::role::Outgoing;
+use crate::statistics::WorkerStatistics;
+use crate::time::Instant;
+
+/// How long a packet that was refused for a while waits before it is sent again.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+/// How often a worker that hears nothing asks whether its epochs are durable.
+const PROBE_INTERVAL: Duration = Duration::from_millis(4);
+/// The sequence number of probes, which no flow uses.
+const PROBE_SEQ: u32 = SEQ_MAX;
+
+/// What an answer from the switch means for the operations of the worker.
+#[derive(Debug)]
+pub(crate) enum Delivery<'p> {
+    /// The rows of this cargo are in an epoch.
+    Accepted(Cargo),
+    /// The values of the rows of this cargo, in order.
+    Values(Cargo, Packet<'p>),
+    /// The switch has no values for the rows of this cargo: read them from the shard.
+    Unreadable(Cargo),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FlowKind {
+    Push,
+    Pull,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PacketRef {
+    region: u8,
+    kind: FlowKind,
+    seq: u32,
+}
+
+#[derive(Debug, Default)]
+struct RegionFlows {
+    push: Flow,
+    pull: Flow,
+    durable: u16,
+    heard: bool,
+}
+
+impl RegionFlows {
+    fn flow(&mut self, kind: FlowKind) -> &mut Flow {
+        match kind {
+            FlowKind::Push => &mut self.push,
+            FlowKind::Pull => &mut self.pull,
+        }
+    }
+}
+
+/// The header fields that all packets of a worker share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    pub(crate) job: u16,
+    pub(crate) worker: u16,
+    pub(crate) plan: u16,
+}
+
+/// A worker's path to one switch.
+#[derive(Debug)]
+pub(crate) struct Path {
+    address: SocketAddr,
+    identity: Identity,
+    rtt: Rtt,
+    in_flight: usize,
+    in_flight_max: usize,
+    /// Flows by region number; `None` where the region belongs to another switch.
+    regions: Vec<Option<RegionFlows>>,
+    pulls: VecDeque<PacketRef>,
+    pushes: VecDeque<PacketRef>,
+    refused: VecDeque<(Instant, PacketRef)>,
+    /// What was sent, in the order it was sent. Entries of packets that were answered or sent again since are stale.
+    timeline: VecDeque<(Instant, PacketRef)>,
+    /// When the newest packet that was answered had been sent.
+    answered_sent_at: Instant,
+    probe_at: Option<Instant>,
+    probes: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+    /// What this path has counted: `packets`, `retransmits`, `refused` and `dropped`.
+    pub(crate) statistics: WorkerStatistics,
+}
+
+impl Path {
+    pub(crate) fn new(
+        address: SocketAddr,
+        identity: Identity,
+        regions: impl IntoIterator<Item = u8>,
+        in_flight_max: u32,
+    ) -> Self {
+        let mut flows = Vec::new();
+        for region in regions {
+            let index = usize::from(region);
+            if flows.len() <= index {
+                flows.resize_with(index + 1, || None);
+            }
+            flows[index] = Some(RegionFlows::default());
+        }
+        Self {
+            address,
+            identity,
+            rtt: Rtt::new(),
+            in_flight: 0,
+            in_flight_max: in_flight_max.max(1) as usize,
+            regions: flows,
+            pulls: VecDeque::new(),
+            pushes: VecDeque::new(),
+            refused: VecDeque::new(),
+            timeline: VecDeque::new(),
+            answered_sent_at: Instant::ZERO,
+            probe_at: None,
+            probes: Vec::new(),
+            spare: Vec::new(),
+            statistics: WorkerStatistics::default(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    fn flows(&mut self, region: u8) -> &mut RegionFlows {
+        self.regions[usize::from(region)].as_mut().expect("the placement says which regions this switch has")
+    }
+
+    /// Memory for a packet.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Whether the region's flow of pushes cannot number `packets` more.
+    pub(crate) fn is_exhausted(&mut self, region: u8, packets: u32) -> bool {
+        let flows = self.flows(region);
+        flows.push.is_exhausted(packets) || flows.pull.is_exhausted(packets)
+    }
+
+    /// Takes over a complete packet of kind PUSH or PULL, all but its sequence number.
+    pub(crate) fn submit(&mut self, region: u8, kind: Kind, mut bytes: Vec<u8>, cargo: Cargo) {
+        let kind = if kind == Kind::Push { FlowKind::Push } else { FlowKind::Pull };
+        let flow = self.flows(region).flow(kind);
+        let seq = flow.next();
+        flow::edit_header(&mut bytes, |header| header.seq = seq);
+        flow.append(bytes, cargo);
+        let reference = PacketRef { region, kind, seq };
+        self.queue(kind).push_back(reference);
+    }
+
+    fn queue(&mut self, kind: FlowKind) -> &mut VecDeque<PacketRef> {
+        match kind {
+            FlowKind::Push => &mut self.pushes,
+            FlowKind::Pull => &mut self.pulls,
+        }
+    }
+
+    /// Where each flow of pushes stands now: everything submitted so far lies before it.
+    pub(crate) fn push_frontiers(&self) -> Vec<(u8, u32)> {
+        let numbered = (0u8..).zip(&self.regions);
+        numbered.filter_map(|(region, flows)| Some((region, flows.as_ref()?.push.next()))).collect()
+    }
+
+    /// Whether every push before these points is durable.
+    pub(crate) fn is_durable(&self, frontiers: &[(u8, u32)]) -> bool {
+        frontiers.iter().all(|&(region, seq)| {
+            self.regions[usize::from(region)].as_ref().is_none_or(|flows| flows.push.first() >= seq)
+        })
+    }
+
+    /// A datagram from the switch. Calls `deliver` with what it means.
+    pub(crate) fn handle_datagram(&mut self, now: Instant, datagram: &[u8], deliver: &mut impl FnMut(Delivery<'_>)) {
+        let Ok(packet) = Packet::parse(datagram) else {
+            self.statistics.dropped += 1;
+            return;
+        };
+        let header = packet.header;
+        let known = self.regions.get(usize::from(header.region)).is_some_and(Option::is_some);
+        if !known || header.job != self.identity.job || header.worker != self.identity.worker {
+            self.statistics.dropped += 1;
+            return;
+        }
+        self.flows(header.region).heard = true;
+        let values = header.flags.contains(Flags::VALUES);
+        match header.kind {
+            Kind::Ack if values => {
+                if let Some(cargo) = self.accepted(now, header.region, header.seq, header.epoch) {
+                    deliver(Delivery::Values(cargo, packet));
+                    deliver(Delivery::Accepted(cargo));
+                }
+            }
+            Kind::Ack => {
+                for seq in packet.acknowledged().flat_map(SeqRange::iter) {
+                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch) {
+                        deliver(Delivery::Accepted(cargo));
+                    }
+                }
+            }
+            Kind::Pull if values && header.seq == PROBE_SEQ => {}
+            Kind::Pull if values => {
+                if let Some(cargo) = self.answered(now, header.region, header.seq) {
+                    deliver(Delivery::Values(cargo, packet));
+                }
+            }
+            Kind::Nack => self.refused(now, &header, deliver),
+            _ => self.statistics.dropped += 1,
+        }
+        self.learn_durable(header.region, header.durable);
+    }
+
+    fn accepted(&mut self, now: Instant, region: u8, seq: u32, epoch: u16) -> Option<Cargo> {
+        let news = self.flows(region).push.accept(seq, epoch)?;
+        self.probe_at.get_or_insert(now + PROBE_INTERVAL);
+        self.learn_round_trip(now, &news);
+        Some(news.cargo)
+    }
+
+    fn answered(&mut self, now: Instant, region: u8, seq: u32) -> Option<Cargo> {
+        let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
+        let news = flows.pull.finish(seq, &mut self.spare)?;
+        self.learn_round_trip(now, &news);
+        Some(news.cargo)
+    }
+
+    fn learn_round_trip(&mut self, now: Instant, news: &Accepted) {
+        if news.was_in_flight {
+            self.in_flight -= 1;
+        }
+        self.rtt.heard();
+        if news.transmissions == 1 {
+            self.rtt.sample(now.since(news.sent_at));
+        }
+        self.answered_sent_at = self.answered_sent_at.max(news.sent_at);
+    }
+
+    fn learn_durable(&mut self, region: u8, durable: u16) {
+        let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
+        if epoch_newer(durable, flows.durable) {
+            flows.durable = durable;
+        }
+        flows.push.release(flows.durable, &mut self.spare);
+    }
+
+    fn refused(&mut self, now: Instant, header: &Header, deliver: &mut impl FnMut(Delivery<'_>)) {
+        self.statistics.refused += 1;
+        // A PULL is refused for want of values, a PUSH for want of room; the flow that knows the number is meant.
+        let unreadable = header.nack_reason() == Some(NackReason::NotInstalled);
+        if unreadable {
+            if let Some(cargo) = self.answered(now, header.region, header.seq) {
+                deliver(Delivery::Unreadable(cargo));
+            }
+            return;
+        }
+        for kind in [FlowKind::Push, FlowKind::Pull] {
+            let Some(packet) = self.flows(header.region).flow(kind).packet(header.seq) else { continue };
+            if packet.state != State::InFlight {
+                continue;
+            }
+            packet.state = State::Queued;
+            self.in_flight -= 1;
+            let reference = PacketRef { region: header.region, kind, seq: header.seq };
+            self.refused.push_back((now + REFUSAL_PAUSE, reference));
+        }
+    }
+
+    /// Queues again what must be taken for lost, and what was refused long enough ago.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while self.refused.front().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, reference)) = self.refused.pop_front() else { break };
+            self.queue(reference.kind).push_front(reference);
+        }
+        let mut silent = false;
+        while let Some(&(sent_at, reference)) = self.timeline.front() {
+            if !self.is_current(sent_at, reference) {
+                self.timeline.pop_front();
+                continue;
+            }
+            if self.loss_deadline(sent_at) > now {
+                break;
+            }
+            silent |= sent_at >= self.answered_sent_at;
+            self.timeline.pop_front();
+            let packet = self.flows(reference.region).flow(reference.kind).packet(reference.seq);
+            packet.expect("a current entry names a packet").state = State::Queued;
+            self.in_flight -= 1;
+            self.queue(reference.kind).push_front(reference);
+        }
+        if silent {
+            self.rtt.back_off();
+        }
+        if self.probe_at.is_some_and(|due| due <= now) {
+            self.probe(now);
+        }
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.probe_at = None;
+        for (region, flows) in (0u8..).zip(&mut self.regions) {
+            let Some(flows) = flows else { continue };
+            if flows.push.awaits_durability() {
+                self.probe_at = Some(now + PROBE_INTERVAL);
+                if !flows.heard {
+                    self.probes.push(region);
+                }
+                flows.heard = false;
+            }
+        }
+    }
+
+    fn is_current(&mut self, sent_at: Instant, reference: PacketRef) -> bool {
+        let packet = self.flows(reference.region).flow(reference.kind).packet(reference.seq);
+        packet.is_some_and(|packet| packet.state == State::InFlight && packet.sent_at == sent_at)
+    }
+
+    fn loss_deadline(&self, sent_at: Instant) -> Instant {
+        if sent_at < self.answered_sent_at {
+            sent_at + self.rtt.reorder_allowance()
+        } else {
+            sent_at + self.rtt.timeout()
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let lost = self.timeline.front().map(|(sent_at, _)| self.loss_deadline(*sent_at));
+        let refused = self.refused.front().map(|(due, _)| *due);
+        [lost, refused, self.probe_at].into_iter().flatten().min()
+    }
+
+    /// Sends what the window allows; pulls first, for somebody waits for them.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
+        while let Some(region) = self.probes.pop() {
+            let mut bytes = [0; HEADER_BYTES];
+            self.header(Kind::Pull, region, PROBE_SEQ).emit(&mut bytes);
+            outgoing.push(self.address, &bytes);
+        }
+        for kind in [FlowKind::Pull, FlowKind::Push] {
+            while self.in_flight < self.in_flight_max && !outgoing.is_full() {
+                let Some(&reference) = self.queue(kind).front() else { break };
+                if !self.transmit(now, reference, outgoing) {
+                    break;
+                }
+                self.queue(kind).pop_front();
+            }
+        }
+    }
+
+    /// Sends one packet, if it still waits for that. `false` means that its flow may not send it yet.
+    fn transmit(&mut self, now: Instant, reference: PacketRef, outgoing: &mut Outgoing) -> bool {
+        let address = self.address;
+        let flow = self.flows(reference.region).flow(reference.kind);
+        let allowed = flow.may_send(reference.seq);
+        let Some(packet) = flow.packet(reference.seq) else { return true };
+        if packet.state != State::Queued {
+            return true;
+        }
+        if !allowed {
+            return false;
+        }
+        let again = packet.transmissions > 0;
+        if again {
+            flow::edit_header(&mut packet.bytes, |header| header.flags = header.flags.with(Flags::RETRANSMIT));
+        }
+        packet.transmissions += 1;
+        packet.sent_at = now;
+        packet.state = State::InFlight;
+        outgoing.push(address, &packet.bytes);
+        self.in_flight += 1;
+        self.timeline.push_back((now, reference));
+        self.statistics.packets += 1;
+        self.statistics.retransmits += u64::from(again);
+        true
+    }
+
+    /// A header for this path with everything but flags and entries.
+    pub(crate) fn header(&self, kind: Kind, region: u8, seq: u32) -> Header {
+        let Identity { job, worker, plan } = self.identity;
+        Header { kind, flags: Flags::NONE, entries: 0, job, worker, plan, region, epoch: 0, durable: 0, seq, tag: 0 }
+    }
+}

@@ -1,0 +1,99 @@
+//! Round-trip time and the timers that follow from it (RFC 6298, and the time threshold of RFC 9002 section 6.1.2).
+
+use core::time::Duration;
+
+/// Before the first sample. Generous: a wrong retransmission costs little, but every flow starts here.
+const INITIAL: Duration = Duration::from_millis(20);
+/// Timers below the scheduling noise of the machines would fire for nothing.
+const GRANULARITY: Duration = Duration::from_millis(2);
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+const TIMEOUT_MAX: Duration = Duration::from_millis(200);
+
+/// Smoothed round-trip time of a path.
+#[derive(Debug, Clone)]
+pub(crate) struct Rtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    latest: Duration,
+    backoff: u32,
+}
+
+impl Rtt {
+    /// Knows nothing yet.
+    pub(crate) fn new() -> Self {
+        Self { smoothed: None, variation: Duration::ZERO, latest: Duration::ZERO, backoff: 0 }
+    }
+
+    /// Learns from a packet that was sent once and answered after `sample` (Karn: never from a retransmitted one).
+    pub(crate) fn sample(&mut self, sample: Duration) {
+        self.latest = sample;
+        self.backoff = 0;
+        let Some(smoothed) = self.smoothed else {
+            self.smoothed = Some(sample);
+            self.variation = sample / 2;
+            return;
+        };
+        self.variation = self.variation * 3 / 4 + smoothed.abs_diff(sample) / 4;
+        self.smoothed = Some(smoothed * 7 / 8 + sample / 8);
+    }
+
+    /// A timer has fired with nothing heard: the next one waits twice as long.
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(5);
+    }
+
+    /// Something was heard.
+    pub(crate) fn heard(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// How long to wait for an answer when nothing sent later has been answered either.
+    pub(crate) fn timeout(&self) -> Duration {
+        let base = match self.smoothed {
+            Some(smoothed) => smoothed + (self.variation * 4).max(GRANULARITY),
+            None => INITIAL,
+        };
+        (base.max(TIMEOUT_MIN) * (1 << self.backoff)).min(TIMEOUT_MAX)
+    }
+
+    /// How long to wait for an answer when something that was sent later has been answered: reordering explains no more.
+    pub(crate) fn reorder_allowance(&self) -> Duration {
+        let rtt = self.smoothed.unwrap_or(INITIAL).max(self.latest);
+        (rtt * 9 / 8).max(GRANULARITY)
+    }
+
+    /// The smoothed round-trip time, if any packet was answered yet.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_path_gets_a_timeout_close_above_its_round_trip() {
+        let mut rtt = Rtt::new();
+        for _ in 0..100 {
+            rtt.sample(Duration::from_millis(30));
+        }
+        assert_eq!(rtt.smoothed().unwrap().as_millis(), 29, "integer rounding loses a little");
+        assert!(rtt.timeout() > Duration::from_millis(30) && rtt.timeout() < Duration::from_millis(36));
+    }
+
+    #[test]
+    fn silence_doubles_the_timeout_up_to_a_bound_and_an_answer_resets_it() {
+        let mut rtt = Rtt::new();
+        rtt.sample(Duration::from_millis(1));
+        let calm = rtt.timeout();
+        rtt.back_off();
+        assert_eq!(rtt.timeout(), calm * 2);
+        for _ in 0..100 {
+            rtt.back_off();
+        }
+        assert!(rtt.timeout() <= TIMEOUT_MAX);
+        rtt.heard();
+        assert_eq!(rtt.timeout(), calm);
+    }
+}

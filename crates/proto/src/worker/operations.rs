@@ -1,0 +1,52 @@
+//! The pushes and pulls of a worker that are under way, and how far each of them is.
+
+use hashbrown::HashMap;
+
+use super::rows::HotRow;
+
+/// When a push counts as done (design section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Every row of it is acknowledged: by a switch, or applied by its shard.
+    Accepted,
+    /// Every row of it is applied, and its new value can be read.
+    Visible,
+}
+
+/// A push, a pull, or both in one trip.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) keys: Vec<u64>,
+    /// Where values are collected; empty if none were asked for.
+    pub(crate) values: Vec<f32>,
+    /// The rows that packets of the hot path carry: a packet names a range of this list.
+    pub(crate) hot: Vec<HotRow>,
+    /// Packets and messages whose answers are still to come.
+    pub(crate) missing: u32,
+    /// What completes a push; `None` for a pull.
+    pub(crate) level: Option<Level>,
+}
+
+/// The operations under way, by the number their caller gave them.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    open: HashMap<u64, Operation>,
+}
+
+impl Operations {
+    pub(crate) fn insert(&mut self, number: u64, operation: Operation) {
+        let before = self.open.insert(number, operation);
+        assert!(before.is_none(), "the caller numbers its operations without repeating itself");
+    }
+
+    pub(crate) fn operation(&mut self, number: u64) -> &mut Operation {
+        self.open.get_mut(&number).expect("an operation stays open while it misses an answer")
+    }
+
+    /// One answer of the operation has come. Returns the operation if that was the last.
+    pub(crate) fn answered(&mut self, number: u64) -> Option<Operation> {
+        let operation = self.operation(number);
+        operation.missing -= 1;
+        if operation.missing == 0 { self.open.remove(&number) } else { None }
+    }
+}

@@ -1,0 +1,154 @@
+//! What to train and how, as a person writes it down.
+
+use libra_store::Optimizer;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::ModelKind;
+
+/// Settings of a training run. Every worker of a job must have the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Which model.
+    pub model: ModelKind,
+    /// Predictive factors F: how wide the last hidden layer is, and with it everything else.
+    pub factors: usize,
+    /// Passes over the training pairs.
+    pub epochs: u32,
+    /// Samples of a step; positives and negatives both count.
+    pub batch: usize,
+    /// Negatives drawn for each positive.
+    pub negatives: usize,
+    /// Decides initial values, order and negatives.
+    pub seed: u64,
+    /// How gradients change the embedding rows of users and items.
+    pub embeddings: Optimizer,
+    /// How gradients change the layers.
+    pub layers: Optimizer,
+    /// Standard deviation of the initial embeddings, which are normal with mean 0.
+    pub deviation: f32,
+}
+
+/// Largest number of factors: the tower of such a model has 16 million weights.
+pub const FACTORS_MAX: usize = 1024;
+
+/// Largest batch.
+pub const BATCH_MAX: usize = 1 << 20;
+
+/// Largest number of negatives for a positive.
+pub const NEGATIVES_MAX: usize = 1000;
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        let adam = |rate| Optimizer::Adam { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+        Self {
+            model: ModelKind::Neumf,
+            factors: 8,
+            epochs: 20,
+            batch: 1024,
+            negatives: 4,
+            seed: 1,
+            embeddings: adam(0.002),
+            layers: adam(0.002),
+            deviation: 0.01,
+        }
+    }
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, Error, Clone, PartialEq)]
+#[error("{field} = {found}: it must be {expected}")]
+pub struct ConfigError {
+    /// The setting.
+    pub field: &'static str,
+    /// What it was set to.
+    pub found: String,
+    /// What would do.
+    pub expected: &'static str,
+}
+
+impl TrainConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// The first one that cannot be used.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |field, found: &dyn ToString, expected| {
+            Err(ConfigError { field, found: found.to_string(), expected })
+        };
+        if !(1..=FACTORS_MAX).contains(&self.factors) {
+            return wrong("factors", &self.factors, "between 1 and 1024");
+        }
+        if self.epochs == 0 {
+            return wrong("epochs", &self.epochs, "at least 1");
+        }
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return wrong("batch", &self.batch, "between 1 and 1048576");
+        }
+        if self.negatives > NEGATIVES_MAX {
+            return wrong("negatives", &self.negatives, "at most 1000");
+        }
+        if !(self.deviation.is_finite() && self.deviation > 0.0) {
+            return wrong("deviation", &self.deviation, "a positive number");
+        }
+        check_optimizer(self.embeddings, ["embeddings.rate", "embeddings.epsilon", "embeddings.beta"])?;
+        check_optimizer(self.layers, ["layers.rate", "layers.epsilon", "layers.beta"])
+    }
+}
+
+fn check_optimizer(
+    optimizer: Optimizer,
+    [rate_field, epsilon_field, beta_field]: [&'static str; 3],
+) -> Result<(), ConfigError> {
+    let positive = |field, value: f32| {
+        if value.is_finite() && value > 0.0 {
+            Ok(())
+        } else {
+            Err(ConfigError { field, found: value.to_string(), expected: "a positive number" })
+        }
+    };
+    let (rate, epsilon, betas) = match optimizer {
+        Optimizer::Sgd { rate } => (rate, None, None),
+        Optimizer::Adagrad { rate, epsilon } => (rate, Some(epsilon), None),
+        Optimizer::Adam { rate, beta1, beta2, epsilon } => (rate, Some(epsilon), Some([beta1, beta2])),
+    };
+    positive(rate_field, rate)?;
+    if let Some(epsilon) = epsilon {
+        positive(epsilon_field, epsilon)?;
+    }
+    for beta in betas.into_iter().flatten() {
+        if !(0.0..1.0).contains(&beta) {
+            let expected = "at least 0 and below 1";
+            return Err(ConfigError { field: beta_field, found: beta.to_string(), expected });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_good() {
+        assert_eq!(TrainConfig::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn every_bad_setting_is_named() {
+        let good = TrainConfig::default();
+        let field = |config: TrainConfig| config.check().unwrap_err().field;
+        assert_eq!(field(TrainConfig { factors: 0, ..good.clone() }), "factors");
+        assert_eq!(field(TrainConfig { factors: 1 << 40, ..good.clone() }), "factors");
+        assert_eq!(field(TrainConfig { epochs: 0, ..good.clone() }), "epochs");
+        assert_eq!(field(TrainConfig { batch: 0, ..good.clone() }), "batch");
+        assert_eq!(field(TrainConfig { negatives: 1001, ..good.clone() }), "negatives");
+        assert_eq!(field(TrainConfig { deviation: f32::NAN, ..good.clone() }), "deviation");
+        let optimizer = Optimizer::Sgd { rate: -0.5 };
+        assert_eq!(field(TrainConfig { embeddings: optimizer, ..good.clone() }), "embeddings.rate");
+        let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };
+        let error = TrainConfig { layers: optimizer, ..good }.check().unwrap_err();
+        assert_eq!(error.to_string(), "layers.beta = 1: it must be at least 0 and below 1");
+    }
+}

@@ -1,0 +1,128 @@
+//! What can be wrong with a data set.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+/// Why a data set cannot be read or used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The path does not exist.
+    #[error("there is no file or directory {}: give a directory, a `u.data` file, or the word `synthetic`", path.display())]
+    Missing {
+        /// The path that was given.
+        path: PathBuf,
+    },
+    /// The operating system refused to read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The directory holds none of the file names that are known.
+    #[error(
+        "{} holds no data set that Libra can read; it reads either the three files `*.train.pairs.tsv` (or \
+         `*.train.rating`), `*.test.rating` and `*.test.negative`, or the one file `u.data`",
+        path.display()
+    )]
+    Unrecognised {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A training file is there, but a file that belongs to it is not.
+    #[error("{} has a training file but no file `*.{suffix}`", path.display())]
+    Incomplete {
+        /// The directory.
+        path: PathBuf,
+        /// How the name of the file that is missing must end.
+        suffix: &'static str,
+    },
+    /// More than one file could be meant.
+    #[error(
+        "{} holds more than one file `*.{suffix}` ({}): keep one data set in a directory",
+        path.display(),
+        files.join(", ")
+    )]
+    Ambiguous {
+        /// The directory.
+        path: PathBuf,
+        /// How these names end.
+        suffix: &'static str,
+        /// The names found.
+        files: Vec<String>,
+    },
+    /// A line is not as it must be.
+    #[error("{} line {line}: expected {expected}, found {found:?}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What was expected there.
+        expected: &'static str,
+        /// What was there, shortened when long.
+        found: String,
+    },
+    /// An id is too large for the arrays that are indexed by it.
+    #[error("{} line {line}: the id {found} is too large, ids go up to {limit}", path.display())]
+    IdTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The id.
+        found: u64,
+        /// The largest id.
+        limit: u32,
+    },
+    /// A file has no rows.
+    #[error("{} holds no rows", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The two test files are not about the same pairs.
+    #[error("{} line {line}: the pair is {found}, but line {line} of {} has {expected}", path.display(), other.display())]
+    Disagreement {
+        /// The file of negatives.
+        path: PathBuf,
+        /// The file of test pairs.
+        other: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What the file of test pairs says.
+        expected: String,
+        /// What the file of negatives says.
+        found: String,
+    },
+    /// No user has anything to be tested on.
+    #[error(
+        "data set {name} has no test case: a user needs two interactions with different items and one item \
+         that it never touched"
+    )]
+    NothingToTest {
+        /// The data set.
+        name: String,
+    },
+    /// The data set in memory contradicts itself.
+    #[error("data set {name}: {what} {id} is outside 0..{limit}")]
+    OutOfRange {
+        /// The data set.
+        name: String,
+        /// `user` or `item`.
+        what: &'static str,
+        /// The id that is too large.
+        id: u32,
+        /// How many there are.
+        limit: u32,
+    },
+    /// There is nothing to learn from.
+    #[error("data set {name} has no training pairs")]
+    NothingToLearn {
+        /// The data set.
+        name: String,
+    },
+}

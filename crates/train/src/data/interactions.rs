@@ -1,0 +1,128 @@
+//! Who touched what: the set that negatives are drawn outside of.
+
+use std::{hint, ops::Range};
+
+use rand::Rng;
+
+/// For every user the sorted set of its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interactions {
+    items: u32,
+    /// Where the items of each user start in `touched`; one longer than there are users.
+    starts: Vec<usize>,
+    touched: Vec<u32>,
+}
+
+impl Interactions {
+    /// Collects `pairs` of (user, item); a pair that occurs twice counts once.
+    ///
+    /// # Panics
+    /// When a user is not below `users` or an item not below `items`.
+    pub fn new(users: u32, items: u32, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let mut counts = vec![0usize; users as usize + 1];
+        for (user, item) in pairs.clone() {
+            assert!(user < users && item < items, "the pair ({user}, {item}) is outside the data set");
+            counts[user as usize + 1] += 1;
+        }
+        let mut starts = counts;
+        for user in 0..users as usize {
+            starts[user + 1] += starts[user];
+        }
+        let mut touched = vec![0; starts[users as usize]];
+        let mut next = starts.clone();
+        for (user, item) in pairs {
+            touched[next[user as usize]] = item;
+            next[user as usize] += 1;
+        }
+        // Sorting and closing the gaps that repeated pairs leave, in place.
+        let mut kept = 0;
+        for user in 0..users as usize {
+            let range = starts[user]..starts[user + 1];
+            touched[range.clone()].sort_unstable();
+            starts[user] = kept;
+            for place in range {
+                if kept == starts[user] || touched[kept - 1] != touched[place] {
+                    touched[kept] = touched[place];
+                    kept += 1;
+                }
+            }
+        }
+        starts[users as usize] = kept;
+        touched.truncate(kept);
+        Self { items, starts, touched }
+    }
+
+    fn range(&self, user: u32) -> Range<usize> {
+        self.starts[user as usize]..self.starts[user as usize + 1]
+    }
+
+    /// The items that `user` touched, ascending.
+    pub fn of(&self, user: u32) -> &[u32] {
+        &self.touched[self.range(user)]
+    }
+
+    /// Whether `user` touched `item`: a binary search.
+    pub fn contains(&self, user: u32, item: u32) -> bool {
+        self.of(user).binary_search(&item).is_ok()
+    }
+
+    /// How many items `user` never touched.
+    pub fn untouched(&self, user: u32) -> u32 {
+        // The set holds distinct items below `items`, so its length fits and is not larger.
+        self.items - u32::try_from(self.range(user).len()).expect("a set of u32 items")
+    }
+
+    /// The item with `rank` items before it that `user` never touched either.
+    ///
+    /// The caller keeps `rank < self.untouched(user)`; then the answer is below the number of items.
+    pub fn untouched_item(&self, user: u32, rank: u32) -> u32 {
+        debug_assert!(rank < self.untouched(user));
+        let touched = self.of(user);
+        // Before touched[k] there are touched[k] - k untouched items: non-decreasing in k, so it can be searched.
+        // Without branches, as no processor predicts where a random rank lies.
+        let mut low = 0;
+        let mut size = u32::try_from(touched.len()).expect("a set of u32 items");
+        while size > 0 {
+            let half = size.div_ceil(2);
+            let middle = low + half - 1;
+            let before = touched[middle as usize] - middle;
+            low = hint::select_unpredictable(before <= rank, low + half, low);
+            size -= half;
+        }
+        rank + low
+    }
+
+    /// An item that `user` never touched, each with the same probability; `None` when there is none.
+    ///
+    /// No drawing again on a hit: one random number and one binary search, however much the user touched.
+    pub fn draw_untouched(&self, user: u32, random: &mut impl Rng) -> Option<u32> {
+        match self.untouched(user) {
+            0 => None,
+            count => Some(self.untouched_item(user, random.random_range(0..count))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_naive_set(pairs in prop::collection::vec((0u32..4, 0u32..12), 0..60)) {
+            let interactions = Interactions::new(4, 12, pairs.iter().copied());
+            for user in 0..4 {
+                let naive: Vec<u32> = (0..12).filter(|&item| pairs.contains(&(user, item))).collect();
+                prop_assert_eq!(interactions.of(user), &naive[..]);
+                let others: Vec<u32> = (0..12).filter(|item| !naive.contains(item)).collect();
+                prop_assert_eq!(interactions.untouched(user) as usize, others.len());
+                for (rank, &item) in (0u32..).zip(&others) {
+                    prop_assert_eq!(interactions.untouched_item(user, rank), item);
+                    prop_assert!(!interactions.contains(user, item));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A whole model at work: one step of training, or scores.
+
+use thiserror::Error;
+
+use super::{
+    Model, SampleRows,
+    dense::DenseNet,
+    sparse::{Inputs, SparseNet},
+};
+
+/// The computation failed.
+#[derive(Debug, Error)]
+#[error("the computation failed: {0}")]
+pub struct ComputeError(#[from] candle_core::Error);
+
+/// A model with its working memory.
+pub struct Network {
+    width: usize,
+    layer_values: usize,
+    sparse: SparseNet,
+    dense: DenseNet,
+    inputs: Inputs,
+    input_gradients: Inputs,
+}
+
+impl Network {
+    /// A network of the shape of `model`.
+    ///
+    /// # Errors
+    /// Memory cannot be had.
+    pub fn new(model: &Model) -> Result<Self, ComputeError> {
+        Ok(Self {
+            width: model.width(),
+            layer_values: model.layer_values(),
+            sparse: SparseNet::new(model),
+            dense: DenseNet::new(model)?,
+            inputs: Inputs::default(),
+            input_gradients: Inputs::default(),
+        })
+    }
+
+    /// Loss and gradients of a batch.
+    ///
+    /// `values` holds the embedding rows that `samples` names and behind them the rows of the layers in their order; `gradients`
+    /// is made to the same layout. The loss is the mean binary cross-entropy of the samples (He et al., equation 7), and
+    /// the gradients are those of this mean.
+    ///
+    /// # Errors
+    /// The computation failed.
+    ///
+    /// # Panics
+    /// If the lengths do not fit together.
+    pub fn step(
+        &mut self,
+        values: &[f32],
+        samples: &SampleRows,
+        labels: &[f32],
+        gradients: &mut Vec<f32>,
+    ) -> Result<f64, ComputeError> {
+        assert_eq!(samples.len(), labels.len(), "a sample has a label");
+        let (rows, layers) = values.split_at(values.len() - self.layer_values);
+        debug_assert_eq!(rows.len() % self.width, 0);
+        self.dense.load(layers)?;
+        self.sparse.gather(rows, samples, &mut self.inputs);
+        gradients.clear();
+        gradients.resize(values.len(), 0.0);
+        let (row_gradients, layer_gradients) = gradients.split_at_mut(rows.len());
+        let mut loss = 0.0;
+        self.dense.step(
+            &self.inputs,
+            samples.len(),
+            |logits| loss = loss_and_gradient(logits, labels),
+            &mut self.input_gradients,
+            layer_gradients,
+        )?;
+        self.sparse.scatter(rows, samples, &self.input_gradients, row_gradients);
+        Ok(loss)
+    }
+
+    /// Takes over the rows of the layers for [`Self::score`].
+    ///
+    /// # Errors
+    /// The computation failed.
+    pub fn load_layers(&mut self, rows: &[f32]) -> Result<(), ComputeError> {
+        Ok(self.dense.load(rows)?)
+    }
+
+    /// Replaces `logits` by the logits of `samples`, whose embedding rows are in `rows`.
+    ///
+    /// # Errors
+    /// The computation failed.
+    pub fn score(
+        &mut self,
+        rows: &[f32],
+        samples: &SampleRows,
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ComputeError> {
+        self.sparse.gather(rows, samples, &mut self.inputs);
+        Ok(self.dense.logits(&self.inputs, samples.len(), logits)?)
+    }
+}
+
+/// Mean binary cross-entropy of `labels` under the logits, which are replaced by its gradient.
+///
+/// Written for logits, not probabilities, so that it neither overflows nor loses precision when the model is sure.
+fn loss_and_gradient(logits: &mut [f32], labels: &[f32]) -> f64 {
+    let share = 1.0 / labels.len().max(1) as f32;
+    let mut loss = 0.0;
+    for (logit, &label) in logits.iter_mut().zip(labels) {
+        let z = *logit;
+        let decay = (-z.abs()).exp();
+        loss += f64::from(z.max(0.0) - z * label + decay.ln_1p());
+        let probability = if z >= 0.0 { 1.0 / (1.0 + decay) } else { decay / (1.0 + decay) };
+        *logit = (probability - label) * share;
+    }
+    loss / labels.len().max(1) as f64
+}
