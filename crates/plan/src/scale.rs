@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How many times larger than the largest gradient seen in profiling a gradient may be before it takes the
 /// cold way. A power of two.
-pub const MARGIN: f32 = 8.0;
+pub const MARGIN: f32 = 64.0;
 
 /// Headroom unless told otherwise: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
 pub const DEFAULT_HEADROOM_BITS: u8 = 12;

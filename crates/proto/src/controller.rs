@@ -345,7 +345,8 @@ impl Role for Controller {
                 let peer = member.peer;
                 self.handle_barrier(peer, number);
             }
-            Message::Abort { reason } => self.fail(reason),
+            // Once everybody has reported, members go as they are told, and those who go later miss those who went first.
+            Message::Abort { reason } if self.phase < Phase::Finishing => self.fail(reason),
             _ => {}
         }
     }

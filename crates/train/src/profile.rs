@@ -15,6 +15,10 @@ use crate::{
     trainer::{Progress, TrainError, Trainer},
 };
 
+/// A sample of fewer pushes is trained on again, for its gradients only: those of the first steps of a model, when it knows
+/// nothing, are smaller than those that come later.
+const GRADIENT_PUSHES: u64 = 256;
+
 /// Trains one epoch on a random `sample` of the training pairs, in memory, and counts the rows of every push.
 ///
 /// Batches are made exactly as in training, and a batch is a push; so a row's count divided by the pushes is how often a push
@@ -36,8 +40,15 @@ pub fn profile(
         parameters: LocalParameters::new(Store::new(model.tables(), config.seed)?),
         frequencies: Frequencies::new(model.shapes()).expect("a store took these tables"),
         model,
+        counting: true,
+        pushes: 0,
     };
-    trainer.train_epoch(&mut recorder, 0, progress)?;
+    let mut epoch = 0;
+    while recorder.pushes < GRADIENT_PUSHES {
+        trainer.train_epoch(&mut recorder, epoch, progress)?;
+        recorder.counting = false;
+        epoch += 1;
+    }
     Ok(recorder.frequencies)
 }
 
@@ -84,6 +95,9 @@ struct Recorder {
     parameters: LocalParameters,
     frequencies: Frequencies,
     model: Model,
+    /// Whether rows are counted: in the first pass over the sample, the one whose batches are those of training.
+    counting: bool,
+    pushes: u64,
 }
 
 impl Parameters for Recorder {
@@ -96,7 +110,10 @@ impl Parameters for Recorder {
     }
 
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        self.frequencies.record_push(keys.iter().copied());
+        self.pushes += 1;
+        if self.counting {
+            self.frequencies.record_push(keys.iter().copied());
+        }
         let width = self.model.width();
         let rows = keys.iter().take_while(|&&key| self.model.is_embedding(key));
         for (&key, gradient) in rows.zip(gradients.chunks_exact(width)) {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
+use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
 use crate::data::{Dataset, Interactions};
 
@@ -151,9 +151,8 @@ impl Sampler {
         while batch.len() < self.share.batch {
             let (user, owed) = self.owed;
             if owed > 0 {
-                let count = self.touched.untouched(user);
-                let item = self.touched.untouched_item(user, self.random.random_range(0..count));
-                batch.push(user, item, 0.0);
+                let item = self.touched.draw_untouched(user, &mut self.random);
+                batch.push(user, item.expect("`new` refused users without untouched items"), 0.0);
                 self.owed.1 -= 1;
             } else if let Some(&place) = self.order.get(self.next) {
                 let (user, item) = self.dataset.train[place as usize];
