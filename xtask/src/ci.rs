@@ -1,0 +1,73 @@
+//! The whole pipeline, step by step; the first step that fails ends it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::{Outcome, namespaces, no_std, readme, shell, smoke, tidy};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Leaves `cargo test` out, for a caller that has just run it
+    #[arg(long)]
+    skip_tests: bool,
+}
+
+type Step = (&'static str, fn() -> Result<Outcome>);
+
+/// Cheap steps first: a slip shows within seconds.
+const STEPS: &[Step] = &[
+    ("fmt", || cargo(&["fmt", "--all", "--check"])),
+    ("tidy", tidy::run),
+    ("clippy", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    ("doc", doc),
+    (TEST, || cargo(&["test"])),
+    ("test xtask", || cargo(&["test", "--quiet", "--package", "xtask"])),
+    ("no-std", || no_std::run(&no_std::Options::default())),
+    ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra"])),
+    ("README commands", readme::check_with_binary),
+    ("smoke", smoke::run),
+    ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
+];
+
+const TEST: &str = "test";
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let start = Instant::now();
+    let steps: Vec<Step> =
+        STEPS.iter().copied().filter(|(name, _)| !(options.skip_tests && *name == TEST)).collect();
+    let mut skipped = Vec::new();
+    for (index, (name, step)) in steps.iter().enumerate() {
+        println!("=== {}/{} {name}", index + 1, steps.len());
+        let begin = Instant::now();
+        let ended = step();
+        let seconds = in_seconds(begin.elapsed());
+        match ended.with_context(|| format!("CI FAILED at step {name} after {seconds}"))? {
+            Outcome::Passed => println!("=== {name} passed in {seconds}"),
+            Outcome::Skipped(reason) => {
+                shell::loudly(&format!("{name} SKIPPED: {reason}"));
+                skipped.push(*name);
+            }
+        }
+    }
+    let but = if skipped.is_empty() { String::new() } else { format!(" but SKIPPED {}", skipped.join(", ")) };
+    println!("=== CI passed{but} ({} steps in {})", steps.len(), in_seconds(start.elapsed()));
+    Ok(Outcome::Passed)
+}
+
+fn cargo(arguments: &[&str]) -> Result<Outcome> {
+    shell::run(shell::cargo(arguments))?;
+    Ok(Outcome::Passed)
+}
+
+fn doc() -> Result<Outcome> {
+    let mut command = shell::cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-Dwarnings");
+    shell::run(command)?;
+    Ok(Outcome::Passed)
+}
+
+fn in_seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

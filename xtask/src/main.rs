@@ -1,0 +1,68 @@
+//! `cargo xtask`: what the developers of Libra and its CI run besides `cargo test`.
+//!
+//! It is no part of the product: nothing in `crates/` depends on it, and it depends on nothing in `crates/`; it
+//! looks at the sources and at the binaries from outside.
+
+mod ci;
+mod namespaces;
+mod no_std;
+mod process;
+mod readme;
+mod report;
+mod shell;
+mod smoke;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tools of the developers of Libra.
+#[derive(Parser)]
+#[command(name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the whole pipeline: all that a change must pass
+    Ci(ci::Options),
+    /// Checks what the compiler does not: arrows between crates, their promises, names, lengths, the README
+    Tidy,
+    /// Proves that `dataplane` needs neither std nor alloc, by linking a program without them
+    NoStd(no_std::Options),
+    /// Runs the first command of the README and looks at what it reports
+    Smoke,
+    /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
+    Namespaces(namespaces::Options),
+}
+
+/// How a check ended that did not fail.
+pub(crate) enum Outcome {
+    Passed,
+    /// This machine cannot do it; the reason.
+    Skipped(String),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Ci(options) => ci::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::NoStd(options) => no_std::run(&options),
+        Command::Smoke => smoke::run(),
+        Command::Namespaces(options) => namespaces::run(&options),
+    };
+    match result {
+        Ok(Outcome::Passed) => ExitCode::SUCCESS,
+        Ok(Outcome::Skipped(reason)) => {
+            shell::loudly(&format!("SKIPPED: {reason}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

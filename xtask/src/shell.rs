@@ -1,0 +1,79 @@
+//! Commands of other programs: how they are made, run and reported.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+
+/// The directory of the workspace.
+pub(crate) fn root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    // What cargo says now comes first: checkouts that share a target directory share this program, too.
+    let package = || {
+        std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+    };
+    ROOT.get_or_init(|| package().parent().expect("xtask/ lies in the workspace").to_owned())
+}
+
+/// Cargo of the toolchain that built this program, in the directory of the workspace.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// A program in the directory of the workspace.
+pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(name);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Where cargo builds to.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    Ok(metadata["target_directory"].as_str().context("cargo metadata names no target_directory")?.into())
+}
+
+/// What cargo knows of the workspace, without what it depends on.
+pub(crate) fn metadata() -> Result<serde_json::Value> {
+    let text = output(cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
+    serde_json::from_str(&text).context("cargo metadata did not print JSON")
+}
+
+/// Runs a command; what it prints is seen.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    let line = line(&command);
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command and returns what it printed to stdout; what it printed to stderr is part of the error.
+pub(crate) fn output(mut command: Command) -> Result<String> {
+    let line = line(&command);
+    let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed ({}): {}", output.status, said.trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{line}` did not print UTF-8"))
+}
+
+/// The command as one would type it.
+pub(crate) fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(std::ffi::OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+/// Prints what must not be overlooked.
+pub(crate) fn loudly(text: &str) {
+    let bar = "!".repeat(text.chars().count().min(100) + 6);
+    println!("{bar}\n!! {text}\n{bar}");
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask tidy`: rules of this project that neither the compiler nor clippy checks.
+//!
+//! Each rule is a function from what is there to [`Complaint`]s; its test plants a violation and sees it caught.
+
+mod arrows;
+mod names;
+mod promises;
+mod source;
+mod text;
+mod tree;
+mod typed;
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+
+use crate::{Outcome, readme, shell};
+use source::Module;
+use tree::Tree;
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// The file, and the line where there is one.
+    at: String,
+    what: String,
+    /// It is only worth a look.
+    warning: bool,
+}
+
+impl Complaint {
+    fn new(at: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { at: at.into(), what: what.into(), warning: false }
+    }
+
+    fn warning(at: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::new(at, what) }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.warning { "warning" } else { "error" };
+        write!(f, "tidy {kind}: {}: {}", self.at, self.what)
+    }
+}
+
+pub(crate) fn run() -> Result<Outcome> {
+    let tree = Tree::read()?;
+    let modules = Module::all(&tree);
+    let packages = arrows::packages(&shell::metadata()?)?;
+    let complaints = [
+        arrows::directions(&packages),
+        arrows::dependencies(&packages),
+        names::crates(&packages),
+        names::items(&modules),
+        promises::lints(&tree, &packages),
+        promises::dataplane(&modules),
+        promises::pure(&modules),
+        text::length(&tree),
+        text::unfinished(&tree, &modules),
+        text::machine_paths(&tree),
+        typed::documents(&tree),
+        typed::commands(&readme::read().unwrap_or_default(), &typed::subcommands(&modules)),
+    ]
+    .concat();
+
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    let errors = complaints.iter().filter(|complaint| !complaint.warning).count();
+    let warnings = complaints.len() - errors;
+    if errors > 0 {
+        bail!("tidy: {errors} errors, {warnings} warnings");
+    }
+    println!("tidy: {} files, no errors, {warnings} warnings", tree.files.len());
+    Ok(Outcome::Passed)
+}
