@@ -3,6 +3,7 @@
 //! It is no part of the product: nothing in `crates/` depends on it, and it depends on nothing in `crates/`; it
 //! looks at the sources and at the binaries from outside.
 
+mod benchmark;
 mod ci;
 mod namespaces;
 mod no_std;
@@ -33,6 +34,8 @@ enum Command {
     Tidy,
     /// Proves that `dataplane` needs neither std nor alloc, by linking a program without them
     NoStd(no_std::Options),
+    /// Measures samples per second over workers, batch sizes, with and without the switch
+    Benchmark(benchmark::Options),
     /// Runs the first command of the README and looks at what it reports
     Smoke,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Ci(options) => ci::run(&options),
         Command::Tidy => tidy::run(),
         Command::NoStd(options) => no_std::run(&options),
+        Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),
         Command::Namespaces(options) => namespaces::run(&options),
     };

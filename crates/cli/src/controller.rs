@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         sizes.servers, sizes.switches, sizes.workers
     ));
     let (_commands, commands) = tokio::sync::mpsc::unbounded_channel();
-    let outcome = controller.run(sizes, job.cluster.clone(), commands, |event, missing| match event {
-        ControllerEvent::Joined { peer, remote } => bars.line(&format!(
+    let outcome = controller.run(sizes, job.cluster.clone(), commands, |event| match event {
+        ControllerEvent::Joined { peer, remote, missing } => bars.line(&format!(
             "controller: {peer} joined from {remote}; still to come: {} servers, {} switches, {} workers",
             missing.servers, missing.switches, missing.workers
         )),

@@ -162,7 +162,7 @@ impl Local<'_> {
         drop(failed);
         thread::spawn(move || abort_on_failure(&failures, &abort));
 
-        let outcome = controller.run(sizes, self.job.cluster.clone(), commands, |event, _| {
+        let outcome = controller.run(sizes, self.job.cluster.clone(), commands, |event| {
             if matches!(event, ControllerEvent::Started) {
                 bar.reset_elapsed();
             }

@@ -125,7 +125,7 @@ fn run(switches: u16, arithmetic: ArithmeticMode, faults: FaultRates) -> (Vec<f3
     }
     let workers: Vec<_> = (0..WORKERS).map(|worker| thread::spawn(move || work(options(200 + u64::from(worker))))).collect();
     let (_commands, commands) = tokio::sync::mpsc::unbounded_channel();
-    let outcome = controller.run(sizes, cluster, commands, |_, _| ()).unwrap();
+    let outcome = controller.run(sizes, cluster, commands, |_| ()).unwrap();
     members.into_iter().for_each(|member| member.join().unwrap());
     let read = workers.into_iter().filter_map(|worker| worker.join().unwrap()).next().unwrap();
     (read, outcome)

@@ -41,7 +41,7 @@ pub(crate) async fn drive<R: Role, T>(
     mut role: R,
     mut ports: Ports,
     mut commands: mpsc::UnboundedReceiver<R::Command>,
-    mut on_event: impl FnMut(&R, R::Event) -> ControlFlow<T>,
+    mut on_event: impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<T> {
     let clock = Clock(tokio::time::Instant::now());
     let mut outgoing = Outgoing::default();
@@ -94,7 +94,7 @@ async fn drain<R: Role, T>(
     ports: &mut Ports,
     clock: &Clock,
     outgoing: &mut Outgoing,
-    on_event: &mut impl FnMut(&R, R::Event) -> ControlFlow<T>,
+    on_event: &mut impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<ControlFlow<T>> {
     loop {
         role.poll_transmit(clock.now(), outgoing);
@@ -113,7 +113,7 @@ async fn drain<R: Role, T>(
         }
     }
     while let Some(event) = role.poll_event() {
-        if let ControlFlow::Break(result) = on_event(role, event) {
+        if let ControlFlow::Break(result) = on_event(event) {
             return Ok(ControlFlow::Break(result));
         }
     }

@@ -122,19 +122,19 @@ impl ControllerNode {
         self.address
     }
 
-    /// Runs a job. `on_event` hears of everything that happens, with what is still missing of the cluster.
+    /// Runs a job. `on_event` hears of everything that happens.
     pub fn run(
         self,
         sizes: Sizes,
         cluster: Cluster,
         commands: mpsc::UnboundedReceiver<ControllerCommand>,
-        mut on_event: impl FnMut(&ControllerEvent, Sizes),
+        mut on_event: impl FnMut(&ControllerEvent),
     ) -> Result<Outcome, NodeError> {
         let role = Controller::new(sizes, cluster);
         let links = Links::new(Duration::ZERO);
         let ports = Ports { listener: Some(self.listener), datagrams: None, links };
-        let ended = self.runtime.block_on(drive(role, ports, commands, |role, event| {
-            on_event(&event, role.missing());
+        let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
+            on_event(&event);
             match event {
                 ControllerEvent::Finished(outcome) => ControlFlow::Break(Ok(outcome)),
                 ControllerEvent::Failed { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
@@ -153,7 +153,7 @@ fn run_member<R: Role<Event = MemberEvent>>(
     mut on_event: impl FnMut(&MemberEvent),
 ) -> Result<Statistics, NodeError> {
     let (_commands, none) = mpsc::unbounded_channel();
-    let ended = runtime.block_on(drive(role, ports, none, |_, event| {
+    let ended = runtime.block_on(drive(role, ports, none, |event| {
         on_event(&event);
         match event {
             MemberEvent::Started { .. } => ControlFlow::Continue(()),

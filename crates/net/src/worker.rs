@@ -43,7 +43,7 @@ impl WorkerNode {
             let ports =
                 Ports { listener: None, datagrams: Some(socket), links: Links::new(options.patience) };
             let last = outbox.clone();
-            let driven = runtime.block_on(drive(role, ports, inbox, |_, event| {
+            let driven = runtime.block_on(drive(role, ports, inbox, |event| {
                 let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
                 // A handle that was dropped has no use for the event, and the job none for this worker.
                 if outbox.send(event).is_err() || over {

@@ -34,6 +34,8 @@ pub enum ControllerEvent {
         peer: Peer,
         /// Where it called from.
         remote: SocketAddr,
+        /// How many of each kind are still missing.
+        missing: Sizes,
     },
     /// Everybody is there and was told to begin.
     Started,
@@ -124,7 +126,7 @@ impl Controller {
     }
 
     /// How many of each kind are still missing.
-    pub fn missing(&self) -> Sizes {
+    fn missing(&self) -> Sizes {
         let there = |kind| {
             let count = self.members.values().filter(|member| kind_of(member.peer) == Some(kind)).count();
             u16::try_from(count).expect("members are numbered by u16")
@@ -189,8 +191,9 @@ impl Controller {
         places[usize::from(number)] = address;
         let member = Member { peer, heard_at: now, ready: false, statistics: None, report: None };
         self.members.insert(link, member);
-        self.events.push_back(ControllerEvent::Joined { peer, remote });
-        if self.missing() == (Sizes { servers: 0, switches: 0, workers: 0 }) {
+        let missing = self.missing();
+        self.events.push_back(ControllerEvent::Joined { peer, remote, missing });
+        if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) {
             self.advance(Phase::StartingServers);
         }
     }

@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_dataplane::{
     Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict, packet_bytes,
@@ -39,7 +40,7 @@ pub(super) struct Agent {
     plan: u16,
     pipeline: SoftPipeline,
     states: Vec<RegionState>,
-    workers: HashMap<SocketAddr, u16>,
+    workers: HashMap<SocketAddr, u16, FixedState>,
     answers: Outgoing,
     drained: VecDeque<(u16, Drained)>,
     packet: Vec<u8>,

@@ -22,6 +22,8 @@ pub struct Switch {
     servers: Vec<Link>,
     agent: Option<Agent>,
     ready: bool,
+    /// Datagrams that came before there was a cluster, and so from none of its workers.
+    strangers: u64,
     actions: VecDeque<Action>,
     events: VecDeque<MemberEvent>,
 }
@@ -35,6 +37,7 @@ impl Switch {
             servers: Vec::new(),
             agent: None,
             ready: false,
+            strangers: 0,
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -74,7 +77,9 @@ impl Switch {
     }
 
     fn statistics(&self) -> SwitchStatistics {
-        self.agent.as_ref().map(Agent::statistics).unwrap_or_default()
+        let mut statistics = self.agent.as_ref().map(Agent::statistics).unwrap_or_default();
+        statistics.unknown_senders += self.strangers;
+        statistics
     }
 
     /// A switch can serve once it holds the values of all its rows.
@@ -95,8 +100,9 @@ impl Role for Switch {
     }
 
     fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
-        if let Some(agent) = &mut self.agent {
-            agent.handle_datagrams(now, from, datagrams, stride);
+        match &mut self.agent {
+            Some(agent) => agent.handle_datagrams(now, from, datagrams, stride),
+            None => self.strangers += 1,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The cold path of a worker: rows go to their shards in messages.
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::rows::ColdRow;
@@ -20,7 +21,7 @@ pub(crate) struct Request {
 struct Shard {
     link: Link,
     numbered: u64,
-    open: HashMap<u64, Request>,
+    open: HashMap<u64, Request, FixedState>,
 }
 
 /// A worker's conversations with all shards.
@@ -32,7 +33,7 @@ pub(crate) struct ColdClient {
 impl ColdClient {
     /// `links` are the streams to the shards, by their number.
     pub(crate) fn new(links: impl IntoIterator<Item = Link>) -> Self {
-        let shards = links.into_iter().map(|link| Shard { link, numbered: 0, open: HashMap::new() });
+        let shards = links.into_iter().map(|link| Shard { link, numbered: 0, open: HashMap::default() });
         Self { shards: shards.collect() }
     }
 

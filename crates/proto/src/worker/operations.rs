@@ -1,5 +1,6 @@
 //! The pushes and pulls of a worker that are under way, and how far each of them is.
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::rows::HotRow;
@@ -37,7 +38,7 @@ impl Operation {
 /// The operations under way, by the number their caller gave them.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
-    open: HashMap<u64, Operation>,
+    open: HashMap<u64, Operation, FixedState>,
 }
 
 impl Operations {

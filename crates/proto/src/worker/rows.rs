@@ -1,5 +1,6 @@
 //! Where the rows of an operation lie: in which slots or on which shard, and where in the caller's arrays.
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_plan::{Placement, shard_of};
 use libra_store::TableSpec;
@@ -57,12 +58,12 @@ pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
     shards: u16,
-    seen: HashMap<u64, u32>,
+    seen: HashMap<u64, u32, FixedState>,
 }
 
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
-        Self { tables, placement, shards, seen: HashMap::new() }
+        Self { tables, placement, shards, seen: HashMap::default() }
     }
 
     fn width(&self, key: u64) -> Result<u32, ClientError> {
@@ -117,7 +118,7 @@ impl Directory {
 
     fn merge(
         &self,
-        seen: &mut HashMap<u64, u32>,
+        seen: &mut HashMap<u64, u32, FixedState>,
         keys: &mut Vec<u64>,
         gradients: &mut Vec<f32>,
     ) -> Result<(), ClientError> {

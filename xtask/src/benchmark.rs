@@ -1,0 +1,131 @@
+//! Samples per second of whole training jobs, over workers, batch sizes, with and without the switch.
+//!
+//! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::process::{self, Running};
+use crate::report::Report;
+use crate::{Outcome, shell};
+
+const BINARY: &str = "release/libra";
+/// A run that takes this long hangs.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What to measure.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The data set, as `libra train --data` takes it
+    #[arg(long, default_value = "synthetic")]
+    data: String,
+    /// The model
+    #[arg(long, default_value = "neumf")]
+    model: String,
+    /// Epochs of a run
+    #[arg(long, default_value_t = 1)]
+    epochs: u32,
+    /// Runs of each setting
+    #[arg(long, default_value_t = 3)]
+    repeats: u32,
+    /// A directory for raw.csv and summary.md
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy)]
+struct Setting {
+    workers: u32,
+    batch: u32,
+    switch: bool,
+}
+
+impl Setting {
+    fn all() -> Vec<Self> {
+        let batches = |workers, switch| [256, 1024, 4096].map(|batch| Self { workers, batch, switch });
+        [(1, false), (1, true), (2, false), (2, true)]
+            .into_iter()
+            .flat_map(|(workers, switch)| batches(workers, switch))
+            .collect()
+    }
+
+    fn switch(self) -> &'static str {
+        if self.switch { "udp" } else { "none" }
+    }
+
+    fn run(self, options: &Options, folder: &std::path::Path) -> Result<f64> {
+        let json = folder.join("report.json");
+        let mut command = shell::program(shell::target_directory()?.join(BINARY), &["train", "--servers", "1", "--quiet"]);
+        command.args(["--data", &options.data, "--model", &options.model]);
+        command.args(["--epochs", &options.epochs.to_string(), "--workers", &self.workers.to_string()]);
+        command.args(["--batch", &self.batch.to_string(), "--switch", self.switch(), "--json"]).arg(&json);
+        Running::start("libra", command, folder.join("output.log"))?.finish(LIMIT)?;
+        Ok(Report::read(&json)?.number("samples_per_second"))
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    process::catch_interrupts()?;
+    shell::run(shell::cargo(&["build", "--release", "--package", "libra-cli"]))?;
+    let folder = shell::target_directory()?.join("benchmark");
+    for directory in [&folder, &options.out] {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    let settings = Setting::all();
+    let mut rates = vec![Vec::new(); settings.len()];
+    let mut raw = "repeat,workers,batch,switch,samples_per_second\n".to_owned();
+    for repeat in 0..options.repeats {
+        for (setting, rates) in settings.iter().zip(&mut rates) {
+            let rate = setting.run(options, &folder)?;
+            println!("{} workers, batch {}, switch {}: {rate:.0} samples/s", setting.workers, setting.batch, setting.switch());
+            writeln!(raw, "{repeat},{},{},{},{rate:.0}", setting.workers, setting.batch, setting.switch())?;
+            rates.push(rate);
+        }
+    }
+    let summary = summary(&settings, &mut rates);
+    println!("{summary}");
+    for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {
+        let path = options.out.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A table of minimum, median and maximum of each setting, in thousands of samples per second.
+fn summary(settings: &[Setting], rates: &mut [Vec<f64>]) -> String {
+    let mut table = "| workers | batch | switch | min | median | max (thousand samples/s) |\n|---|---|---|---|---|---|\n".to_owned();
+    for (setting, rates) in settings.iter().zip(rates) {
+        rates.sort_by(f64::total_cmp);
+        let (min, median, max) = match rates.as_slice() {
+            [] => continue,
+            [min, .., max] => (*min, rates[rates.len() / 2], *max),
+            [only] => (*only, *only, *only),
+        };
+        let Setting { workers, batch, .. } = setting;
+        let thousand = |rate: f64| rate / 1e3;
+        table += &format!(
+            "| {workers} | {batch} | {} | {:.0} | {:.0} | {:.0} |\n",
+            setting.switch(),
+            thousand(min),
+            thousand(median),
+            thousand(max)
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_has_the_median_in_the_middle() {
+        let settings = [Setting { workers: 2, batch: 256, switch: true }];
+        let table = summary(&settings, &mut [vec![30e3, 10e3, 20e3]]);
+        assert!(table.ends_with("| 2 | 256 | udp | 10 | 20 | 30 |\n"), "{table}");
+    }
+}
