@@ -12,18 +12,15 @@ use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 
 use crate::progress::Bars;
 
-/// What to train, and on what.
+/// What a step of training is.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct TrainingArguments {
+pub(crate) struct ModelArguments {
     /// The model of Neural Collaborative Filtering (He et al. 2017): gmf, mlp or neumf
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub(crate) model: ModelKind,
     /// MovieLens data (a directory with the NCF split, or with u.data), or `synthetic` for built-in data
     #[arg(long, value_name = "DIR", default_value = "synthetic")]
     pub(crate) data: String,
-    /// Passes over the training pairs
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) epochs: u32,
     /// Samples of a step of one worker
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) batch: usize,
@@ -35,12 +32,27 @@ pub(crate) struct TrainingArguments {
     pub(crate) seed: u64,
 }
 
+/// What to train, and for how long.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct TrainingArguments {
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
+    /// Passes over the training pairs
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) epochs: u32,
+}
+
 impl TrainingArguments {
+    pub(crate) fn config(&self) -> Result<TrainConfig> {
+        Ok(TrainConfig { epochs: self.epochs, ..self.model.config()? })
+    }
+}
+
+impl ModelArguments {
     pub(crate) fn config(&self) -> Result<TrainConfig> {
         let config = TrainConfig {
             model: self.model,
             factors: self.factors,
-            epochs: self.epochs,
             batch: self.batch,
             seed: self.seed,
             ..TrainConfig::default()
@@ -97,6 +109,9 @@ pub(crate) struct HotPathArguments {
     /// Pushes after which a switch closes an epoch; without it as many as there are workers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pushes_per_epoch: Option<u32>,
+    /// Largest IP packet that the network between workers and switches lets through, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
+    pub(crate) mtu: u16,
     /// Milliseconds after which a switch closes an epoch that has fewer
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epoch_ms: u64,

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Sizes { servers: arguments.servers, switches: arguments.switches, workers: arguments.workers };
     let controller = ControllerNode::bind(arguments.listen)?;
     let address = controller.address();
-    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, bars)?;
+    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, address, bars)?;
     bars.line(&format!(
         "controller: at {address}, waiting for {} servers, {} switches, {} workers",
         sizes.servers, sizes.switches, sizes.workers
@@ -91,13 +91,14 @@ impl Arguments {
             "workers": self.workers,
             "servers": self.servers,
             "switches": self.switches,
-            "data": self.training.data,
+            "data": self.training.model.data,
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
             "memory_share": self.sample.memory_share,
             "arithmetic": self.hot.arithmetic.to_string(),
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,
+            "mtu": self.hot.mtu,
             "training": job.task.config,
         })
     }

@@ -1,9 +1,11 @@
 //! A training job before it runs: data, task, plan, and the cluster it asks for.
 
 use core::time::Duration;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use libra_dataplane::entries_in;
 use libra_plan::Plan;
 use libra_proto::{Cluster, HotPath, Sizes};
 use libra_train::{Dataset, Model};
@@ -27,11 +29,21 @@ impl Job {
         sample: &SampleArguments,
         hot: &HotPathArguments,
         sizes: Sizes,
+        controller: SocketAddr,
         bars: Bars,
     ) -> Result<Self> {
         let config = training.config()?;
-        let dataset = training.dataset()?;
+        let dataset = training.model.dataset()?;
         let model = Model::new(&config, &dataset);
+        let hot_path = hot_path(hot, sizes.workers, controller);
+        let (width, entries) = (model.width(), usize::from(hot_path.entries_max));
+        if sizes.switches > 0 && width > entries {
+            bail!(
+                "a row of {} with {} factors has {width} values, a packet to a switch holds {entries} at an MTU of {}: \
+                 take fewer factors, a larger --mtu (at most 255 values fit), or no switch",
+                config.model, config.factors, hot.mtu
+            );
+        }
         let plan = match (&hot.plan, sizes.switches) {
             (_, 0) => None,
             (Some(path), _) => Some(read_plan(path, &model)?),
@@ -40,13 +52,17 @@ impl Job {
         if let Some(plan) = plan.as_ref().filter(|plan| plan.rows.is_empty()) {
             bail!("plan {} has no hot row, so a switch has nothing to do: run without one", plan.number);
         }
-        let task = Task::new(&training.data, &dataset, &config);
+        if let Some(plan) = plan.as_ref().filter(|plan| plan.provenance.batch as usize != config.batch) {
+            let (planned, batch) = (plan.provenance.batch, config.batch);
+            bars.line(&format!("note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"));
+        }
+        let task = Task::new(&training.model.data, &dataset, &config);
         let cluster = Cluster {
             job: 1,
-            seed: training.seed,
+            seed: training.model.seed,
             tables: model.tables(),
             plan,
-            hot_path: hot_path(hot, sizes.workers),
+            hot_path,
             task: task.to_text()?,
             servers: Vec::new(),
             switches: Vec::new(),
@@ -60,12 +76,15 @@ impl Job {
     }
 }
 
-fn hot_path(arguments: &HotPathArguments, workers: u16) -> HotPath {
+fn hot_path(arguments: &HotPathArguments, workers: u16, controller: SocketAddr) -> HotPath {
     let standard = HotPath::for_workers(workers);
+    // The cluster talks as it reaches its controller; then comes UDP.
+    let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
     HotPath {
         arithmetic: arguments.arithmetic,
         pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
         epoch_time_max: Duration::from_millis(arguments.epoch_ms),
+        entries_max: entries_in(usize::from(arguments.mtu) - headers_bytes),
         ..standard
     }
 }

@@ -1,6 +1,19 @@
 //! `libra`: trains sparse models on a cluster whose switch adds up the gradients of the hot rows.
 //!
-//! Each subcommand has a file of its own. Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.
+//! Here everything comes together: data and model (`libra-train`), the plan of hot rows (`libra-plan`), and the roles on their
+//! sockets (`libra-net`). It has no logic of theirs, and nothing depends on it.
+//!
+//! ```text
+//!  train       ──▶ Job: data, plan, Cluster ──▶ a controller, and a thread per member ──▶ Report
+//!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
+//!  server, switch, worker                   ──▶ one member; what to do, the controller says
+//!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
+//! ```
+//!
+//! Each subcommand has a file of its own. Roles carry two texts that only this crate reads: the `Task` of the
+//! controller for the workers, and the `Account` of each worker for the `Report`.
+//!
+//! Exit codes: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
 
 mod arguments;
 mod config_file;

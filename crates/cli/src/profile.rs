@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::arguments::{SampleArguments, TrainingArguments};
+use crate::arguments::{ModelArguments, SampleArguments};
 use crate::progress::Bars;
 
 /// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    training: TrainingArguments,
+    model: ModelArguments,
     #[command(flatten)]
     sample: SampleArguments,
     /// Where to write the plan
@@ -27,8 +27,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let config = arguments.training.config()?;
-    let dataset = arguments.training.dataset()?;
+    let config = arguments.model.config()?;
+    let dataset = arguments.model.dataset()?;
     let plan = arguments.sample.plan(&config, &dataset, &Bars::new(arguments.quiet))?;
     let out = arguments.out.display();
     std::fs::write(&arguments.out, plan.to_toml())

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
-use libra_proto::{Outcome, ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+use libra_proto::{Outcome, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics};
 use libra_train::{Quality, quality};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -157,7 +157,7 @@ impl Report {
         );
         row(
             "cluster",
-            format!("{} workers, {} servers, {} switches", sizes.workers, sizes.servers, sizes.switches),
+            cluster(sizes),
             format!("batch {}, {} epochs of training, seed {}", config.batch, config.epochs, config.seed),
         );
         if let Some(last) = self.epochs.last() {
@@ -260,6 +260,13 @@ fn whole(value: f64) -> u64 {
 
 fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}%", 100.0 * part as f64 / (whole as f64).max(1.0))
+}
+
+fn cluster(sizes: Sizes) -> String {
+    let count = |count: u16, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let workers = count(sizes.workers, "worker", "workers");
+    let servers = count(sizes.servers, "server", "servers");
+    format!("{workers}, {servers}, {}", count(sizes.switches, "switch", "switches"))
 }
 
 /// Digits in groups of three.

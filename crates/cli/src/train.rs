@@ -70,8 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.faults.rates()?;
     let switches = u16::from(arguments.switch == SwitchKind::Udp);
     let sizes = Sizes { servers: arguments.servers, switches, workers: arguments.workers };
-    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, bars)?;
-    let outcome = Local { arguments, job: &job, bars }.run()?;
+    let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = controller.address();
+    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, address, bars)?;
+    let outcome = Local { arguments, job: &job, bars }.run(controller)?;
     let report = Report::new(&job, &outcome, started.elapsed().as_secs_f64())?;
     if let Some(path) = &arguments.json {
         report.write_json(path, &job, arguments.configuration(&job))?;
@@ -86,21 +88,22 @@ impl Arguments {
     fn configuration(&self, job: &Job) -> serde_json::Value {
         json!({
             "command": "train",
-            "model": self.training.model.to_string(),
-            "data": self.training.data,
+            "model": self.training.model.model.to_string(),
+            "data": self.training.model.data,
             "workers": self.workers,
             "servers": self.servers,
             "switch": if self.switch == SwitchKind::Udp { "udp" } else { "none" },
             "epochs": self.training.epochs,
-            "batch": self.training.batch,
-            "factors": self.training.factors,
-            "seed": self.training.seed,
+            "batch": self.training.model.batch,
+            "factors": self.training.model.factors,
+            "seed": self.training.model.seed,
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
             "memory_share": self.sample.memory_share,
             "arithmetic": self.hot.arithmetic.to_string(),
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,
+            "mtu": self.hot.mtu,
             "loss": self.faults.loss,
             "duplicate": self.faults.duplicate,
             "reorder": self.faults.reorder,
@@ -120,9 +123,7 @@ struct Local<'a> {
 type Ending = Result<()>;
 
 impl Local<'_> {
-    fn run(&self) -> Result<Outcome> {
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let controller = ControllerNode::bind(any)?;
+    fn run(&self, controller: ControllerNode) -> Result<Outcome> {
         let address = controller.address();
         let sizes = self.job.sizes;
         let (failed, failures) = mpsc::channel::<anyhow::Error>();

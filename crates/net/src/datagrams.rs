@@ -18,6 +18,8 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// The kernel takes no longer run of datagrams in one call, whatever their size.
 const RUN_BYTES_MAX: usize = 65_000;
 
+const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
+
 /// A UDP socket that moves bursts.
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
@@ -119,6 +121,11 @@ async fn send_runs(socket: &UdpSocket, state: &UdpSocketState, outgoing: &Outgoi
             match sent {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+                // However often it is sent again: it will not fit.
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    let text = format!("packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}");
+                    return Err(io::Error::new(error.kind(), text));
+                }
                 // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.
                 Err(_) => break,
             }

@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
 
-use libra_proto::{Action, Instant, Outgoing, Role};
+use libra_proto::{Action, Instant, LinkEvent, Outgoing, Role};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -71,7 +71,12 @@ pub(crate) async fn drive<R: Role, T>(
                 let mut left = INPUTS_MAX;
                 while let Some((link, input)) = next {
                     match input {
-                        Input::Event(event) => role.handle_link(clock.now(), link, event),
+                        Input::Event(event) => {
+                            if matches!(event, LinkEvent::Closed { .. }) {
+                                ports.links.close(link);
+                            }
+                            role.handle_link(clock.now(), link, event);
+                        }
                         Input::Message(message) => role.handle_message(clock.now(), link, message),
                     }
                     left -= 1;

@@ -1,5 +1,61 @@
-//! net
+//! Runs the roles of a cluster over real sockets: each on a loop of its own, with UDP for the hot path and TCP for everything else.
+//!
+//! It never looks into a packet, a message or a model, decides nothing of the protocol, and retries nothing but the opening of a
+//! stream: what to send, and when, is the business of the roles in `libra-proto`. It alone has sockets and a clock.
+//!
+//! ```text
+//!  caller ── commands ──▶ ┌────────── driver ──────────┐ ── datagrams, in runs (GSO) ──▶ faults ──▶ UDP
+//!         ◀── events ──── │  wait, hand over, drain    │ ◀── datagrams, in runs (GRO) ──────────── UDP
+//!                         │           role             │ ◀── messages ──▶ links, a task each ◀──▶ TCP
+//!                         └────────────────────────────┘
+//! ```
+//!
+//! [`ControllerNode`], [`ServerNode`] and [`SwitchNode`] block the thread that runs them until their job is over. A
+//! [`WorkerNode`] has a thread for its loop, and is itself the handle of a training loop: it implements
+//! [`Parameters`](libra_proto::Parameters). [`FaultRates`] make the network worse than it is.
+//!
+//! The smallest cluster, without tables and without a switch:
+//!
+//! ```
+//! use std::net::Ipv4Addr;
+//! use std::thread;
+//!
+//! use libra_net::{ControllerNode, NodeOptions, ServerNode, WorkerNode};
+//! use libra_proto::{Cluster, HotPath, Parameters, Sizes};
+//! use tokio::sync::mpsc;
+//!
+//! let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+//! let options = NodeOptions::new(controller.address());
+//! let server = ServerNode::bind(options, None)?;
+//! let server = thread::spawn(move || server.run(|_event| ()).expect("the job ends well"));
+//! let worker = thread::spawn(move || {
+//!     let mut worker = WorkerNode::join(options).expect("there is a place for one worker");
+//!     assert_eq!(worker.cluster().task, "say hello");
+//!     worker.barrier().expect("nobody is missing");
+//!     worker.report("hello".to_owned()).expect("the controller hears it");
+//! });
+//!
+//! let cluster = Cluster {
+//!     job: 1,
+//!     seed: 1,
+//!     tables: Vec::new(),
+//!     plan: None,
+//!     hot_path: HotPath::for_workers(1),
+//!     task: "say hello".to_owned(),
+//!     servers: Vec::new(),
+//!     switches: Vec::new(),
+//!     workers: Vec::new(),
+//! };
+//! let (_commands, inbox) = mpsc::unbounded_channel();
+//! let outcome = controller.run(Sizes { servers: 1, switches: 0, workers: 1 }, cluster, inbox, |_event| ())?;
+//! assert_eq!(outcome.reports, ["hello"]);
+//! server.join().expect("the server did not panic");
+//! worker.join().expect("the worker did not panic");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 #![forbid(unsafe_code)]
+
 mod datagrams;
 mod driver;
 mod faults;

@@ -24,7 +24,7 @@ use crate::links::Links;
 #[non_exhaustive]
 pub enum NodeError {
     /// A port cannot be had.
-    #[error("cannot listen at {address}: {source}; choose another port with --listen, or 0 for any free one")]
+    #[error("cannot listen at {address} (--listen chooses another, with port 0 any free one)")]
     Bind {
         /// What was asked for.
         address: SocketAddr,
@@ -32,7 +32,7 @@ pub enum NodeError {
         source: io::Error,
     },
     /// The machine refused something else.
-    #[error("{attempted}: {source}")]
+    #[error("{attempted}")]
     Io {
         /// What was attempted.
         attempted: &'static str,

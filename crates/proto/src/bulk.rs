@@ -52,7 +52,10 @@ mod tests {
         let values = Bulk(vec![1.5f32, -0.0, f32::MIN_POSITIVE, f32::MAX]);
         let bytes = postcard::to_stdvec(&values).unwrap();
         let back: Bulk<f32> = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(values.0.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), back.0.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+        assert_eq!(
+            values.0.iter().map(|v| v.to_bits()).collect::<Vec<_>>(),
+            back.0.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_plan::Plan;
+use libra_plan::{Plan, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +111,28 @@ impl Cluster {
     /// The number of workers.
     pub fn worker_count(&self) -> u16 {
         u16::try_from(self.workers.len()).expect("the controller numbers workers by u16")
+    }
+
+    /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
+    pub(crate) fn check_plan(&self) -> Result<(), String> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let shape = |table: &TableSpec| TableShape {
+            name: table.name.clone(),
+            keys: table.keys.clone(),
+            width: u32::try_from(table.width).unwrap_or(u32::MAX),
+            // Only the plan knows.
+            hot: plan.tables.iter().any(|planned| planned.name == table.name && planned.hot),
+        };
+        let tables: Vec<TableShape> = self.tables.iter().map(shape).collect();
+        plan.fits(&tables).map_err(|misfit| misfit.to_string())?;
+        let entries_max = self.hot_path.entries_max;
+        let has_hot_rows = |table: &&TableShape| plan.rows.iter().any(|row| table.keys.contains(&row.key));
+        match tables.iter().filter(|table| table.width > u32::from(entries_max)).find(has_hot_rows) {
+            Some(TableShape { name, width, .. }) => {
+                Err(format!("hot rows of table {name:?} have {width} values, a packet holds {entries_max}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The switch that holds a region: regions are dealt to the switches in turn.

@@ -158,7 +158,10 @@ impl Controller {
     fn handle_join(&mut self, now: Instant, link: Link, join: &Join) {
         let Some(remote) = self.remotes.get(&link).copied() else { return };
         if join.version != VERSION {
-            let reason = format!("the controller speaks version {VERSION} of the messages, this {} speaks {}", join.kind, join.version);
+            let reason = format!(
+                "the controller speaks version {VERSION} of the messages, this {} speaks {}",
+                join.kind, join.version
+            );
             return self.refuse(link, &reason);
         }
         let missing = self.missing();
@@ -168,7 +171,8 @@ impl Controller {
             Kind::Worker => (self.sizes.workers, missing.workers),
         };
         if free == 0 || self.phase != Phase::Gathering || self.members.contains_key(&link) {
-            let reason = format!("the cluster at this controller has all of its {size} {}s", join.kind);
+            let reason =
+                format!("the cluster has no place for another {}: {size} of {size} are there", join.kind);
             return self.refuse(link, &reason);
         }
         let reachable = |address: Option<SocketAddr>| {
@@ -213,7 +217,10 @@ impl Controller {
             _ => Kind::Worker,
         };
         let cluster = Box::new(self.cluster.clone());
-        self.send_to(|peer| kind_of(peer) == Some(kind), |you| Message::Start { you, cluster: cluster.clone() });
+        self.send_to(
+            |peer| kind_of(peer) == Some(kind),
+            |you| Message::Start { you, cluster: cluster.clone() },
+        );
         if phase == Phase::Running {
             self.events.push_back(ControllerEvent::Started);
         }
@@ -221,7 +228,8 @@ impl Controller {
     }
 
     fn advance_if_ready(&mut self) {
-        let ready = |kind| self.members.values().all(|member| kind_of(member.peer) != Some(kind) || member.ready);
+        let ready =
+            |kind| self.members.values().all(|member| kind_of(member.peer) != Some(kind) || member.ready);
         match self.phase {
             Phase::StartingServers if ready(Kind::Server) => self.advance(Phase::StartingSwitches),
             Phase::StartingSwitches if ready(Kind::Switch) => self.advance(Phase::Running),
@@ -243,7 +251,9 @@ impl Controller {
 
     fn finish_if_complete(&mut self) {
         let workers = |member: &&Member| matches!(member.peer, Peer::Worker(_));
-        if self.phase == Phase::Running && self.members.values().filter(workers).all(|member| member.report.is_some()) {
+        if self.phase == Phase::Running
+            && self.members.values().filter(workers).all(|member| member.report.is_some())
+        {
             self.phase = Phase::Finishing;
             for member in self.members.values_mut().filter(|member| !matches!(member.peer, Peer::Worker(_))) {
                 member.statistics = None;
@@ -256,7 +266,10 @@ impl Controller {
             members.sort_unstable_by_key(|member| member.peer);
             let outcome = Outcome {
                 reports: members.iter().filter_map(|member| member.report.clone()).collect(),
-                statistics: members.iter().filter_map(|member| Some((member.peer, member.statistics?))).collect(),
+                statistics: members
+                    .iter()
+                    .filter_map(|member| Some((member.peer, member.statistics?)))
+                    .collect(),
             };
             self.events.push_back(ControllerEvent::Finished(outcome));
         }
@@ -339,12 +352,12 @@ impl Role for Controller {
                     self.finish_if_complete();
                 }
             }
-            Message::Report { text, statistics } => {
+            Message::Report { text, statistics } if matches!(member.peer, Peer::Worker(_)) => {
                 member.report = Some(text);
                 member.statistics = Some(statistics);
                 self.finish_if_complete();
             }
-            Message::Barrier { number } => {
+            Message::Barrier { number } if matches!(member.peer, Peer::Worker(_)) => {
                 let peer = member.peer;
                 self.handle_barrier(peer, number);
             }

@@ -1,4 +1,64 @@
-//! proto
+//! The roles of a Libra cluster as state machines without I/O: worker, server, switch and controller, and the reliable
+//! transport of the hot path between a worker and a switch.
+//!
+//! It never opens a socket or a file, reads a clock, starts a thread, sleeps, or draws randomness from the operating
+//! system. Time is an argument, addresses are names, and the same inputs give the same outputs to the bit, so that the
+//! driver over real sockets (`libra-net`) and a simulator over virtual links run the same code.
+//!
+//! ```text
+//!              hot rows, in datagrams          once an epoch, in messages
+//!   ┌────────┐ ── PUSH, PULL ──────▶ ┌────────┐ ── Drained: the sums ──────▶ ┌────────┐
+//!   │ worker │ ◀── ACK, values ───── │ switch │ ◀── Committed: new values ── │ server │
+//!   └────────┘                       └────────┘                              └────────┘
+//!     │    ▲                    all other rows, in messages                    │    ▲
+//!     │    └─────────────────────── Pushed, Pulled ────────────────────────────┘    │
+//!     └──────────────────────────── Push, Pull ─────────────────────────────────────┘
+//!
+//!   each of them ── Join, Heartbeat, Barrier, Report ──▶ ┌────────────┐
+//!                ◀── Start, Release, Finish, Abort ───── │ controller │
+//!                                                        └────────────┘
+//! ```
+//!
+//! Each role implements [`Role`]: its driver hands in what happened, then drains what the role wants done. Everything
+//! but hot packets is a [`Message`] over an ordered reliable stream; a hot packet is in
+//! [`libra_dataplane`]'s format.
+//!
+//! What the roles promise together: a gradient that a worker pushed is applied exactly once, whatever the network does to
+//! datagrams, and with fixed point ([`ArithmeticMode::Fixed`]) the sum is the same to the bit in any order of arrival.
+//!
+//! A controller and a server, with a driver that is a loop:
+//!
+//! ```
+//! use libra_proto::*;
+//!
+//! let cluster = Cluster {
+//!     job: 1, seed: 7, tables: Vec::new(), plan: None, hot_path: HotPath::for_workers(1), task: String::new(),
+//!     servers: Vec::new(), switches: Vec::new(), workers: Vec::new(),
+//! };
+//! let mut controller = Controller::new(Sizes { servers: 1, switches: 0, workers: 1 }, cluster);
+//! let address = "10.0.0.1:4700".parse()?;
+//! let remote = "10.0.0.2:4700".parse()?;
+//! let mut server = Server::new(address, remote);
+//!
+//! // The server wants a stream to the controller. Both learn that it is open, each by its own name for it.
+//! let now = Instant::from_nanos(1_000);
+//! server.handle_start(now);
+//! let Some(Action::Connect { link, .. }) = server.poll_action() else { panic!("it connects first") };
+//! let accepted = Link(Link::ACCEPTED);
+//! controller.handle_link(now, accepted, LinkEvent::Opened { remote });
+//! server.handle_link(now, link, LinkEvent::Opened { remote: address });
+//!
+//! // Then it asks to be taken in, and it is.
+//! while let Some(Action::Send { message, .. }) = server.poll_action() {
+//!     let frame = message.encode();
+//!     controller.handle_message(now, accepted, Message::decode(&frame)?);
+//! }
+//! let missing = Sizes { servers: 0, switches: 0, workers: 1 };
+//! assert_eq!(controller.poll_event(), Some(ControllerEvent::Joined { peer: Peer::Server(0), remote, missing }));
+//! // Nothing more happens until it must be heard of again.
+//! assert_eq!(controller.poll_timeout(), Some(now + SILENCE_MAX));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 mod bulk;
 mod client;
@@ -19,7 +79,9 @@ pub use client::{ClientError, Parameters, PullId, Pulled};
 pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer};
 pub use controller::{Controller, ControllerCommand, ControllerEvent, Outcome, SILENCE_MAX, Sizes};
 pub use membership::HEARTBEAT_INTERVAL;
-pub use message::{ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, SlotRun, VERSION};
+pub use message::{
+    ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, SlotRun, VERSION,
+};
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, Server};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};

@@ -108,7 +108,10 @@ impl Outgoing {
 
     /// The bytes of the datagrams `range`: they lie one behind the other.
     pub fn contents(&self, range: Range<usize>) -> &[u8] {
-        match (self.datagrams.get(range.start), range.end.checked_sub(1).and_then(|last| self.datagrams.get(last))) {
+        match (
+            self.datagrams.get(range.start),
+            range.end.checked_sub(1).and_then(|last| self.datagrams.get(last)),
+        ) {
             (Some(first), Some(last)) => &self.bytes[first.1.start..last.1.end],
             _ => &[],
         }

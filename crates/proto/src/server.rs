@@ -121,8 +121,16 @@ impl Server {
         self.callers.insert(link, from);
         if let Peer::Switch(switch) = from {
             let actions = &mut self.actions;
-            let own = shard.regions.values().filter(|region| shard.cluster.switch_of(region.layout.region) == switch);
-            actions.extend(own.map(|region| Action::Send { link, message: Message::Committed(shard.install_all(region)) }));
+            let own = shard
+                .regions
+                .values()
+                .filter(|region| shard.cluster.switch_of(region.layout.region) == switch);
+            actions.extend(
+                own.map(|region| Action::Send {
+                    link,
+                    message: Message::Committed(shard.install_all(region)),
+                }),
+            );
         }
     }
 }
@@ -162,7 +170,9 @@ impl Role for Server {
         }
         let answer = match (&mut self.shard, self.callers.get(&link), message) {
             (Some(shard), Some(Peer::Worker(worker)), Message::Push(push)) => shard.push(*worker, &push),
-            (Some(shard), Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(number, &keys.0),
+            (Some(shard), Some(Peer::Worker(_)), Message::Pull { number, keys }) => {
+                shard.pull(number, &keys.0)
+            }
             (Some(shard), Some(Peer::Switch(_)), Message::Drained(drained)) => shard.commit(drained),
             _ => None,
         };
@@ -203,7 +213,9 @@ impl Role for Server {
 impl Shard {
     fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
         let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
-        let placed = cluster.plan.as_ref().map(|plan| Placement::new(plan, cluster.shards())).transpose();
+        cluster.check_plan()?;
+        let plan = cluster.plan.as_ref().filter(|_| !cluster.switches.is_empty());
+        let placed = plan.map(|plan| Placement::new(plan, cluster.shards())).transpose();
         let placement = placed.map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
         let region = |layout: &RegionLayout| Region {
@@ -259,7 +271,8 @@ impl Shard {
     /// A hot row that came the cold way has a new value that its switch does not know.
     fn note_stale(&mut self, key: u64) {
         let Some(place) = self.placement.as_ref().and_then(|placement| placement.find(key)) else { return };
-        let region = self.regions.get_mut(&place.region).expect("own_width has seen that the row is this shard's");
+        let region =
+            self.regions.get_mut(&place.region).expect("own_width has seen that the row is this shard's");
         let position = region.layout.row_index_at(place.slot).expect("a placed row lies in its region");
         region.stale.push(position);
     }
@@ -297,7 +310,9 @@ impl Shard {
                 }
                 let gradient = &mut self.row[..width];
                 gradient_of(sums, row.scale, arithmetic, gradient);
-                self.store.update(row.key, gradient).expect("a placed row belongs to a table, with this width");
+                self.store
+                    .update(row.key, gradient)
+                    .expect("a placed row belongs to a table, with this width");
                 self.statistics.row_updates += 1;
                 self.statistics.row_updates_hot += 1;
             }

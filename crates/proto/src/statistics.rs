@@ -74,7 +74,7 @@ pub struct SwitchStatistics {
     pub duplicates: u64,
     /// Packets that were refused for a while, because a bank was full or a region was not ready.
     pub refused: u64,
-    /// Datagrams that were no packet, or one that a worker may not send.
+    /// Datagrams that were no packet, or one that a worker may not send; and messages that made no sense.
     pub malformed: u64,
     /// Datagrams from addresses of no worker.
     pub unknown_senders: u64,

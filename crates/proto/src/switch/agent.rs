@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_dataplane::{
-    Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict, packet_bytes,
+    Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict,
+    packet_bytes,
 };
 use libra_plan::{Placement, RegionLayout};
 
@@ -49,12 +50,14 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
-        let plan = cluster.plan.as_ref().ok_or("there is no plan of hot rows, so there is nothing to aggregate")?;
+        let plan =
+            cluster.plan.as_ref().ok_or("there is no plan of hot rows, so there is nothing to aggregate")?;
         let placement = Placement::new(plan, cluster.shards()).map_err(|error| error.to_string())?;
         let own = || placement.regions().iter().filter(|layout| cluster.switch_of(layout.region) == number);
         let mut regions = Vec::new();
         for layout in own() {
-            let config = region_config(&cluster, layout, plan.number, plan.bound(), plan.pushes_per_bank_max());
+            let config =
+                region_config(&cluster, layout, plan.number, plan.bound(), plan.pushes_per_bank_max());
             let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
             regions.push(Region::new(config, memory).map_err(|error| error.to_string())?);
         }
@@ -95,20 +98,30 @@ impl Agent {
             pulls: counters.pulls,
             duplicates: counters.duplicates,
             refused: counters.refused(),
-            malformed: counters.dropped(),
+            malformed: self.statistics.malformed + counters.dropped(),
             ..self.statistics
         }
     }
 
-    pub(super) fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
+    pub(super) fn handle_datagrams(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagrams: &mut [u8],
+        stride: usize,
+    ) {
         let Some(&worker) = self.workers.get(&from) else {
             self.statistics.unknown_senders += 1;
             return;
         };
         let answers = &mut self.answers;
-        self.pipeline.process_burst((self.cluster.job, worker), datagrams.chunks_mut(stride.max(1)), |answer| {
-            answers.push(from, answer);
-        });
+        self.pipeline.process_burst(
+            (self.cluster.job, worker),
+            datagrams.chunks_mut(stride.max(1)),
+            |answer| {
+                answers.push(from, answer);
+            },
+        );
         self.close_epochs(now);
     }
 
@@ -159,7 +172,14 @@ impl Agent {
 
     /// The shard has applied an epoch, or says at the start what its rows are.
     pub(super) fn handle_committed(&mut self, now: Instant, committed: &Committed) {
-        let Some(index) = self.states.iter().position(|state| state.region == committed.region) else { return };
+        let Some(index) = self.states.iter().position(|state| state.region == committed.region) else {
+            return;
+        };
+        let slots = self.pipeline.regions()[index].config().cells - 1;
+        if !is_sound(committed, slots) {
+            self.statistics.malformed += 1;
+            return;
+        }
         let expected = self.states[index].uncommitted.as_ref().map(|drained| drained.epoch);
         let first = committed.epoch == 0 && !self.states[index].installed;
         if !first && expected != Some(committed.epoch) {
@@ -191,7 +211,8 @@ impl Agent {
             seq: 0,
             tag: 0,
         };
-        let slots = committed.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
+        let slots =
+            committed.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
         let mut entries = slots.zip(&committed.values.0).peekable();
         while entries.peek().is_some() {
             let mut writer = PacketWriter::new(header, &mut self.packet);
@@ -222,11 +243,28 @@ impl Agent {
     }
 }
 
-fn region_mut<'a>(pipeline: &'a mut SoftPipeline, cluster: &Cluster, state: &RegionState) -> &'a mut Region<Vec<u32>> {
+fn region_mut<'a>(
+    pipeline: &'a mut SoftPipeline,
+    cluster: &Cluster,
+    state: &RegionState,
+) -> &'a mut Region<Vec<u32>> {
     pipeline.region_mut(cluster.job, state.region).expect("the pipeline has a region for each state")
 }
 
-fn region_config(cluster: &Cluster, layout: &RegionLayout, plan: u16, bound: u32, bank_packets_max: u32) -> RegionConfig {
+/// Whether new values are for slots that the region has, one for each.
+fn is_sound(committed: &Committed, slots: u16) -> bool {
+    let ends = committed.slots.iter().map(|&(first, count)| u32::from(first) + u32::from(count));
+    let values: usize = committed.slots.iter().map(|&(_, count)| usize::from(count)).sum();
+    ends.max().is_none_or(|end| end <= u32::from(slots)) && values == committed.values.0.len()
+}
+
+fn region_config(
+    cluster: &Cluster,
+    layout: &RegionLayout,
+    plan: u16,
+    bound: u32,
+    bank_packets_max: u32,
+) -> RegionConfig {
     RegionConfig {
         job: cluster.job,
         region: layout.region,

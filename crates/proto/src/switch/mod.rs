@@ -47,7 +47,8 @@ impl Switch {
         match event {
             MembershipEvent::Started { you: Peer::Switch(number), cluster } if self.agent.is_none() => {
                 self.number = number;
-                self.servers = cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
+                self.servers =
+                    cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
                 match Agent::new(number, cluster) {
                     Ok(agent) => {
                         self.agent = Some(agent);
@@ -122,7 +123,8 @@ impl Role for Switch {
             }
             LinkEvent::Closed { reason } => {
                 let number = self.number;
-                self.membership.abort(&format!("switch {number}: no connection to server {server}: {reason}"));
+                self.membership
+                    .abort(&format!("switch {number}: no connection to server {server}: {reason}"));
             }
         }
     }

@@ -46,7 +46,9 @@ pub(crate) struct Flow {
 impl Flow {
     /// The sequence number of the next packet.
     pub(crate) fn next(&self) -> u32 {
-        self.first + u32::try_from(self.packets.len()).expect("a flow holds fewer packets than there are sequence numbers")
+        self.first
+            + u32::try_from(self.packets.len())
+                .expect("a flow holds fewer packets than there are sequence numbers")
     }
 
     /// The oldest packet that is still needed.

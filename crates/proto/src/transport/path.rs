@@ -5,7 +5,9 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, epoch_newer};
+use libra_dataplane::{
+    Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, epoch_newer,
+};
 
 use super::flow::{self, Accepted, Cargo, Flow, State};
 use super::rtt::Rtt;
@@ -192,7 +194,12 @@ impl Path {
     }
 
     /// A datagram from the switch. Calls `deliver` with what it means.
-    pub(crate) fn handle_datagram(&mut self, now: Instant, datagram: &[u8], deliver: &mut impl FnMut(Delivery<'_>)) {
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) {
         let Ok(packet) = Packet::parse(datagram) else {
             self.statistics.dropped += 1;
             return;
@@ -395,7 +402,9 @@ impl Path {
         let packet = flow.packet(reference.seq).expect("it was there a moment ago");
         let again = packet.transmissions > 0;
         if again {
-            flow::edit_header(&mut packet.bytes, |header| header.flags = header.flags.with(Flags::RETRANSMIT));
+            flow::edit_header(&mut packet.bytes, |header| {
+                header.flags = header.flags.with(Flags::RETRANSMIT)
+            });
         }
         packet.transmissions += 1;
         packet.sent_at = now;
@@ -411,7 +420,19 @@ impl Path {
     /// A header for this path with everything but flags and entries.
     pub(crate) fn header(&self, kind: Kind, region: u8, seq: u32) -> Header {
         let Identity { job, worker, plan } = self.identity;
-        Header { kind, flags: Flags::NONE, entries: 0, job, worker, plan, region, epoch: 0, durable: 0, seq, tag: 0 }
+        Header {
+            kind,
+            flags: Flags::NONE,
+            entries: 0,
+            job,
+            worker,
+            plan,
+            region,
+            epoch: 0,
+            durable: 0,
+            seq,
+            tag: 0,
+        }
     }
 }
 

@@ -38,7 +38,12 @@ impl ColdClient {
     }
 
     /// Asks for the values of rows, which are sorted by shard. Returns how many answers there will be.
-    pub(crate) fn pull(&mut self, operation: u64, rows: &[ColdRow], send: &mut impl FnMut(Link, Message)) -> u32 {
+    pub(crate) fn pull(
+        &mut self,
+        operation: u64,
+        rows: &[ColdRow],
+        send: &mut impl FnMut(Link, Message),
+    ) -> u32 {
         self.each_shard(rows, |shard, rows| {
             let number = shard.number(Request { operation, rows: rows.to_vec() });
             let keys = Bulk(rows.iter().map(|row| row.key).collect());
@@ -56,7 +61,8 @@ impl ColdClient {
         send: &mut impl FnMut(Link, Message),
     ) -> u32 {
         self.each_shard(rows, |shard, rows| {
-            let number = shard.number(Request { operation, rows: if answer { rows.to_vec() } else { Vec::new() } });
+            let number =
+                shard.number(Request { operation, rows: if answer { rows.to_vec() } else { Vec::new() } });
             let keys = Bulk(rows.iter().map(|row| row.key).collect());
             let mut values = Vec::with_capacity(rows.iter().map(|row| row.width as usize).sum());
             for row in rows {

@@ -63,7 +63,12 @@ impl HotClient {
 
     /// Turns gradients into integers under the plan's scales. Of `rows` only those stay whose integers are within the bound
     /// and whose region can take them; the others are handed to `too_large`. What stays waits to be sent by [`push`](Self::push).
-    pub(crate) fn quantize(&mut self, rows: &mut Vec<HotRow>, gradients: &[f32], mut too_large: impl FnMut(HotRow)) {
+    pub(crate) fn quantize(
+        &mut self,
+        rows: &mut Vec<HotRow>,
+        gradients: &[f32],
+        mut too_large: impl FnMut(HotRow),
+    ) {
         self.words.clear();
         let most = u32::try_from(rows.len()).expect("an operation has fewer than 2^32 rows");
         rows.retain(|row| {
@@ -104,6 +109,20 @@ impl HotClient {
         packets
     }
 
+    /// Adds nothing to `rows`, which are sorted by region: the epoch that takes it ends with a commit of their values.
+    /// Returns how many answers there will be.
+    pub(crate) fn touch(&mut self, operation: u64, rows: &[HotRow]) -> u32 {
+        let (mut packets, mut first) = (0, 0);
+        for region in rows.chunk_by(|a, b| a.region == b.region) {
+            let most = u32::try_from(region.len()).expect("an operation has fewer than 2^32 rows");
+            if !self.path(region[0].region).is_exhausted(region[0].region, most) {
+                packets += self.pack(operation, Kind::Push, Flags::NONE, first, region, None);
+            }
+            first += region.len();
+        }
+        packets
+    }
+
     /// Packs rows of one region, whole, as many as fit a packet. `first` is the place of the first of them in the
     /// operation's list. The last packet of a push is marked.
     fn pack(
@@ -140,7 +159,12 @@ impl HotClient {
             }
             let length = writer.finish();
             bytes.truncate(length);
-            path.submit(region, kind, bytes, Cargo { operation, first: index(first), end: index(first + fits) });
+            path.submit(
+                region,
+                kind,
+                bytes,
+                Cargo { operation, first: index(first), end: index(first + fits) },
+            );
             first += fits;
             packets += 1;
         }

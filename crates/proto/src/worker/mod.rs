@@ -145,7 +145,8 @@ impl Worker {
     fn handle_membership(&mut self, event: MembershipEvent) {
         match event {
             MembershipEvent::Started { you: Peer::Worker(number), cluster } if self.session.is_none() => {
-                self.servers = cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
+                self.servers =
+                    cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
                 self.number = number;
                 match Session::new(cluster, number, &self.servers) {
                     Ok(session) => self.session = Some(session),

@@ -108,7 +108,11 @@ impl Directory {
     }
 
     /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.
-    pub(crate) fn merge_duplicates(&mut self, keys: &mut Vec<u64>, gradients: &mut Vec<f32>) -> Result<(), ClientError> {
+    pub(crate) fn merge_duplicates(
+        &mut self,
+        keys: &mut Vec<u64>,
+        gradients: &mut Vec<f32>,
+    ) -> Result<(), ClientError> {
         let mut seen = core::mem::take(&mut self.seen);
         seen.clear();
         let merged = self.merge(&mut seen, keys, gradients);
@@ -139,11 +143,16 @@ impl Directory {
                 return Err(ClientError::NotFinite { key });
             }
             read += width;
-            let first = *seen.entry(key).or_insert(u32::try_from(written).expect("arrays hold fewer than 2^32 values"));
+            let first = *seen
+                .entry(key)
+                .or_insert(u32::try_from(written).expect("arrays hold fewer than 2^32 values"));
             let first = first as usize;
             if first < written {
                 for (lane, from) in gradient.enumerate() {
                     gradients[first + lane] += gradients[from];
+                    if !gradients[first + lane].is_finite() {
+                        return Err(ClientError::NotFinite { key });
+                    }
                 }
                 continue;
             }

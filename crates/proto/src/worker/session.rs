@@ -19,7 +19,7 @@ use crate::role::{Link, Outgoing};
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
-use crate::transport::path::Delivery;
+use crate::transport::path::{Delivery, Path};
 
 /// Waits until pushes are visible.
 #[derive(Debug)]
@@ -67,7 +67,9 @@ impl Session {
     pub(super) fn new(cluster: Box<Cluster>, number: u16, links: &[Link]) -> Result<Self, PlacementError> {
         let plan = cluster.plan.as_ref().filter(|_| !cluster.switches.is_empty());
         let placement = plan.map(|plan| Placement::new(plan, cluster.shards())).transpose()?;
-        let hot = plan.zip(placement.as_ref()).map(|(plan, placement)| HotClient::new(&cluster, number, plan, placement));
+        let hot = plan
+            .zip(placement.as_ref())
+            .map(|(plan, placement)| HotClient::new(&cluster, number, plan, placement));
         Ok(Self {
             directory: Directory::new(cluster.tables.clone(), placement, cluster.shards()),
             hot,
@@ -91,7 +93,8 @@ impl Session {
             total.retransmits += path.statistics.retransmits;
             total.refused += path.statistics.refused;
             total.dropped += path.statistics.dropped;
-            let round_trip = path.round_trip().map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+            let round_trip =
+                path.round_trip().map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
             total.round_trip_us = total.round_trip_us.max(round_trip);
         }
         total
@@ -104,41 +107,50 @@ impl Session {
         };
         self.statistics.rows_pulled += keys.len() as u64;
         self.statistics.rows_pulled_hot += sorted.hot.len() as u64;
-        let operation =
-            Operation { keys, values: vec![0.0; sorted.values], hot: sorted.hot, missing: 0, level: None };
-        self.operations.insert(id.0, operation);
+        self.operations.insert(id.0, Operation::new(keys, vec![0.0; sorted.values], sorted.hot, None));
         let operation = self.operations.operation(id.0);
         let messages = &mut self.messages;
         let packets = self.hot.as_mut().map_or(0, |hot| hot.pull(id.0, &operation.hot));
-        let requests = self.cold.pull(id.0, &sorted.cold, &mut |link, message| messages.push_back((link, message)));
+        let requests =
+            self.cold.pull(id.0, &sorted.cold, &mut |link, message| messages.push_back((link, message)));
         operation.missing = packets + requests;
         self.complete_if_empty(id.0);
     }
 
-    pub(super) fn push(&mut self, number: u64, mut keys: Vec<u64>, mut gradients: Vec<f32>, answer: PushAnswer) {
+    pub(super) fn push(
+        &mut self,
+        number: u64,
+        mut keys: Vec<u64>,
+        mut gradients: Vec<f32>,
+        answer: PushAnswer,
+    ) {
         let merged = self.directory.merge_duplicates(&mut keys, &mut gradients);
         let mut sorted = match merged.and_then(|()| self.directory.sort(&keys)) {
             Ok(sorted) => sorted,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),
         };
-        let hot_planned = sorted.hot.len();
+        let mut past_switch = Vec::new();
         if let Some(hot) = &mut self.hot {
             let (cold, directory) = (&mut sorted.cold, &self.directory);
-            hot.quantize(&mut sorted.hot, &gradients, |row| cold.push(directory.cold(row.key, row.offset, row.width)));
+            hot.quantize(&mut sorted.hot, &gradients, |row| {
+                cold.push(directory.cold(row.key, row.offset, row.width));
+                past_switch.push(row);
+            });
             sorted.cold.sort_by_key(|row| row.shard);
         }
         self.statistics.pushes += 1;
         self.statistics.rows += keys.len() as u64;
         self.statistics.rows_hot += sorted.hot.len() as u64;
         self.statistics.rows_cold += sorted.cold.len() as u64;
-        self.statistics.rows_too_large += (hot_planned - sorted.hot.len()) as u64;
+        self.statistics.rows_too_large += past_switch.len() as u64;
 
         let wants_values = answer == PushAnswer::Values;
         let (values, level) = match answer {
             PushAnswer::Values => (vec![0.0; sorted.values], None),
             PushAnswer::Level(level) => (Vec::new(), Some(level)),
         };
-        self.operations.insert(number, Operation { keys, values, hot: sorted.hot, missing: 0, level });
+        self.operations
+            .insert(number, Operation { past_switch, ..Operation::new(keys, values, sorted.hot, level) });
         self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
         let messages = &mut self.messages;
@@ -154,9 +166,13 @@ impl Session {
         self.wait_for_visibility(WorkerEvent::Flushed { number }, self.open_pushes.clone());
     }
 
+    /// For each path where it stands now.
+    fn frontiers(&self) -> Vec<Vec<(u8, u32)>> {
+        self.hot.iter().flat_map(|hot| &hot.paths).map(Path::push_frontiers).collect()
+    }
+
     fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: BTreeSet<u64>) {
-        let paths = self.hot.iter().flat_map(|hot| &hot.paths);
-        let frontiers = paths.map(|path| path.push_frontiers()).collect();
+        let frontiers = self.frontiers();
         self.visibility_waits.push(VisibilityWait { event, pushes, frontiers });
         self.end_visibility_waits();
     }
@@ -185,6 +201,7 @@ impl Session {
     }
 
     fn answered(&mut self, number: u64) {
+        self.refresh_switch(number);
         let Some(operation) = self.operations.answered(number) else { return };
         self.open_pushes.remove(&number);
         match operation.level {
@@ -194,6 +211,23 @@ impl Session {
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
             Some(Level::Visible) => self.wait_for_visibility(WorkerEvent::Pushed { number }, BTreeSet::new()),
+        }
+    }
+
+    /// Tells the switch of rows that went past it, once the last other answer has come: their shards have applied the
+    /// gradients then, and the next commit of their regions holds their values. Without a push no epoch would end there.
+    fn refresh_switch(&mut self, number: u64) {
+        let operation = self.operations.operation(number);
+        let Some(hot) = &mut self.hot else { return };
+        if operation.missing > 1 || operation.past_switch.is_empty() {
+            return;
+        }
+        operation.refreshing = true;
+        operation.hot = core::mem::take(&mut operation.past_switch);
+        operation.missing += hot.touch(number, &operation.hot);
+        let frontiers = self.frontiers();
+        for wait in self.visibility_waits.iter_mut().filter(|wait| wait.pushes.contains(&number)) {
+            wait.frontiers.clone_from(&frontiers);
         }
     }
 
@@ -225,7 +259,13 @@ impl Session {
     }
 
     /// Datagrams from a switch.
-    pub(super) fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &[u8], stride: usize) {
+    pub(super) fn handle_datagrams(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagrams: &[u8],
+        stride: usize,
+    ) {
         let path = self.hot.iter_mut().flat_map(|hot| &mut hot.paths).find(|path| path.address() == from);
         let Some(path) = path else {
             self.statistics.dropped += 1;

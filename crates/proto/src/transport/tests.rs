@@ -1,0 +1,303 @@
+//! The path of one worker against a real pipeline, over a bad link in virtual time.
+
+mod scene;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use libra_dataplane::{Flags, Header, Kind, NackReason, WINDOW};
+use proptest::prelude::*;
+
+use self::scene::{Arrival, CELLS, Link, READABLE, REGIONS, Scene, UNREADABLE, ack, header, ms, nack, write};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn every_packet_is_added_once_whatever_the_link_does(
+        (loss, duplicate, reorder) in (0u64..40, 0u64..40, 0u64..40),
+        delay in 10u64..4000,
+        in_flight_max in 1u32..64,
+        bank_packets_max in prop_oneof![Just(3u32), Just(64), Just(4096)],
+        seed: u64,
+    ) {
+        let link = Link { loss, duplicate, reorder, delay: Duration::from_micros(delay) };
+        let mut scene = Scene::new(link, in_flight_max, bank_packets_max, seed);
+        let mut kinds = BTreeMap::new();
+        for _ in 0..120 {
+            let region = REGIONS[usize::from(scene.random.percent(50))];
+            let first = u16::try_from(scene.random.below(u64::from(CELLS) - 3)).unwrap();
+            let cells = [first, first + 1];
+            let dice = scene.random.below(3);
+            let operation = match dice {
+                0 => scene.push(region, &cells, Flags::LAST),
+                1 => scene.push(region, &cells, Flags::VALUES),
+                _ => scene.pull(region, &cells),
+            };
+            kinds.insert(operation, (dice, region, first));
+            let pause = Duration::from_micros(scene.random.below(200));
+            scene.run_for(pause);
+        }
+        scene.run_to_rest();
+        scene.check_sums();
+        for (operation, (dice, region, first)) in kinds {
+            let values = (dice > 0 && region == READABLE).then(|| vec![100 + u32::from(first), 101 + u32::from(first)]);
+            prop_assert_eq!(scene.values.get(&operation), values.as_ref());
+            prop_assert_eq!(scene.accepted.contains_key(&operation), dice < 2);
+            prop_assert_eq!(scene.unreadable.contains_key(&operation), dice == 2 && region == UNREADABLE);
+        }
+        // Nothing is left to wait for: after the last look around, the path sleeps.
+        scene.run_for(ms(500));
+        prop_assert_eq!(scene.path.poll_timeout(), None);
+    }
+
+    /// The path is driven by answers that no switch would give.
+    #[test]
+    fn nonsense_is_dropped_and_harms_nothing(
+        datagrams in prop::collection::vec(nonsense(), 0..60),
+        seed: u64,
+    ) {
+        let mut scene = Scene::new(Link::GOOD, 4, 4096, seed);
+        for number in 0..8 {
+            scene.push(REGIONS[number % 2], &[1, 2], if number < 4 { Flags::NONE } else { Flags::VALUES });
+            scene.pull(REGIONS[number % 2], &[3, 4]);
+        }
+        for datagram in &datagrams {
+            scene.deliver(datagram);
+            scene.transmit();
+            scene.run_for(Duration::from_micros(100));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_packet_are_counted(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..20)) {
+        let mut scene = Scene::new(Link::GOOD, 4, 4096, 0);
+        scene.push(READABLE, &[1, 2], Flags::NONE);
+        for datagram in &datagrams {
+            scene.deliver(datagram);
+        }
+        prop_assert_eq!(scene.path.statistics.dropped, datagrams.len() as u64);
+        scene.run_to_rest();
+        scene.check_sums();
+    }
+}
+
+/// Datagrams with a sound header and anything in it, aimed at what the path may be waiting for.
+fn nonsense() -> impl Strategy<Value = Vec<u8>> {
+    let fields = (
+        1u8..8,
+        0u8..8,
+        prop_oneof![Just(READABLE), Just(UNREADABLE), any::<u8>()],
+        any::<u16>(),
+        any::<u16>(),
+    );
+    let seq = prop_oneof![0u32..12, Just(u32::MAX), Just(u32::MAX - 1), any::<u32>()];
+    let entries = prop::collection::vec(
+        (prop_oneof![0u16..9, any::<u16>()], prop_oneof![0u32..12, any::<u32>()]),
+        0..5,
+    );
+    (fields, seq, entries).prop_map(|((kind, flags, region, epoch, durable), seq, entries)| {
+        let (kind, flags) = (Kind::from_code(kind).unwrap(), Flags::from_bits(flags).unwrap());
+        let mut bytes = write(kind, flags, region, seq, &entries);
+        let entries = u8::try_from(entries.len()).unwrap();
+        Header { epoch, durable, entries, ..header(kind, flags, region, seq) }.emit(&mut bytes);
+        bytes
+    })
+}
+
+#[test]
+fn a_good_link_carries_each_packet_once_and_the_window_is_used() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    for _ in 0..200 {
+        scene.push(READABLE, &[1, 2, 3], Flags::LAST);
+    }
+    scene.run_to_rest();
+    scene.check_sums();
+    assert_eq!(scene.path.statistics.packets, 200);
+    assert_eq!(scene.path.statistics.retransmits, 0);
+    assert_eq!(scene.most_unanswered, 16, "the window is used, and never passed");
+    assert!(scene.path.round_trip().unwrap() < ms(1));
+}
+
+#[test]
+fn packets_in_flight_never_pass_their_maximum() {
+    let mut scene = Scene::new(Link { delay: ms(1), ..Link::GOOD }, 16, 4096, 1);
+    for _ in 0..200 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    assert_eq!((scene.sent.len(), scene.path.in_flight()), (16, 16), "the rest waits");
+    scene.run_to_rest();
+    scene.check_sums();
+    assert_eq!(scene.sent.len(), 200);
+}
+
+#[test]
+fn a_flow_stops_a_window_ahead_of_what_is_durable() {
+    let mut scene = Scene::new(Link::GOOD, 4096, 4096, 1);
+    scene.commit_time = ms(50);
+    for _ in 0..WINDOW + 100 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.run_for(ms(20));
+    assert_eq!(scene.sent.len(), WINDOW, "all were accepted, and none is durable");
+    assert_eq!(scene.accepted.len(), WINDOW);
+    scene.run_to_rest();
+    scene.check_sums();
+    assert_eq!(scene.sent.len(), WINDOW + 100);
+}
+
+#[test]
+fn a_push_is_kept_until_its_epoch_is_durable_and_not_longer() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.push(READABLE, &[1], Flags::LAST);
+    let frontiers = scene.path.push_frontiers();
+    assert_eq!(frontiers, [(READABLE, 2), (UNREADABLE, 0)]);
+    scene.deliver(&ack(READABLE, 1, 9, 8));
+    scene.deliver(&ack(READABLE, 0, 8, 7));
+    assert_eq!(scene.accepted.len(), 2);
+    assert!(!scene.path.is_durable(&frontiers), "epoch 8 is durable, 9 is not");
+    assert!(scene.path.is_durable(&[(READABLE, 1)]));
+    // An old answer that comes late takes nothing back.
+    scene.deliver(&ack(READABLE, 0, 8, 3));
+    assert!(scene.path.is_durable(&[(READABLE, 1)]));
+    scene.deliver(&ack(READABLE, 1, 9, 9));
+    assert!(scene.path.is_durable(&frontiers));
+    assert_eq!(scene.accepted.values().copied().collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn epochs_may_wrap_while_a_worker_is_away() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.deliver(&ack(READABLE, 0, 10, 10));
+    // The others have closed 40,000 epochs since: 40,010 looks older than 10.
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.deliver(&ack(READABLE, 1, 40_011, 40_010));
+    let frontiers = scene.path.push_frontiers();
+    assert!(!scene.path.is_durable(&frontiers), "epoch 40,011 is still open");
+    scene.deliver(&ack(READABLE, 1, 40_011, 40_011));
+    assert!(scene.path.is_durable(&frontiers));
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
+    let mut scene = Scene::new(Link::GOOD, 1, 4096, 1);
+    for _ in 0..3 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    assert_eq!(scene.sent.len(), 1);
+    scene.deliver(&ack(READABLE, 2, 1, 0));
+    assert_eq!(scene.accepted.len(), 0);
+    scene.run_to_rest();
+    scene.check_sums();
+}
+
+#[test]
+fn values_that_nobody_asked_for_or_too_few_of_them_are_no_answer() {
+    let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
+    let push = scene.push(READABLE, &[1, 2], Flags::LAST);
+    let pull = scene.pull(READABLE, &[1, 2]);
+    scene.deliver(&write(Kind::Ack, Flags::VALUES, READABLE, 0, &[(1, 7), (2, 7)]));
+    scene.deliver(&write(Kind::Pull, Flags::VALUES, READABLE, 0, &[(1, 7)]));
+    assert_eq!(scene.path.statistics.dropped, 2);
+    assert_eq!(scene.open(), 2);
+    scene.run_to_rest();
+    assert_eq!(scene.accepted[&push], 1);
+    assert_eq!(scene.values[&pull], [101, 102]);
+}
+
+#[test]
+fn a_refused_push_waits_a_moment_and_comes_again() {
+    let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    let refused_at = scene.now;
+    scene.deliver(&nack(READABLE, 0, NackReason::BankFull));
+    scene.deliver(&nack(READABLE, 0, NackReason::BankFull));
+    assert_eq!(scene.path.in_flight(), 0);
+    assert_eq!(scene.path.poll_timeout(), Some(refused_at + ms(1)));
+    scene.arrivals.retain(|_, arrival| matches!(arrival, Arrival::Flip));
+    scene.run_to_rest();
+    scene.check_sums();
+    assert_eq!(scene.path.statistics.retransmits, 1);
+    assert_eq!(scene.path.statistics.refused, 2);
+}
+
+#[test]
+fn an_answer_that_overtakes_its_own_retransmission_is_enough() {
+    let mut scene = Scene::new(Link { delay: ms(25), ..Link::GOOD }, 8, 4096, 1);
+    scene.commit_time = Duration::from_nanos(1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    // A timer takes it for lost; before it is sent again the answer comes, and its epoch is durable already.
+    scene.now = scene.now + ms(21);
+    scene.path.handle_timeout(scene.now);
+    scene.deliver(&ack(READABLE, 0, 1, 1));
+    scene.transmit();
+    assert_eq!(scene.path.statistics.retransmits, 0);
+}
+
+#[test]
+fn a_long_round_trip_is_learnt_and_then_nothing_is_sent_twice() {
+    let mut scene = Scene::new(Link { delay: ms(20), ..Link::GOOD }, 8, 4096, 1);
+    for _ in 0..200 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.run_to_rest();
+    let early = scene.path.statistics.retransmits;
+    assert!(early <= 40, "{early} of 200 packets were sent again over a link that loses none");
+    assert!(scene.path.round_trip().unwrap() >= ms(38));
+    for _ in 0..200 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.run_to_rest();
+    assert_eq!(scene.path.statistics.retransmits, early);
+    scene.check_sums();
+}
+
+#[test]
+fn a_round_trip_that_grows_tenfold_is_learnt_too() {
+    let mut scene = Scene::new(Link { delay: ms(1), ..Link::GOOD }, 8, 4096, 1);
+    for _ in 0..50 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.run_to_rest();
+    scene.link.delay = ms(20);
+    for _ in 0..200 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.run_to_rest();
+    let retransmits = scene.path.statistics.retransmits;
+    assert!(retransmits <= 40, "{retransmits} of 200 packets were sent again over a link that loses none");
+    scene.check_sums();
+}
+
+#[test]
+fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
+    let mut scene = Scene::new(Link { delay: ms(3), ..Link::GOOD }, 8, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_to_rest();
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.arrivals.retain(|_, arrival| matches!(arrival, Arrival::Flip));
+    let lost_at = scene.now;
+    scene.now = scene.now + ms(1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    while scene.path.statistics.retransmits == 0 {
+        scene.step();
+    }
+    let waited = scene.now.since(lost_at);
+    assert!(waited >= ms(6) && waited <= ms(8), "round trip 6 ms, waited {waited:?}");
+    scene.run_to_rest();
+    scene.check_sums();
+}
+
+#[test]
+fn a_dead_switch_is_asked_less_and_less_often() {
+    let mut scene = Scene::new(Link { loss: 100, ..Link::GOOD }, 8, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_for(Duration::from_secs(2));
+    let sent = scene.path.statistics.packets;
+    assert!((10..=16).contains(&sent), "20 + 40 + 80 + 160 ms, then every 200 ms: {sent} in 2 s");
+    scene.link = Link::BAD;
+    scene.run_to_rest();
+    scene.check_sums();
+}
