@@ -41,7 +41,9 @@ impl Job {
             bail!(
                 "a row of {} with {} factors has {width} values, a packet to a switch holds {entries} at an MTU of {}: \
                  take fewer factors, a larger --mtu (at most 255 values fit), or no switch",
-                config.model, config.factors, hot.mtu
+                config.model,
+                config.factors,
+                hot.mtu
             );
         }
         let plan = match (&hot.plan, sizes.switches) {
@@ -54,7 +56,9 @@ impl Job {
         }
         if let Some(plan) = plan.as_ref().filter(|plan| plan.provenance.batch as usize != config.batch) {
             let (planned, batch) = (plan.provenance.batch, config.batch);
-            bars.line(&format!("note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"));
+            bars.line(&format!(
+                "note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"
+            ));
         }
         let task = Task::new(&training.model.data, &dataset, &config);
         let cluster = Cluster {

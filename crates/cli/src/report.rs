@@ -263,7 +263,8 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 fn cluster(sizes: Sizes) -> String {
-    let count = |count: u16, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let count =
+        |count: u16, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     let workers = count(sizes.workers, "worker", "workers");
     let servers = count(sizes.servers, "server", "servers");
     format!("{workers}, {servers}, {}", count(sizes.switches, "switch", "switches"))

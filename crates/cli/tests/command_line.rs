@@ -103,7 +103,10 @@ fn assert_refused(arguments: &[&str], code: i32, words: &[&str]) {
     let output = run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "libra {arguments:?}: {stderr}");
-    let line = stderr.lines().rfind(|line| line.starts_with("libra: ") || line.starts_with("error: ")).unwrap_or_default();
+    let line = stderr
+        .lines()
+        .rfind(|line| line.starts_with("libra: ") || line.starts_with("error: "))
+        .unwrap_or_default();
     for word in words {
         assert!(line.contains(word), "libra {arguments:?}: {word:?} is not in {line:?}");
     }
@@ -144,7 +147,8 @@ fn a_cluster_in_one_process_learns_and_says_so() {
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
     let faults = ["--loss", "0.02", "--duplicate", "0.02", "--reorder", "0.02"];
-    let mut arguments = vec!["train", "--data", &data, "--epochs", "12", "--batch", "64", "--sample", "1", "--factors", "4"];
+    let mut arguments =
+        vec!["train", "--data", &data, "--epochs", "12", "--batch", "64", "--sample", "1", "--factors", "4"];
     arguments.extend(faults);
     arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
     let output = run(&arguments);
@@ -152,9 +156,14 @@ fn a_cluster_in_one_process_learns_and_says_so() {
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "--quiet is quiet");
     let json = json(&file);
     assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.8, "{json:#}");
-    let count = |section: &str, field: &str| json[section][field].as_u64().unwrap_or_else(|| panic!("{section}.{field}"));
+    let count = |section: &str, field: &str| {
+        json[section][field].as_u64().unwrap_or_else(|| panic!("{section}.{field}"))
+    };
     assert_eq!(count("pushes", "rows"), count("pushes", "rows_hot") + count("pushes", "rows_cold"));
-    assert!(count("pushes", "rows_hot") > count("server", "row_updates_hot"), "the switch absorbed something");
+    assert!(
+        count("pushes", "rows_hot") > count("server", "row_updates_hot"),
+        "the switch absorbed something"
+    );
     assert!(count("switch", "packets") > 0 && count("switch", "epochs") > 0);
     assert!(count("switch", "duplicates") > 0 && count("transport", "retransmits") > 0);
     assert!(count("transport", "packets") > count("transport", "retransmits"));
@@ -181,8 +190,21 @@ fn without_a_switch_nothing_is_hot() {
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
     let path = file.to_str().unwrap();
-    let output =
-        run(&["train", "--data", &data, "--epochs", "2", "--model", "mlp", "--workers", "1", "--switch", "none", "--json", path]);
+    let output = run(&[
+        "train",
+        "--data",
+        &data,
+        "--epochs",
+        "2",
+        "--model",
+        "mlp",
+        "--workers",
+        "1",
+        "--switch",
+        "none",
+        "--json",
+        path,
+    ]);
     assert!(output.status.success());
     let json = json(&file);
     assert_eq!(json["pushes"]["rows_hot"], 0);
@@ -207,16 +229,28 @@ fn every_bad_input_gets_one_clear_line() {
     let train = broken.path().join("tiny.train.pairs.tsv");
     fs::write(&train, fs::read_to_string(&train).unwrap() + "7\tseven\n").unwrap();
     let lines = fs::read_to_string(&train).unwrap().lines().count();
-    assert_refused(&["train", "--data", &broken_data], 1, &["tiny.train.pairs.tsv", &format!("line {lines}"), "seven"]);
+    assert_refused(
+        &["train", "--data", &broken_data],
+        1,
+        &["tiny.train.pairs.tsv", &format!("line {lines}"), "seven"],
+    );
 
     assert_refused(&["train", "--data", &data, "--plan", &path("nowhere.toml")], 1, &["nowhere.toml"]);
     fs::write(path("torn.toml"), "number = 1\nrows = [").unwrap();
     assert_refused(&["train", "--data", &data, "--plan", &path("torn.toml")], 1, &["torn.toml", "line"]);
     let plan = path("plan.toml");
-    assert!(run(&["profile", "--data", &data, "--sample", "1", "--factors", "4", "--out", &plan, "--quiet"]).status.success());
+    assert!(
+        run(&["profile", "--data", &data, "--sample", "1", "--factors", "4", "--out", &plan, "--quiet"])
+            .status
+            .success()
+    );
     let shown = run(&["plan", "show", &plan]);
     assert!(shown.status.success() && String::from_utf8_lossy(&shown.stdout).contains("hot"));
-    assert_refused(&["train", "--data", &data, "--plan", &plan, "--factors", "8"], 1, &["plan.toml", "does not fit"]);
+    assert_refused(
+        &["train", "--data", &data, "--plan", &plan, "--factors", "8"],
+        1,
+        &["plan.toml", "does not fit"],
+    );
 
     fs::write(path("options.toml"), "bach = 64\n").unwrap();
     assert_refused(&["train", "--config", &path("options.toml")], 1, &["options.toml", "bach"]);
@@ -262,7 +296,8 @@ fn six_processes_train_one_model() {
     let file = directory.path().join("out.json");
     // The options come from a file; what is typed has the last word.
     let options = directory.path().join("options.toml");
-    fs::write(&options, format!("data = '{data}'\nepochs = 99\nbatch = 64\nsample = 1.0\nfactors = 4\n")).unwrap();
+    fs::write(&options, format!("data = '{data}'\nepochs = 99\nbatch = 64\nsample = 1.0\nfactors = 4\n"))
+        .unwrap();
     let config = ["--config", options.to_str().unwrap(), "--epochs", "12", "--json", file.to_str().unwrap()];
     let (controller, address) = controller(&config);
     let members = members(&address);
@@ -312,7 +347,8 @@ fn a_worker_with_other_data_is_refused_by_name() {
     let train = theirs.path().join("tiny.train.pairs.tsv");
     let text = fs::read_to_string(&train).unwrap();
     fs::write(&train, text.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
-    let (controller, address) = controller(&["--data", &our_data, "--workers", "1", "--servers", "1", "--switches", "0"]);
+    let (controller, address) =
+        controller(&["--data", &our_data, "--workers", "1", "--servers", "1", "--switches", "0"]);
     let server = Member::start(&["server", "--controller", &address]);
     let worker = Member::start(&["worker", "--controller", &address, "--data", &their_data]);
     assert_eq!(worker.end().0, Some(1));

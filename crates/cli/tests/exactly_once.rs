@@ -94,7 +94,9 @@ fn expected(key: u64, pushes: &[(Vec<u64>, Vec<i32>)]) -> Vec<i64> {
         for pushed in keys {
             let width = width_of(*pushed);
             if *pushed == key {
-                sum.iter_mut().zip(&units[start..start + width]).for_each(|(sum, unit)| *sum += i64::from(*unit));
+                sum.iter_mut()
+                    .zip(&units[start..start + width])
+                    .for_each(|(sum, unit)| *sum += i64::from(*unit));
             }
             start += width;
         }
@@ -105,11 +107,13 @@ fn expected(key: u64, pushes: &[(Vec<u64>, Vec<i32>)]) -> Vec<i64> {
 /// Runs a cluster in which every worker makes its pushes; returns what the first one reads at the end of all rows.
 fn run(switches: u16, arithmetic: ArithmeticMode, faults: FaultRates) -> (Vec<f32>, Outcome) {
     let sizes = Sizes { servers: 2, switches, workers: WORKERS };
-    let hot_path = HotPath { arithmetic, epoch_time_max: Duration::from_millis(5), ..HotPath::for_workers(WORKERS) };
+    let hot_path =
+        HotPath { arithmetic, epoch_time_max: Duration::from_millis(5), ..HotPath::for_workers(WORKERS) };
     let plan = (switches > 0).then(plan);
     let (servers, workers) = (Vec::new(), Vec::new());
     let (job, seed, task) = (9, 1, String::new());
-    let cluster = Cluster { job, seed, tables: tables(), plan, hot_path, task, servers, switches: Vec::new(), workers };
+    let cluster =
+        Cluster { job, seed, tables: tables(), plan, hot_path, task, servers, switches: Vec::new(), workers };
 
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = controller.address();
@@ -123,7 +127,8 @@ fn run(switches: u16, arithmetic: ArithmeticMode, faults: FaultRates) -> (Vec<f3
         let switch = SwitchNode::bind(options(100 + u64::from(number)), None).unwrap();
         members.push(thread::spawn(move || switch.run(|_| ()).map(drop).unwrap()));
     }
-    let workers: Vec<_> = (0..WORKERS).map(|worker| thread::spawn(move || work(options(200 + u64::from(worker))))).collect();
+    let workers: Vec<_> =
+        (0..WORKERS).map(|worker| thread::spawn(move || work(options(200 + u64::from(worker))))).collect();
     let (_commands, commands) = tokio::sync::mpsc::unbounded_channel();
     let outcome = controller.run(sizes, cluster, commands, |_| ()).unwrap();
     members.into_iter().for_each(|member| member.join().unwrap());

@@ -47,6 +47,12 @@ impl DatagramSocket {
         self.socket.local_addr()
     }
 
+    /// How many bytes the kernel queues for this socket.
+    pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
+        let bytes = socket2::SockRef::from(&self.socket).recv_buffer_size()?;
+        Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
     /// Waits until there is something to receive.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         self.socket.readable().await
@@ -123,7 +129,9 @@ async fn send_runs(socket: &UdpSocket, state: &UdpSocketState, outgoing: &Outgoi
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
                 // However often it is sent again: it will not fit.
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    let text = format!("packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}");
+                    let text = format!(
+                        "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"
+                    );
                     return Err(io::Error::new(error.kind(), text));
                 }
                 // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.

@@ -105,7 +105,12 @@ async fn drain<R: Role, T>(
         role.poll_transmit(clock.now(), outgoing);
         let Some(socket) = &mut ports.datagrams else { break };
         let more = !outgoing.is_empty();
-        socket.send(clock.now(), outgoing).await?;
+        if let Err(error) = socket.send(clock.now(), outgoing).await {
+            ports.datagrams = None;
+            outgoing.clear();
+            role.handle_socket_failure(clock.now(), &error.to_string());
+            break;
+        }
         if !more {
             break;
         }

@@ -217,7 +217,9 @@ impl SwitchNode {
 
     /// Aggregates until the job is done.
     pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
-        let role = Switch::new(self.options.controller, self.address);
+        let receive_bytes =
+            self.socket.receive_bytes().map_err(NodeError::io("cannot look at the socket"))?;
+        let role = Switch::new(self.options.controller, self.address, receive_bytes);
         let links = Links::new(self.options.patience);
         run_member(
             &self.runtime,

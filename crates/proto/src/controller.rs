@@ -14,6 +14,9 @@ use crate::time::Instant;
 /// machine with more processes than cores is late, not dead.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// What a full packet takes of a receive buffer, with what the kernel keeps beside it.
+const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
+
 /// How many members a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
@@ -193,6 +196,11 @@ impl Controller {
             return self.refuse(link, "a member must say where it can be reached");
         };
         places[usize::from(number)] = address;
+        if join.kind == Kind::Switch {
+            let share = join.receive_bytes / RECEIVE_BYTES_OF_A_PACKET / u32::from(self.sizes.workers.max(1));
+            let in_flight_max = &mut self.cluster.hot_path.packets_in_flight_max;
+            *in_flight_max = share.clamp(1, *in_flight_max);
+        }
         let member = Member { peer, heard_at: now, ready: false, statistics: None, report: None };
         self.members.insert(link, member);
         let missing = self.missing();
@@ -273,6 +281,16 @@ impl Controller {
             };
             self.events.push_back(ControllerEvent::Finished(outcome));
         }
+    }
+
+    /// The members that must be heard from: all of them, and at the end those whose last counts are still to come.
+    fn awaited(&self) -> impl Iterator<Item = &Member> {
+        let phase = self.phase;
+        self.members.values().filter(move |member| match phase {
+            Phase::Over => false,
+            Phase::Finishing => member.statistics.is_none(),
+            _ => true,
+        })
     }
 
     fn fail(&mut self, reason: String) {
@@ -367,14 +385,16 @@ impl Role for Controller {
         }
     }
 
+    fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
+
     fn handle_command(&mut self, _now: Instant, command: ControllerCommand) {
         let ControllerCommand::Abort { reason } = command;
         self.fail(reason);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let silent = self.members.values().find(|member| member.heard_at + SILENCE_MAX <= now);
-        if let Some(member) = silent.filter(|_| self.phase < Phase::Finishing) {
+        let silent = self.awaited().find(|member| member.heard_at + SILENCE_MAX <= now);
+        if let Some(member) = silent.filter(|_| self.phase < Phase::Over) {
             let reason = format!("{} was silent for {} s", member.peer, SILENCE_MAX.as_secs());
             self.fail(reason);
         }
@@ -391,9 +411,6 @@ impl Role for Controller {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.phase >= Phase::Finishing {
-            return None;
-        }
-        self.members.values().map(|member| member.heard_at + SILENCE_MAX).min()
+        self.awaited().map(|member| member.heard_at + SILENCE_MAX).min()
     }
 }

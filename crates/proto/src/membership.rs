@@ -42,8 +42,9 @@ impl Membership {
         kind: Kind,
         stream: Option<SocketAddr>,
         datagrams: Option<SocketAddr>,
+        receive_bytes: u32,
     ) -> Self {
-        let join = Join { version: VERSION, kind, stream, datagrams };
+        let join = Join { version: VERSION, kind, stream, datagrams, receive_bytes };
         Self { controller, join, next_link: 1, heartbeat_at: None, finished: false, actions: VecDeque::new() }
     }
 

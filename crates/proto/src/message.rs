@@ -119,6 +119,9 @@ pub struct Join {
     pub stream: Option<SocketAddr>,
     /// Where it takes datagrams (switches) or sends them from (workers), likewise.
     pub datagrams: Option<SocketAddr>,
+    /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
+    /// before they are answered.
+    pub receive_bytes: u32,
 }
 
 /// Gradients on the cold path.

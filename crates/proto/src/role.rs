@@ -157,6 +157,9 @@ pub trait Role {
     /// A message arrived on a stream.
     fn handle_message(&mut self, now: Instant, link: Link, message: Message);
 
+    /// The machine will not send the role's datagrams, now or ever.
+    fn handle_socket_failure(&mut self, now: Instant, reason: &str);
+
     /// The user asks for something.
     fn handle_command(&mut self, now: Instant, command: Self::Command);
 

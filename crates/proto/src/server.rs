@@ -71,7 +71,7 @@ impl Server {
     /// A server that will join the cluster of a controller, and that accepts streams at `stream`.
     pub fn new(controller: SocketAddr, stream: SocketAddr) -> Self {
         Self {
-            membership: Membership::new(controller, Kind::Server, Some(stream), None),
+            membership: Membership::new(controller, Kind::Server, Some(stream), None, 0),
             shard: None,
             callers: BTreeMap::new(),
             actions: VecDeque::new(),
@@ -173,7 +173,11 @@ impl Role for Server {
             (Some(shard), Some(Peer::Worker(_)), Message::Pull { number, keys }) => {
                 shard.pull(number, &keys.0)
             }
-            (Some(shard), Some(Peer::Switch(_)), Message::Drained(drained)) => shard.commit(drained),
+            (Some(shard), Some(Peer::Switch(switch)), Message::Drained(drained))
+                if shard.cluster.switch_of(drained.region) == *switch =>
+            {
+                shard.commit(drained)
+            }
             _ => None,
         };
         match answer {
@@ -184,6 +188,8 @@ impl Role for Server {
             }
         }
     }
+
+    fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
 
     fn handle_command(&mut self, _now: Instant, command: Self::Command) {
         match command {}

@@ -29,10 +29,11 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch that will join the cluster of a controller, and that takes datagrams at `datagrams`.
-    pub fn new(controller: SocketAddr, datagrams: SocketAddr) -> Self {
+    /// A switch that will join the cluster of a controller, and that takes datagrams at `datagrams`, where up to
+    /// `receive_bytes` of them wait until it has time.
+    pub fn new(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32) -> Self {
         Self {
-            membership: Membership::new(controller, Kind::Switch, None, Some(datagrams)),
+            membership: Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes),
             number: 0,
             servers: Vec::new(),
             agent: None,
@@ -142,6 +143,10 @@ impl Role for Switch {
             agent.handle_committed(now, &committed);
             self.tell_if_ready();
         }
+    }
+
+    fn handle_socket_failure(&mut self, _now: Instant, reason: &str) {
+        self.membership.abort(&format!("{}: {reason}", Peer::Switch(self.number)));
     }
 
     fn handle_command(&mut self, _now: Instant, command: Self::Command) {

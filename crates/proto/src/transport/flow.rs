@@ -6,6 +6,10 @@ use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 
 use crate::time::Instant;
 
+/// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
+/// the last packet that had the first of them is gone from any network.
+const RENUMBER_AFTER: u32 = 1 << 30;
+
 /// Which rows of which operation a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cargo {
@@ -122,6 +126,9 @@ impl Flow {
         packet.state = State::Done;
         spare.push(core::mem::take(&mut packet.bytes));
         self.pop_done();
+        if self.packets.is_empty() && self.first > RENUMBER_AFTER {
+            self.first = 0;
+        }
         Some(news)
     }
 

@@ -158,8 +158,7 @@ impl Path {
 
     /// Whether the region's flow of pushes cannot number `packets` more.
     pub(crate) fn is_exhausted(&mut self, region: u8, packets: u32) -> bool {
-        let flows = self.flows(region);
-        flows.push.is_exhausted(packets) || flows.pull.is_exhausted(packets)
+        self.flows(region).push.is_exhausted(packets)
     }
 
     /// Takes over a complete packet of kind PUSH or PULL, all but its sequence number.
@@ -287,12 +286,16 @@ impl Path {
     fn refused(&mut self, now: Instant, header: &Header, deliver: &mut impl FnMut(Delivery<'_>)) {
         self.statistics.refused += 1;
         // A PULL is refused for want of values, a PUSH for want of room; the flow that knows the number is meant.
-        let unreadable = header.nack_reason() == Some(NackReason::NotInstalled);
-        if unreadable {
-            if let Some(cargo) = self.answered(now, header.region, header.seq) {
-                deliver(Delivery::Unreadable(cargo));
+        match header.nack_reason() {
+            Some(NackReason::NotInstalled) => {
+                if let Some(cargo) = self.answered(now, header.region, header.seq) {
+                    deliver(Delivery::Unreadable(cargo));
+                }
+                return;
             }
-            return;
+            Some(NackReason::BankFull) => {}
+            // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
+            _ => return,
         }
         for kind in [FlowKind::Push, FlowKind::Pull] {
             let Some(packet) = self.flows(header.region).flow(kind).packet(header.seq) else { continue };

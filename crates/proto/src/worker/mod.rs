@@ -132,7 +132,7 @@ impl Worker {
     /// A worker that will join the cluster of a controller, and that sends datagrams from `datagrams`.
     pub fn new(controller: SocketAddr, datagrams: SocketAddr) -> Self {
         Self {
-            membership: Membership::new(controller, Kind::Worker, None, Some(datagrams)),
+            membership: Membership::new(controller, Kind::Worker, None, Some(datagrams), 0),
             number: 0,
             servers: Vec::new(),
             opened: 0,
@@ -226,9 +226,15 @@ impl Role for Worker {
             if let Some(event) = self.membership.handle_message(message) {
                 self.handle_membership(event);
             }
-        } else if let Some(session) = &mut self.session {
-            session.handle_message(link, message);
+        } else if let Some(session) = &mut self.session
+            && let Err(reason) = session.handle_message(link, message)
+        {
+            self.abort(&reason);
         }
+    }
+
+    fn handle_socket_failure(&mut self, _now: Instant, reason: &str) {
+        self.abort(reason);
     }
 
     fn handle_command(&mut self, _now: Instant, command: WorkerCommand) {

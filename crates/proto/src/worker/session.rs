@@ -231,21 +231,25 @@ impl Session {
         }
     }
 
-    /// An answer of a shard.
-    pub(super) fn handle_message(&mut self, link: Link, message: Message) {
+    /// An answer of a shard. An error if it is not the answer to its request: then no answer will come.
+    pub(super) fn handle_message(&mut self, link: Link, message: Message) -> Result<(), String> {
         let (number, values) = match message {
             Message::Pushed { number, values } | Message::Pulled { number, values } => (number, values.0),
-            _ => return self.statistics.dropped += 1,
+            _ => {
+                self.statistics.dropped += 1;
+                return Ok(());
+            }
         };
         let Some(request) = self.cold.answered(link, number) else {
             self.statistics.dropped += 1;
-            return;
+            return Ok(());
         };
         let expected: usize = request.rows.iter().map(|row| row.width as usize).sum();
         if values.len() != expected {
-            // A shard of another build. The rows stay unread and the operation open: better than wrong values.
-            self.statistics.dropped += 1;
-            return;
+            let found = values.len();
+            return Err(format!(
+                "a server answered request {number} with {found} values instead of {expected}"
+            ));
         }
         let operation = self.operations.operation(request.operation);
         let mut rest = values.as_slice();
@@ -256,6 +260,7 @@ impl Session {
         }
         self.answered(request.operation);
         self.end_visibility_waits();
+        Ok(())
     }
 
     /// Datagrams from a switch.

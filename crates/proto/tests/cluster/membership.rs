@@ -148,7 +148,7 @@ fn one_too_many_is_refused_and_the_job_goes_on() {
     let refused = [
         (world.add(|address| AnyRole::Worker(Worker::new(CONTROLLER, address))), "worker"),
         (world.add(|address| AnyRole::Server(Server::new(CONTROLLER, address))), "server"),
-        (world.add(|address| AnyRole::Switch(Switch::new(CONTROLLER, address))), "switch"),
+        (world.add(|address| AnyRole::Switch(Switch::new(CONTROLLER, address, 8 << 20))), "switch"),
     ];
     for (place, kind) in refused {
         let expected = format!("the cluster has no place for another {kind}: 1 of 1 are there");
@@ -205,7 +205,13 @@ fn join(join: Join) -> Vec<Action> {
 
 #[test]
 fn another_version_is_refused_in_words() {
-    let actions = join(Join { version: VERSION + 1, kind: Kind::Worker, stream: None, datagrams: None });
+    let actions = join(Join {
+        version: VERSION + 1,
+        kind: Kind::Worker,
+        stream: None,
+        datagrams: None,
+        receive_bytes: 0,
+    });
     let [Action::Send { message: Message::Abort { reason }, .. }, Action::Close { .. }] = actions.as_slice()
     else {
         panic!("{actions:?}")
@@ -216,7 +222,7 @@ fn another_version_is_refused_in_words() {
 #[test]
 fn a_member_without_an_address_is_refused() {
     for kind in [Kind::Server, Kind::Switch, Kind::Worker] {
-        let actions = join(Join { version: VERSION, kind, stream: None, datagrams: None });
+        let actions = join(Join { version: VERSION, kind, stream: None, datagrams: None, receive_bytes: 0 });
         assert!(matches!(actions.as_slice(), [Action::Send { .. }, Action::Close { .. }]), "{actions:?}");
     }
 }

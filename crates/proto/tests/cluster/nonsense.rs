@@ -49,9 +49,11 @@ fn message() -> impl Strategy<Value = Message> {
     let kinds = prop_oneof![Just(Kind::Server), Just(Kind::Switch), Just(Kind::Worker)];
     let address = || prop::option::of(any::<([u8; 4], u16)>().prop_map(SocketAddr::from));
     prop_oneof![
-        (any::<u16>(), kinds, address(), address()).prop_map(|(version, kind, stream, datagrams)| {
-            Message::Join(Join { version, kind, stream, datagrams })
-        }),
+        (any::<u16>(), kinds, address(), address(), any::<u32>()).prop_map(
+            |(version, kind, stream, datagrams, receive_bytes)| {
+                Message::Join(Join { version, kind, stream, datagrams, receive_bytes })
+            }
+        ),
         Just(Message::Ready),
         (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello { job, from }),
         any::<u64>().prop_map(|packets| {

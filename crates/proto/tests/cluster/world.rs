@@ -162,7 +162,7 @@ impl World {
             world.add(|address| AnyRole::Server(Server::new(CONTROLLER, address)));
         }
         for _ in 0..sizes.switches {
-            world.add(|address| AnyRole::Switch(Switch::new(CONTROLLER, address)));
+            world.add(|address| AnyRole::Switch(Switch::new(CONTROLLER, address, 8 << 20)));
         }
         for _ in 0..sizes.workers {
             world.add(|address| AnyRole::Worker(Worker::new(CONTROLLER, address)));
