@@ -87,8 +87,8 @@ fn a_plan_has_the_rows_that_principle_1_picks_with_their_scales() {
     let budget = Budget { p: 0.45, ..Budget::default() };
     let plan =
         Plan::new(2, Provenance { pushes: 99, ..Provenance::default() }, &frequencies, budget, 12).unwrap();
-    // 524287 / (8 x 0.5) is just below 2^17, / (8 x 4) just below 2^14.
-    let expected = [(5, 4, Scale(16)), (1, 2, Scale(13))];
+    // 524287 / (64 x 0.5) is just below 2^14, / (64 x 4) just below 2^11.
+    let expected = [(5, 4, Scale(13)), (1, 2, Scale(10))];
     assert_eq!(plan.rows.iter().map(|row| (row.key, row.count, row.scale)).collect::<Vec<_>>(), expected);
     assert_eq!(plan.provenance.pushes, 4);
     // Of 12 updates rows 5 and 1 have 6; row 1 would leave the first two without one of its updates.
