@@ -59,7 +59,8 @@ impl Setting {
 
     fn run(self, options: &Options, folder: &std::path::Path) -> Result<f64> {
         let json = folder.join("report.json");
-        let mut command = shell::program(shell::target_directory()?.join(BINARY), &["train", "--servers", "1", "--quiet"]);
+        let mut command =
+            shell::program(shell::target_directory()?.join(BINARY), &["train", "--servers", "1", "--quiet"]);
         command.args(["--data", &options.data, "--model", &options.model]);
         command.args(["--epochs", &options.epochs.to_string(), "--workers", &self.workers.to_string()]);
         command.args(["--batch", &self.batch.to_string(), "--switch", self.switch(), "--json"]).arg(&json);
@@ -81,7 +82,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     for repeat in 0..options.repeats {
         for (setting, rates) in settings.iter().zip(&mut rates) {
             let rate = setting.run(options, &folder)?;
-            println!("{} workers, batch {}, switch {}: {rate:.0} samples/s", setting.workers, setting.batch, setting.switch());
+            println!(
+                "{} workers, batch {}, switch {}: {rate:.0} samples/s",
+                setting.workers,
+                setting.batch,
+                setting.switch()
+            );
             writeln!(raw, "{repeat},{},{},{},{rate:.0}", setting.workers, setting.batch, setting.switch())?;
             rates.push(rate);
         }
@@ -97,7 +103,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 
 /// A table of minimum, median and maximum of each setting, in thousands of samples per second.
 fn summary(settings: &[Setting], rates: &mut [Vec<f64>]) -> String {
-    let mut table = "| workers | batch | switch | min | median | max (thousand samples/s) |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| workers | batch | switch | min | median | max (thousand samples/s) |\n|---|---|---|---|---|---|\n"
+            .to_owned();
     for (setting, rates) in settings.iter().zip(rates) {
         rates.sort_by(f64::total_cmp);
         let (min, median, max) = match rates.as_slice() {

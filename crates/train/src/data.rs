@@ -196,3 +196,6 @@ fn name_of(path: &Path) -> String {
         .file_name()
         .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
+
+#[cfg(test)]
+mod tests;

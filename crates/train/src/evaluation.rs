@@ -18,9 +18,6 @@ const PULLED_MAX: usize = 4096;
 /// Pulls that are under way at the same time.
 const PULLS_MAX: usize = 4;
 
-/// Samples that are scored at once: enough for matrices to pay, few enough for the cache.
-const SCORED_MIN: usize = 2048;
-
 pub(crate) fn evaluate<P: Parameters + ?Sized>(
     model: &Model,
     network: &mut Network,
@@ -47,30 +44,18 @@ pub(crate) fn evaluate<P: Parameters + ?Sized>(
     network.load_layers(&read(model, parameters, &model.layer_keys().collect::<Vec<u64>>())?)?;
     let rows = read(model, parameters, &keys)?;
 
-    let mut quality = Quality::default();
-    let mut part = SampleRows::default();
     let mut scores = Vec::new();
-    let (mut first_case, mut first_sample) = (0, 0);
-    while first_case < cases.len() {
-        let (mut last_case, mut last_sample) = (first_case, first_sample);
-        while last_case < cases.len() && last_sample - first_sample < SCORED_MIN {
-            last_sample += candidates[last_case];
-            last_case += 1;
+    network.score(&rows, &samples, &mut scores)?;
+
+    let mut quality = Quality::default();
+    let mut rest = &scores[..];
+    for (case, &count) in cases.iter().zip(&candidates) {
+        let (own, others) = rest.split_at(count);
+        rest = others;
+        if let Some(&score) = own.iter().find(|score| !score.is_finite()) {
+            return Err(TrainError::Score { user: case.user, item: case.item, score });
         }
-        part.clear();
-        part.users.extend_from_slice(&samples.users[first_sample..last_sample]);
-        part.items.extend_from_slice(&samples.items[first_sample..last_sample]);
-        network.score(&rows, &part, &mut scores)?;
-        let mut rest = &scores[..];
-        for (case, &count) in cases[first_case..last_case].iter().zip(&candidates[first_case..last_case]) {
-            let (own, others) = rest.split_at(count);
-            rest = others;
-            if let Some(&score) = own.iter().find(|score| !score.is_finite()) {
-                return Err(TrainError::Score { user: case.user, item: case.item, score });
-            }
-            quality.add_rank(better(own[0], &own[1..]));
-        }
-        (first_case, first_sample) = (last_case, last_sample);
+        quality.add_rank(better(own[0], &own[1..]));
     }
     Ok(quality)
 }

@@ -245,3 +245,6 @@ impl Model {
         self.tables().into_iter().map(shape).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

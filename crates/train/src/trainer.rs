@@ -272,3 +272,6 @@ impl Trainer {
 pub(crate) fn check_answer(expected: usize, values: &[f32]) -> Result<(), TrainError> {
     if values.len() == expected { Ok(()) } else { Err(TrainError::Answer { expected, found: values.len() }) }
 }
+
+#[cfg(test)]
+mod tests;

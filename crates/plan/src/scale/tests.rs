@@ -6,7 +6,9 @@ use super::*;
 fn naive_fit(max_abs: f32, bound: u32) -> i8 {
     (i8::MIN..=i8::MAX)
         .rev()
-        .find(|scale| f64::from(max_abs) * f64::from(MARGIN) * 2.0_f64.powi(i32::from(*scale)) <= f64::from(bound))
+        .find(|scale| {
+            f64::from(max_abs) * f64::from(MARGIN) * 2.0_f64.powi(i32::from(*scale)) <= f64::from(bound)
+        })
         .unwrap_or(i8::MIN)
 }
 

@@ -30,7 +30,7 @@ pub struct Synthetic {
 
 impl Default for Synthetic {
     fn default() -> Self {
-        Self { users: 4000, items: 2000, picks_min: 20, tastes: 6, strength: 2.0, exponent: 0.8, seed: 1 }
+        Self { users: 3000, items: 2000, picks_min: 20, tastes: 6, strength: 2.0, exponent: 0.8, seed: 1 }
     }
 }
 

@@ -1,9 +1,10 @@
 //! One layer as one operation of candle: `outputs = activation(inputs * weights + biases)`.
 //!
-//! With candle's own operations a small layer spends most of its time between them: a buffer for each, a strided sum for the
-//! gradient of the biases, and, in every matrix product, a look into `/proc/cpuinfo` for how many threads to use (candle 0.11,
-//! unless `RAYON_NUM_THREADS` is set), threads that would only take the processor from other workers. Fused, a step of NeuMF
-//! with 8 factors takes half the time. Candle still strings the operations together and differentiates.
+//! Candle strings layers together and differentiates; what happens inside one is here, on the calling thread, for two reasons.
+//! Its matrix product (0.11) looks into `/proc/cpuinfo` every time for how many threads to start, unless `RAYON_NUM_THREADS` is
+//! set, and from a certain size on starts them: with several workers on the same processors, each step then waits for threads
+//! that do not run. And a layer of separate operations spends most of its time between them: NeuMF with 8 factors takes
+//! less than half the time this way.
 
 use candle_core::{CpuStorage, CustomOp2, Device, Error, Layout, Result, Shape, Storage, Tensor};
 
@@ -67,7 +68,8 @@ impl CustomOp2 for Affine {
         let biases = row.row(inputs.columns);
         let mut outputs = multiply(inputs, row, Some(biases));
         if self.relu {
-            outputs.iter_mut().for_each(|value| *value = value.max(0.0));
+            // Not `max`, which would make zeros of what is not a number, and hide that the model has diverged.
+            outputs.iter_mut().for_each(|value| *value = if *value < 0.0 { 0.0 } else { *value });
         }
         Ok((CpuStorage::F32(outputs), Shape::from((inputs.rows(), row.columns))))
     }

@@ -4,10 +4,6 @@ use candle_core::{DType, Device, Error, Result, Tensor, Var};
 
 use super::{Layer, Model, affine::Affine, sparse::Inputs};
 
-/// Layers with up to this many values are computed by one fused operation, larger ones by the matrix product of candle, which
-/// needs large matrices to be fast.
-const FUSED_MAX: usize = 1 << 13;
-
 /// The layers of a model, and what they are made of at the moment.
 pub(super) struct DenseNet {
     layers: Vec<Layer>,
@@ -42,12 +38,11 @@ impl DenseNet {
         Ok(())
     }
 
-    /// The logits of `samples` samples.
+    /// Adds the logits of `samples` samples to the end of `logits`.
     pub(super) fn logits(&self, inputs: &Inputs, samples: usize, logits: &mut Vec<f32>) -> Result<()> {
         let products = Tensor::from_slice(&inputs.products, (samples, self.product_width), &Device::Cpu)?;
         let tower = Tensor::from_slice(&inputs.tower, (samples, self.tower_width), &Device::Cpu)?;
         let result = self.forward(&products, &tower)?.detach();
-        logits.clear();
         logits.extend_from_slice(&result.flatten_all()?.to_vec1::<f32>()?);
         Ok(())
     }
@@ -56,19 +51,19 @@ impl DenseNet {
         let (output, hidden) = self.variables.split_last().expect("a model has an output layer");
         let mut last = tower.clone();
         for row in hidden {
-            last = affine(&last, row, true)?;
+            last = last.apply_op2(row, Affine { relu: true })?;
         }
         let input = match (self.product_width, self.tower_width) {
             (_, 0) => products.clone(),
             (0, _) => last,
             _ => Tensor::cat(&[products, &last], 1)?,
         };
-        affine(&input, output, false)
+        input.apply_op2(output, Affine { relu: false })
     }
 
     /// Computes the logits, asks `loss` for the gradient of the loss by them, and passes it back.
     ///
-    /// The gradients of the inputs replace `input_gradients`; those of the layers are laid out like their rows and replace
+    /// The gradients of the inputs replace `input_gradients`; those of the layers are laid out like their rows and added to
     /// `layer_gradients`.
     pub(super) fn step(
         &self,
@@ -97,24 +92,16 @@ impl DenseNet {
         if self.tower_width > 0 {
             copy(&tower, &mut input_gradients.tower)?;
         }
-        let mut start = 0;
+        let mut rest = layer_gradients;
         let mut row = Vec::new();
         for variable in &self.variables {
             copy(variable, &mut row)?;
-            layer_gradients[start..start + row.len()].copy_from_slice(&row);
-            start += row.len();
+            let sums;
+            (sums, rest) = rest.split_at_mut(row.len());
+            for (sum, gradient) in sums.iter_mut().zip(&row) {
+                *sum += gradient;
+            }
         }
         Ok(())
     }
-}
-
-/// One layer on `inputs` (samples x in); see [`super::Layer`] for what its row is.
-fn affine(inputs: &Tensor, row: &Tensor, relu: bool) -> Result<Tensor> {
-    let (height, outputs) = row.dims2()?;
-    if height * outputs <= FUSED_MAX {
-        return inputs.apply_op2(row, Affine { relu });
-    }
-    let (weights, biases) = (row.narrow(0, 0, height - 1)?, row.narrow(0, height - 1, 1)?);
-    let result = inputs.matmul(&weights)?.broadcast_add(&biases)?;
-    if relu { result.relu() } else { Ok(result) }
 }

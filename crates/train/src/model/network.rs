@@ -8,6 +8,12 @@ use super::{
     sparse::{Inputs, SparseNet},
 };
 
+/// Samples are computed in parts whose inputs have at most this many values.
+///
+/// They stay in the second-level cache then; and candle 0.11 keeps to the calling thread. From 65536 values on it would spread
+/// over a pool of threads that all workers of the process have to share, and wait for it spinning.
+const PART_VALUES: usize = 1 << 15;
+
 /// The computation failed.
 #[derive(Debug, Error)]
 #[error("the computation failed: {0}")]
@@ -16,6 +22,8 @@ pub struct ComputeError(#[from] candle_core::Error);
 /// A model with its working memory.
 pub struct Network {
     width: usize,
+    /// Samples of a part.
+    part: usize,
     layer_values: usize,
     sparse: SparseNet,
     dense: DenseNet,
@@ -31,6 +39,7 @@ impl Network {
     pub fn new(model: &Model) -> Result<Self, ComputeError> {
         Ok(Self {
             width: model.width(),
+            part: (PART_VALUES / model.product_width().max(2 * model.tower_width())).max(1),
             layer_values: model.layer_values(),
             sparse: SparseNet::new(model),
             dense: DenseNet::new(model)?,
@@ -59,22 +68,26 @@ impl Network {
     ) -> Result<f64, ComputeError> {
         assert_eq!(samples.len(), labels.len(), "a sample has a label");
         let (rows, layers) = values.split_at(values.len() - self.layer_values);
-        debug_assert_eq!(rows.len() % self.width, 0);
+        debug_assert!(rows.len().is_multiple_of(self.width));
         self.dense.load(layers)?;
-        self.sparse.gather(rows, samples, &mut self.inputs);
         gradients.clear();
         gradients.resize(values.len(), 0.0);
         let (row_gradients, layer_gradients) = gradients.split_at_mut(rows.len());
+        let share = 1.0 / labels.len().max(1) as f32;
         let mut loss = 0.0;
-        self.dense.step(
-            &self.inputs,
-            samples.len(),
-            |logits| loss = loss_and_gradient(logits, labels),
-            &mut self.input_gradients,
-            layer_gradients,
-        )?;
-        self.sparse.scatter(rows, samples, &self.input_gradients, row_gradients);
-        Ok(loss)
+        let parts = samples.users.chunks(self.part).zip(samples.items.chunks(self.part));
+        for ((users, items), labels) in parts.zip(labels.chunks(self.part)) {
+            self.sparse.gather(rows, users, items, &mut self.inputs);
+            self.dense.step(
+                &self.inputs,
+                labels.len(),
+                |logits| loss += loss_and_gradient(logits, labels, share),
+                &mut self.input_gradients,
+                layer_gradients,
+            )?;
+            self.sparse.scatter(rows, users, items, &self.input_gradients, row_gradients);
+        }
+        Ok(loss * f64::from(share))
     }
 
     /// Takes over the rows of the layers for [`Self::score`].
@@ -95,16 +108,19 @@ impl Network {
         samples: &SampleRows,
         logits: &mut Vec<f32>,
     ) -> Result<(), ComputeError> {
-        self.sparse.gather(rows, samples, &mut self.inputs);
-        Ok(self.dense.logits(&self.inputs, samples.len(), logits)?)
+        logits.clear();
+        for (users, items) in samples.users.chunks(self.part).zip(samples.items.chunks(self.part)) {
+            self.sparse.gather(rows, users, items, &mut self.inputs);
+            self.dense.logits(&self.inputs, users.len(), logits)?;
+        }
+        Ok(())
     }
 }
 
-/// Mean binary cross-entropy of `labels` under the logits, which are replaced by its gradient.
+/// Sum of the binary cross-entropy of `labels` under the logits, which are replaced by its gradient times `share`.
 ///
 /// Written for logits, not probabilities, so that it neither overflows nor loses precision when the model is sure.
-fn loss_and_gradient(logits: &mut [f32], labels: &[f32]) -> f64 {
-    let share = 1.0 / labels.len().max(1) as f32;
+fn loss_and_gradient(logits: &mut [f32], labels: &[f32], share: f32) -> f64 {
     let mut loss = 0.0;
     for (logit, &label) in logits.iter_mut().zip(labels) {
         let z = *logit;
@@ -113,5 +129,5 @@ fn loss_and_gradient(logits: &mut [f32], labels: &[f32]) -> f64 {
         let probability = if z >= 0.0 { 1.0 / (1.0 + decay) } else { decay / (1.0 + decay) };
         *logit = (probability - label) * share;
     }
-    loss / labels.len().max(1) as f64
+    loss
 }

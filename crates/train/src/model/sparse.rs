@@ -57,12 +57,12 @@ impl SparseNet {
         self.product_width + self.tower_width
     }
 
-    /// Reads the rows of `samples` from `values`, rows one after the other.
-    pub(super) fn gather(&self, values: &[f32], samples: &SampleRows, inputs: &mut Inputs) {
+    /// Reads the rows of some samples from `values`, rows one after the other.
+    pub(super) fn gather(&self, values: &[f32], users: &[u32], items: &[u32], inputs: &mut Inputs) {
         let (width, split) = (self.width(), self.product_width);
         inputs.products.clear();
         inputs.tower.clear();
-        for (&user, &item) in samples.users.iter().zip(&samples.items) {
+        for (&user, &item) in users.iter().zip(items) {
             let user = &values[user as usize * width..][..width];
             let item = &values[item as usize * width..][..width];
             inputs.products.extend(user[..split].iter().zip(&item[..split]).map(|(a, b)| a * b));
@@ -71,16 +71,17 @@ impl SparseNet {
         }
     }
 
-    /// Adds the gradients of the inputs of `samples` to the gradients of their rows, laid out like `values`.
+    /// Adds the gradients of the inputs of some samples to the gradients of their rows, laid out like `values`.
     pub(super) fn scatter(
         &self,
         values: &[f32],
-        samples: &SampleRows,
+        users: &[u32],
+        items: &[u32],
         input_gradients: &Inputs,
         gradients: &mut [f32],
     ) {
         let (width, split) = (self.width(), self.product_width);
-        for (sample, (&user, &item)) in samples.users.iter().zip(&samples.items).enumerate() {
+        for (sample, (&user, &item)) in users.iter().zip(items).enumerate() {
             let (user, item) = (user as usize * width, item as usize * width);
             let product = &input_gradients.products[sample * split..][..split];
             let tower = &input_gradients.tower[sample * 2 * self.tower_width..][..2 * self.tower_width];
