@@ -2,17 +2,107 @@
 
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
 use libra_dataplane::entries_in;
+use libra_net::NodeError;
 use libra_plan::Plan;
-use libra_proto::{Cluster, HotPath, Sizes};
+use libra_proto::{Cluster, HotPath, Outcome, Sizes};
 use libra_train::{Dataset, Model};
+use serde_json::{Value, json};
 
 use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, read_plan};
 use crate::progress::Bars;
+use crate::report::Report;
 use crate::task::Task;
+
+/// Options of whatever runs a whole job.
+#[derive(Args, Debug)]
+pub(crate) struct JobArguments {
+    #[command(flatten)]
+    training: TrainingArguments,
+    /// Workers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Servers; each owns one shard of the rows
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: u16,
+    #[command(flatten)]
+    sample: SampleArguments,
+    #[command(flatten)]
+    hot: HotPathArguments,
+    /// Writes what came of it to this file, for machines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `batch = 4096` stands for --batch 4096
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl JobArguments {
+    pub(crate) fn bars(&self) -> Bars {
+        Bars::new(self.quiet)
+    }
+
+    pub(crate) fn sizes(&self, switches: u16) -> Sizes {
+        Sizes { servers: self.servers, switches, workers: self.workers }
+    }
+
+    /// Makes the report of a job that has ended, and hands it to the person and to the machine.
+    pub(crate) fn report(
+        &self,
+        job: &Job,
+        ended: Result<Outcome, NodeError>,
+        started: Instant,
+        more: Value,
+    ) -> Result<()> {
+        let outcome = ended.map_err(|error| match error {
+            NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
+            error => error.into(),
+        })?;
+        let report = Report::new(job, &outcome, started.elapsed().as_secs_f64())?;
+        if let Some(path) = &self.json {
+            report.write_json(path, job, self.configuration(job, more))?;
+        }
+        if !self.quiet {
+            report.print(job);
+        }
+        Ok(())
+    }
+
+    /// What was asked for, with `more` of the subcommand's own.
+    fn configuration(&self, job: &Job, more: Value) -> Value {
+        let mut configuration = json!({
+            "model": self.training.model.model.to_string(),
+            "data": self.training.model.data,
+            "workers": self.workers,
+            "servers": self.servers,
+            "epochs": self.training.epochs,
+            "batch": self.training.model.batch,
+            "factors": self.training.model.factors,
+            "seed": self.training.model.seed,
+            "sample": self.sample.sample,
+            "hot_share": self.sample.hot_share,
+            "memory_share": self.sample.memory_share,
+            "arithmetic": self.hot.arithmetic.to_string(),
+            "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
+            "epoch_ms": self.hot.epoch_ms,
+            "mtu": self.hot.mtu,
+            "training": job.task.config,
+        });
+        if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        configuration
+    }
+}
 
 pub(crate) struct Job {
     pub(crate) sizes: Sizes,
@@ -24,14 +114,9 @@ pub(crate) struct Job {
 
 impl Job {
     /// Reads the data and finds the hot rows.
-    pub(crate) fn prepare(
-        training: &TrainingArguments,
-        sample: &SampleArguments,
-        hot: &HotPathArguments,
-        sizes: Sizes,
-        controller: SocketAddr,
-        bars: Bars,
-    ) -> Result<Self> {
+    pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
+        let JobArguments { training, sample, hot, .. } = arguments;
+        let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
         let config = training.config()?;
         let dataset = training.model.dataset()?;
         let model = Model::new(&config, &dataset);

@@ -1,25 +1,23 @@
 //! `libra train`: a whole cluster on this machine, each member on a thread of its own, over real sockets.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use libra_net::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{ControllerCommand, ControllerEvent, Outcome, Sizes};
+use libra_net::{ControllerNode, FaultRates, NodeError, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_proto::{ControllerCommand, ControllerEvent, Outcome};
 use libra_train::Quality;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::arguments::{FaultArguments, HotPathArguments, SampleArguments, TrainingArguments};
-use crate::job::Job;
+use crate::arguments::FaultArguments;
+use crate::job::{Job, JobArguments};
 use crate::progress::Bars;
-use crate::report::Report;
 use crate::training::{Step, work};
 
 /// What aggregates the hot rows.
@@ -37,84 +35,32 @@ enum SwitchKind {
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    training: TrainingArguments,
-    /// Workers
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
-    /// Servers; each owns one shard of the rows
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
-    servers: u16,
+    job: JobArguments,
     /// What aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
     #[command(flatten)]
-    sample: SampleArguments,
-    #[command(flatten)]
-    hot: HotPathArguments,
-    #[command(flatten)]
     faults: FaultArguments,
-    /// Writes what came of it to this file, for machines
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Prints nothing but errors
-    #[arg(long)]
-    quiet: bool,
-    /// Reads options from a TOML file: `batch = 4096` stands for --batch 4096
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
-    let bars = Bars::new(arguments.quiet);
-    arguments.faults.rates()?;
-    let switches = u16::from(arguments.switch == SwitchKind::Udp);
-    let sizes = Sizes { servers: arguments.servers, switches, workers: arguments.workers };
+    let FaultArguments { loss, duplicate, reorder } = arguments.faults;
+    let rates = arguments.faults.rates()?;
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let address = controller.address();
-    let job = Job::prepare(&arguments.training, &arguments.sample, &arguments.hot, sizes, address, bars)?;
-    let outcome = Local { arguments, job: &job, bars }.run(controller)?;
-    let report = Report::new(&job, &outcome, started.elapsed().as_secs_f64())?;
-    if let Some(path) = &arguments.json {
-        report.write_json(path, &job, arguments.configuration(&job))?;
-    }
-    if !arguments.quiet {
-        report.print(&job);
-    }
-    Ok(())
-}
-
-impl Arguments {
-    fn configuration(&self, job: &Job) -> serde_json::Value {
-        json!({
-            "command": "train",
-            "model": self.training.model.model.to_string(),
-            "data": self.training.model.data,
-            "workers": self.workers,
-            "servers": self.servers,
-            "switch": if self.switch == SwitchKind::Udp { "udp" } else { "none" },
-            "epochs": self.training.epochs,
-            "batch": self.training.model.batch,
-            "factors": self.training.model.factors,
-            "seed": self.training.model.seed,
-            "sample": self.sample.sample,
-            "hot_share": self.sample.hot_share,
-            "memory_share": self.sample.memory_share,
-            "arithmetic": self.hot.arithmetic.to_string(),
-            "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
-            "epoch_ms": self.hot.epoch_ms,
-            "mtu": self.hot.mtu,
-            "loss": self.faults.loss,
-            "duplicate": self.faults.duplicate,
-            "reorder": self.faults.reorder,
-            "training": job.task.config,
-        })
-    }
+    let (switches, kind) = match arguments.switch {
+        SwitchKind::Udp => (1, "udp"),
+        SwitchKind::None => (0, "none"),
+    };
+    let job = Job::prepare(&arguments.job, switches, controller.address())?;
+    let outcome = Local { rates, job: &job, bars: arguments.job.bars() }.run(controller)?;
+    let more = json!({ "command": "train", "switch": kind, "loss": loss, "duplicate": duplicate, "reorder": reorder });
+    arguments.job.report(&job, outcome, started, more)
 }
 
 /// A cluster of threads.
 struct Local<'a> {
-    arguments: &'a Arguments,
+    rates: FaultRates,
     job: &'a Job,
     bars: Bars,
 }
@@ -123,7 +69,7 @@ struct Local<'a> {
 type Ending = Result<()>;
 
 impl Local<'_> {
-    fn run(&self, controller: ControllerNode) -> Result<Outcome> {
+    fn run(&self, controller: ControllerNode) -> Result<Result<Outcome, NodeError>> {
         let address = controller.address();
         let sizes = self.job.sizes;
         let (failed, failures) = mpsc::channel::<anyhow::Error>();
@@ -169,14 +115,11 @@ impl Local<'_> {
             }
         });
         bar.finish_and_clear();
-        outcome.map_err(|error| match error {
-            NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
-            error => error.into(),
-        })
+        Ok(outcome)
     }
 
     fn options(&self, controller: SocketAddr, stream: u64) -> NodeOptions {
-        let faults = self.arguments.faults.rates().expect("checked before anything was started");
+        let faults = self.rates;
         let fault_seed = self.job.cluster.seed.wrapping_mul(0x9e37_79b9).wrapping_add(stream);
         NodeOptions { faults, fault_seed, ..NodeOptions::new(controller) }
     }
