@@ -66,10 +66,13 @@ impl ModelArguments {
     }
 }
 
+/// Batches that a profile run must have: each of the 16 parts by which a plan is judged then has one.
+const PUSHES_MIN: usize = 16;
+
 /// Which rows are hot.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct SampleArguments {
-    /// Share of the training pairs that the profile run trains on, above 0 and at most 1
+    /// Share of the training pairs that the profile run trains on, above 0 and at most 1; at least 16 batches
     #[arg(long, value_name = "F", default_value_t = 0.08)]
     pub(crate) sample: f64,
     /// Share of all row updates that the switch should take (p of the paper's Principle 1)
@@ -83,17 +86,35 @@ pub(crate) struct SampleArguments {
 impl SampleArguments {
     /// Trains on the sample and makes a plan of what it saw.
     pub(crate) fn plan(&self, config: &TrainConfig, dataset: &Arc<Dataset>, bars: &Bars) -> Result<Plan> {
+        let sample = self.enough(config, dataset, bars);
         let budget = Budget { p: self.hot_share, c: self.memory_share, ..Budget::default() };
         budget.check()?;
         let bar = bars.bar("profile");
-        let frequencies = libra_train::profile(config, dataset, self.sample, &mut |progress| {
+        let frequencies = libra_train::profile(config, dataset, sample, &mut |progress| {
             bar.set_length(progress.samples_total);
             bar.set_position(progress.samples);
             bar.set_message(format!("loss {:.4}", progress.loss));
         })?;
         bar.finish_and_clear();
-        let provenance = libra_train::provenance(config, dataset, self.sample, &frequencies);
+        let provenance = libra_train::provenance(config, dataset, sample, &frequencies);
         Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
+    }
+}
+
+impl SampleArguments {
+    /// The share to train on: a few pushes more than were asked for, where those would tell nothing of how often rows come.
+    fn enough(&self, config: &TrainConfig, dataset: &Dataset, bars: &Bars) -> f64 {
+        let samples = dataset.train.len() * (1 + config.negatives);
+        let least = ((PUSHES_MIN * config.batch) as f64 / samples as f64).min(1.0);
+        // What is no share is left to the profile run to refuse.
+        if !(self.sample > 0.0 && self.sample < least) {
+            return self.sample;
+        }
+        bars.line(&format!(
+            "note: the profile run takes {least:.3} of the data, the share {} has too few batches",
+            self.sample
+        ));
+        least
     }
 }
 

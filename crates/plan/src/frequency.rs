@@ -22,8 +22,13 @@ pub struct Frequencies {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     count: u64,
+    /// The pushes of the count, dealt in turn.
+    folds: [u32; FOLDS],
     max_abs: f32,
 }
+
+/// Parts into which the pushes are dealt, so that each can be judged by a ranking made from all the others.
+const FOLDS: usize = 16;
 
 /// A row that may become hot, with its update frequency (the paper's uf).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +64,7 @@ impl Frequencies {
     /// # Panics
     /// If a key belongs to no table; in debug builds also if the keys are not distinct.
     pub fn record_push(&mut self, keys: impl IntoIterator<Item = u64>) {
+        let fold = usize::try_from(self.pushes % FOLDS as u64).expect("a remainder is small");
         self.pushes += 1;
         #[cfg(debug_assertions)]
         let mut distinct = hashbrown::HashSet::new();
@@ -67,7 +73,9 @@ impl Frequencies {
             assert!(distinct.insert(key), "key {key} is twice in one push");
             self.total += 1;
             if self.may_be_hot(key) {
-                self.rows.entry(key).or_default().count += 1;
+                let seen = self.rows.entry(key).or_default();
+                seen.count += 1;
+                seen.folds[fold] += 1;
             }
         }
     }
@@ -118,6 +126,30 @@ impl Frequencies {
             .collect();
         ranked.sort_unstable_by_key(|row| (Reverse(row.count), row.key));
         ranked
+    }
+
+    /// The share of the updates of a new push that the first `rows` of the ranking would take: an estimate for data that
+    /// was not counted.
+    ///
+    /// The share seen in the sample is optimistic, because the rows were picked for being frequent in just that sample. So
+    /// the pushes are dealt into 16 parts, and each part is judged by the ranking of all the others (cross-validation). Whole
+    /// pushes are left out, never single updates: the rows of one push are not independent, for each is in it once at most.
+    #[must_use]
+    pub fn unseen_share(&self, rows: usize) -> f64 {
+        let mut hits = 0;
+        for fold in 0..FOLDS {
+            let others = |seen: &Seen| seen.count - u64::from(seen.folds[fold]);
+            let mut ranked: Vec<(Reverse<u64>, u64, u32)> =
+                self.rows.iter().map(|(key, seen)| (Reverse(others(seen)), *key, seen.folds[fold])).collect();
+            // Rows that no other part has seen are no candidates.
+            ranked.retain(|(count, _, _)| count.0 > 0);
+            if rows < ranked.len() {
+                ranked.select_nth_unstable(rows);
+                ranked.truncate(rows);
+            }
+            hits += ranked.iter().map(|(_, _, left_out)| u64::from(*left_out)).sum::<u64>();
+        }
+        if self.total == 0 { 0.0 } else { hits as f64 / self.total as f64 }
     }
 
     pub(crate) fn largest_gradients(&self) -> LargestGradients<'_> {
@@ -212,6 +244,36 @@ mod tests {
         assert_eq!(max_abs(&frequencies, 5), 2.0);
         assert_eq!(max_abs(&frequencies, 70), 2.0);
         assert_eq!(frequencies.ranked(), [], "a gradient is no push");
+    }
+
+    /// Each part judged by ranking all the others from scratch.
+    fn naive_unseen(pushes: &[Vec<u64>], rows: usize) -> f64 {
+        let mut hits = 0;
+        for fold in 0..FOLDS {
+            let mut counts = BTreeMap::<u64, u64>::new();
+            let (left_out, others): (Vec<_>, Vec<_>) =
+                pushes.iter().enumerate().partition(|(index, _)| index % FOLDS == fold);
+            for key in others.iter().flat_map(|(_, push)| *push) {
+                *counts.entry(*key).or_default() += 1;
+            }
+            let mut ranked: Vec<_> = counts.into_iter().collect();
+            ranked.sort_by_key(|(key, count)| (Reverse(*count), *key));
+            let hot: Vec<u64> = ranked.iter().take(rows).map(|(key, _)| *key).collect();
+            hits += left_out.iter().flat_map(|(_, push)| *push).filter(|key| hot.contains(key)).count();
+        }
+        hits as f64 / pushes.iter().map(Vec::len).sum::<usize>().max(1) as f64
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_left_out_is_judged_by_the_others(
+            pushes in prop::collection::vec(prop::collection::btree_set(0_u64..10, 0..8), 0..40), rows in 0_usize..12,
+        ) {
+            let pushes: Vec<Vec<u64>> = pushes.into_iter().map(|push| push.into_iter().collect()).collect();
+            let mut frequencies = Frequencies::new(tables()).unwrap();
+            pushes.iter().for_each(|push| frequencies.record_push(push.iter().copied()));
+            prop_assert!((frequencies.unseen_share(rows) - naive_unseen(&pushes, rows)).abs() < 1e-12);
+        }
     }
 
     #[test]

@@ -238,7 +238,9 @@ impl Plan {
         ranked.truncate(choice.rows);
         let largest = frequencies.largest_gradients();
         let bound = bound(headroom_bits);
-        plan.predicted_share = choice.predicted_share(plan.provenance.sample);
+        // Of the whole data set the sample is known, the rest is estimated.
+        let (sample, unseen) = (plan.provenance.sample, frequencies.unseen_share(choice.rows));
+        plan.predicted_share = sample * choice.observed_share + (1.0 - sample) * unseen;
         plan.rows = ranked
             .into_iter()
             .map(|row| HotRow {

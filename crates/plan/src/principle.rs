@@ -95,25 +95,8 @@ pub struct Choice {
     /// The share of the counted updates that are theirs (the paper's T_k / T_n). Optimistic about data that
     /// was not counted, because the rows were picked for being frequent in just this sample.
     pub observed_share: f64,
-    /// An estimate without that optimism, for data that was not counted.
-    ///
-    /// Leave one out: of all counted updates, the share whose row would still be among the first k had just
-    /// that update not been counted. Each update is so judged by a ranking that has not seen it and that,
-    /// unlike a ranking made from half of the sample, is as good as the one in use. (It is also the
-    /// Good-Turing estimate of the probability mass of the rows chosen.)
-    pub unseen_share: f64,
     /// Why there are not more.
     pub limit: Limit,
-}
-
-impl Choice {
-    /// The share of updates that the hot rows will take in a run over the whole data set, of which a share of
-    /// `sample` was counted: that part is known, the rest is estimated.
-    #[must_use]
-    pub fn predicted_share(&self, sample: f64) -> f64 {
-        let sample = sample.clamp(0.0, 1.0);
-        sample * self.observed_share + (1.0 - sample) * self.unseen_share
-    }
 }
 
 /// The paper's Principle 1: the fewest rows from the top of the ranking with `T_k / T_n >= p`, as long as `4
@@ -143,15 +126,7 @@ pub fn principle_1(ranked: &[Ranked], total: u64, budget: &Budget) -> Choice {
     if share(updates) >= budget.p {
         limit = Limit::Share;
     }
-
-    // A hot row stays hot without one of its updates if it still ranks before the first row that is not hot.
-    let first_cold = ranked.get(rows);
-    let stays = |row: &&Ranked| match first_cold {
-        Some(cold) => row.count - 1 > cold.count || (row.count - 1 == cold.count && row.key < cold.key),
-        None => row.count > 1,
-    };
-    let unseen = ranked[..rows].iter().filter(stays).map(|row| row.count).sum();
-    Choice { rows, slots, observed_share: share(updates), unseen_share: share(unseen), limit }
+    Choice { rows, slots, observed_share: share(updates), limit }
 }
 
 #[cfg(test)]
