@@ -146,6 +146,12 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
     }
 }
 
+/// Empties a file that will be written when long work is done: it shows now whether that is possible, and what an earlier
+/// run left cannot be taken for the result.
+pub(crate) fn clear(path: &Path) -> Result<()> {
+    std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Reads a plan, and refuses one that was made for another model.
 pub(crate) fn read_plan(path: &Path, model: &Model) -> Result<Plan> {
     let plan = load_plan(path)?;

@@ -15,7 +15,7 @@ use libra_proto::{Cluster, HotPath, Outcome, Sizes};
 use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
-use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, read_plan};
+use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan};
 use crate::progress::Bars;
 use crate::report::Report;
 use crate::task::Task;
@@ -68,13 +68,13 @@ impl JobArguments {
             error => error.into(),
         })?;
         let report = Report::new(job, &outcome, started.elapsed().as_secs_f64())?;
-        if let Some(path) = &self.json {
-            report.write_json(path, job, self.configuration(job, more))?;
-        }
         if !self.quiet {
             report.print(job);
         }
-        Ok(())
+        match &self.json {
+            Some(path) => report.write_json(path, job, self.configuration(job, more)),
+            None => Ok(()),
+        }
     }
 
     /// What was asked for, with `more` of the subcommand's own.
@@ -117,6 +117,9 @@ impl Job {
     pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
         let JobArguments { training, sample, hot, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
+        if let Some(path) = &arguments.json {
+            clear(path)?;
+        }
         let config = training.config()?;
         let dataset = training.model.dataset()?;
         let model = Model::new(&config, &dataset);

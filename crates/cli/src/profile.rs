@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::arguments::{ModelArguments, SampleArguments};
+use crate::arguments::{ModelArguments, SampleArguments, clear};
 use crate::progress::Bars;
 
 /// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
@@ -29,6 +29,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = arguments.model.config()?;
     let dataset = arguments.model.dataset()?;
+    clear(&arguments.out)?;
     let plan = arguments.sample.plan(&config, &dataset, &Bars::new(arguments.quiet))?;
     let out = arguments.out.display();
     std::fs::write(&arguments.out, plan.to_toml())

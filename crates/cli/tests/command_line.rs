@@ -252,6 +252,10 @@ fn every_bad_input_gets_one_clear_line() {
         &["plan.toml", "does not fit"],
     );
 
+    let nowhere = path("nowhere/out.json");
+    assert_refused(&["train", "--data", &data, "--json", &nowhere], 1, &[&nowhere]);
+    assert_refused(&["profile", "--data", &data, "--out", &nowhere], 1, &[&nowhere]);
+
     fs::write(path("options.toml"), "bach = 64\n").unwrap();
     assert_refused(&["train", "--config", &path("options.toml")], 1, &["options.toml", "bach"]);
     fs::write(path("options.toml"), "batch = [64]\n").unwrap();
