@@ -26,8 +26,8 @@ pub struct Plan {
     pub budget: Budget,
     /// A bank takes at most two to this power pushes; see [`bound`](crate::bound()).
     pub headroom_bits: u8,
-    /// The share of updates that the hot rows are expected to take; see
-    /// [`Choice::predicted_share`](crate::Choice::predicted_share).
+    /// The share of all row updates that the hot rows are expected to take in a run over the whole data set, 0 to 1: what was
+    /// counted of it is known, the rest is [`Frequencies::unseen_share`].
     pub predicted_share: f64,
     /// The hot rows in rank order: by falling count, and by rising key among equals.
     pub rows: Vec<HotRow>,
