@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::FaultRates;
-use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, Plan};
+use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
 use libra_proto::ArithmeticMode;
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 
@@ -66,8 +66,8 @@ impl ModelArguments {
     }
 }
 
-/// Batches that a profile run must have: each of the 16 parts by which a plan is judged then has one.
-const PUSHES_MIN: usize = 16;
+/// Batches that a profile run must have: each of the parts by which a plan is judged then has one.
+const PUSHES_MIN: usize = FOLDS;
 
 /// Which rows are hot.
 #[derive(Args, Debug, Clone)]

@@ -9,7 +9,7 @@ use libra_net::ControllerNode;
 use libra_proto::ControllerEvent;
 use serde_json::json;
 
-use crate::job::{Job, JobArguments};
+use crate::job::{Job, JobArguments, failure};
 
 /// Gathers a cluster, runs one job on it and prints what came of it.
 ///
@@ -46,10 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ControllerEvent::Started => bars.line("controller: the cluster is complete, training begins"),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => {}
     });
-    arguments.job.report(
-        &job,
-        outcome,
-        started,
-        json!({ "command": "controller", "switches": arguments.switches }),
-    )
+    let outcome = outcome.map_err(failure)?;
+    let more = json!({ "command": "controller", "switches": arguments.switches });
+    arguments.job.report(&job, &outcome, started, more)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use libra_dataplane::entries_in;
 use libra_net::NodeError;
@@ -56,18 +56,8 @@ impl JobArguments {
     }
 
     /// Makes the report of a job that has ended, and hands it to the person and to the machine.
-    pub(crate) fn report(
-        &self,
-        job: &Job,
-        ended: Result<Outcome, NodeError>,
-        started: Instant,
-        more: Value,
-    ) -> Result<()> {
-        let outcome = ended.map_err(|error| match error {
-            NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
-            error => error.into(),
-        })?;
-        let report = Report::new(job, &outcome, started.elapsed().as_secs_f64())?;
+    pub(crate) fn report(&self, job: &Job, outcome: &Outcome, started: Instant, more: Value) -> Result<()> {
+        let report = Report::new(job, outcome, started.elapsed().as_secs_f64())?;
         if !self.quiet {
             report.print(job);
         }
@@ -165,6 +155,14 @@ impl Job {
 
     pub(crate) fn plan(&self) -> Option<&Plan> {
         self.cluster.plan.as_ref()
+    }
+}
+
+/// What a person should read of a job that a controller could not bring to its end.
+pub(crate) fn failure(error: NodeError) -> Error {
+    match error {
+        NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
+        error => error.into(),
     }
 }
 

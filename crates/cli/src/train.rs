@@ -9,14 +9,14 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use libra_net::{ControllerNode, FaultRates, NodeError, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{ControllerCommand, ControllerEvent, Outcome};
 use libra_train::Quality;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arguments::FaultArguments;
-use crate::job::{Job, JobArguments};
+use crate::job::{Job, JobArguments, failure};
 use crate::progress::Bars;
 use crate::training::{Step, work};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let job = Job::prepare(&arguments.job, switches, controller.address())?;
     let outcome = Local { rates, job: &job, bars: arguments.job.bars() }.run(controller)?;
     let more = json!({ "command": "train", "switch": kind, "loss": loss, "duplicate": duplicate, "reorder": reorder });
-    arguments.job.report(&job, outcome, started, more)
+    arguments.job.report(&job, &outcome, started, more)
 }
 
 /// A cluster of threads.
@@ -69,7 +69,7 @@ struct Local<'a> {
 type Ending = Result<()>;
 
 impl Local<'_> {
-    fn run(&self, controller: ControllerNode) -> Result<Result<Outcome, NodeError>> {
+    fn run(&self, controller: ControllerNode) -> Result<Outcome> {
         let address = controller.address();
         let sizes = self.job.sizes;
         let (failed, failures) = mpsc::channel::<anyhow::Error>();
@@ -115,7 +115,7 @@ impl Local<'_> {
             }
         });
         bar.finish_and_clear();
-        Ok(outcome)
+        outcome.map_err(failure)
     }
 
     fn options(&self, controller: SocketAddr, stream: u64) -> NodeOptions {

@@ -28,7 +28,7 @@ struct Seen {
 }
 
 /// Parts into which the pushes are dealt, so that each can be judged by a ranking made from all the others.
-const FOLDS: usize = 16;
+pub const FOLDS: usize = 16;
 
 /// A row that may become hot, with its update frequency (the paper's uf).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

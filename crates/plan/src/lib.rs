@@ -51,7 +51,7 @@ mod summary;
 mod table;
 
 pub use file::PlanError;
-pub use frequency::{Frequencies, Ranked};
+pub use frequency::{FOLDS, Frequencies, Ranked};
 pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, shard_of};
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use principle::{

@@ -113,6 +113,11 @@ impl Cluster {
         u16::try_from(self.workers.len()).expect("the controller numbers workers by u16")
     }
 
+    /// The plan, if anything in this cluster can carry it out: without a switch no row is hot.
+    pub(crate) fn plan_in_use(&self) -> Option<&Plan> {
+        self.plan.as_ref().filter(|_| !self.switches.is_empty())
+    }
+
     /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
     pub(crate) fn check_plan(&self) -> Result<(), String> {
         let Some(plan) = &self.plan else { return Ok(()) };

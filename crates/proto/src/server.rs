@@ -220,8 +220,7 @@ impl Shard {
     fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
         let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
         cluster.check_plan()?;
-        let plan = cluster.plan.as_ref().filter(|_| !cluster.switches.is_empty());
-        let placed = plan.map(|plan| Placement::new(plan, cluster.shards())).transpose();
+        let placed = cluster.plan_in_use().map(|plan| Placement::new(plan, cluster.shards())).transpose();
         let placement = placed.map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
         let region = |layout: &RegionLayout| Region {

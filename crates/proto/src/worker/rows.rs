@@ -2,7 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use libra_plan::{Placement, shard_of};
+use libra_plan::{Place, Placement, shard_of};
 use libra_store::TableSpec;
 
 use crate::client::ClientError;
@@ -66,6 +66,11 @@ impl Directory {
         Self { tables, placement, shards, seen: HashMap::default() }
     }
 
+    fn place(&self, key: u64) -> Option<Place> {
+        self.placement.as_ref()?.find(key)
+    }
+
+    /// The width of a row by its table.
     fn width(&self, key: u64) -> Result<u32, ClientError> {
         let table = self.tables.iter().find(|table| table.keys.contains(&key));
         let width = table.ok_or(ClientError::UnknownKey { key })?.width;
@@ -77,8 +82,7 @@ impl Directory {
         let mut sorted = Sorted::default();
         let mut offset = 0;
         for &key in keys {
-            let place = self.placement.as_ref().and_then(|placement| placement.find(key));
-            let width = if let Some(place) = place {
+            let width = if let Some(place) = self.place(key) {
                 let hot = HotRow {
                     region: place.region,
                     slot: place.slot,
@@ -128,8 +132,7 @@ impl Directory {
     ) -> Result<(), ClientError> {
         let mut widths = Vec::with_capacity(keys.len());
         for &key in keys.iter() {
-            let hot = self.placement.as_ref().and_then(|placement| placement.find(key));
-            widths.push(hot.map_or_else(|| self.width(key), |place| Ok(place.width))? as usize);
+            widths.push(self.place(key).map_or_else(|| self.width(key), |place| Ok(place.width))? as usize);
         }
         let expected: usize = widths.iter().sum();
         if expected != gradients.len() {

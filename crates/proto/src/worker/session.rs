@@ -65,7 +65,7 @@ pub(super) enum PushAnswer {
 impl Session {
     /// `links` are the streams to the shards, in their order.
     pub(super) fn new(cluster: Box<Cluster>, number: u16, links: &[Link]) -> Result<Self, PlacementError> {
-        let plan = cluster.plan.as_ref().filter(|_| !cluster.switches.is_empty());
+        let plan = cluster.plan_in_use();
         let placement = plan.map(|plan| Placement::new(plan, cluster.shards())).transpose()?;
         let hot = plan
             .zip(placement.as_ref())
