@@ -5,6 +5,7 @@
 mod arrows;
 mod names;
 mod promises;
+mod rules;
 mod source;
 mod text;
 mod tree;
@@ -57,6 +58,7 @@ pub(crate) fn run() -> Result<Outcome> {
         promises::lints(&tree, &packages),
         promises::dataplane(&modules),
         promises::pure(&modules),
+        rules::citations(&tree, &modules),
         text::length(&tree),
         text::unfinished(&tree, &modules),
         text::machine_paths(&tree),

@@ -18,7 +18,11 @@ pub(crate) fn expand(cli: &Command, mut typed: Vec<OsString>) -> Result<Vec<OsSt
         std::fs::read_to_string(&path).with_context(|| format!("cannot read the configuration {file}"))?;
     let options: BTreeMap<String, Value> =
         toml::from_str(&text).with_context(|| format!("{file} is not a configuration"))?;
-    let known: Vec<&str> = subcommand.get_arguments().filter_map(|argument| argument.get_long()).collect();
+    let known: Vec<&str> = subcommand
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set())
+        .filter_map(|argument| argument.get_long())
+        .collect();
     let mut expanded = Vec::new();
     for (key, value) in &options {
         if !known.contains(&key.as_str()) || key == "config" {

@@ -6,14 +6,18 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use libra_net::ControllerNode;
-use libra_proto::ControllerEvent;
+use libra_proto::{ControllerCommand, ControllerEvent, Sizes};
 use serde_json::json;
 
+use crate::chronicle::{Chronicle, milliseconds};
+use crate::interrupt;
 use crate::job::{Job, JobArguments, failure};
 
 /// Gathers a cluster, runs one job on it and prints what came of it.
 ///
-/// Start it first; then, on any machine that reaches it, the servers, switches and workers that it waits for.
+/// Start it first; then, on any machine that reaches it, the servers, switches and workers that it waits for. Switches that
+/// come beyond those are standbys. Should the controller be lost, start it again with the same options: members look for it
+/// for 30 s, and it goes on with the cluster that they are.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Where to listen for the members
@@ -37,16 +41,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "controller: at {address}, waiting for {} servers, {} switches, {} workers",
         sizes.servers, sizes.switches, sizes.workers
     ));
-    let (_commands, commands) = tokio::sync::mpsc::unbounded_channel();
-    let outcome = controller.run(sizes, job.cluster.clone(), commands, |event| match event {
-        ControllerEvent::Joined { peer, remote, missing } => bars.line(&format!(
-            "controller: {peer} joined from {remote}; still to come: {} servers, {} switches, {} workers",
-            missing.servers, missing.switches, missing.workers
-        )),
-        ControllerEvent::Started => bars.line("controller: the cluster is complete, training begins"),
-        ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => {}
+    let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    // Members would look for a controller that is only gone; of one that ends the job they hear so.
+    interrupt::on_first(move || {
+        let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
+    });
+    let mut chronicle = Chronicle::default();
+    let outcome = controller.run(sizes, job.cluster.clone(), commands, |event| {
+        chronicle.note(event);
+        if let Some(news) = news(event) {
+            bars.line(&format!("controller: {news}"));
+        }
     });
     let outcome = outcome.map_err(failure)?;
     let more = json!({ "command": "controller", "switches": arguments.switches });
-    arguments.job.report(&job, &outcome, started, more)
+    arguments.job.report(&job, &outcome, &chronicle, started, more)
+}
+
+/// What a person should hear of an event; the end of the job is told by what came of it.
+pub(crate) fn news(event: &ControllerEvent) -> Option<String> {
+    Some(match event {
+        ControllerEvent::Joined { peer, remote, missing: Sizes { servers: 0, switches: 0, workers: 0 } } => {
+            format!("{peer} joined from {remote}")
+        }
+        ControllerEvent::Joined { peer, remote, missing } => format!(
+            "{peer} joined from {remote}; still to come: {} servers, {} switches, {} workers",
+            missing.servers, missing.switches, missing.workers
+        ),
+        ControllerEvent::Started => "the cluster is complete, training begins".to_owned(),
+        ControllerEvent::Recovered => "took over the cluster of a controller that is gone".to_owned(),
+        ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the others go on"),
+        ControllerEvent::Settled { moved: 0, .. } => return None,
+        ControllerEvent::Settled { moved, took, .. } => {
+            format!("{moved} regions have moved, {:.1} ms after that was noticed", milliseconds(*took))
+        }
+        ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
+    })
 }

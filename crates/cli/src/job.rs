@@ -16,6 +16,7 @@ use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
 use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan};
+use crate::chronicle::Chronicle;
 use crate::progress::Bars;
 use crate::report::Report;
 use crate::task::Task;
@@ -56,8 +57,15 @@ impl JobArguments {
     }
 
     /// Makes the report of a job that has ended, and hands it to the person and to the machine.
-    pub(crate) fn report(&self, job: &Job, outcome: &Outcome, started: Instant, more: Value) -> Result<()> {
-        let report = Report::new(job, outcome, started.elapsed().as_secs_f64())?;
+    pub(crate) fn report(
+        &self,
+        job: &Job,
+        outcome: &Outcome,
+        chronicle: &Chronicle,
+        started: Instant,
+        more: Value,
+    ) -> Result<()> {
+        let report = Report::new(job, outcome, chronicle, started.elapsed().as_secs_f64())?;
         if !self.quiet {
             report.print(job);
         }
@@ -139,17 +147,9 @@ impl Job {
             ));
         }
         let task = Task::new(&training.model.data, &dataset, &config);
-        let cluster = Cluster {
-            job: 1,
-            seed: training.model.seed,
-            tables: model.tables(),
-            plan,
-            hot_path,
-            task: task.to_text()?,
-            servers: Vec::new(),
-            switches: Vec::new(),
-            workers: Vec::new(),
-        };
+        let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
+        cluster.seed = training.model.seed;
+        cluster.task = task.to_text()?;
         Ok(Self { sizes, dataset, task, cluster })
     }
 

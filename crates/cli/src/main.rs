@@ -8,6 +8,7 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member; what to do, the controller says
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
+//!  soak        ──▶ processes that add known numbers, and are killed ──▶ are the sums equal to the bit?
 //! ```
 //!
 //! Each subcommand has a file of its own. Roles carry two texts that only this crate reads: the `Task` of the
@@ -16,14 +17,20 @@
 //! Exit codes: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
 
 mod arguments;
+mod chronicle;
 mod config_file;
 mod controller;
+mod interrupt;
 mod job;
+mod leash;
 mod member;
 mod plan;
 mod profile;
 mod progress;
 mod report;
+mod sim;
+mod soak;
+mod strike;
 mod task;
 mod train;
 mod training;
@@ -54,33 +61,33 @@ enum Command {
     Plan(plan::Command),
     /// Gathers a cluster, runs one job on it and prints what came of it
     Controller(controller::Arguments),
+    /// Runs clusters in virtual time under every fault, and checks that nothing is lost or counted twice
+    Sim(sim::Arguments),
     /// Owns one shard of the rows
     Server(member::ServerArguments),
     /// Adds up the gradients of hot rows
     Switch(member::SwitchArguments),
     /// Trains on its share of the data
     Worker(member::WorkerArguments),
+    /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
-    // Whatever runs in this process ends with it: nothing outlives an interrupt.
-    let interrupted = ctrlc::set_handler(|| {
-        eprintln!("libra: interrupted");
-        std::process::exit(130);
-    });
-    if let Err(error) = interrupted {
-        eprintln!("libra: cannot watch for an interrupt: {error}");
-    }
+    interrupt::watch();
     let result = parse().and_then(|cli| match cli.command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),
         Command::Controller(arguments) => controller::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
     });
     match result {
+        _ if interrupt::happened() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("libra: {error:#}");

@@ -12,6 +12,7 @@ use libra_proto::{MemberEvent, Peer};
 use libra_train::Dataset;
 
 use crate::arguments::FaultArguments;
+use crate::leash;
 use crate::progress::Bars;
 use crate::task::Task;
 use crate::training::{Step, work};
@@ -31,9 +32,19 @@ struct MemberArguments {
     /// Reads options from a TOML file: `controller = "10.0.0.1:7700"` stands for --controller 10.0.0.1:7700
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
 }
 
 impl MemberArguments {
+    fn begin(&self) -> Result<Bars> {
+        if self.leashed {
+            leash::hold(|_| ())?;
+        }
+        Ok(Bars::new(self.quiet))
+    }
+
     fn options(&self) -> NodeOptions {
         NodeOptions { patience: Duration::from_secs(self.patience), ..NodeOptions::new(self.controller) }
     }
@@ -79,7 +90,7 @@ pub(crate) struct WorkerArguments {
 }
 
 pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
-    let bars = Bars::new(arguments.member.quiet);
+    let bars = arguments.member.begin()?;
     let node = ServerNode::bind(arguments.member.options(), arguments.listen)?;
     bars.line(&format!(
         "server: at {}, waiting for the cluster at {}",
@@ -91,7 +102,7 @@ pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
 }
 
 pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
-    let bars = Bars::new(arguments.member.quiet);
+    let bars = arguments.member.begin()?;
     let options = arguments.member.options_with_faults(arguments.faults.rates()?);
     let node = SwitchNode::bind(options, arguments.listen)?;
     bars.line(&format!(
@@ -112,7 +123,7 @@ fn tell(bars: Bars, event: &MemberEvent) {
 }
 
 pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
-    let bars = Bars::new(arguments.member.quiet);
+    let bars = arguments.member.begin()?;
     let options = arguments.member.options_with_faults(arguments.faults.rates()?);
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let worker = WorkerNode::join(options)?;

@@ -29,6 +29,18 @@ impl Bars {
         bar
     }
 
+    /// A line that says how far something is that has no end known in samples.
+    pub(crate) fn spinner(self, name: &str) -> ProgressBar {
+        if self.quiet {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        let style = ProgressStyle::with_template("{prefix:>10} {spinner} {wide_msg}");
+        bar.set_style(style.expect("the template is right"));
+        bar.set_prefix(name.to_owned());
+        bar
+    }
+
     /// One line for a person.
     pub(crate) fn line(self, text: &str) {
         if !self.quiet {

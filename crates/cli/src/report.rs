@@ -10,12 +10,15 @@ use libra_train::{Quality, quality};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::chronicle::Chronicle;
 use crate::job::Job;
 use crate::task::{Account, EpochAccount};
 
 /// One epoch of all workers together.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Epoch {
+    /// How many have an account of it: of a worker that is lost there is none.
+    workers: usize,
     loss: f64,
     hr10: f64,
     ndcg10: f64,
@@ -23,8 +26,11 @@ struct Epoch {
     seconds_evaluate: f64,
 }
 
-pub(crate) struct Report {
-    epochs: Vec<Epoch>,
+pub(crate) struct Report<'c> {
+    /// None where nobody who was there is left.
+    epochs: Vec<Option<Epoch>>,
+    chronicle: &'c Chronicle,
+    stall_ms_max: f64,
     samples: u64,
     workers: WorkerStatistics,
     servers: ServerStatistics,
@@ -34,14 +40,21 @@ pub(crate) struct Report {
     popularity: f64,
 }
 
-impl Report {
-    pub(crate) fn new(job: &Job, outcome: &Outcome, seconds_total: f64) -> Result<Self> {
+impl<'c> Report<'c> {
+    pub(crate) fn new(
+        job: &Job,
+        outcome: &Outcome,
+        chronicle: &'c Chronicle,
+        seconds_total: f64,
+    ) -> Result<Self> {
         let accounts =
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
-        let count = accounts.iter().map(|account| account.epochs.len()).min().unwrap_or(0);
-        let epoch = |epoch: usize| together(accounts.iter().map(|account| &account.epochs[epoch]));
+        let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
+        let epoch = |epoch: usize| together(accounts.iter().filter_map(|account| account.epoch(epoch)));
         let mut report = Self {
             epochs: (0..count).map(epoch).collect(),
+            chronicle,
+            stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
             samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
             workers: WorkerStatistics::default(),
             servers: ServerStatistics::default(),
@@ -60,7 +73,17 @@ impl Report {
     }
 
     fn seconds_train(&self) -> f64 {
-        self.epochs.iter().map(|epoch| epoch.seconds_train).sum()
+        self.epochs.iter().flatten().map(|epoch| epoch.seconds_train).sum()
+    }
+
+    fn last(&self) -> Option<&Epoch> {
+        self.epochs.iter().flatten().last()
+    }
+
+    /// In how many epochs somebody's account is missing.
+    fn epochs_short(&self, workers: u16) -> usize {
+        let is_whole = |epoch: &&Option<Epoch>| epoch.is_some_and(|epoch| epoch.workers >= workers.into());
+        self.epochs.len() - self.epochs.iter().filter(is_whole).count()
     }
 
     fn samples_per_second(&self) -> f64 {
@@ -77,7 +100,7 @@ impl Report {
     }
 
     fn json(&self, job: &Job, configuration: Value) -> Value {
-        let last = self.epochs.last();
+        let last = self.last();
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
         json!({
             "quality": {
@@ -123,11 +146,13 @@ impl Report {
                 "refused": workers.refused,
                 "dropped": workers.dropped,
                 "round_trip_us": workers.round_trip_us,
+                "stall_ms_max": self.stall_ms_max,
             },
+            "failover": self.chronicle.json(),
             "seconds": {
                 "total": self.seconds_total,
                 "train": self.seconds_train(),
-                "evaluate": self.epochs.iter().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
+                "evaluate": self.epochs.iter().flatten().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
             },
             "samples": self.samples,
             "samples_per_second": self.samples_per_second(),
@@ -160,7 +185,7 @@ impl Report {
             cluster(sizes),
             format!("batch {}, {} epochs of training, seed {}", config.batch, config.epochs, config.seed),
         );
-        if let Some(last) = self.epochs.last() {
+        if let Some(last) = self.last() {
             let note = format!("chance 0.100, recommending what is popular {:.3}", self.popularity);
             row("HR@10", format!("{:.4}", last.hr10), note);
             row(
@@ -222,6 +247,19 @@ impl Report {
                 ),
             );
         }
+        for (name, value, note) in self.chronicle.lines() {
+            table.add_row([name.to_owned(), value, note]);
+        }
+        let short = self.epochs_short(sizes.workers);
+        if short > 0 {
+            let epochs = format!("{short} of {} epochs", self.epochs.len());
+            let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
+            table.add_row(["incomplete".to_owned(), epochs, note]);
+        }
+        if !self.chronicle.lines().is_empty() {
+            let note = "between two acknowledged pushes of a worker, while more were under way".to_owned();
+            table.add_row(["longest stall".to_owned(), format!("{:.1} ms", self.stall_ms_max), note]);
+        }
         if let Some(column) = table.column_mut(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -229,10 +267,12 @@ impl Report {
     }
 }
 
-fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Epoch {
+fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Option<Epoch> {
+    let mut workers = 0;
     let mut quality = Quality::default();
     let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
     for account in accounts {
+        workers += 1;
         quality += Quality { hits: account.hits, gain: account.gain, cases: account.cases };
         samples += account.samples;
         loss += account.loss;
@@ -240,13 +280,15 @@ fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Epoch {
         train = train.max(account.train_seconds);
         evaluate = evaluate.max(account.evaluate_seconds);
     }
-    Epoch {
+    let together = Epoch {
+        workers,
         loss: loss / (samples as f64).max(1.0),
         hr10: quality.hit_rate(),
         ndcg10: quality.ndcg(),
         seconds_train: train,
         seconds_evaluate: evaluate,
-    }
+    };
+    (workers > 0).then_some(together)
 }
 
 #[expect(
@@ -271,7 +313,7 @@ fn cluster(sizes: Sizes) -> String {
 }
 
 /// Digits in groups of three.
-fn group(number: u64) -> String {
+pub(crate) fn group(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {

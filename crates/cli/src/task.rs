@@ -72,12 +72,26 @@ pub(crate) struct EpochAccount {
 /// What one worker did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Account {
+    /// The epoch that it began with: a worker that takes the place of another comes late.
+    pub(crate) first_epoch: u32,
     pub(crate) epochs: Vec<EpochAccount>,
+    /// The longest time in which pushes were under way and none was acknowledged.
+    pub(crate) stall_ms_max: f64,
 }
 
 impl Account {
     pub(crate) fn to_text(&self) -> Result<String> {
         serde_json::to_string(self).context("the account cannot be written down")
+    }
+
+    /// Its part of an epoch, if it had one.
+    pub(crate) fn epoch(&self, epoch: usize) -> Option<&EpochAccount> {
+        self.epochs.get(epoch.checked_sub(self.first_epoch as usize)?)
+    }
+
+    /// How many epochs had passed when it was done.
+    pub(crate) fn epochs_end(&self) -> usize {
+        self.first_epoch as usize + self.epochs.len()
     }
 
     pub(crate) fn from_text(text: &str) -> Result<Self> {

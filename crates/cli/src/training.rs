@@ -8,6 +8,7 @@ use libra_net::WorkerNode;
 use libra_proto::Parameters;
 use libra_train::{Dataset, Progress, Quality, Trainer};
 
+use crate::chronicle::milliseconds;
 use crate::task::{Account, EpochAccount, Task};
 
 /// What a worker tells whoever watches it.
@@ -38,12 +39,15 @@ fn train(
     dataset: Arc<Dataset>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
-    let (number, workers) = (usize::from(worker.number()), worker.cluster().workers.len());
+    let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
     let mut trainer = Trainer::new(&task.config, dataset.clone(), number, workers)?;
     let cases = dataset.cases_of(number, workers);
     let mut epochs = Vec::new();
-    worker.barrier()?;
-    for epoch in 0..task.config.epochs {
+    let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
+    for _ in 0..barriers {
+        worker.barrier()?;
+    }
+    for epoch in first_epoch..task.config.epochs {
         let started = Instant::now();
         let report = trainer.train_epoch(worker, epoch, &mut |progress| watch(Step::Trained(progress)))?;
         // Evaluation must see the pushes of all workers, and none of the next epoch.
@@ -62,5 +66,34 @@ fn train(
         });
         watch(Step::Evaluated { epoch, quality });
     }
-    Ok(Account { epochs })
+    Ok(Account { first_epoch, epochs, stall_ms_max: milliseconds(worker.longest_stall()) })
+}
+
+/// The first epoch of a worker whose first barrier has this number, and how many barriers it takes part in before.
+///
+/// Barrier 0 comes before the first epoch, barrier 2e + 1 after the training of epoch e, and 2e + 2 after its evaluation: who
+/// joins in between waits for the next epoch to begin.
+fn entry(next_barrier: u64, epochs: u32) -> (u32, u64) {
+    let epoch = next_barrier.div_ceil(2);
+    if epoch > epochs.into() {
+        // The others are through.
+        return (epochs, 0);
+    }
+    let first_epoch = u32::try_from(epoch).expect("it is at most the number of epochs");
+    (first_epoch, 2 * epoch + 1 - next_barrier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_late_begins_with_the_next_epoch() {
+        assert_eq!(entry(0, 10), (0, 1));
+        // While the others train in epoch 0, or evaluate it.
+        assert_eq!([1, 2].map(|barrier| entry(barrier, 10)), [(1, 2), (1, 1)]);
+        assert_eq!([3, 4].map(|barrier| entry(barrier, 10)), [(2, 2), (2, 1)]);
+        // Nothing is left to train, but those who wait at the last barriers wait for all.
+        assert_eq!([19, 20, 21].map(|barrier| entry(barrier, 10)), [(10, 2), (10, 1), (10, 0)]);
+    }
 }

@@ -109,11 +109,7 @@ fn run(switches: u16, arithmetic: ArithmeticMode, faults: FaultRates) -> (Vec<f3
     let sizes = Sizes { servers: 2, switches, workers: WORKERS };
     let hot_path =
         HotPath { arithmetic, epoch_time_max: Duration::from_millis(5), ..HotPath::for_workers(WORKERS) };
-    let plan = (switches > 0).then(plan);
-    let (servers, workers) = (Vec::new(), Vec::new());
-    let (job, seed, task) = (9, 1, String::new());
-    let cluster =
-        Cluster { job, seed, tables: tables(), plan, hot_path, task, servers, switches: Vec::new(), workers };
+    let cluster = Cluster::new(9, tables(), (switches > 0).then(plan), hot_path);
 
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = controller.address();
@@ -143,7 +139,7 @@ fn all_keys() -> Vec<u64> {
 #[expect(clippy::cast_precision_loss, reason = "a unit is far below 2^24")]
 fn work(options: NodeOptions) -> Option<Vec<f32>> {
     let mut worker = WorkerNode::join(options).unwrap();
-    let number = worker.number();
+    let number = worker.share();
     let mut pulls = Vec::new();
     for (keys, units) in pushes_of(number) {
         // Reads run beside the pushes, as in training.

@@ -19,7 +19,7 @@ impl Coalesced {
         Self { header: None, ranges: [SeqRange { first: 0, count: 0 }; RANGES_MAX], count: 0 }
     }
 
-    /// Takes up an acknowledgement; sends those before it if they cannot go together.
+    /// Takes up an acknowledgement; sends those before it if they cannot go together (rule W8).
     pub(crate) fn add(&mut self, ack: Header, emit: &mut impl FnMut(&[u8])) {
         let fits = self.header.is_none_or(|header| header == Header { seq: header.seq, ..ack });
         if !fits || !self.extend(ack.seq) {
@@ -62,5 +62,55 @@ impl Coalesced {
         let bytes = writer.finish();
         self.count = 0;
         emit(buffer.get(..bytes).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::packet::Packet;
+    use crate::wire::{Flags, Kind};
+
+    #[test]
+    fn acknowledgements_that_differ_in_more_than_seq_stay_apart() {
+        let ack = Header {
+            kind: Kind::Ack,
+            flags: Flags::NONE,
+            entries: 0,
+            job: 1,
+            worker: 2,
+            plan: 3,
+            view: 4,
+            region: 5,
+            epoch: 6,
+            durable: 7,
+            seq: 0,
+            tag: 0,
+        };
+        let others = [
+            Header { plan: 9, ..ack },
+            Header { view: 9, ..ack },
+            Header { region: 9, ..ack },
+            Header { epoch: 9, ..ack },
+            Header { durable: 9, ..ack },
+        ];
+        for other in others {
+            let mut sent = Vec::new();
+            let mut emit = |bytes: &[u8]| {
+                let packet = Packet::parse(bytes).unwrap();
+                let seqs: Vec<_> = packet.acknowledged().flat_map(SeqRange::iter).collect();
+                sent.push((Header { entries: 0, seq: 0, ..packet.header }, seqs));
+            };
+            let mut acknowledged = Coalesced::new();
+            for (header, seq) in [(ack, 0), (ack, 1), (other, 2), (other, 3), (ack, 4)] {
+                acknowledged.add(Header { seq, ..header }, &mut emit);
+            }
+            acknowledged.flush(&mut emit);
+            let pairs = [(ack, [0, 1].as_slice()), (other, &[2, 3]), (ack, &[4])];
+            assert_eq!(sent, pairs.map(|(header, seqs)| (header, seqs.to_vec())));
+        }
     }
 }

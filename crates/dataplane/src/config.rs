@@ -25,6 +25,8 @@ pub struct RegionConfig {
     pub region: u8,
     /// The plan that its packets must be made for.
     pub plan: u16,
+    /// The view under which this switch holds the region; packets of any other are refused. A move is a new region.
+    pub view: u16,
     /// Entry p of a packet addresses `slot = cell * lanes + p % lanes`. At least 1.
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
@@ -118,7 +120,8 @@ impl<M> RegionMemory<M> {
     /// ```
     /// # use libra_dataplane::*;
     /// # let config = RegionConfig {
-    /// #     job: 1, region: 0, plan: 1, lanes: 1, cells: 9, flows: 1, bank_packets_max: 1, arithmetic: Arithmetic::F32,
+    /// #     job: 1, region: 0, plan: 1, view: 1, lanes: 1, cells: 9, flows: 1, bank_packets_max: 1,
+    /// #     arithmetic: Arithmetic::F32,
     /// # };
     /// let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
     /// let region = Region::new(config, memory)?;

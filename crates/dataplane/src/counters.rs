@@ -1,6 +1,6 @@
 //! What became of packets, counted.
 
-use crate::wire::{Malformed, NackReason};
+use crate::wire::{Flags, Malformed, NackReason};
 
 /// What became of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub enum DropReason {
 
 /// How many packets met each fate, since the start.
 ///
-/// Invariant: `packets` is the sum of all others.
+/// Invariant: `packets` is the sum of all others but `retransmits`, which are among the pushes and the duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Counters {
     /// All packets.
@@ -34,6 +34,9 @@ pub struct Counters {
     pub pushes: u64,
     /// Pushes that had been added before: acknowledged, not added.
     pub duplicates: u64,
+    /// Of these two, those that the worker had sent before, by their [`Flags::RETRANSMIT`]. Those that were added now
+    /// are losses on the way here, the duplicates are mostly losses on the way back.
+    pub retransmits: u64,
     /// Pulls answered with values.
     pub pulls: u64,
     /// Installs carried out.
@@ -50,6 +53,8 @@ pub struct Counters {
     pub unknown_flow: u64,
     /// Refused with [`NackReason::Inactive`].
     pub inactive: u64,
+    /// Refused with [`NackReason::StaleView`].
+    pub stale_view: u64,
     /// Dropped as [`DropReason::Malformed`].
     pub malformed: u64,
     /// Dropped as [`DropReason::Unexpected`].
@@ -85,6 +90,7 @@ impl Counters {
             .wrapping_add(self.not_installed)
             .wrapping_add(self.unknown_flow)
             .wrapping_add(self.inactive)
+            .wrapping_add(self.stale_view)
     }
 
     /// Packets that got no answer, for any reason.
@@ -100,6 +106,7 @@ impl Counters {
             packets: self.packets.wrapping_add(other.packets),
             pushes: self.pushes.wrapping_add(other.pushes),
             duplicates: self.duplicates.wrapping_add(other.duplicates),
+            retransmits: self.retransmits.wrapping_add(other.retransmits),
             pulls: self.pulls.wrapping_add(other.pulls),
             installs: self.installs.wrapping_add(other.installs),
             drains: self.drains.wrapping_add(other.drains),
@@ -108,6 +115,7 @@ impl Counters {
             not_installed: self.not_installed.wrapping_add(other.not_installed),
             unknown_flow: self.unknown_flow.wrapping_add(other.unknown_flow),
             inactive: self.inactive.wrapping_add(other.inactive),
+            stale_view: self.stale_view.wrapping_add(other.stale_view),
             malformed: self.malformed.wrapping_add(other.malformed),
             unexpected: self.unexpected.wrapping_add(other.unexpected),
             foreign: self.foreign.wrapping_add(other.foreign),
@@ -126,11 +134,17 @@ impl Counters {
             Fate::Refused(NackReason::NotInstalled) => &mut self.not_installed,
             Fate::Refused(NackReason::UnknownFlow) => &mut self.unknown_flow,
             Fate::Refused(NackReason::Inactive) => &mut self.inactive,
+            Fate::Refused(NackReason::StaleView) => &mut self.stale_view,
             Fate::Dropped(DropReason::Malformed(_)) => &mut self.malformed,
             Fate::Dropped(DropReason::Unexpected) => &mut self.unexpected,
             Fate::Dropped(DropReason::Foreign) => &mut self.foreign,
         };
         *counter = counter.wrapping_add(1);
         self.packets = self.packets.wrapping_add(1);
+    }
+
+    /// Counts, for a push that was carried out, whether it was sent before: an addition, as a branch would cost more.
+    pub(crate) const fn count_retransmit(&mut self, flags: Flags) {
+        self.retransmits = self.retransmits.wrapping_add(flags.contains(Flags::RETRANSMIT) as u64);
     }
 }

@@ -4,11 +4,12 @@ use crate::config::Memory;
 use crate::counters::{Deed, DropReason};
 use crate::packet::{body, body_mut};
 use crate::pass;
+use crate::planted::{PlantedBug, is_planted};
 use crate::region::Region;
 use crate::window::{SEQ_MAX, Seen, Window, accept};
 use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
-/// Why a packet was not carried out. It changed nothing.
+/// Why a packet was not carried out. It changed nothing (rule W6).
 pub(crate) enum Refusal {
     /// The sender learns it.
     Nack(NackReason),
@@ -43,6 +44,7 @@ impl<M: Memory> Region<M> {
 
     fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
         self.check_plan(header)?;
+        self.check_view(header)?;
         self.check_flow(header)?;
         if !self.is_active() {
             return Err(NackReason::Inactive.into());
@@ -56,52 +58,75 @@ impl<M: Memory> Region<M> {
         let words = self.window_words_mut(header.worker).ok_or(NackReason::UnknownFlow)?;
         let (deed, epoch) = match Window::new(words).seen(header.seq) {
             Seen::Duplicate { bank } => (Deed::Duplicate, self.epoch_of(bank)),
-            // Not marked as seen: the packet will come again after the flip.
+            // Not marked as seen: the packet will come again after the flip (rule D4).
             Seen::New if full => return Err(NackReason::BankFull.into()),
             Seen::New => {
+                // Remembered and added in one step, whole (rule D3).
                 accept(words, header.seq, active);
                 self.add(adding, header.flags.contains(Flags::LAST));
                 (Deed::Pushed, self.epoch())
             }
         };
 
+        // Without values to give, the answer has none (rule W9).
         let flags = if header.flags.contains(Flags::VALUES) && self.is_readable() {
             pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
             Flags::VALUES
         } else {
             Flags::NONE
         };
-        Ok((deed, header.answer(Kind::Ack, flags, epoch, self.durable())))
+        self.counters.count_retransmit(header.flags);
+        Ok((deed, self.answer(header, Kind::Ack, flags, epoch)))
     }
 
     fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
         self.check_plan(header)?;
+        self.check_view(header)?;
         self.check_flow(header)?;
-        // Without entries it is a probe for epoch and durable, and those are always there.
+        // Without entries it is a probe for epoch and durable, and those are always there (rule W10).
         if !self.is_readable() && header.entries > 0 {
             return Err(NackReason::NotInstalled.into());
         }
         pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
-        Ok((Deed::Pulled, header.answer(Kind::Pull, Flags::VALUES, self.epoch(), self.durable())))
+        Ok((Deed::Pulled, self.answer(header, Kind::Pull, Flags::VALUES, self.epoch())))
     }
 
     fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<(Deed, Header), Refusal> {
         self.check_plan(header)?;
+        self.check_view(header)?;
         pass::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
-        Ok((Deed::Installed, header.answer(Kind::Ack, Flags::NONE, self.epoch(), self.durable())))
+        Ok((Deed::Installed, self.answer(header, Kind::Ack, Flags::NONE, self.epoch())))
     }
 
     fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
         self.check_plan(header)?;
+        self.check_view(header)?;
         let idle = self.idle_bank();
         let sums = idle.of_mut(&mut self.memory.sums).as_mut();
         let touched = idle.of_mut(&mut self.memory.touched).as_mut();
         pass::drain(self.config.shape(), body_mut(packet), sums, touched)?;
-        Ok((Deed::Drained, header.answer(Kind::Drain, Flags::VALUES, self.epoch_of(idle), self.durable())))
+        Ok((Deed::Drained, self.answer(header, Kind::Drain, Flags::VALUES, self.epoch_of(idle))))
     }
 
-    const fn check_plan(&self, header: &Header) -> Result<(), NackReason> {
-        if header.plan == self.config.plan { Ok(()) } else { Err(NackReason::StalePlan) }
+    /// The header of an answer of this region (rule W7).
+    const fn answer(&self, header: &Header, kind: Kind, flags: Flags, epoch: u16) -> Header {
+        Header { view: self.config.view, ..header.answer(kind, flags, epoch, self.durable()) }
+    }
+
+    /// The header of a refusal of this region. It carries the view of the region: who asked under an older one learns
+    /// which it is.
+    pub(crate) const fn refusal(&self, header: &Header, reason: NackReason) -> Header {
+        Header { view: self.config.view, ..header.refusal(reason, self.durable()) }
+    }
+
+    fn check_plan(&self, header: &Header) -> Result<(), NackReason> {
+        let right = header.plan == self.config.plan || is_planted(PlantedBug::StalePlanAccepted);
+        if right { Ok(()) } else { Err(NackReason::StalePlan) }
+    }
+
+    fn check_view(&self, header: &Header) -> Result<(), NackReason> {
+        let right = header.view == self.config.view || is_planted(PlantedBug::StaleViewAccepted);
+        if right { Ok(()) } else { Err(NackReason::StaleView) }
     }
 
     const fn check_flow(&self, header: &Header) -> Result<(), NackReason> {

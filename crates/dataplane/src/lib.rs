@@ -1,7 +1,7 @@
 //! What a switch of Libra can run: a packet in, its answer out, over slots that add up gradients and hold values.
 //!
 //! It never allocates, blocks, reads a clock, opens a socket, computes with floats, or uses `unsafe` or `std`; its loops
-//! are bounded by the packet or by constants, and no packet can make it panic. Time, memory and the network belong to
+//! are bounded by the packet or by constants, and no packet can make it panic (rule W12). Time, memory and the network belong to
 //! its owner; the P4 and XDP data planes do the same in their languages.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 //!
 //! // One region of 9 slots and a padding slot, for two workers.
 //! let config = RegionConfig {
-//!     job: 1, region: 0, plan: 1, lanes: 1, cells: 10, flows: 2, bank_packets_max: 4096,
+//!     job: 1, region: 0, plan: 1, view: 1, lanes: 1, cells: 10, flows: 2, bank_packets_max: 4096,
 //!     arithmetic: Arithmetic::Fixed { bound: (1 << 19) - 1 },
 //! };
 //! let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
@@ -30,8 +30,8 @@
 //! let mut buffer = [0; 1472];
 //! for (worker, gradient) in [(0, 40), (1, 2), (1, 2)] {
 //!     let header = Header {
-//!         kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker, plan: 1, region: 0,
-//!         epoch: 0, durable: 0, seq: 0, tag: 0,
+//!         kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker, plan: 1, view: 1,
+//!         region: 0, epoch: 0, durable: 0, seq: 0, tag: 0,
 //!     };
 //!     let mut writer = PacketWriter::new(header, &mut buffer);
 //!     assert!(writer.push(3, gradient));
@@ -64,6 +64,7 @@ mod execute;
 mod packet;
 mod pass;
 mod pipeline;
+pub mod planted;
 mod region;
 mod touched;
 mod window;

@@ -110,8 +110,8 @@ pub(crate) fn body_mut(packet: &mut [u8]) -> &mut [EntryBytes] {
 /// use libra_dataplane::{Flags, Header, Kind, Packet, PacketWriter};
 ///
 /// let header = Header {
-///     kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker: 2, plan: 1, region: 0,
-///     epoch: 0, durable: 0, seq: 7, tag: 0,
+///     kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker: 2, plan: 1, view: 1,
+///     region: 0, epoch: 0, durable: 0, seq: 7, tag: 0,
 /// };
 /// let mut buffer = [0; 1472];
 /// let mut writer = PacketWriter::new(header, &mut buffer);
@@ -189,25 +189,27 @@ mod tests {
         job: 0x0102,
         worker: 0x0304,
         plan: 0x0506,
-        region: 7,
-        epoch: 0x0809,
-        durable: 0x0A0B,
-        seq: 0x0C0D_0E0F,
-        tag: 0x1011_1213_1415_1617,
+        view: 0x0708,
+        region: 9,
+        epoch: 0x0A0B,
+        durable: 0x0C0D,
+        seq: 0x0E0F_1011,
+        tag: 0x1213_1415_1617_1819,
     };
 
+    // rule W1
     #[test]
     fn the_layout_is_the_documented_one() {
-        let mut buffer = [0xEE; 40];
+        let mut buffer = [0xEE; 42];
         let mut writer = PacketWriter::new(HEADER, &mut buffer);
         assert_eq!(writer.room(), 2);
-        assert!(writer.push(0x1819, 0x1A1B_1C1D));
-        assert_eq!(writer.finish(), 34);
+        assert!(writer.push(0x1A1B, 0x1C1D_1E1F));
+        assert_eq!(writer.finish(), 36);
         #[rustfmt::skip]
         assert_eq!(buffer, [
-            0x4C, 1, 4, 1, 1, 2, 3, 4, 5, 6, 7, 1, 8, 9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF,
-            0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17,
-            0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D,
+            0x4C, 1, 4, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF, 0x10, 0x11,
+            0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19,
+            0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F,
             0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
         ]);
     }
@@ -215,11 +217,11 @@ mod tests {
     #[test]
     fn bit_15_is_refused_where_it_is_a_cell() {
         let write = |kind, flags| {
-            let mut buffer = [0; 34];
+            let mut buffer = [0; 36];
             let mut writer = PacketWriter::new(Header { kind, flags, ..HEADER }, &mut buffer);
             assert!(writer.push(CELLS_MAX, 9));
             assert!(!writer.push(0, 0));
-            assert_eq!(writer.finish(), 34);
+            assert_eq!(writer.finish(), 36);
             Header::parse(&buffer)
         };
         assert_eq!(write(Kind::Push, Flags::NONE), Err(Malformed::Cell));
@@ -227,6 +229,7 @@ mod tests {
         assert!(write(Kind::Ack, Flags::NONE).is_ok());
     }
 
+    // rule W8
     #[test]
     fn acknowledged_is_the_ranges_or_the_packet_alone() {
         let ack = Header { kind: Kind::Ack, flags: Flags::NONE, ..HEADER };
@@ -234,7 +237,7 @@ mod tests {
         let alone = Packet::parse(&bytes).unwrap();
         assert!(alone.acknowledged().eq([SeqRange { first: HEADER.seq, count: 1 }]));
 
-        let mut buffer = [0; 40];
+        let mut buffer = [0; 42];
         let mut writer = PacketWriter::new(ack, &mut buffer);
         assert!(writer.push(2, 10) && writer.push(40_000, 100));
         let bytes = writer.finish();

@@ -43,7 +43,7 @@ impl Shape {
 
 /// Checks the entries of a push, and returns those that are to be added: all but the padding at the end.
 ///
-/// In a packet that passes, no slot occurs twice and every value is within the bound.
+/// In a packet that passes, no slot occurs twice and every value is within the bound (rule W5).
 pub(crate) fn check_push(
     shape: Shape,
     arithmetic: Arithmetic,
@@ -163,6 +163,13 @@ fn add_slots(
         }
         touched::touch(touched, slot);
     }
+}
+
+/// The entries of a push in two halves, cut where the lanes begin anew, so that each addresses its slots by itself.
+pub(crate) fn halves(shape: Shape, body: &[EntryBytes]) -> (&[EntryBytes], &[EntryBytes]) {
+    let half = body.len() / 2;
+    let beyond = half.checked_rem(usize::from(shape.lanes)).unwrap_or_default();
+    body.split_at(half.saturating_sub(beyond))
 }
 
 /// Fills in the values of the entries. On an error some are filled in.

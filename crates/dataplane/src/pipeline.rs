@@ -134,7 +134,7 @@ where
 
     /// Executes packets that came straight from one worker, `from` = (job, worker), and hands its answers to `emit`.
     ///
-    /// Only `PUSH` and `PULL` packets that name this worker are executed, all others are dropped and counted. The
+    /// Only `PUSH` and `PULL` packets that name this worker are executed, all others are dropped and counted (rule W3). The
     /// answers are those of [`process`](Self::process) in the same order, except that acknowledgements without values
     /// that follow each other and differ only in `seq` become one, which lists them as ranges.
     pub fn process_burst<'a>(
@@ -193,7 +193,7 @@ where
             }
             Err(Refusal::Nack(reason)) => {
                 region.counters.count(Fate::Refused(reason));
-                Outcome::Answer(header.refusal(reason, region.durable()))
+                Outcome::Answer(region.refusal(header, reason))
             }
             Err(Refusal::Drop(reason)) => {
                 region.counters.count(Fate::Dropped(reason));

@@ -7,6 +7,7 @@ use crate::config::{ConfigError, Memory, RegionConfig, RegionMemory};
 use crate::counters::Counters;
 use crate::packet::EntryBytes;
 use crate::pass;
+use crate::planted::{PlantedBug, is_planted};
 use crate::touched;
 use crate::window::{Bank, WINDOW_U32, WINDOW_WORDS, Window, accept};
 
@@ -129,12 +130,12 @@ impl<M: Memory> Region<M> {
         self.active
     }
 
-    /// Says whether pushes are taken. Reading, installing and draining do not depend on it.
+    /// Says whether pushes are taken. Reading, installing and draining do not depend on it (rule D7).
     pub const fn set_active(&mut self, active: bool) {
         self.active = active;
     }
 
-    /// Goes on after the last committed epoch of a switch that is gone: the epoch becomes `durable + 1`.
+    /// Goes on after the last committed epoch of a switch that is gone: the epoch becomes `durable + 1` (rule D6).
     ///
     /// For a standby, before its first packet; with [`mark_seen`](Self::mark_seen) for what the shard has of each flow.
     ///
@@ -152,6 +153,9 @@ impl<M: Memory> Region<M> {
     ///
     /// To restore what [`Window::accepted`] listed, call it for each range, ascending.
     pub fn mark_seen(&mut self, flow: u16, seqs: Range<u32>) -> bool {
+        if is_planted(PlantedBug::MarkSeenForgotten) {
+            return self.window(flow).is_some();
+        }
         let bank = self.idle_bank();
         let Some(words) = self.window_words_mut(flow) else { return false };
         // Older ones would be overwritten anyway.
@@ -164,7 +168,7 @@ impl<M: Memory> Region<M> {
         true
     }
 
-    /// Swaps the banks and says which epoch was closed by that.
+    /// Swaps the banks and says which epoch was closed by that (rule D5).
     ///
     /// # Errors
     /// If the idle bank still holds sums; nothing was changed.
@@ -263,7 +267,7 @@ impl<M: Memory> Region<M> {
         self.pushes_in_bank() >= self.config.bank_packets_max
     }
 
-    /// The epoch that took the packet which a window remembers for this bank, or a newer one that is sure to close.
+    /// The epoch that took the packet which a window remembers for this bank, or a newer one that is sure to close (rule D2).
     ///
     /// An active bank that is empty has not taken the packet: it was an older epoch of the same bank. To name the present
     /// one would leave the worker waiting for the end of an epoch that may never have a packet, and so never end.
@@ -284,6 +288,16 @@ impl<M: Memory> Region<M> {
         let packets = bank.of_mut(&mut self.packets);
         packets.pushes = packets.pushes.wrapping_add(1);
         packets.last = packets.last.wrapping_add(u32::from(last));
+        if is_planted(PlantedBug::FlipInTheMiddle) && self.counters.pushes % 7 == 6 {
+            let (before, after) = pass::halves(self.config.shape(), body);
+            self.add_to(bank, before);
+            self.add_to(bank.other(), after);
+            return;
+        }
+        self.add_to(bank, body);
+    }
+
+    fn add_to(&mut self, bank: Bank, body: &[EntryBytes]) {
         let sums = bank.of_mut(&mut self.memory.sums).as_mut();
         let touched = bank.of_mut(&mut self.memory.touched).as_mut();
         pass::add(self.config.shape(), self.config.arithmetic, body, sums, touched);

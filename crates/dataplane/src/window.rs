@@ -2,10 +2,12 @@
 //!
 //! A flow remembers its last [`WINDOW`] sequence numbers. Entry `seq % WINDOW` holds the generation `seq / WINDOW + 1`
 //! of the last packet accepted there, and the bank that took it; an equal or newer generation means that the packet is
-//! a duplicate. That is one access per packet, exact as long as the sender keeps the **sender rule**: it sends
+//! a duplicate (rule D1). That is one access per packet, exact as long as the sender keeps the **sender rule**: it sends
 //! `seq + WINDOW` only after `seq` was acknowledged.
 
 use core::ops::Range;
+
+use crate::planted::{PlantedBug, is_planted};
 
 /// Sequence numbers that a flow remembers one by one. A power of two.
 pub const WINDOW: usize = 1024;
@@ -101,6 +103,12 @@ impl<'a> Window<'a> {
     #[must_use]
     pub fn seen(self, seq: u32) -> Seen {
         let word = self.entry(seq);
+        if is_planted(PlantedBug::NoDedup) {
+            return Seen::New;
+        }
+        if is_planted(PlantedBug::GenerationNotChecked) && word >> 1 > 0 {
+            return Seen::Duplicate { bank: Bank::from_bit(word) };
+        }
         if word >> 1 >= generation(seq) { Seen::Duplicate { bank: Bank::from_bit(word) } } else { Seen::New }
     }
 
@@ -125,7 +133,10 @@ impl<'a> Window<'a> {
 
     /// Everything accepted so far, as ascending ranges with gaps between them: the part of this flow in a cut.
     pub fn accepted(self) -> impl Iterator<Item = Range<u32>> + use<'a> {
-        let next = self.next_seq();
+        let mut next = self.next_seq();
+        if is_planted(PlantedBug::CutOffByOne) {
+            next = next.saturating_sub(1);
+        }
         let mut at = 0;
         core::iter::from_fn(move || {
             let first = (at..next).find(|&seq| self.contains(seq))?;
@@ -222,6 +233,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
+        // rules D1, T2
         #[test]
         fn exact_under_the_sender_rule(steps in prop::collection::vec(any::<u16>(), 0..6000)) {
             run(&steps);

@@ -1,15 +1,16 @@
 //! The hot packet: what its bytes mean, how it is read and how it is written.
 //!
-//! All numbers are big-endian, so that a P4 parser reads them as they are.
+//! All numbers are big-endian, so that a P4 parser reads them as they are (rule W1).
 //!
 //! ```text
 //!  0 magic u8 | kind u8 | flags u8 | entries u8
 //!  4 job u16              | worker u16
-//!  8 plan u16             | region u8 | version u8
-//! 12 epoch u16            | durable u16
-//! 16 seq u32
-//! 20 tag u64
-//! 28 entries x { cell u16, value u32 }
+//!  8 plan u16             | view u16
+//! 12 region u8 | version u8
+//! 14 epoch u16            | durable u16
+//! 18 seq u32
+//! 22 tag u64
+//! 30 entries x { cell u16, value u32 }
 //! ```
 //!
 //! What the entries of a packet hold depends on its kind:
@@ -23,17 +24,22 @@
 //! | `ACK` with `VALUES` | | cell, current value |
 //! | `ACK` without | | count, first sequence number of a range; none at all means `seq` alone |
 //!
-//! Every answer carries in `durable` the newest epoch of its region that is committed and installed, and in `epoch`
-//! the epoch that took the packet; in a `NACK`, `epoch` holds the [`NackReason`].
+//! Every answer carries in `durable` the newest epoch of its region that is committed and installed, in `epoch` the
+//! epoch that took the packet, and in `view` the view of the region; in a `NACK`, `epoch` holds the [`NackReason`].
+//!
+//! A *view* is the number of an assignment of regions to switches, raised whenever a region moves to another switch; its
+//! lower 16 bits are on the wire. A region takes packets of its own view only, so that neither a packet nor an answer
+//! from before a move can do harm after it: a switch that was thought dead refuses what is meant for its successor, and
+//! the other way round. What is refused for its view alone is answered with the view that the region has.
 
 use core::fmt;
 
 /// First byte of every hot packet.
 pub const MAGIC: u8 = 0x4C;
 /// The version of the format that this module reads and writes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes before the first entry.
-pub const HEADER_BYTES: usize = 28;
+pub const HEADER_BYTES: usize = 30;
 /// Bytes of one entry: a cell (u16) and a value (u32).
 pub const ENTRY_BYTES: usize = 6;
 /// The most entries a packet can hold: its count is one byte.
@@ -44,7 +50,7 @@ pub const CELLS_MAX: u16 = 1 << 15;
 /// Bytes of a packet of this many entries.
 ///
 /// ```
-/// assert_eq!(libra_dataplane::packet_bytes(240), 1468);
+/// assert_eq!(libra_dataplane::packet_bytes(240), 1470);
 /// ```
 #[must_use]
 pub const fn packet_bytes(entries: u8) -> usize {
@@ -70,7 +76,7 @@ pub const fn entries_in(bytes: usize) -> u8 {
     }
 }
 
-/// Whether epoch `a` is newer than epoch `b`, where epochs wrap around (serial number arithmetic, RFC 1982).
+/// Whether epoch `a` is newer than epoch `b`, where epochs wrap around (rule W11, serial number arithmetic of RFC 1982).
 ///
 /// Epochs that are 2^15 apart compare as not newer both ways; no two epochs that are alive at once are that far apart.
 ///
@@ -179,12 +185,20 @@ pub enum NackReason {
     UnknownFlow = 4,
     /// The region takes no pushes now.
     Inactive = 5,
+    /// The packet was sent under another view than the region has: one of the two is from before a move.
+    StaleView = 6,
 }
 
 impl NackReason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Self; 5] =
-        [Self::BankFull, Self::StalePlan, Self::NotInstalled, Self::UnknownFlow, Self::Inactive];
+    pub const ALL: [Self; 6] = [
+        Self::BankFull,
+        Self::StalePlan,
+        Self::NotInstalled,
+        Self::UnknownFlow,
+        Self::Inactive,
+        Self::StaleView,
+    ];
 
     /// The reason of this code, if there is one.
     #[must_use]
@@ -195,12 +209,13 @@ impl NackReason {
             3 => Self::NotInstalled,
             4 => Self::UnknownFlow,
             5 => Self::Inactive,
+            6 => Self::StaleView,
             _ => return None,
         })
     }
 }
 
-/// Why a sequence of bytes is not a packet, or not one that its region can take.
+/// Why a sequence of bytes is not a packet, or not one that its region can take (rules W2, W5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// Shorter than a header.
@@ -259,6 +274,9 @@ pub struct Header {
     pub worker: u16,
     /// Number of the plan that says what the cells mean.
     pub plan: u16,
+    /// The view under which the sender believes that the region is held; in an answer: the region's own, or that of the
+    /// request if the region is not here.
+    pub view: u16,
     /// The region, counted per job.
     pub region: u8,
     /// In an answer: the epoch that took the packet; in a `NACK`: the code of the [`NackReason`]; else zero.
@@ -301,6 +319,8 @@ impl Header {
             worker1,
             plan0,
             plan1,
+            view0,
+            view1,
             region,
             version,
             epoch0,
@@ -331,6 +351,7 @@ impl Header {
             job: u16::from_be_bytes([job0, job1]),
             worker: u16::from_be_bytes([worker0, worker1]),
             plan: u16::from_be_bytes([plan0, plan1]),
+            view: u16::from_be_bytes([view0, view1]),
             region,
             epoch: u16::from_be_bytes([epoch0, epoch1]),
             durable: u16::from_be_bytes([durable0, durable1]),
@@ -345,6 +366,7 @@ impl Header {
         let [job0, job1] = self.job.to_be_bytes();
         let [worker0, worker1] = self.worker.to_be_bytes();
         let [plan0, plan1] = self.plan.to_be_bytes();
+        let [view0, view1] = self.view.to_be_bytes();
         let [epoch0, epoch1] = self.epoch.to_be_bytes();
         let [durable0, durable1] = self.durable.to_be_bytes();
         let [seq0, seq1, seq2, seq3] = self.seq.to_be_bytes();
@@ -353,7 +375,8 @@ impl Header {
         let bytes = [
             MAGIC, self.kind as u8, self.flags.bits(), self.entries,
             job0, job1, worker0, worker1,
-            plan0, plan1, self.region, VERSION,
+            plan0, plan1, view0, view1,
+            self.region, VERSION,
             epoch0, epoch1, durable0, durable1,
             seq0, seq1, seq2, seq3,
             tag0, tag1, tag2, tag3, tag4, tag5, tag6, tag7,
@@ -384,7 +407,7 @@ impl Header {
         }
     }
 
-    /// The header of an answer to this request.
+    /// The header of an answer to this request. It carries the view of the request: a region puts its own there.
     pub(crate) const fn answer(&self, kind: Kind, flags: Flags, epoch: u16, durable: u16) -> Self {
         let entries = if flags.contains(Flags::VALUES) { self.entries } else { 0 };
         Self { kind, flags, entries, epoch, durable, tag: 0, ..*self }
@@ -412,13 +435,15 @@ mod tests {
         job: 0x0102,
         worker: 0x0304,
         plan: 0x0506,
-        region: 7,
-        epoch: 0x0809,
-        durable: 0x0A0B,
-        seq: 0x0C0D_0E0F,
-        tag: 0x1011_1213_1415_1617,
+        view: 0x0708,
+        region: 9,
+        epoch: 0x0A0B,
+        durable: 0x0C0D,
+        seq: 0x0E0F_1011,
+        tag: 0x1213_1415_1617_1819,
     };
 
+    // rule W2
     #[test]
     fn each_fault_has_its_name() {
         let good = HEADER.to_bytes();
@@ -428,12 +453,22 @@ mod tests {
             Header::parse(&bytes)
         };
         assert_eq!(Header::parse(&good), Ok(HEADER));
-        assert_eq!(Header::parse(&good[..27]), Err(Malformed::Truncated));
+        assert_eq!(Header::parse(&good[..29]), Err(Malformed::Truncated));
         assert_eq!(fault(0, 0), Err(Malformed::Magic));
         assert_eq!(fault(1, 0), Err(Malformed::Kind));
         assert_eq!(fault(1, 8), Err(Malformed::Kind));
         assert_eq!(fault(2, 8), Err(Malformed::Flags));
         assert_eq!(fault(3, 1), Err(Malformed::Length));
-        assert_eq!(fault(11, 2), Err(Malformed::Version));
+        assert_eq!(fault(13, 1), Err(Malformed::Version));
+        assert_eq!(fault(13, 3), Err(Malformed::Version));
+    }
+
+    #[test]
+    fn every_reason_has_a_code_of_its_own() {
+        for (code, reason) in (1..).zip(NackReason::ALL) {
+            assert_eq!((reason as u16, NackReason::from_code(code)), (code, Some(reason)));
+        }
+        assert_eq!(NackReason::from_code(0), None);
+        assert_eq!(NackReason::from_code(7), None);
     }
 }

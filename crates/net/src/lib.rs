@@ -35,17 +35,8 @@
 //!     worker.report("hello".to_owned()).expect("the controller hears it");
 //! });
 //!
-//! let cluster = Cluster {
-//!     job: 1,
-//!     seed: 1,
-//!     tables: Vec::new(),
-//!     plan: None,
-//!     hot_path: HotPath::for_workers(1),
-//!     task: "say hello".to_owned(),
-//!     servers: Vec::new(),
-//!     switches: Vec::new(),
-//!     workers: Vec::new(),
-//! };
+//! let mut cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
+//! cluster.task = "say hello".to_owned();
 //! let (_commands, inbox) = mpsc::unbounded_channel();
 //! let outcome = controller.run(Sizes { servers: 1, switches: 0, workers: 1 }, cluster, inbox, |_event| ())?;
 //! assert_eq!(outcome.reports, ["hello"]);
@@ -65,4 +56,4 @@ mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode};
-pub use worker::WorkerNode;
+pub use worker::{Accepted, WorkerNode};

@@ -138,7 +138,7 @@ impl ControllerNode {
             match event {
                 ControllerEvent::Finished(outcome) => ControlFlow::Break(Ok(outcome)),
                 ControllerEvent::Failed { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
-                ControllerEvent::Joined { .. } | ControllerEvent::Started => ControlFlow::Continue(()),
+                _ => ControlFlow::Continue(()),
             }
         }));
         ended.map_err(NodeError::io("the controller's sockets failed"))?
@@ -146,22 +146,21 @@ impl ControllerNode {
 }
 
 /// Drives a server or switch to the end of its job.
-fn run_member<R: Role<Event = MemberEvent>>(
-    runtime: &Runtime,
+async fn run_member<R: Role<Event = MemberEvent>>(
     role: R,
     ports: Ports,
     mut on_event: impl FnMut(&MemberEvent),
 ) -> Result<Statistics, NodeError> {
     let (_commands, none) = mpsc::unbounded_channel();
-    let ended = runtime.block_on(drive(role, ports, none, |event| {
+    let ended = drive(role, ports, none, |event| {
         on_event(&event);
         match event {
             MemberEvent::Started { .. } => ControlFlow::Continue(()),
             MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
             MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
         }
-    }));
-    ended.map_err(NodeError::io("the sockets failed"))?
+    });
+    ended.await.map_err(NodeError::io("the sockets failed"))?
 }
 
 /// A server that listens.
@@ -190,7 +189,7 @@ impl ServerNode {
         let role = Server::new(self.options.controller, self.address);
         let links = Links::new(self.options.patience);
         let ports = Ports { listener: Some(self.listener), datagrams: None, links };
-        run_member(&self.runtime, role, ports, on_event)
+        self.runtime.block_on(run_member(role, ports, on_event))
     }
 }
 
@@ -217,16 +216,32 @@ impl SwitchNode {
 
     /// Aggregates until the job is done.
     pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
+        let never = core::future::pending();
+        let ended = self.run_until(never, on_event)?;
+        Ok(ended.expect("what is never done does not end it"))
+    }
+
+    /// Aggregates until the job is done, or until `killed` is: then it is gone in the midst of what it did, as a process is
+    /// that gets SIGKILL, and there are no statistics.
+    pub fn run_until(
+        self,
+        killed: impl Future<Output = ()>,
+        on_event: impl FnMut(&MemberEvent),
+    ) -> Result<Option<Statistics>, NodeError> {
         let receive_bytes =
             self.socket.receive_bytes().map_err(NodeError::io("cannot look at the socket"))?;
         let role = Switch::new(self.options.controller, self.address, receive_bytes);
-        let links = Links::new(self.options.patience);
-        run_member(
-            &self.runtime,
-            role,
-            Ports { listener: None, datagrams: Some(self.socket), links },
-            on_event,
-        )
+        let ports =
+            Ports { listener: None, datagrams: Some(self.socket), links: Links::new(self.options.patience) };
+        let ended = self.runtime.block_on(async {
+            tokio::select! {
+                ended = run_member(role, ports, on_event) => ended.map(Some),
+                () = killed => Ok(None),
+            }
+        });
+        // Tasks that still write to streams go with it.
+        self.runtime.shutdown_background();
+        ended
     }
 }
 

@@ -1,9 +1,11 @@
 //! A worker on a thread of its own, and the blocking handle that a training loop holds.
 
 use core::ops::ControlFlow;
-use std::collections::{HashMap, HashSet};
+use core::time::Duration;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc as std_mpsc;
 use std::thread;
+use std::time::Instant;
 
 use libra_proto::{
     ClientError, Cluster, Level, Parameters, PullId, Pulled, Worker, WorkerCommand, WorkerEvent,
@@ -20,15 +22,52 @@ const PUSHES_OPEN_MAX: usize = 2;
 /// A worker of a cluster.
 pub struct WorkerNode {
     number: u16,
+    share: u16,
     cluster: Box<Cluster>,
     commands: mpsc::UnboundedSender<WorkerCommand>,
-    events: std_mpsc::Receiver<WorkerEvent>,
+    /// What happened, and when.
+    events: std_mpsc::Receiver<(Instant, WorkerEvent)>,
     operations: u64,
     barriers: u64,
     pulling: HashSet<PullId>,
     pulled: HashMap<PullId, Pulled>,
+    /// Pushes under way.
     pushing: HashSet<u64>,
+    /// Of them those whose end the caller wants to hear of.
+    followed: HashSet<u64>,
+    accepted: VecDeque<Accepted>,
+    stalls: Stalls,
     ended: Option<ClientError>,
+}
+
+/// A push that is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// What [`WorkerNode::start_push`] has returned.
+    pub push: u64,
+    /// When the last answer came.
+    pub at: Instant,
+}
+
+/// How long pushes waited, at most, without one of them getting done.
+#[derive(Debug, Default)]
+struct Stalls {
+    /// Since when pushes are under way and none was answered.
+    since: Option<Instant>,
+    longest: Duration,
+}
+
+impl Stalls {
+    fn pushed(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    fn answered(&mut self, at: Instant, left: usize) {
+        if let Some(since) = self.since {
+            self.longest = self.longest.max(at.saturating_duration_since(since));
+        }
+        self.since = (left > 0).then_some(at);
+    }
 }
 
 impl WorkerNode {
@@ -46,7 +85,7 @@ impl WorkerNode {
             let driven = runtime.block_on(drive(role, ports, inbox, |event| {
                 let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
                 // A handle that was dropped has no use for the event, and the job none for this worker.
-                if outbox.send(event).is_err() || over {
+                if outbox.send((Instant::now(), event)).is_err() || over {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -54,22 +93,26 @@ impl WorkerNode {
             }));
             if let Err(error) = driven {
                 let reason = format!("the worker's sockets failed: {error}");
-                let _ = last.send(WorkerEvent::Ended { reason });
+                let _ = last.send((Instant::now(), WorkerEvent::Ended { reason }));
             }
         };
         let spawned = thread::Builder::new().name("worker-network".to_owned()).spawn(network);
         spawned.map_err(NodeError::io("cannot start a thread for the worker's network"))?;
-        match events.recv() {
-            Ok(WorkerEvent::Started { worker, cluster }) => Ok(Self {
+        match events.recv().map(|(_, event)| event) {
+            Ok(WorkerEvent::Started { worker, share, barrier, cluster }) => Ok(Self {
                 number: worker,
+                share,
                 cluster,
                 commands,
                 events,
                 operations: 0,
-                barriers: 0,
+                barriers: barrier,
                 pulling: HashSet::new(),
                 pulled: HashMap::new(),
                 pushing: HashSet::new(),
+                followed: HashSet::new(),
+                accepted: VecDeque::new(),
+                stalls: Stalls::default(),
                 ended: None,
             }),
             Ok(WorkerEvent::Ended { reason }) => Err(NodeError::Ended { reason }),
@@ -79,12 +122,22 @@ impl WorkerNode {
         }
     }
 
-    /// The number of this worker, counted from zero.
+    /// The number of this worker, which no other worker of the cluster ever has.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The cluster it is in.
+    /// Its share of the task, counted from zero up to [`Cluster::shares`].
+    pub fn share(&self) -> u16 {
+        self.share
+    }
+
+    /// The number of its next barrier. For a worker that takes the place of one that is gone the first is not zero.
+    pub fn next_barrier(&self) -> u64 {
+        self.barriers
+    }
+
+    /// The cluster as it was when this worker joined it.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -99,26 +152,62 @@ impl WorkerNode {
 
     /// Adds gradients to rows and waits until they are applied and the new values can be read.
     pub fn push_visibly(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        let number = self.number_operation();
-        self.pushing.insert(number);
-        self.command(WorkerCommand::Push { number, keys, gradients, level: Level::Visible })?;
+        let number = self.push_at(Level::Visible, keys, gradients)?;
         while self.pushing.contains(&number) {
             self.wait()?;
         }
         Ok(())
     }
 
+    /// Adds gradients to rows, and waits for nothing. Returns the number of the push, for
+    /// [`finish_push`](Self::finish_push); how many are under way at once is the caller's business.
+    pub fn start_push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
+        let number = self.push_at(Level::Accepted, keys, gradients)?;
+        self.followed.insert(number);
+        Ok(number)
+    }
+
+    /// A push of [`start_push`](Self::start_push) that is accepted and was not told yet, if there is one.
+    pub fn try_finish_push(&mut self) -> Result<Option<Accepted>, ClientError> {
+        self.take_events()?;
+        Ok(self.accepted.pop_front())
+    }
+
+    /// Waits for the next of them. `None` if none is under way.
+    pub fn finish_push(&mut self) -> Result<Option<Accepted>, ClientError> {
+        while self.accepted.is_empty() && !self.followed.is_empty() {
+            self.wait()?;
+        }
+        Ok(self.accepted.pop_front())
+    }
+
+    /// The longest time so far in which pushes were under way and none got done.
+    pub fn longest_stall(&self) -> Duration {
+        self.stalls.longest
+    }
+
     /// Tells the controller what came of the task, and waits until all workers have done so.
     pub fn report(mut self, text: String) -> Result<(), ClientError> {
         self.command(WorkerCommand::Report { text })?;
+        self.wait_for_end()
+    }
+
+    fn wait_for_end(&mut self) -> Result<(), ClientError> {
         loop {
-            match self.events.recv() {
+            match self.events.recv().map(|(_, event)| event) {
                 Ok(WorkerEvent::Finished) => return Ok(()),
                 Ok(WorkerEvent::Ended { reason }) => return Err(ClientError::Ended { reason }),
                 Ok(_) => {}
                 Err(_) => return Err(vanished()),
             }
         }
+    }
+
+    /// Goes, while the others go on. What it pushed stays; its share of the task is free for another worker.
+    pub fn leave(mut self) -> Result<(), ClientError> {
+        self.flush()?;
+        self.command(WorkerCommand::Leave)?;
+        self.wait_for_end()
     }
 
     /// Ends the job for everybody, because this worker cannot do its part.
@@ -134,6 +223,21 @@ impl WorkerNode {
         self.operations
     }
 
+    fn push_at(&mut self, level: Level, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
+        let number = self.number_operation();
+        self.command(WorkerCommand::Push { number, keys, gradients, level })?;
+        self.pushing.insert(number);
+        self.stalls.pushed(Instant::now());
+        Ok(number)
+    }
+
+    /// A push is done, or cannot be.
+    fn end_push(&mut self, number: u64, at: Instant) {
+        if self.pushing.remove(&number) {
+            self.stalls.answered(at, self.pushing.len());
+        }
+    }
+
     fn command(&mut self, command: WorkerCommand) -> Result<(), ClientError> {
         self.take_events()?;
         self.commands.send(command).map_err(|_| self.ended.clone().unwrap_or_else(vanished))
@@ -141,8 +245,8 @@ impl WorkerNode {
 
     /// Takes note of everything that has happened.
     fn take_events(&mut self) -> Result<(), ClientError> {
-        while let Ok(event) = self.events.try_recv() {
-            self.take(event)?;
+        while let Ok((at, event)) = self.events.try_recv() {
+            self.take(at, event)?;
         }
         self.ended.clone().map_or(Ok(()), Err)
     }
@@ -153,21 +257,25 @@ impl WorkerNode {
             return Err(error.clone());
         }
         match self.events.recv() {
-            Ok(event) => self.take(event),
+            Ok((at, event)) => self.take(at, event),
             Err(_) => Err(vanished()),
         }
     }
 
-    fn take(&mut self, event: WorkerEvent) -> Result<WorkerNote, ClientError> {
+    fn take(&mut self, at: Instant, event: WorkerEvent) -> Result<WorkerNote, ClientError> {
         match event {
             WorkerEvent::Pulled(id, pulled) => {
                 self.pulled.insert(id, pulled);
             }
             WorkerEvent::Pushed { number } => {
-                self.pushing.remove(&number);
+                self.end_push(number, at);
+                if self.followed.remove(&number) {
+                    self.accepted.push_back(Accepted { push: number, at });
+                }
             }
             WorkerEvent::Refused { number, error } => {
-                self.pushing.remove(&number);
+                self.end_push(number, at);
+                self.followed.remove(&number);
                 self.pulling.remove(&PullId(number));
                 return Err(error);
             }
@@ -218,14 +326,11 @@ impl Parameters for WorkerNode {
     }
 
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        let number = self.number_operation();
         self.take_events()?;
         while self.pushing.len() >= PUSHES_OPEN_MAX {
             self.wait()?;
         }
-        self.command(WorkerCommand::Push { number, keys, gradients, level: Level::Accepted })?;
-        self.pushing.insert(number);
-        Ok(())
+        self.push_at(Level::Accepted, keys, gradients).map(drop)
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
@@ -241,5 +346,29 @@ impl Parameters for WorkerNode {
         self.command(WorkerCommand::Barrier { number })?;
         while self.wait()? != WorkerNote::Released(number) {}
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_a_time_without_an_answer_while_pushes_are_under_way() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut stalls = Stalls::default();
+        stalls.pushed(at(0));
+        stalls.pushed(at(5));
+        stalls.answered(at(7), 1);
+        stalls.answered(at(10), 0);
+        assert_eq!(stalls.longest, Duration::from_millis(7));
+        // Nothing was under way: nobody waited.
+        stalls.pushed(at(1000));
+        stalls.answered(at(1003), 0);
+        assert_eq!(stalls.longest, Duration::from_millis(7));
+        stalls.pushed(at(2000));
+        stalls.answered(at(2020), 0);
+        assert_eq!(stalls.longest, Duration::from_millis(20));
     }
 }

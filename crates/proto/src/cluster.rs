@@ -3,10 +3,13 @@
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use libra_plan::{Plan, TableShape};
+use libra_plan::{Placement, PlacementError, Plan, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
+
+use crate::region;
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,6 +82,49 @@ impl HotPath {
     }
 }
 
+/// Who is there, and who holds which region: the part of a cluster that changes.
+///
+/// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
+/// it: each that starts begins a new half, above all that any member knows (rule V1).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Its number; none is 0.
+    pub number: u64,
+    /// Where the switches take datagrams. A number is never given twice.
+    pub switches: BTreeMap<u16, SocketAddr>,
+    /// Where the workers send their datagrams from. A number is never given twice.
+    pub workers: BTreeMap<u16, SocketAddr>,
+    /// Who holds each region.
+    pub tenures: Vec<Tenure>,
+    /// The number that the next switch gets.
+    pub next_switch: u16,
+    /// The number that the next worker gets.
+    pub next_worker: u16,
+}
+
+/// Who holds a region, and since when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenure {
+    /// The switch; none means that its rows are cold for the time being.
+    pub holder: Option<u16>,
+    /// The number of the view in which that began. Its lower 16 bits are in every packet of the region.
+    pub since: u64,
+}
+
+impl Tenure {
+    /// The view as packets carry it.
+    pub fn view_on_wire(&self) -> u16 {
+        (self.since & 0xffff) as u16
+    }
+}
+
+impl View {
+    /// Who holds a region.
+    pub fn tenure(&self, region: u8) -> Tenure {
+        self.tenures.get(usize::from(region)).copied().unwrap_or_default()
+    }
+}
+
 /// The job and the members of its cluster, as the controller hands it to each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
@@ -88,34 +134,53 @@ pub struct Cluster {
     pub seed: u64,
     /// The tables of the model.
     pub tables: Vec<TableSpec>,
-    /// Which rows are hot; none when there is no switch.
+    /// Which rows are hot; none when there is never a switch.
     pub plan: Option<Plan>,
     /// How the hot path behaves.
     pub hot_path: HotPath,
     /// What to train: a text that the roles carry and do not read.
     pub task: String,
+    /// How many shares the task has: one for each worker that the job began with.
+    pub shares: u16,
     /// Where the shards accept streams, by their number.
     pub servers: Vec<SocketAddr>,
-    /// Where the switches take datagrams, by their number.
-    pub switches: Vec<SocketAddr>,
-    /// Where the workers send their datagrams from, by their number.
-    pub workers: Vec<SocketAddr>,
+    /// Who else is there.
+    pub view: View,
 }
 
+/// How often a share may get another worker: a worker that comes after another died has a number of its own, for the
+/// windows of all switches remember what the dead one has sent (rule M2).
+const WORKERS_OF_A_SHARE: u16 = 16;
+
 impl Cluster {
+    /// A cluster for a job, with nobody in it yet.
+    pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
+        Self {
+            job,
+            seed: 1,
+            tables,
+            plan,
+            hot_path,
+            task: String::new(),
+            shares: 0,
+            servers: Vec::new(),
+            view: View::default(),
+        }
+    }
+
     /// The number of shards.
     pub fn shards(&self) -> u16 {
         u16::try_from(self.servers.len()).expect("the controller numbers servers by u16")
     }
 
-    /// The number of workers.
-    pub fn worker_count(&self) -> u16 {
-        u16::try_from(self.workers.len()).expect("the controller numbers workers by u16")
+    /// Workers are numbered below this, so a region has as many flows.
+    pub fn worker_numbers(&self) -> u16 {
+        self.shares.max(1).saturating_mul(WORKERS_OF_A_SHARE)
     }
 
-    /// The plan, if anything in this cluster can carry it out: without a switch no row is hot.
-    pub(crate) fn plan_in_use(&self) -> Option<&Plan> {
-        self.plan.as_ref().filter(|_| !self.switches.is_empty())
+    /// Where the hot rows lie; none if there are none.
+    pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
+        self.plan.as_ref().map(|plan| Placement::new(plan, self.shards())).transpose()
     }
 
     /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
@@ -130,6 +195,11 @@ impl Cluster {
         };
         let tables: Vec<TableShape> = self.tables.iter().map(shape).collect();
         plan.fits(&tables).map_err(|misfit| misfit.to_string())?;
+        let placement = Placement::new(plan, self.shards()).map_err(|error| error.to_string())?;
+        for layout in placement.regions() {
+            let config = region::config(self, plan, layout, Tenure::default());
+            config.check().map_err(|error| format!("region {}: {error}", layout.region))?;
+        }
         let entries_max = self.hot_path.entries_max;
         let has_hot_rows = |table: &&TableShape| plan.rows.iter().any(|row| table.keys.contains(&row.key));
         match tables.iter().filter(|table| table.width > u32::from(entries_max)).find(has_hot_rows) {
@@ -138,11 +208,5 @@ impl Cluster {
             }
             None => Ok(()),
         }
-    }
-
-    /// The switch that holds a region: regions are dealt to the switches in turn.
-    pub fn switch_of(&self, region: u8) -> u16 {
-        let switches = u16::try_from(self.switches.len()).expect("the controller numbers switches by u16");
-        u16::from(region) % switches.max(1)
     }
 }

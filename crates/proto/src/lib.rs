@@ -31,10 +31,7 @@
 //! ```
 //! use libra_proto::*;
 //!
-//! let cluster = Cluster {
-//!     job: 1, seed: 7, tables: Vec::new(), plan: None, hot_path: HotPath::for_workers(1), task: String::new(),
-//!     servers: Vec::new(), switches: Vec::new(), workers: Vec::new(),
-//! };
+//! let cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
 //! let mut controller = Controller::new(Sizes { servers: 1, switches: 0, workers: 1 }, cluster);
 //! let address = "10.0.0.1:4700".parse()?;
 //! let remote = "10.0.0.2:4700".parse()?;
@@ -64,8 +61,10 @@ mod bulk;
 mod client;
 mod cluster;
 mod controller;
+mod dial;
 mod membership;
 mod message;
+mod region;
 mod role;
 mod server;
 mod statistics;
@@ -76,11 +75,16 @@ mod worker;
 
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
-pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer};
-pub use controller::{Controller, ControllerCommand, ControllerEvent, Outcome, SILENCE_MAX, Sizes};
+pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer, Tenure, View};
+pub use controller::{
+    Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
+    Sizes,
+};
+pub use dial::PATIENCE;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, SlotRun, VERSION,
+    Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, Rejoin,
+    Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, Server};
@@ -88,3 +92,6 @@ pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStati
 pub use switch::Switch;
 pub use time::Instant;
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
+
+#[cfg(test)]
+mod testing;

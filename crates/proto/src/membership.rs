@@ -4,37 +4,48 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::cluster::{Cluster, Peer};
-use crate::message::{Join, Kind, Message, VERSION};
+use crate::cluster::{Cluster, Peer, View};
+use crate::dial::{Dial, LinkNumbers, PATIENCE};
+use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION};
 use crate::role::{Action, Link, LinkEvent};
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// How often a member reports to the controller.
+/// How often a server or worker reports to the controller. Switches are asked, and more often (rule M4).
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the controller has decided.
 #[derive(Debug)]
 pub(crate) enum MembershipEvent {
-    Started { you: Peer, cluster: Box<Cluster> },
-    Released { number: u64 },
+    /// There is a new stream to the controller, and it must be told who this is: see [`Membership::introduce`].
+    Connected,
+    Started(Box<Start>),
+    Changed(Box<View>),
+    Retire,
+    Released {
+        number: u64,
+    },
     Finish,
-    Ended { reason: String },
+    Ended {
+        reason: String,
+    },
 }
 
 /// A member's conversation with the controller.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Membership {
-    controller: SocketAddr,
+    dial: Dial,
+    links: LinkNumbers,
     join: Join,
-    next_link: u32,
+    /// Who this is, once it is in.
+    you: Option<(Peer, u16)>,
+    view: u64,
     heartbeat_at: Option<Instant>,
+    /// The newest probe, to be answered with the next heartbeat.
+    probe: Option<u64>,
     finished: bool,
     actions: VecDeque<Action>,
 }
-
-/// The first stream a member opens.
-const CONTROLLER: Link = Link(0);
 
 impl Membership {
     pub(crate) fn new(
@@ -44,25 +55,46 @@ impl Membership {
         datagrams: Option<SocketAddr>,
         receive_bytes: u32,
     ) -> Self {
-        let join = Join { version: VERSION, kind, stream, datagrams, receive_bytes };
-        Self { controller, join, next_link: 1, heartbeat_at: None, finished: false, actions: VecDeque::new() }
+        Self {
+            dial: Dial::new(controller),
+            links: LinkNumbers::default(),
+            join: Join { version: VERSION, kind, stream, datagrams, receive_bytes },
+            you: None,
+            view: 0,
+            heartbeat_at: None,
+            probe: None,
+            finished: false,
+            actions: VecDeque::new(),
+        }
     }
 
-    pub(crate) fn handle_start(&mut self) {
-        self.actions.push_back(Action::Connect { link: CONTROLLER, address: self.controller });
+    pub(crate) fn handle_start(&mut self, now: Instant) {
+        let connect = self.dial.connect(now, &mut self.links);
+        self.actions.push_back(connect);
     }
 
     /// Opens a stream to another member.
-    pub(crate) fn connect(&mut self, address: SocketAddr) -> Link {
-        let link = Link(self.next_link);
-        self.next_link += 1;
-        self.actions.push_back(Action::Connect { link, address });
-        link
+    pub(crate) fn connect(&mut self, now: Instant, dial: &mut Dial) {
+        let connect = dial.connect(now, &mut self.links);
+        self.actions.push_back(connect);
     }
 
-    /// Tells the controller something.
+    /// Opens a stream to another member again, if it broke long enough ago.
+    pub(crate) fn reconnect(&mut self, now: Instant, dial: &mut Dial) {
+        self.actions.extend(dial.handle_timeout(now, &mut self.links));
+    }
+
+    /// Tells the controller something. Nothing is kept for one that is gone: who rejoins says again what still matters.
     pub(crate) fn send(&mut self, message: Message) {
-        self.actions.push_back(Action::Send { link: CONTROLLER, message });
+        if let Some(link) = self.dial.open_link() {
+            self.actions.push_back(Action::Send { link, message });
+        }
+    }
+
+    /// Tells the controller that this member acts on a view.
+    pub(crate) fn viewed(&mut self, number: u64) {
+        self.view = number;
+        self.send(Message::Viewed { number });
     }
 
     /// Ends the job for everybody.
@@ -70,29 +102,61 @@ impl Membership {
         self.send(Message::Abort { reason: reason.to_owned() });
     }
 
-    pub(crate) fn is_controller(link: Link) -> bool {
-        link == CONTROLLER
+    pub(crate) fn is_controller(&self, link: Link) -> bool {
+        self.dial.is(link)
     }
 
     pub(crate) fn handle_link(&mut self, now: Instant, event: LinkEvent) -> Option<MembershipEvent> {
         match event {
             LinkEvent::Opened { .. } => {
-                self.send(Message::Join(self.join.clone()));
-                self.heartbeat_at = Some(now + HEARTBEAT_INTERVAL);
-                None
+                self.dial.opened();
+                if self.join.kind != Kind::Switch {
+                    self.heartbeat_at = Some(now + HEARTBEAT_INTERVAL);
+                }
+                Some(MembershipEvent::Connected)
             }
             LinkEvent::Closed { .. } if self.finished => None,
             LinkEvent::Closed { reason } => {
                 self.heartbeat_at = None;
-                let reason = format!("no connection to the controller at {}: {reason}", self.controller);
+                let first = self.you.is_none() && self.dial.open_link().is_none();
+                // Whoever starts a member wants to hear at once that there is no controller: the driver has tried already.
+                if self.dial.closed(now) && !first {
+                    return None;
+                }
+                let tried = if first { String::new() } else { format!(" (for {} s)", PATIENCE.as_secs()) };
+                let reason =
+                    format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
+                self.dial.hang_up();
                 Some(MembershipEvent::Ended { reason })
             }
         }
     }
 
-    pub(crate) fn handle_message(&mut self, message: Message) -> Option<MembershipEvent> {
+    /// Says who this is, first on each stream: a newcomer, or a member since `barriers` barriers.
+    pub(crate) fn introduce(&mut self, barriers: u64, cluster: Option<Box<Cluster>>) {
+        let join = self.join.clone();
+        let message = match self.you {
+            None => Message::Join(join),
+            Some((you, share)) => {
+                Message::Rejoin(Box::new(Rejoin { join, you, share, view: self.view, barriers, cluster }))
+            }
+        };
+        self.send(message);
+    }
+
+    pub(crate) fn handle_message(&mut self, _now: Instant, message: Message) -> Option<MembershipEvent> {
         match message {
-            Message::Start { you, cluster } => Some(MembershipEvent::Started { you, cluster }),
+            Message::Start(start) => {
+                self.you = Some((start.you, start.share));
+                self.view = 0;
+                Some(MembershipEvent::Started(start))
+            }
+            Message::View(view) => Some(MembershipEvent::Changed(view)),
+            Message::Retire => Some(MembershipEvent::Retire),
+            Message::Probe { number } => {
+                self.probe = Some(number);
+                None
+            }
             Message::Release { number } => Some(MembershipEvent::Released { number }),
             Message::Finish => {
                 self.finished = true;
@@ -106,18 +170,26 @@ impl Membership {
         }
     }
 
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let connect = self.dial.handle_timeout(now, &mut self.links);
+        self.actions.extend(connect);
+    }
+
     /// Whether it is time to report.
     pub(crate) fn is_heartbeat_due(&self, now: Instant) -> bool {
-        self.heartbeat_at.is_some_and(|due| due <= now)
+        self.probe.is_some() || self.heartbeat_at.is_some_and(|due| due <= now)
     }
 
     pub(crate) fn heartbeat(&mut self, now: Instant, statistics: Statistics) {
-        self.heartbeat_at = Some(now + HEARTBEAT_INTERVAL);
-        self.send(Message::Heartbeat(statistics));
+        if self.heartbeat_at.is_some() {
+            self.heartbeat_at = Some(now + HEARTBEAT_INTERVAL);
+        }
+        let probe = self.probe.take().unwrap_or(0);
+        self.send(Message::Heartbeat { statistics, probe });
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.heartbeat_at
+        [self.heartbeat_at, self.dial.poll_timeout()].into_iter().flatten().min()
     }
 
     pub(crate) fn poll_action(&mut self) -> Option<Action> {

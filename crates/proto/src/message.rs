@@ -5,11 +5,11 @@ use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::Bulk;
-use crate::cluster::{Cluster, Peer};
+use crate::cluster::{Cluster, Peer, View};
 use crate::statistics::Statistics;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// What a process that joins a cluster can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,24 +37,41 @@ impl core::fmt::Display for Kind {
 pub enum Message {
     /// To the controller, first on a stream: take me in.
     Join(Join),
-    /// From the controller: the cluster is complete, this is your place in it.
-    Start {
-        /// Who the receiver is.
-        you: Peer,
-        /// The whole picture.
-        cluster: Box<Cluster>,
+    /// To the controller, first on a stream: I am a member already, and lost the stream to you or to the one before you.
+    Rejoin(Box<Rejoin>),
+    /// From the controller: this is your place in the cluster. A switch that gets it again forgets everything.
+    Start(Box<Start>),
+    /// From the controller: who is there and who holds which region has changed.
+    View(Box<View>),
+    /// To the controller: the receiver of this view acts on it. A server has fenced the holders before, a switch holds the
+    /// values of all regions that are its own.
+    Viewed {
+        /// The view's number.
+        number: u64,
     },
-    /// To the controller: the server or switch can serve now.
-    Ready,
-    /// To a server, first on a stream: who is calling.
-    Hello {
-        /// The job the caller works for.
-        job: u16,
-        /// The caller.
-        from: Peer,
+    /// From the controller to a switch, regularly: how are you?
+    Probe {
+        /// Which one, so that the controller knows how long the answer took.
+        number: u64,
     },
-    /// To the controller, regularly.
-    Heartbeat(Statistics),
+    /// To the controller, regularly; from a switch as the answer to a probe.
+    Heartbeat {
+        /// The counts so far.
+        statistics: Statistics,
+        /// The probe that it answers, if it answers one.
+        probe: u64,
+    },
+    /// From the controller to a switch: take no more pushes, and bring all that you have to the shards.
+    Retire,
+    /// From that switch: all of it is committed.
+    Retired,
+    /// From a worker: nothing was heard of this switch for long, though it was asked.
+    Unreachable {
+        /// The switch.
+        switch: u16,
+    },
+    /// From a worker: it goes, with nothing left to do, and the others go on without it.
+    Leave,
     /// From a worker: it has come to this barrier.
     Barrier {
         /// The barrier's number, counted from zero.
@@ -79,12 +96,21 @@ pub enum Message {
         /// Who failed and why.
         reason: String,
     },
+    /// To a server, first on a stream: who is calling.
+    Hello {
+        /// The job the caller works for.
+        job: u16,
+        /// The caller.
+        from: Peer,
+    },
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
-    /// From a shard: the push is applied.
+    /// From a shard: the push is applied, and whoever holds its rows has their new values.
     Pushed {
         /// Its number.
         number: u64,
+        /// The number of the view that the shard acts on: rows may have moved to a switch that the worker does not know of.
+        view: u64,
         /// The new values of its rows, if they were asked for.
         values: Bulk<f32>,
     },
@@ -102,13 +128,44 @@ pub enum Message {
         /// Their values.
         values: Bulk<f32>,
     },
+    /// From a worker to a shard: packets for a region that no switch holds any more, and that may have been taken by none.
+    Replay(Replay),
+    /// From a shard: the packets of a replay are applied, now or before.
+    Replayed {
+        /// The region.
+        region: u8,
+        /// Since which view nobody holds it.
+        since: u64,
+        /// The packets of the worker below this sequence number are.
+        below: u32,
+    },
+    /// From a switch to a shard: the region is mine, what is in it?
+    Adopt {
+        /// The region.
+        region: u8,
+        /// Since which view it is.
+        since: u64,
+    },
+    /// From a shard to a switch: all that the holder of a region must know.
+    Adopted(Adopted),
     /// From a switch to a shard: an epoch of one of its regions.
     Drained(Drained),
     /// From a shard to a switch: the epoch is applied; these are the new values.
     Committed(Committed),
+    /// From a shard to a switch: rows have new values that came past it.
+    Changed(Changed),
+    /// From a switch to a shard: it has these values, and answers pulls with them.
+    Installed {
+        /// The region.
+        region: u8,
+        /// Since which view it is the switch's.
+        since: u64,
+        /// The number of the newest change that is installed.
+        change: u64,
+    },
 }
 
-/// The first message of a process to the controller.
+/// The first message of a process to the controller (rule M1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Join {
     /// [`VERSION`] of the sender.
@@ -124,6 +181,36 @@ pub struct Join {
     pub receive_bytes: u32,
 }
 
+/// The first message of a member on a new stream to the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rejoin {
+    /// What the process said when it joined: should its place be gone, it joins anew.
+    pub join: Join,
+    /// Who it is.
+    pub you: Peer,
+    /// Its share of the task (workers).
+    pub share: u16,
+    /// The number of the newest view that it acts on.
+    pub view: u64,
+    /// The barriers that it has passed (workers).
+    pub barriers: u64,
+    /// All that it knows (servers): a controller that has just started has nothing else to go by.
+    pub cluster: Option<Box<Cluster>>,
+}
+
+/// A member's place in a cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Who the receiver is.
+    pub you: Peer,
+    /// Its share of the task, below [`Cluster::shares`] (workers).
+    pub share: u16,
+    /// The number of the next barrier (workers): who comes late begins there.
+    pub barrier: u64,
+    /// The whole picture.
+    pub cluster: Cluster,
+}
+
 /// Gradients on the cold path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdPush {
@@ -137,15 +224,56 @@ pub struct ColdPush {
     pub answer: bool,
 }
 
+/// Packets of a worker for a region without a holder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Replay {
+    /// The region.
+    pub region: u8,
+    /// Since which view nobody holds it.
+    pub since: u64,
+    /// Every packet of the flow below this sequence number is in this message, in one before it, or known to be durable.
+    pub below: u32,
+    /// PUSH packets as they are on the wire, in the order of their sequence numbers.
+    pub packets: Vec<Bulk<u8>>,
+}
+
 /// A run of neighbouring slots: the first, and how many.
 pub type SlotRun = (u16, u16);
+
+/// Values of hot rows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlotValues {
+    /// The slots that have them, ascending.
+    pub slots: Vec<SlotRun>,
+    /// The bits of their f32 values.
+    pub values: Bulk<u32>,
+}
+
+/// What the new holder of a region goes on from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The region.
+    pub region: u8,
+    /// Since which view it is the receiver's.
+    pub since: u64,
+    /// The newest epoch that the shard has applied.
+    pub epoch: u64,
+    /// What was in it and all before it.
+    pub cut: Cut,
+    /// The number of the newest change that is in the values.
+    pub change: u64,
+    /// The values of all rows.
+    pub values: SlotValues,
+}
 
 /// What a bank held when it was drained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Drained {
     /// The region.
     pub region: u8,
-    /// The epoch, counted from one for the life of the region.
+    /// Since which view it is the sender's. A shard takes nothing from a holder before the present one.
+    pub since: u64,
+    /// The epoch, counted from one for the life of the region, whoever holds it (rule E4).
     pub epoch: u64,
     /// Which packets the region has taken up to and including this epoch.
     pub cut: Cut,
@@ -155,17 +283,30 @@ pub struct Drained {
     pub sums: Bulk<u32>,
 }
 
-/// New values of hot rows.
+/// An epoch is applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
     /// The region.
     pub region: u8,
+    /// Since which view it is the receiver's.
+    pub since: u64,
     /// The newest epoch that the shard has applied.
     pub epoch: u64,
-    /// The slots that get new values, ascending.
-    pub slots: Vec<SlotRun>,
-    /// The bits of their f32 values.
-    pub values: Bulk<u32>,
+    /// The new values of the rows in it.
+    pub values: SlotValues,
+}
+
+/// New values of rows that changed by the cold path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The region.
+    pub region: u8,
+    /// Since which view it is the receiver's.
+    pub since: u64,
+    /// Counted by the shard for the region.
+    pub change: u64,
+    /// The values.
+    pub values: SlotValues,
 }
 
 /// For each flow of a region, exactly which sequence numbers it has taken so far.

@@ -69,7 +69,7 @@ pub enum Action {
 }
 
 /// Datagrams on their way out, one after the other in one buffer, so that a driver can hand runs of them to the kernel.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Outgoing {
     bytes: Vec<u8>,
     datagrams: Vec<(SocketAddr, Range<usize>)>,

@@ -57,6 +57,10 @@ pub struct ServerStatistics {
     pub duplicates: u64,
     /// Messages that made no sense.
     pub dropped: u64,
+    /// Messages of switches and workers that believed in an old view: nothing of them was taken.
+    pub fenced: u64,
+    /// Replays of packets that no switch could take any more.
+    pub replays: u64,
     /// Rows in the store.
     pub rows: u64,
 }
@@ -72,6 +76,8 @@ pub struct SwitchStatistics {
     pub pulls: u64,
     /// Pushes that had been added before.
     pub duplicates: u64,
+    /// Pushes that workers sent again, as their mark says.
+    pub retransmits: u64,
     /// Packets that were refused for a while, because a bank was full or a region was not ready.
     pub refused: u64,
     /// Datagrams that were no packet, or one that a worker may not send; and messages that made no sense.
@@ -82,6 +88,10 @@ pub struct SwitchStatistics {
     pub epochs: u64,
     /// Slots that were drained.
     pub slots_drained: u64,
+    /// Bytes of drained sums that no shard has committed yet.
+    pub queue_bytes: u64,
+    /// Bytes of memory that its regions take.
+    pub memory_bytes: u64,
 }
 
 /// Adds the counts of members of one kind.
@@ -98,6 +108,6 @@ macro_rules! add_counts {
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
     retransmits, refused, dropped; most round_trip_us);
-add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, rows; most);
-add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, refused, malformed, unknown_senders, epochs,
-    slots_drained; most);
+add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced, replays, rows; most);
+add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
+    epochs, slots_drained, queue_bytes, memory_bytes; most);

@@ -23,6 +23,7 @@ extern "C" fn _start() -> ! {
         job: 1,
         region: 0,
         plan: 1,
+        view: 1,
         lanes: 1,
         cells: 100,
         flows: 4,

@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-store", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
     ("libra-net", &["libra-proto"]),
-    ("libra-sim", &["libra-proto"]),
+    ("libra-sim", &["libra-dataplane", "libra-plan", "libra-store", "libra-proto"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
         "libra-cli",

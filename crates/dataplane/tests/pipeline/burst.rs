@@ -32,6 +32,7 @@ fn burst(pipeline: &mut TestPipeline, from: (u16, u16), packets: &[Vec<u8>]) -> 
     (answers, sent)
 }
 
+// rule W8
 #[test]
 fn acknowledgements_become_ranges() {
     let mut pipeline = pipeline(&[small_config()]);
@@ -71,6 +72,7 @@ fn more_ranges_than_fit_go_into_several_acknowledgements() {
     assert!(answers.iter().map(|(header, _)| header.seq).eq((0..200).map(|n| 2 * n)));
 }
 
+// rule W3
 #[test]
 fn others_packets_and_kinds_are_dropped() {
     let mut pipeline = pipeline(&[small_config()]);

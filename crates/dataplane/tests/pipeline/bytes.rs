@@ -33,6 +33,7 @@ pub(crate) fn any_flags() -> impl Strategy<Value = Flags> {
 }
 
 proptest! {
+    // rule W12
     #[test]
     fn arbitrary_bytes(config in any_config(0), bytes in prop::collection::vec(any::<u8>(), 0..1600)) {
         survives(&mut pipeline(&[config]), &bytes);
@@ -79,15 +80,16 @@ proptest! {
     fn headers_come_back_as_they_were_written(
         kind in any_kind(),
         flags in any_flags(),
-        words in any::<[u16; 5]>(),
+        words in any::<[u16; 6]>(),
         region in any::<u8>(),
         seq in any::<u32>(),
         tag in any::<u64>(),
         entries in any_entries(),
     ) {
-        let [job, worker, plan, epoch, durable] = words;
+        let [job, worker, plan, view, epoch, durable] = words;
         let count = u8::try_from(entries.len()).unwrap();
-        let header = Header { kind, flags, entries: count, job, worker, plan, region, epoch, durable, seq, tag };
+        let header =
+            Header { kind, flags, entries: count, job, worker, plan, view, region, epoch, durable, seq, tag };
         let bytes = write(header, &entries);
         let packet = Packet::parse(&bytes).unwrap();
         prop_assert_eq!(packet.header, header);

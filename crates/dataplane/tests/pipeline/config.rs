@@ -1,12 +1,13 @@
 //! Which regions and pipelines can be made, and what the agent may do with them.
 
 use libra_dataplane::{
-    Arithmetic, ConfigError, Flags, FlipError, Header, Kind, NackReason, Pipeline, Region, RegionConfig,
-    RegionMemory, Verdict, WINDOW_WORDS,
+    Arithmetic, ConfigError, Entry, Flags, FlipError, Header, Kind, NackReason, Pipeline, Region,
+    RegionConfig, RegionMemory, Verdict, WINDOW_WORDS,
 };
 
-use crate::scene::{answer, entries, header, pipeline, region, small_config, write};
+use crate::scene::{JOB, answer, entries, header, pipeline, region, small_config, write};
 
+// rule D4
 #[test]
 fn each_config_error_has_its_cause() {
     let good = small_config();
@@ -67,6 +68,7 @@ fn regions_are_found_by_job_and_number() {
     assert!(Pipeline::new(vec![region(named(1, 1)), region(named(1, 1))]).is_err());
 }
 
+// rule D5
 #[test]
 fn a_bank_counts_its_packets_until_it_is_used_again() {
     let mut pipeline = pipeline(&[small_config()]);
@@ -89,6 +91,7 @@ fn a_bank_counts_its_packets_until_it_is_used_again() {
     assert_eq!(region.flip(), Ok(2));
 }
 
+// rule D6
 #[test]
 fn a_standby_goes_on_where_the_committed_cut_ends() {
     let mut first = pipeline(&[small_config()]);
@@ -124,6 +127,7 @@ fn a_long_cut_is_restored_too() {
     assert_eq!(window.accepted().collect::<Vec<_>>(), [0..100_000, 100_500..100_501]);
 }
 
+// rule W9
 #[test]
 fn a_push_with_values_is_answered_with_values_where_there_are_any() {
     let mut pipeline = pipeline(&[small_config()]);
@@ -143,10 +147,46 @@ fn a_push_with_values_is_answered_with_values_where_there_are_any() {
     assert_eq!(pipeline.regions()[0].values(), [70, 71, 0]);
 }
 
+// rule T1
 #[test]
 fn the_last_sequence_number_of_all_is_refused() {
     let mut pipeline = pipeline(&[small_config()]);
     let mut packet = write(header(Kind::Push, 0, u32::MAX), &[]);
     assert!(matches!(pipeline.process(&mut packet), Verdict::Drop(_)));
     let _ = answer(&mut pipeline, &write(header(Kind::Push, 0, u32::MAX - 1), &[]));
+}
+
+#[test]
+fn a_push_without_entries_is_a_packet_like_any_other() {
+    for lanes in [1, 3] {
+        let mut pipeline = pipeline(&[RegionConfig { lanes, ..small_config() }]);
+        let empty = write(Header { flags: Flags::LAST, ..header(Kind::Push, 0, 0) }, &[]);
+        for _ in 0..2 {
+            let (ack, body) = answer(&mut pipeline, &empty);
+            assert_eq!((ack.kind, ack.seq, ack.epoch, body), (Kind::Ack, 0, 1, Vec::<Entry>::new()));
+        }
+        let region = pipeline.region(JOB, 0).unwrap();
+        assert!(region.window(0).unwrap().contains(0));
+        assert_eq!((region.pushes_in_bank(), region.last_in_bank()), (1, 1));
+        assert_eq!((region.counters().pushes, region.counters().duplicates), (1, 1));
+        let region = pipeline.region_mut(JOB, 0).unwrap();
+        assert_eq!(region.flip(), Ok(1));
+        assert!(region.is_idle_clean());
+    }
+}
+
+#[test]
+fn pushes_sent_again_are_counted_where_they_are_acknowledged() {
+    let mut pipeline = pipeline(&[RegionConfig { bank_packets_max: 1, ..small_config() }]);
+    let mut retransmits_after = |seq, flags| {
+        let _ = answer(&mut pipeline, &write(Header { flags, ..header(Kind::Push, 0, seq) }, &[]));
+        pipeline.counters().retransmits
+    };
+    // Lost on the way here, lost on the way back, refused as the bank is full, and not sent before.
+    assert_eq!(retransmits_after(0, Flags::RETRANSMIT), 1);
+    assert_eq!(retransmits_after(0, Flags::RETRANSMIT.with(Flags::LAST)), 2);
+    assert_eq!(retransmits_after(1, Flags::RETRANSMIT), 2);
+    assert_eq!(retransmits_after(0, Flags::NONE), 2);
+    let counters = pipeline.counters();
+    assert_eq!((counters.pushes, counters.duplicates, counters.bank_full, counters.packets), (1, 2, 1, 4));
 }

@@ -204,11 +204,13 @@ fn explore(bank_packets_max: u32, depth: u32) -> u64 {
     visited
 }
 
+// rules D1, D2, D3
 #[test]
 fn every_push_counts_exactly_once() {
     assert!(explore(8, 6) > 100_000);
 }
 
+// rule D4
 #[test]
 fn every_push_counts_exactly_once_when_banks_are_soon_full() {
     assert!(explore(2, 5) > 100_000);

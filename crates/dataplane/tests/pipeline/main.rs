@@ -7,3 +7,4 @@ mod config;
 mod exactly_once;
 mod model;
 mod scene;
+mod view;

@@ -8,7 +8,9 @@ use libra_dataplane::{
 };
 use proptest::prelude::*;
 
-use crate::scene::{JOB, PLAN, TestPipeline, any_config, any_entries, header, mend, pipeline, read, write};
+use crate::scene::{
+    JOB, PLAN, TestPipeline, VIEW, any_config, any_entries, header, mend, pipeline, read, write,
+};
 
 struct Model {
     config: RegionConfig,
@@ -23,6 +25,8 @@ struct Model {
     touched: BTreeMap<u16, BTreeSet<usize>>,
     /// Packets that the current epoch took, and those of them that were the last of a push.
     packets: (u32, u32),
+    /// Pushes with [`Flags::RETRANSMIT`] that were acknowledged.
+    retransmits: u64,
     /// Every packet that was ever accepted.
     accepted: BTreeSet<(u16, u32)>,
     /// The epoch of the last packet accepted, by flow and place in the window.
@@ -44,6 +48,7 @@ impl Model {
             sums: BTreeMap::new(),
             touched: BTreeMap::new(),
             packets: (0, 0),
+            retransmits: 0,
             accepted: BTreeSet::new(),
             last_epoch: BTreeMap::new(),
         }
@@ -103,7 +108,8 @@ impl Model {
         let answer = |kind, flags, epoch, entries: Vec<Entry>| {
             let count = u8::try_from(entries.len()).unwrap();
             let durable = self.durable;
-            Some((Header { kind, flags, epoch, durable, entries: count, tag: 0, ..request }, entries))
+            let view = self.config.view;
+            Some((Header { kind, flags, view, epoch, durable, entries: count, tag: 0, ..request }, entries))
         };
         let nack = |reason| answer(Kind::Nack, Flags::NONE, reason as u16, vec![]);
         if matches!(request.kind, Kind::Ack | Kind::Nack | Kind::Stream) {
@@ -111,6 +117,9 @@ impl Model {
         }
         if request.plan != self.config.plan {
             return nack(NackReason::StalePlan);
+        }
+        if request.view != self.config.view {
+            return nack(NackReason::StaleView);
         }
         if matches!(request.kind, Kind::Push | Kind::Pull) && request.worker >= self.config.flows {
             return nack(NackReason::UnknownFlow);
@@ -142,6 +151,7 @@ impl Model {
                 } else {
                     answer(Kind::Ack, Flags::NONE, epoch, vec![])
                 };
+                self.retransmits += u64::from(request.flags.contains(Flags::RETRANSMIT));
                 if new {
                     self.accepted.insert((request.worker, request.seq));
                     self.last_epoch.insert(place, self.epoch);
@@ -194,10 +204,11 @@ impl Model {
                 }
                 let filled =
                     entries.iter().zip(taken).map(|(entry, value)| Entry { value, ..*entry }).collect();
-                let durable = self.durable;
+                let (view, durable) = (self.config.view, self.durable);
                 let header = Header {
                     kind: Kind::Drain,
                     flags: Flags::VALUES,
+                    view,
                     epoch: closed,
                     durable,
                     tag: 0,
@@ -236,14 +247,17 @@ impl Model {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Push { flow: u16, seq: SeqChoice, plan: u16, flags: u8, entries: Vec<Entry>, mended: bool },
-    Other { kind: u8, worker: u16, plan: u16, entries: Vec<Entry>, mended: bool },
+    Push { flow: u16, seq: SeqChoice, named: Named, flags: u8, entries: Vec<Entry>, mended: bool },
+    Other { kind: u8, worker: u16, named: Named, entries: Vec<Entry>, mended: bool },
     Flip,
     Drain,
     Durable,
     Readable(bool),
     Active(bool),
 }
+
+/// The plan and the view that a packet names.
+type Named = (u16, u16);
 
 /// Sequence numbers, relative to the lowest that was not accepted yet.
 #[derive(Debug, Clone, Copy)]
@@ -262,14 +276,17 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (1..3000_u32).prop_map(SeqChoice::Behind),
         1 => Just(SeqChoice::Farthest),
     ];
-    let plan = prop_oneof![20 => Just(PLAN), 1 => any::<u16>()];
+    let named = (
+        prop_oneof![20 => Just(PLAN), 1 => any::<u16>()],
+        prop_oneof![20 => Just(VIEW), 1 => VIEW - 1..VIEW + 2, 1 => any::<u16>()],
+    );
     let worker = 0..4_u16;
     let mended = prop_oneof![5 => Just(true), 1 => Just(false)];
     prop_oneof![
-        20 => (worker.clone(), seq, plan.clone(), 0..8_u8, any_entries(), mended.clone())
-            .prop_map(|(flow, seq, plan, flags, entries, mended)| Step::Push { flow, seq, plan, flags, entries, mended }),
-        10 => (2..8_u8, worker, plan, any_entries(), mended)
-            .prop_map(|(kind, worker, plan, entries, mended)| Step::Other { kind, worker, plan, entries, mended }),
+        20 => (worker.clone(), seq, named.clone(), 0..8_u8, any_entries(), mended.clone())
+            .prop_map(|(flow, seq, named, flags, entries, mended)| Step::Push { flow, seq, named, flags, entries, mended }),
+        10 => (2..8_u8, worker, named, any_entries(), mended)
+            .prop_map(|(kind, worker, named, entries, mended)| Step::Other { kind, worker, named, entries, mended }),
         4 => Just(Step::Flip),
         3 => Just(Step::Drain),
         1 => Just(Step::Durable),
@@ -282,7 +299,7 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
     let config = model.config;
     let region = pipeline.region_mut(JOB, 0).unwrap();
     match step {
-        Step::Push { flow, seq, plan, flags, mut entries, mended } => {
+        Step::Push { flow, seq, named: (plan, view), flags, mut entries, mended } => {
             if mended {
                 mend(&config, &mut entries);
             }
@@ -293,14 +310,14 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
                 SeqChoice::Farthest => lowest_open + u32::try_from(WINDOW).unwrap() - 1,
             };
             let flags = Flags::from_bits(flags).unwrap();
-            send(pipeline, model, Header { flags, plan, ..header(Kind::Push, flow, seq) }, &entries);
+            send(pipeline, model, Header { flags, plan, view, ..header(Kind::Push, flow, seq) }, &entries);
         }
-        Step::Other { kind, worker, plan, mut entries, mended } => {
+        Step::Other { kind, worker, named: (plan, view), mut entries, mended } => {
             if mended {
                 mend(&config, &mut entries);
             }
             let kind = Kind::from_code(kind).unwrap();
-            send(pipeline, model, Header { plan, ..header(kind, worker, 77) }, &entries);
+            send(pipeline, model, Header { plan, view, ..header(kind, worker, 77) }, &entries);
         }
         Step::Flip => assert_eq!(region.flip(), model.flip()),
         Step::Drain => {
@@ -355,6 +372,7 @@ fn send(pipeline: &mut TestPipeline, model: &mut Model, request: Header, entries
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+    // rules W5, W6, W10, D2, D7
     #[test]
     fn the_pipeline_does_what_the_model_does(
         config in any_config(0),
@@ -372,9 +390,11 @@ proptest! {
         }
         let counters = pipeline.counters();
         prop_assert_eq!(counters.pushes, u64::try_from(model.accepted.len()).unwrap());
+        prop_assert_eq!(counters.retransmits, model.retransmits);
     }
 }
 
+// rules D1, D4, W11
 /// Random bytes rarely make many pushes in a row that are sound, so here all of them are; windows go round, and epochs
 /// wrap.
 #[test]
@@ -383,6 +403,7 @@ fn a_long_run_of_sound_pushes() {
         job: JOB,
         region: 0,
         plan: PLAN,
+        view: VIEW,
         lanes: 1,
         cells: 50,
         flows: 1,

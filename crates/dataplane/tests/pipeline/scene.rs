@@ -10,6 +10,7 @@ pub(crate) type TestPipeline = Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>;
 
 pub(crate) const JOB: u16 = 5;
 pub(crate) const PLAN: u16 = 3;
+pub(crate) const VIEW: u16 = 9;
 
 pub(crate) fn region(config: RegionConfig) -> Region<Vec<u32>> {
     let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
@@ -25,6 +26,7 @@ pub(crate) fn small_config() -> RegionConfig {
         job: JOB,
         region: 0,
         plan: PLAN,
+        view: VIEW,
         lanes: 1,
         cells: 3,
         flows: 2,
@@ -44,6 +46,7 @@ pub(crate) fn any_config(region: u8) -> impl Strategy<Value = RegionConfig> {
             job: JOB,
             region,
             plan: PLAN,
+            view: VIEW,
             lanes,
             cells,
             flows,
@@ -61,6 +64,7 @@ pub(crate) fn header(kind: Kind, worker: u16, seq: u32) -> Header {
         job: JOB,
         worker,
         plan: PLAN,
+        view: VIEW,
         region: 0,
         epoch: 0,
         durable: 0,

@@ -1,106 +1,187 @@
-//! The agent of a pipeline: it flips banks, drains them, keeps what it drained until the shard has committed it, and
-//! installs the new values.
+//! The agent of a pipeline: it takes regions over, flips and drains their banks, keeps what it drained until the shard has
+//! committed it, and installs the new values.
 
 use core::net::SocketAddr;
-use std::collections::VecDeque;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use libra_dataplane::{
-    Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict,
-    packet_bytes,
-};
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::{Flags, Header, Kind, PacketWriter, Pipeline, Verdict, packet_bytes};
 use libra_plan::{Placement, RegionLayout};
 
 use crate::bulk::Bulk;
-use crate::cluster::{ArithmeticMode, Cluster};
-use crate::message::{Committed, Cut, Drained, FlowCut, SlotRun};
+use crate::cluster::{Cluster, Tenure, View};
+use crate::message::{Adopted, Changed, Committed, Drained, Message, SlotValues};
+use crate::region::{self, Epoch, SoftRegion};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
 use crate::time::Instant;
 
-type SoftPipeline = Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>;
+/// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
+const COMMIT_MAX: Duration = Duration::from_secs(2);
+
+type SoftPipeline = Pipeline<Vec<SoftRegion>, Vec<u32>>;
 
 /// What an agent keeps beside the pipeline for one of its regions.
-#[derive(Debug)]
-struct RegionState {
-    region: u8,
+#[derive(Debug, Clone)]
+struct Held {
     shard: u16,
+    tenure: Tenure,
+    /// Whether the shard has told what is in it: before that the pipeline does not have the region.
+    adopted: bool,
     /// The epoch that takes packets now, counted without wrapping.
     epoch: u64,
     /// When the active bank took its first packet.
     opened_at: Option<Instant>,
-    /// The epoch that was drained and that the shard has not committed yet.
+    /// When the newest epoch was drained.
+    drained_at: Instant,
+    /// The epoch that was drained and that the shard has not committed yet (rule E3).
     uncommitted: Option<Drained>,
-    installed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Agent {
+    number: u16,
     cluster: Box<Cluster>,
     plan: u16,
+    layouts: Vec<RegionLayout>,
     pipeline: SoftPipeline,
-    states: Vec<RegionState>,
+    held: BTreeMap<u8, Held>,
+    /// Whether it must take no more pushes.
+    retiring: bool,
     workers: HashMap<SocketAddr, u16, FixedState>,
     answers: Outgoing,
-    drained: VecDeque<(u16, Drained)>,
+    /// Messages for shards, by their number.
+    pub(super) outbox: VecDeque<(u16, Message)>,
     packet: Vec<u8>,
+    /// Counts of what the pipeline does not count, and of regions that it has no more.
     statistics: SwitchStatistics,
 }
 
 impl Agent {
-    pub(super) fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
+    pub(super) fn new(number: u16, cluster: Cluster) -> Result<Self, String> {
         let plan =
             cluster.plan.as_ref().ok_or("there is no plan of hot rows, so there is nothing to aggregate")?;
+        cluster.check_plan()?;
         let placement = Placement::new(plan, cluster.shards()).map_err(|error| error.to_string())?;
-        let own = || placement.regions().iter().filter(|layout| cluster.switch_of(layout.region) == number);
-        let mut regions = Vec::new();
-        for layout in own() {
-            let config =
-                region_config(&cluster, layout, plan.number, plan.bound(), plan.pushes_per_bank_max());
-            let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
-            regions.push(Region::new(config, memory).map_err(|error| error.to_string())?);
-        }
-        let states = own().map(|layout| RegionState {
-            region: layout.region,
-            shard: layout.shard,
-            epoch: 1,
-            opened_at: None,
-            uncommitted: None,
-            installed: false,
-        });
-        Ok(Self {
-            states: states.collect(),
+        let view = cluster.view.clone();
+        let mut agent = Self {
+            number,
             plan: plan.number,
-            pipeline: Pipeline::new(regions).expect("a placement numbers its regions"),
-            workers: (0..).zip(&cluster.workers).map(|(worker, address)| (*address, worker)).collect(),
+            layouts: placement.regions().to_vec(),
+            pipeline: Pipeline::new(Vec::new()).expect("there is no region yet"),
+            held: BTreeMap::new(),
+            retiring: false,
+            workers: HashMap::default(),
             answers: Outgoing::default(),
-            drained: VecDeque::new(),
+            outbox: VecDeque::new(),
             packet: vec![0; packet_bytes(u8::MAX)],
             statistics: SwitchStatistics::default(),
-            cluster,
-        })
+            cluster: Box::new(Cluster { view: View::default(), ..cluster }),
+        };
+        agent.enter(view);
+        Ok(agent)
     }
 
     pub(super) fn job(&self) -> u16 {
         self.cluster.job
     }
 
-    pub(super) fn is_installed(&self) -> bool {
-        self.states.iter().all(|state| state.installed)
+    /// The newest view, if the agent has the values of all regions that are its own in it.
+    pub(super) fn viewed(&self) -> Option<u64> {
+        self.held.values().all(|held| held.adopted).then_some(self.cluster.view.number)
+    }
+
+    /// Lets go the regions that another holds now, and asks the shards for those that are its own (rule V4).
+    pub(super) fn enter(&mut self, view: View) {
+        if view.number <= self.cluster.view.number {
+            return;
+        }
+        self.workers = view.workers.iter().map(|(worker, address)| (*address, *worker)).collect();
+        for index in 0..self.layouts.len() {
+            let (region, shard) = (self.layouts[index].region, self.layouts[index].shard);
+            let tenure = view.tenure(region);
+            if self.held.get(&region).is_some_and(|held| held.tenure.since == tenure.since) {
+                continue;
+            }
+            if self.held.remove(&region).is_some() {
+                self.forget(region);
+            }
+            if tenure.holder == Some(self.number) {
+                self.resume();
+                let held = Held {
+                    shard,
+                    tenure,
+                    adopted: false,
+                    epoch: 0,
+                    opened_at: None,
+                    drained_at: Instant::ZERO,
+                    uncommitted: None,
+                };
+                self.held.insert(region, held);
+                self.outbox.push_back((shard, Message::Adopt { region, since: tenure.since }));
+            }
+        }
+        self.cluster.view = view;
+    }
+
+    fn forget(&mut self, region: u8) {
+        if let Some(gone) = self.pipeline.region(self.cluster.job, region) {
+            self.statistics += counts(gone.counters());
+        }
+        let changed = self.pipeline.change(|regions| regions.retain(|open| open.config().region != region));
+        changed.expect("one region fewer is no region twice");
+    }
+
+    /// A stream to a shard is open, for the first time or again: what was said on the one before may be lost.
+    pub(super) fn reconnected(&mut self, shard: u16) {
+        self.outbox.retain(|(to, _)| *to != shard);
+        for (&region, held) in self.held.iter().filter(|(_, held)| held.shard == shard) {
+            self.outbox.push_back((shard, Message::Adopt { region, since: held.tenure.since }));
+        }
+    }
+
+    /// Takes no more pushes, and brings everything to the shards (rule V9).
+    pub(super) fn retire(&mut self, now: Instant) {
+        self.retiring = true;
+        for region in self.pipeline.regions_mut() {
+            region.set_active(false);
+        }
+        self.close_epochs(now);
+    }
+
+    /// The controller wants it again.
+    fn resume(&mut self) {
+        self.retiring = false;
+        for region in self.pipeline.regions_mut() {
+            region.set_active(true);
+        }
+    }
+
+    /// Whether the shard of a region has not answered for so long that this switch had better give up.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        self.held.values().any(|held| held.uncommitted.is_some() && held.drained_at + COMMIT_MAX <= now)
+    }
+
+    /// Whether it retires, and the shards have everything.
+    pub(super) fn is_retired(&self) -> bool {
+        let empty = self.pipeline.regions().iter().all(|region| region.active_packets().pushes == 0);
+        self.retiring && empty && self.held.values().all(|held| held.uncommitted.is_none())
     }
 
     pub(super) fn statistics(&self) -> SwitchStatistics {
-        let counters = self.pipeline.counters();
-        SwitchStatistics {
-            packets: counters.packets - counters.installs,
-            pushes: counters.pushes,
-            pulls: counters.pulls,
-            duplicates: counters.duplicates,
-            refused: counters.refused(),
-            malformed: self.statistics.malformed + counters.dropped(),
-            ..self.statistics
-        }
+        let mut statistics = self.statistics;
+        statistics += counts(&self.pipeline.counters());
+        let bytes = |region: &SoftRegion| {
+            let words = region.config().memory_words();
+            4 * (words.values + 2 * (words.sums + words.touched) + words.windows) as u64
+        };
+        statistics.memory_bytes = self.pipeline.regions().iter().map(bytes).sum();
+        let uncommitted = self.held.values().filter_map(|held| held.uncommitted.as_ref());
+        statistics.queue_bytes = uncommitted.map(|drained| 4 * drained.sums.0.len() as u64).sum();
+        statistics
     }
 
     pub(super) fn handle_datagrams(
@@ -110,6 +191,7 @@ impl Agent {
         datagrams: &mut [u8],
         stride: usize,
     ) {
+        // The address says who it is, and nothing else does (rule W4).
         let Some(&worker) = self.workers.get(&from) else {
             self.statistics.unknown_senders += 1;
             return;
@@ -125,79 +207,120 @@ impl Agent {
         self.close_epochs(now);
     }
 
-    /// Closes the epochs that are full or old enough, of regions whose last epoch is committed.
+    /// Closes the epochs that are full or old enough, of regions whose last epoch is committed (rule E1).
     pub(super) fn close_epochs(&mut self, now: Instant) {
-        for index in 0..self.states.len() {
-            let region = &self.pipeline.regions()[index];
+        let hot_path = &self.cluster.hot_path;
+        for region in self.pipeline.regions_mut() {
             let taken = region.active_packets();
-            let state = &mut self.states[index];
             if taken.pushes == 0 {
                 continue;
             }
-            let opened_at = *state.opened_at.get_or_insert(now);
-            let hot_path = &self.cluster.hot_path;
-            let due = taken.last >= hot_path.pushes_per_epoch
+            let number = region.config().region;
+            let held = self.held.get_mut(&number).expect("the pipeline has only regions that are held");
+            let opened_at = *held.opened_at.get_or_insert(now);
+            let due = self.retiring
+                || taken.last >= hot_path.pushes_per_epoch
                 || taken.pushes >= region.config().bank_packets_max / 2
                 || opened_at + hot_path.epoch_time_max <= now;
-            if due && state.uncommitted.is_none() {
-                self.close_epoch(index);
+            if !due || held.uncommitted.is_some() {
+                continue;
             }
+            let Epoch { cut, slots, sums } = region::close_epoch(region);
+            self.statistics.epochs += 1;
+            self.statistics.slots_drained += sums.len() as u64;
+            let (since, epoch) = (held.tenure.since, held.epoch);
+            let drained = Drained { region: number, since, epoch, cut, slots, sums: Bulk(sums) };
+            held.epoch += 1;
+            held.opened_at = None;
+            held.drained_at = now;
+            held.uncommitted = Some(drained.clone());
+            self.outbox.push_back((held.shard, Message::Drained(drained)));
         }
     }
 
-    fn close_epoch(&mut self, index: usize) {
-        let region = region_mut(&mut self.pipeline, &self.cluster, &self.states[index]);
-        region.flip().expect("the idle bank was cleared when it was drained");
-        let cut = Cut { flows: (0..region.config().flows).map(|flow| flow_cut(region, flow)).collect() };
-        let mut slots: Vec<SlotRun> = Vec::new();
-        let mut sums = Vec::new();
-        region.drain(|first, block| {
-            let first = u16::try_from(first).expect("a region has fewer than 2^15 slots");
-            let count = u16::try_from(block.len()).expect("a block has eight slots");
-            match slots.last_mut() {
-                Some((start, length)) if *start + *length == first => *length += count,
-                _ => slots.push((first, count)),
-            }
-            sums.extend_from_slice(block);
-        });
-        self.statistics.epochs += 1;
-        self.statistics.slots_drained += sums.len() as u64;
-        let state = &mut self.states[index];
-        let drained = Drained { region: state.region, epoch: state.epoch, cut, slots, sums: Bulk(sums) };
-        state.epoch += 1;
-        state.opened_at = None;
-        state.uncommitted = Some(drained.clone());
-        self.drained.push_back((state.shard, drained));
-    }
-
-    /// The shard has applied an epoch, or says at the start what its rows are.
-    pub(super) fn handle_committed(&mut self, now: Instant, committed: &Committed) {
-        let Some(index) = self.states.iter().position(|state| state.region == committed.region) else {
+    /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.
+    pub(super) fn handle_adopted(&mut self, now: Instant, adopted: &Adopted) {
+        if !self.is_expected(adopted.region, adopted.since, &adopted.values) {
             return;
-        };
-        let slots = self.pipeline.regions()[index].config().cells - 1;
-        if !is_sound(committed, slots) {
+        }
+        let Adopted { region: number, since, epoch, change, .. } = *adopted;
+        if epoch >> 63 != 0 {
             self.statistics.malformed += 1;
             return;
         }
-        let expected = self.states[index].uncommitted.as_ref().map(|drained| drained.epoch);
-        let first = committed.epoch == 0 && !self.states[index].installed;
-        if !first && expected != Some(committed.epoch) {
+        let held = self.held.get_mut(&number).expect("is_expected has looked it up");
+        let shard = held.shard;
+        if held.adopted {
+            if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch > epoch) {
+                self.outbox.push_back((shard, Message::Drained(drained.clone())));
+                held.uncommitted = Some(drained);
+            }
+        } else {
+            held.adopted = true;
+            held.epoch = epoch + 1;
+            let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
+            let layout = &self.layouts[usize::from(number)];
+            let opened = region::open(&self.cluster, plan, layout, held.tenure, epoch, &adopted.cut);
+            let changed = self.pipeline.change(|regions| regions.push(opened));
+            changed.expect("a region that was not adopted was not in the pipeline");
+        }
+        self.install(number, &adopted.values);
+        self.settle(now, number, epoch);
+        self.outbox.push_back((shard, Message::Installed { region: number, since, change }));
+    }
+
+    /// The shard has applied an epoch.
+    pub(super) fn handle_committed(&mut self, now: Instant, committed: &Committed) {
+        if self.is_expected(committed.region, committed.since, &committed.values) {
+            self.install(committed.region, &committed.values);
+            self.settle(now, committed.region, committed.epoch);
+        }
+    }
+
+    /// Rows have changed by the cold path.
+    pub(super) fn handle_changed(&mut self, changed: &Changed) {
+        if self.is_expected(changed.region, changed.since, &changed.values) {
+            let Changed { region, since, change, .. } = *changed;
+            self.install(region, &changed.values);
+            let shard = self.held[&region].shard;
+            self.outbox.push_back((shard, Message::Installed { region, since, change }));
+        }
+    }
+
+    /// Whether a shard may say this now: about a region as it is held, in values for slots that there are.
+    fn is_expected(&mut self, region: u8, since: u64, values: &SlotValues) -> bool {
+        let Some(layout) = self.layouts.get(usize::from(region)) else {
+            self.statistics.malformed += 1;
+            return false;
+        };
+        let ends = values.slots.iter().map(|&(first, count)| u32::from(first) + u32::from(count));
+        let count: usize = values.slots.iter().map(|&(_, count)| usize::from(count)).sum();
+        let sound =
+            ends.max().is_none_or(|end| end <= u32::from(layout.slots)) && count == values.values.0.len();
+        self.statistics.malformed += u64::from(!sound);
+        sound && self.held.get(&region).is_some_and(|held| held.tenure.since == since)
+    }
+
+    /// Epochs up to this one are committed and their values installed (rule E7).
+    fn settle(&mut self, now: Instant, number: u8, epoch: u64) {
+        let held = self.held.get_mut(&number).expect("the caller has looked it up");
+        let Some(region) = self.pipeline.region_mut(self.cluster.job, number) else { return };
+        if epoch >= held.epoch {
+            self.statistics.malformed += 1;
             return;
         }
-        self.install(committed);
-        let state = &mut self.states[index];
-        state.installed = true;
-        state.uncommitted = None;
-        let region = region_mut(&mut self.pipeline, &self.cluster, &self.states[index]);
+        held.uncommitted.take_if(|drained| drained.epoch <= epoch);
         region.set_readable(true);
-        // The wire has the lower 16 bits; workers compare them as serial numbers.
-        region.set_durable((committed.epoch & 0xffff) as u16);
+        region.set_durable(region::on_wire(epoch));
+        region.set_active(!self.retiring);
         self.close_epochs(now);
     }
 
     /// Writes values through the pipeline, as an agent beside a hardware pipeline would.
-    fn install(&mut self, committed: &Committed) {
+    fn install(&mut self, region: u8, values: &SlotValues) {
+        if is_planted(PlantedBug::StandbyStartsEmpty) {
+            return;
+        }
         let header = Header {
             kind: Kind::Install,
             flags: Flags::NONE,
@@ -205,15 +328,15 @@ impl Agent {
             job: self.cluster.job,
             worker: 0,
             plan: self.plan,
-            region: committed.region,
+            view: self.held[&region].tenure.view_on_wire(),
+            region,
             epoch: 0,
             durable: 0,
             seq: 0,
             tag: 0,
         };
-        let slots =
-            committed.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
-        let mut entries = slots.zip(&committed.values.0).peekable();
+        let slots = values.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
+        let mut entries = slots.zip(&values.values.0).peekable();
         while entries.peek().is_some() {
             let mut writer = PacketWriter::new(header, &mut self.packet);
             while writer.room() > 0
@@ -228,68 +351,27 @@ impl Agent {
         }
     }
 
-    pub(super) fn poll_drained(&mut self) -> Option<(u16, Drained)> {
-        self.drained.pop_front()
-    }
-
     pub(super) fn take_answers(&mut self, outgoing: &mut Outgoing) {
         outgoing.append(&mut self.answers);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let waiting = self.states.iter().filter(|state| state.uncommitted.is_none());
-        let opened = waiting.filter_map(|state| state.opened_at).min()?;
+        let waiting = self.held.values().filter(|held| held.uncommitted.is_none());
+        let opened = waiting.filter_map(|held| held.opened_at).min()?;
         Some(opened + self.cluster.hot_path.epoch_time_max)
     }
 }
 
-fn region_mut<'a>(
-    pipeline: &'a mut SoftPipeline,
-    cluster: &Cluster,
-    state: &RegionState,
-) -> &'a mut Region<Vec<u32>> {
-    pipeline.region_mut(cluster.job, state.region).expect("the pipeline has a region for each state")
-}
-
-/// Whether new values are for slots that the region has, one for each.
-fn is_sound(committed: &Committed, slots: u16) -> bool {
-    let ends = committed.slots.iter().map(|&(first, count)| u32::from(first) + u32::from(count));
-    let values: usize = committed.slots.iter().map(|&(_, count)| usize::from(count)).sum();
-    ends.max().is_none_or(|end| end <= u32::from(slots)) && values == committed.values.0.len()
-}
-
-fn region_config(
-    cluster: &Cluster,
-    layout: &RegionLayout,
-    plan: u16,
-    bound: u32,
-    bank_packets_max: u32,
-) -> RegionConfig {
-    RegionConfig {
-        job: cluster.job,
-        region: layout.region,
-        plan,
-        lanes: 1,
-        cells: layout.cells(),
-        flows: cluster.worker_count(),
-        bank_packets_max,
-        arithmetic: match cluster.hot_path.arithmetic {
-            ArithmeticMode::Fixed => Arithmetic::Fixed { bound },
-            ArithmeticMode::F32 => Arithmetic::F32,
-        },
+/// What a pipeline or region counts, in the words of a switch.
+fn counts(counters: &libra_dataplane::Counters) -> SwitchStatistics {
+    SwitchStatistics {
+        packets: counters.packets - counters.installs,
+        pushes: counters.pushes,
+        pulls: counters.pulls,
+        duplicates: counters.duplicates,
+        retransmits: counters.retransmits,
+        refused: counters.refused(),
+        malformed: counters.dropped(),
+        ..SwitchStatistics::default()
     }
-}
-
-/// Everything the region has taken of a flow so far. Right after a flip that is the closed epoch and all before it.
-fn flow_cut(region: &Region<Vec<u32>>, flow: u16) -> FlowCut {
-    let window = region.window(flow).expect("the region has a window for each of its flows");
-    let mut cut = FlowCut::default();
-    for range in window.accepted() {
-        if range.start == 0 {
-            cut.below = range.end;
-        } else {
-            cut.above.push((range.start, range.end - range.start));
-        }
-    }
-    cut
 }

@@ -3,25 +3,32 @@
 mod agent;
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::agent::Agent;
 use crate::cluster::Peer;
+use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::time::Instant;
 
+/// How long a switch does without a server before it gives its regions up.
+const SERVER_LOST_MAX: Duration = Duration::from_secs(2);
+
 /// A switch as a state machine without I/O.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Switch {
     membership: Membership,
     number: u16,
-    servers: Vec<Link>,
+    servers: Vec<Dial>,
     agent: Option<Agent>,
-    ready: bool,
+    /// The newest view that the controller knows this switch to act on.
+    viewed: u64,
+    retired: bool,
     /// Datagrams that came before there was a cluster, and so from none of its workers.
     strangers: u64,
     actions: VecDeque<Action>,
@@ -37,7 +44,8 @@ impl Switch {
             number: 0,
             servers: Vec::new(),
             agent: None,
-            ready: false,
+            viewed: 0,
+            retired: false,
             strangers: 0,
             actions: VecDeque::new(),
             events: VecDeque::new(),
@@ -46,20 +54,27 @@ impl Switch {
 
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
-            MembershipEvent::Started { you: Peer::Switch(number), cluster } if self.agent.is_none() => {
-                self.number = number;
-                self.servers =
-                    cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
-                match Agent::new(number, cluster) {
-                    Ok(agent) => {
-                        self.agent = Some(agent);
-                        self.events.push_back(MemberEvent::Started { you: Peer::Switch(number) });
-                        self.tell_if_ready();
-                    }
-                    Err(reason) => self.membership.abort(&format!("switch {number}: {reason}")),
+            MembershipEvent::Started(start) => self.start(now, *start),
+            MembershipEvent::Changed(view) => {
+                if let Some(agent) = &mut self.agent {
+                    agent.enter(*view);
+                    self.retired = false;
+                    // The controller wants to hear it also of a view that this switch acts on already.
+                    self.viewed = 0;
                 }
             }
-            MembershipEvent::Started { .. } | MembershipEvent::Released { .. } => {}
+            MembershipEvent::Connected => {
+                self.viewed = 0;
+                self.retired = false;
+                self.membership.introduce(0, None);
+            }
+            MembershipEvent::Retire => {
+                if let Some(agent) = &mut self.agent {
+                    self.retired = false;
+                    agent.retire(now);
+                }
+            }
+            MembershipEvent::Released { .. } => {}
             MembershipEvent::Finish => {
                 let statistics = Statistics::Switch(self.statistics());
                 self.membership.heartbeat(now, statistics);
@@ -71,11 +86,31 @@ impl Switch {
                 self.events.push_back(MemberEvent::Ended { reason });
             }
         }
+        self.tell_controller();
+    }
+
+    /// Takes a place in the cluster. What it had of an earlier one is worth nothing: others have replayed it (rule V10).
+    fn start(&mut self, now: Instant, start: Start) {
+        let Peer::Switch(number) = start.you else { return };
+        self.close();
+        self.number = number;
+        self.viewed = 0;
+        self.retired = false;
+        self.servers = start.cluster.servers.iter().map(|address| Dial::new(*address)).collect();
+        for dial in &mut self.servers {
+            self.membership.connect(now, dial);
+        }
+        match Agent::new(number, start.cluster) {
+            Ok(agent) => {
+                self.agent = Some(agent);
+                self.events.push_back(MemberEvent::Started { you: start.you });
+            }
+            Err(reason) => self.membership.abort(&format!("switch {number}: {reason}")),
+        }
     }
 
     fn close(&mut self) {
-        let links = self.servers.drain(..);
-        self.actions.extend(links.map(|link| Action::Close { link }));
+        self.actions.extend(self.servers.drain(..).filter_map(|mut dial| dial.hang_up()));
     }
 
     fn statistics(&self) -> SwitchStatistics {
@@ -84,11 +119,16 @@ impl Switch {
         statistics
     }
 
-    /// A switch can serve once it holds the values of all its rows.
-    fn tell_if_ready(&mut self) {
-        if !self.ready && self.agent.as_ref().is_some_and(Agent::is_installed) {
-            self.ready = true;
-            self.membership.send(Message::Ready);
+    /// Says what the controller waits for, once it is true.
+    fn tell_controller(&mut self) {
+        let Some(agent) = &self.agent else { return };
+        if let Some(number) = agent.viewed().filter(|number| *number > self.viewed) {
+            self.viewed = number;
+            self.membership.viewed(number);
+        }
+        if agent.is_retired() && !self.retired {
+            self.retired = true;
+            self.membership.send(Message::Retired);
         }
     }
 }
@@ -97,8 +137,8 @@ impl Role for Switch {
     type Command = core::convert::Infallible;
     type Event = MemberEvent;
 
-    fn handle_start(&mut self, _now: Instant) {
-        self.membership.handle_start();
+    fn handle_start(&mut self, now: Instant) {
+        self.membership.handle_start(now);
     }
 
     fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
@@ -109,40 +149,54 @@ impl Role for Switch {
     }
 
     fn handle_link(&mut self, now: Instant, link: Link, event: LinkEvent) {
-        if Membership::is_controller(link) {
+        if self.membership.is_controller(link) {
             if let Some(event) = self.membership.handle_link(now, event) {
                 self.handle_membership(now, event);
             }
             return;
         }
-        let Some(server) = self.servers.iter().position(|open| *open == link) else { return };
-        let Some(agent) = &self.agent else { return };
+        let Some((server, dial)) = self.servers.iter_mut().enumerate().find(|(_, dial)| dial.is(link)) else {
+            return;
+        };
+        let Some(agent) = &mut self.agent else { return };
         match event {
             LinkEvent::Opened { .. } => {
+                dial.opened();
                 let message = Message::Hello { job: agent.job(), from: Peer::Switch(self.number) };
                 self.actions.push_back(Action::Send { link, message });
+                agent.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
             }
             LinkEvent::Closed { reason } => {
-                let number = self.number;
-                self.membership
-                    .abort(&format!("switch {number}: no connection to server {server}: {reason}"));
+                dial.closed(now);
+                if dial.lost_for(now) >= SERVER_LOST_MAX {
+                    let number = self.number;
+                    self.membership
+                        .abort(&format!("switch {number}: no connection to server {server}: {reason}"));
+                }
             }
         }
     }
 
     fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
-        if Membership::is_controller(link) {
-            if let Some(event) = self.membership.handle_message(message) {
+        if self.membership.is_controller(link) {
+            if let Some(event) = self.membership.handle_message(now, message) {
                 self.handle_membership(now, event);
             }
+            // A probe is answered at once: the controller measures how long that takes.
+            self.handle_timeout(now);
             return;
         }
-        if let (Some(agent), Message::Committed(committed)) = (&mut self.agent, message)
-            && self.servers.contains(&link)
-        {
-            agent.handle_committed(now, &committed);
-            self.tell_if_ready();
+        let Some(agent) = self.agent.as_mut().filter(|_| self.servers.iter().any(|dial| dial.is(link)))
+        else {
+            return;
+        };
+        match message {
+            Message::Adopted(adopted) => agent.handle_adopted(now, &adopted),
+            Message::Committed(committed) => agent.handle_committed(now, &committed),
+            Message::Changed(changed) => agent.handle_changed(&changed),
+            _ => {}
         }
+        self.tell_controller();
     }
 
     fn handle_socket_failure(&mut self, _now: Instant, reason: &str) {
@@ -154,8 +208,16 @@ impl Role for Switch {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.membership.handle_timeout(now);
+        for dial in &mut self.servers {
+            self.membership.reconnect(now, dial);
+        }
         if let Some(agent) = &mut self.agent {
             agent.close_epochs(now);
+            if agent.is_stuck(now) {
+                let number = self.number;
+                self.membership.abort(&format!("switch {number}: a shard does not commit what it is sent"));
+            }
         }
         if self.membership.is_heartbeat_due(now) {
             self.membership.heartbeat(now, Statistics::Switch(self.statistics()));
@@ -172,9 +234,13 @@ impl Role for Switch {
         if let Some(action) = self.membership.poll_action().or_else(|| self.actions.pop_front()) {
             return Some(action);
         }
-        let (shard, drained) = self.agent.as_mut()?.poll_drained()?;
-        let link = *self.servers.get(usize::from(shard))?;
-        Some(Action::Send { link, message: Message::Drained(drained) })
+        loop {
+            let (shard, message) = self.agent.as_mut()?.outbox.pop_front()?;
+            // Of a stream that is not open nothing is kept: what matters is said again when it is.
+            if let Some(link) = self.servers.get(usize::from(shard)).and_then(Dial::open_link) {
+                return Some(Action::Send { link, message });
+            }
+        }
     }
 
     fn poll_event(&mut self) -> Option<MemberEvent> {
@@ -183,6 +249,7 @@ impl Role for Switch {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let agent = self.agent.as_ref().and_then(Agent::poll_timeout);
-        [agent, self.membership.poll_timeout()].into_iter().flatten().min()
+        let dials = self.servers.iter().filter_map(Dial::poll_timeout);
+        dials.chain(agent).chain(self.membership.poll_timeout()).min()
     }
 }

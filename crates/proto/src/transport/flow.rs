@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 
 use crate::time::Instant;
@@ -30,17 +31,19 @@ pub(crate) enum State {
     Done,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) cargo: Cargo,
     pub(crate) state: State,
     pub(crate) sent_at: Instant,
     pub(crate) transmissions: u32,
+    /// Whether its operation knows that it was accepted: a replay accepts it once more, and tells nobody.
+    delivered: bool,
 }
 
 /// The sender's end of one flow: packets `first .. next` by sequence number.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Flow {
     first: u32,
     packets: VecDeque<Packet>,
@@ -67,8 +70,15 @@ impl Flow {
 
     pub(crate) fn append(&mut self, bytes: Vec<u8>, cargo: Cargo) {
         assert!(self.next() < SEQ_MAX, "the caller asks is_exhausted before it builds packets");
-        let sent_at = Instant::ZERO;
-        self.packets.push_back(Packet { bytes, cargo, state: State::Queued, sent_at, transmissions: 0 });
+        let packet = Packet {
+            bytes,
+            cargo,
+            state: State::Queued,
+            sent_at: Instant::ZERO,
+            transmissions: 0,
+            delivered: false,
+        };
+        self.packets.push_back(packet);
     }
 
     /// Whether the flow cannot take `packets` more.
@@ -81,12 +91,12 @@ impl Flow {
     }
 
     /// Whether the dedup window of the switch can tell this packet from the one it overwrites: everything a window
-    /// before it must be acknowledged; here even durable, so that one window also bounds what is kept for a replay.
+    /// before it must be acknowledged; here even durable, so that one window also bounds what is kept for a replay (rule T2).
     pub(crate) fn may_send(&self, seq: u32) -> bool {
         ((seq - self.first) as usize) < WINDOW
     }
 
-    /// The packet of this number, if it was sent and is not answered.
+    /// The packet of this number, if it was sent and is not answered (rule T11).
     fn unanswered(&mut self, seq: u32) -> Option<&mut Packet> {
         let open = |packet: &&mut Packet| matches!(packet.state, State::Queued | State::InFlight);
         self.packet(seq).filter(open).filter(|packet| packet.transmissions > 0)
@@ -96,19 +106,59 @@ impl Flow {
     pub(crate) fn accept(&mut self, seq: u32, epoch: u16) -> Option<Accepted> {
         let packet = self.unanswered(seq)?;
         let news = Accepted::of(packet);
+        packet.delivered = true;
         packet.state = State::Accepted { epoch };
         self.accepted += 1;
         Some(news)
     }
 
-    /// Gives up the packets that epochs up to `durable` took, and their memory to `spare`.
+    /// Takes back that packets were sent or accepted: whoever holds the region now may know nothing of it (rule V5). Returns how many
+    /// were on their way, and the sequence numbers to send, in order.
+    pub(crate) fn reopen(&mut self) -> (usize, Vec<u32>) {
+        let (mut in_flight, mut seqs) = (0, Vec::new());
+        if is_planted(PlantedBug::ReplayWithNewNumbers) {
+            self.first = self.next();
+        }
+        for (seq, packet) in (self.first..).zip(&mut self.packets) {
+            if packet.state == State::Done {
+                continue;
+            }
+            in_flight += usize::from(packet.state == State::InFlight);
+            packet.state = State::Queued;
+            seqs.push(seq);
+        }
+        self.accepted = 0;
+        (in_flight, seqs)
+    }
+
+    /// The packets that are needed, with their sequence numbers.
+    pub(crate) fn needed(&mut self) -> impl Iterator<Item = (u32, &mut Packet)> {
+        (self.first..).zip(&mut self.packets).filter(|(_, packet)| packet.state != State::Done)
+    }
+
+    /// Ends the packets below a sequence number: the shard has applied them. Returns what those carried that nobody knew to be
+    /// accepted.
+    pub(crate) fn finish_below(&mut self, below: u32, spare: &mut Vec<Vec<u8>>) -> Vec<Cargo> {
+        let mut news = Vec::new();
+        for (_, packet) in self.needed().take_while(|(seq, _)| *seq < below) {
+            packet.state = State::Done;
+            spare.push(core::mem::take(&mut packet.bytes));
+            if !packet.delivered {
+                news.push(packet.cargo);
+            }
+        }
+        self.pop_done();
+        news
+    }
+
+    /// Gives up the packets that epochs up to `durable` took, and their memory to `spare` (rule T7).
     pub(crate) fn release(&mut self, durable: u16, spare: &mut Vec<Vec<u8>>) {
         if self.accepted == 0 {
             return;
         }
         for packet in &mut self.packets {
             if let State::Accepted { epoch } = packet.state
-                && !epoch_newer(epoch, durable)
+                && (!epoch_newer(epoch, durable) || is_planted(PlantedBug::FreeOnAck))
             {
                 packet.state = State::Done;
                 self.accepted -= 1;
@@ -118,7 +168,7 @@ impl Flow {
         self.pop_done();
     }
 
-    /// Gives up one packet that was answered and that nobody replays, and its memory to `spare`.
+    /// Gives up one packet that was answered and that nobody replays, and its memory to `spare` (rule T10).
     /// Returns what it carried, if this is news.
     pub(crate) fn finish(&mut self, seq: u32, spare: &mut Vec<Vec<u8>>) -> Option<Accepted> {
         let packet = self.unanswered(seq)?;
@@ -144,6 +194,8 @@ impl Flow {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
     pub(crate) cargo: Cargo,
+    /// Whether its operation has not heard of it before.
+    pub(crate) is_first: bool,
     pub(crate) was_in_flight: bool,
     pub(crate) sent_at: Instant,
     pub(crate) transmissions: u32,
@@ -153,6 +205,7 @@ impl Accepted {
     fn of(packet: &Packet) -> Self {
         Self {
             cargo: packet.cargo,
+            is_first: !packet.delivered,
             was_in_flight: packet.state == State::InFlight,
             sent_at: packet.sent_at,
             transmissions: packet.transmissions,

@@ -17,8 +17,12 @@ use crate::time::Instant;
 
 /// How long a packet that was refused for a while waits before it is sent again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// How often a worker that hears nothing asks whether its epochs are durable.
+/// How often a worker that hears nothing asks whether its epochs are durable (rule T8).
 const PROBE_INTERVAL: Duration = Duration::from_millis(4);
+/// After how long without any answer the controller is told.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
+/// And after how many timers that fired in that time.
+const SILENCES_MIN: u32 = 5;
 /// The sequence number of probes, which no flow uses.
 const PROBE_SEQ: u32 = SEQ_MAX;
 
@@ -47,10 +51,13 @@ struct PacketRef {
     seq: u32,
 }
 
-#[derive(Debug, Default)]
-struct RegionFlows {
-    push: Flow,
-    pull: Flow,
+/// A worker's two flows into one region. They outlive the path: the region may move to another switch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RegionFlows {
+    pub(crate) push: Flow,
+    pub(crate) pull: Flow,
+    /// Under which view packets go, and answers count.
+    view: u16,
     durable: u16,
     heard: bool,
 }
@@ -73,7 +80,7 @@ pub(crate) struct Identity {
 }
 
 /// A worker's path to one switch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Path {
     address: SocketAddr,
     identity: Identity,
@@ -89,6 +96,10 @@ pub(crate) struct Path {
     timeline: VecDeque<(Instant, PacketRef)>,
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
+    /// Since when the switch owes an answer: when the first packet was sent after it was last heard of.
+    asked_at: Option<Instant>,
+    /// How many timers have fired since it was last heard of. One that slept finds one, however long it was.
+    silences: u32,
     /// When a timer last fired with nothing heard.
     silent_at: Instant,
     probe_at: Option<Instant>,
@@ -99,32 +110,21 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(
-        address: SocketAddr,
-        identity: Identity,
-        regions: impl IntoIterator<Item = u8>,
-        in_flight_max: u32,
-    ) -> Self {
-        let mut flows = Vec::new();
-        for region in regions {
-            let index = usize::from(region);
-            if flows.len() <= index {
-                flows.resize_with(index + 1, || None);
-            }
-            flows[index] = Some(RegionFlows::default());
-        }
+    pub(crate) fn new(address: SocketAddr, identity: Identity, in_flight_max: u32) -> Self {
         Self {
             address,
             identity,
             rtt: Rtt::new(),
             in_flight: 0,
             in_flight_max: in_flight_max.max(1) as usize,
-            regions: flows,
+            regions: Vec::new(),
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
             refused: VecDeque::new(),
             timeline: VecDeque::new(),
             answered_sent_at: Instant::ZERO,
+            asked_at: None,
+            silences: 0,
             silent_at: Instant::ZERO,
             probe_at: None,
             probes: Vec::new(),
@@ -147,8 +147,55 @@ impl Path {
         self.in_flight
     }
 
+    /// The region is held by this path's switch from now on, under this view: everything that is not durable is sent to it.
+    pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u16) {
+        flows.view = view;
+        flows.heard = false;
+        // What was queued when the switch held the region before is queued anew: packets beyond the window must not come first.
+        for queue in [&mut self.pulls, &mut self.pushes] {
+            queue.retain(|reference| reference.region != region);
+        }
+        self.refused.retain(|(_, reference)| reference.region != region);
+        for kind in [FlowKind::Pull, FlowKind::Push] {
+            let flow = flows.flow(kind);
+            let (in_flight, seqs) = flow.reopen();
+            debug_assert_eq!(in_flight, 0, "take has taken them back");
+            for (seq, packet) in flow.needed() {
+                flow::edit_header(&mut packet.bytes, |header| (header.view, header.seq) = (view, seq));
+            }
+            let references = seqs.into_iter().map(|seq| PacketRef { region, kind, seq });
+            self.queue(kind).extend(references);
+        }
+        let index = usize::from(region);
+        if self.regions.len() <= index {
+            self.regions.resize_with(index + 1, || None);
+        }
+        self.regions[index] = Some(flows);
+    }
+
+    /// The region is held by this path's switch no more. What queues and timers still say of it is skipped.
+    pub(crate) fn take(&mut self, region: u8) -> RegionFlows {
+        let taken = self.regions[usize::from(region)].take();
+        let mut flows = taken.expect("the caller knows which regions this switch has");
+        for kind in [FlowKind::Pull, FlowKind::Push] {
+            self.in_flight -= flows.flow(kind).reopen().0;
+        }
+        flows
+    }
+
+    /// Whether the switch holds no region.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.regions.iter().all(Option::is_none)
+    }
+
     fn flows(&mut self, region: u8) -> &mut RegionFlows {
-        self.regions[usize::from(region)].as_mut().expect("the placement says which regions this switch has")
+        self.regions[usize::from(region)].as_mut().expect("the caller knows which regions this switch has")
+    }
+
+    /// The packet that a queue or timer names, unless its region has moved away.
+    fn packet(&mut self, reference: PacketRef) -> Option<&mut flow::Packet> {
+        let flows = self.regions.get_mut(usize::from(reference.region))?.as_mut()?;
+        flows.flow(reference.kind).packet(reference.seq)
     }
 
     /// Memory for a packet.
@@ -156,17 +203,20 @@ impl Path {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Whether the region's flow of pushes cannot number `packets` more.
-    pub(crate) fn is_exhausted(&mut self, region: u8, packets: u32) -> bool {
-        self.flows(region).push.is_exhausted(packets)
+    /// A region's flow of pushes.
+    pub(crate) fn push_flow(&self, region: u8) -> &Flow {
+        let flows = self.regions.get(usize::from(region)).and_then(Option::as_ref);
+        &flows.expect("the caller knows which regions this switch has").push
     }
 
-    /// Takes over a complete packet of kind PUSH or PULL, all but its sequence number.
+    /// Takes over a complete packet of kind PUSH or PULL, all but its sequence number (rule T1).
     pub(crate) fn submit(&mut self, region: u8, kind: Kind, mut bytes: Vec<u8>, cargo: Cargo) {
         let kind = if kind == Kind::Push { FlowKind::Push } else { FlowKind::Pull };
-        let flow = self.flows(region).flow(kind);
+        let flows = self.flows(region);
+        let view = flows.view;
+        let flow = flows.flow(kind);
         let seq = flow.next();
-        flow::edit_header(&mut bytes, |header| header.seq = seq);
+        flow::edit_header(&mut bytes, |header| (header.view, header.seq) = (view, seq));
         flow.append(bytes, cargo);
         let reference = PacketRef { region, kind, seq };
         self.queue(kind).push_back(reference);
@@ -177,19 +227,6 @@ impl Path {
             FlowKind::Push => &mut self.pushes,
             FlowKind::Pull => &mut self.pulls,
         }
-    }
-
-    /// Where each flow of pushes stands now: everything submitted so far lies before it.
-    pub(crate) fn push_frontiers(&self) -> Vec<(u8, u32)> {
-        let numbered = (0u8..).zip(&self.regions);
-        numbered.filter_map(|(region, flows)| Some((region, flows.as_ref()?.push.next()))).collect()
-    }
-
-    /// Whether every push before these points is durable.
-    pub(crate) fn is_durable(&self, frontiers: &[(u8, u32)]) -> bool {
-        frontiers.iter().all(|&(region, seq)| {
-            self.regions[usize::from(region)].as_ref().is_none_or(|flows| flows.push.first() >= seq)
-        })
     }
 
     /// A datagram from the switch. Calls `deliver` with what it means.
@@ -209,6 +246,13 @@ impl Path {
             self.statistics.dropped += 1;
             return;
         }
+        // An answer from before the region moved says nothing of where it is now (rule V2).
+        if header.view != self.flows(header.region).view {
+            self.statistics.dropped += 1;
+            return;
+        }
+        self.asked_at = None;
+        self.silences = 0;
         self.flows(header.region).heard = true;
         self.learn_durable(header.region, header.durable);
         let values = header.flags.contains(Flags::VALUES);
@@ -253,7 +297,7 @@ impl Path {
         let news = self.flows(region).push.accept(seq, epoch)?;
         self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         self.learn_round_trip(now, &news);
-        Some(news.cargo)
+        news.is_first.then_some(news.cargo)
     }
 
     fn answered(&mut self, now: Instant, region: u8, seq: u32) -> Option<Cargo> {
@@ -277,7 +321,7 @@ impl Path {
     fn learn_durable(&mut self, region: u8, durable: u16) {
         let flows = self.flows(region);
         // Serial numbers compare rightly while they are close. A flow that waits for an epoch hears often enough; one that
-        // waits for none may have been away for longer than they last, and loses nothing by an answer that is old.
+        // waits for none may have been away for longer than they last, and loses nothing by an answer that is old (rule T9).
         if epoch_newer(durable, flows.durable) || !flows.push.awaits_durability() {
             flows.durable = durable;
         }
@@ -293,12 +337,14 @@ impl Path {
                 }
                 return;
             }
-            Some(NackReason::BankFull) => {}
+            Some(NackReason::BankFull | NackReason::Inactive) => {}
             // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
             _ => return,
         }
         for kind in [FlowKind::Push, FlowKind::Pull] {
-            let Some(packet) = self.flows(header.region).flow(kind).packet(header.seq) else { continue };
+            let Some(packet) = self.packet(PacketRef { region: header.region, kind, seq: header.seq }) else {
+                continue;
+            };
             if packet.state != State::InFlight {
                 continue;
             }
@@ -309,7 +355,17 @@ impl Path {
         }
     }
 
-    /// Queues again what must be taken for lost, and what was refused long enough ago.
+    /// Whether the switch has owed an answer for too long. It is said once each time that it has been so long (rule M14).
+    pub(crate) fn take_unreachable(&mut self, now: Instant) -> bool {
+        let long = self.silences >= SILENCES_MIN
+            && self.asked_at.is_some_and(|asked_at| asked_at + UNREACHABLE_AFTER <= now);
+        if long {
+            self.asked_at = Some(now);
+        }
+        long
+    }
+
+    /// Queues again what must be taken for lost, and what was refused long enough ago (rules T4, T6).
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while self.refused.front().is_some_and(|(due, _)| *due <= now) {
             let Some((_, reference)) = self.refused.pop_front() else { break };
@@ -327,13 +383,13 @@ impl Path {
             // What was sent together is lost together: that is one silence.
             silent |= sent_at >= self.answered_sent_at.max(self.silent_at);
             self.timeline.pop_front();
-            let packet = self.flows(reference.region).flow(reference.kind).packet(reference.seq);
-            packet.expect("a current entry names a packet").state = State::Queued;
+            self.packet(reference).expect("a current entry names a packet").state = State::Queued;
             self.in_flight -= 1;
             self.queue(reference.kind).push_front(reference);
         }
         if silent {
             self.silent_at = now;
+            self.silences = self.silences.saturating_add(1);
             self.rtt.back_off();
         }
         if self.probe_at.is_some_and(|due| due <= now) {
@@ -343,21 +399,27 @@ impl Path {
 
     fn probe(&mut self, now: Instant) {
         self.probe_at = None;
+        let mut unanswered = false;
         for (region, flows) in (0u8..).zip(&mut self.regions) {
             let Some(flows) = flows else { continue };
             if flows.push.awaits_durability() {
                 self.probe_at = Some(now + PROBE_INTERVAL);
                 if !flows.heard {
                     self.probes.push(region);
+                    unanswered = true;
                 }
                 flows.heard = false;
             }
         }
+        if unanswered {
+            self.asked_at.get_or_insert(now);
+            self.silences = self.silences.saturating_add(1);
+        }
     }
 
     fn is_current(&mut self, sent_at: Instant, reference: PacketRef) -> bool {
-        let packet = self.flows(reference.region).flow(reference.kind).packet(reference.seq);
-        packet.is_some_and(|packet| packet.state == State::InFlight && packet.sent_at == sent_at)
+        self.packet(reference)
+            .is_some_and(|packet| packet.state == State::InFlight && packet.sent_at == sent_at)
     }
 
     fn loss_deadline(&self, sent_at: Instant) -> Instant {
@@ -374,11 +436,12 @@ impl Path {
         [lost, refused, self.probe_at].into_iter().flatten().min()
     }
 
-    /// Sends what the window allows; pulls first, for somebody waits for them.
+    /// Sends what the window allows; pulls first, for somebody waits for them (rule T3).
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
+            let Some(Some(flows)) = self.regions.get(usize::from(region)) else { continue };
             let mut bytes = [0; HEADER_BYTES];
-            self.header(Kind::Pull, region, PROBE_SEQ).emit(&mut bytes);
+            Header { view: flows.view, ..self.header(Kind::Pull, region, PROBE_SEQ) }.emit(&mut bytes);
             outgoing.push(self.address, &bytes);
         }
         for kind in [FlowKind::Pull, FlowKind::Push] {
@@ -395,6 +458,9 @@ impl Path {
     /// Sends one packet, if it still waits for that. `false` means that its flow may not send it yet.
     fn transmit(&mut self, now: Instant, reference: PacketRef, outgoing: &mut Outgoing) -> bool {
         let address = self.address;
+        if self.packet(reference).is_none() {
+            return true;
+        }
         let flow = self.flows(reference.region).flow(reference.kind);
         if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
             return true;
@@ -415,12 +481,13 @@ impl Path {
         outgoing.push(address, &packet.bytes);
         self.in_flight += 1;
         self.timeline.push_back((now, reference));
+        self.asked_at.get_or_insert(now);
         self.statistics.packets += 1;
         self.statistics.retransmits += u64::from(again);
         true
     }
 
-    /// A header for this path with everything but flags and entries.
+    /// A header for this path with everything but view, flags and entries.
     pub(crate) fn header(&self, kind: Kind, region: u8, seq: u32) -> Header {
         let Identity { job, worker, plan } = self.identity;
         Header {
@@ -430,6 +497,7 @@ impl Path {
             job,
             worker,
             plan,
+            view: 0,
             region,
             epoch: 0,
             durable: 0,

@@ -52,7 +52,7 @@ impl Rtt {
         (base.max(TIMEOUT_MIN) * (1 << self.backoff)).min(TIMEOUT_MAX)
     }
 
-    /// How long to wait for an answer when something that was sent later has been answered: reordering explains no more.
+    /// How long to wait for an answer when something that was sent later has been answered: reordering explains no more (rule T5).
     pub(crate) fn reorder_allowance(&self) -> Duration {
         let rtt = self.smoothed.unwrap_or(INITIAL).max(self.latest);
         (rtt * 9 / 8).max(GRANULARITY)

@@ -1,5 +1,7 @@
 //! The path of one worker against a real pipeline, over a bad link in virtual time.
 
+mod moves;
+mod moving;
 mod scene;
 
 use core::time::Duration;
@@ -13,6 +15,7 @@ use self::scene::{Arrival, CELLS, Link, READABLE, REGIONS, Scene, UNREADABLE, ac
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // rules T4, T8, T10
     #[test]
     fn every_packet_is_added_once_whatever_the_link_does(
         (loss, duplicate, reorder) in (0u64..40, 0u64..40, 0u64..40),
@@ -69,6 +72,7 @@ proptest! {
         }
     }
 
+    // rule W12
     #[test]
     fn bytes_that_are_no_packet_are_counted(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..20)) {
         let mut scene = Scene::new(Link::GOOD, 4, 4096, 0);
@@ -119,6 +123,7 @@ fn a_good_link_carries_each_packet_once_and_the_window_is_used() {
     assert!(scene.path.round_trip().unwrap() < ms(1));
 }
 
+// rule T3
 #[test]
 fn packets_in_flight_never_pass_their_maximum() {
     let mut scene = Scene::new(Link { delay: ms(1), ..Link::GOOD }, 16, 4096, 1);
@@ -131,6 +136,7 @@ fn packets_in_flight_never_pass_their_maximum() {
     assert_eq!(scene.sent.len(), 200);
 }
 
+// rule T2
 #[test]
 fn a_flow_stops_a_window_ahead_of_what_is_durable() {
     let mut scene = Scene::new(Link::GOOD, 4096, 4096, 1);
@@ -146,26 +152,28 @@ fn a_flow_stops_a_window_ahead_of_what_is_durable() {
     assert_eq!(scene.sent.len(), WINDOW + 100);
 }
 
+// rules T7, T9
 #[test]
 fn a_push_is_kept_until_its_epoch_is_durable_and_not_longer() {
     let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
     scene.push(READABLE, &[1], Flags::LAST);
-    let frontiers = scene.path.push_frontiers();
+    let frontiers = scene.frontiers();
     assert_eq!(frontiers, [(READABLE, 2), (UNREADABLE, 0)]);
     scene.deliver(&ack(READABLE, 1, 9, 8));
     scene.deliver(&ack(READABLE, 0, 8, 7));
     assert_eq!(scene.accepted.len(), 2);
-    assert!(!scene.path.is_durable(&frontiers), "epoch 8 is durable, 9 is not");
-    assert!(scene.path.is_durable(&[(READABLE, 1)]));
+    assert!(!scene.is_durable(&frontiers), "epoch 8 is durable, 9 is not");
+    assert!(scene.is_durable(&[(READABLE, 1)]));
     // An old answer that comes late takes nothing back.
     scene.deliver(&ack(READABLE, 0, 8, 3));
-    assert!(scene.path.is_durable(&[(READABLE, 1)]));
+    assert!(scene.is_durable(&[(READABLE, 1)]));
     scene.deliver(&ack(READABLE, 1, 9, 9));
-    assert!(scene.path.is_durable(&frontiers));
+    assert!(scene.is_durable(&frontiers));
     assert_eq!(scene.accepted.values().copied().collect::<Vec<_>>(), [1, 1]);
 }
 
+// rules T9, W11
 #[test]
 fn epochs_may_wrap_while_a_worker_is_away() {
     let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
@@ -174,12 +182,13 @@ fn epochs_may_wrap_while_a_worker_is_away() {
     // The others have closed 40,000 epochs since: 40,010 looks older than 10.
     scene.push(READABLE, &[1], Flags::LAST);
     scene.deliver(&ack(READABLE, 1, 40_011, 40_010));
-    let frontiers = scene.path.push_frontiers();
-    assert!(!scene.path.is_durable(&frontiers), "epoch 40,011 is still open");
+    let frontiers = scene.frontiers();
+    assert!(!scene.is_durable(&frontiers), "epoch 40,011 is still open");
     scene.deliver(&ack(READABLE, 1, 40_011, 40_011));
-    assert!(scene.path.is_durable(&frontiers));
+    assert!(scene.is_durable(&frontiers));
 }
 
+// rule T11
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
     let mut scene = Scene::new(Link::GOOD, 1, 4096, 1);
@@ -193,6 +202,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
     scene.check_sums();
 }
 
+// rule T10
 #[test]
 fn values_that_nobody_asked_for_or_too_few_of_them_are_no_answer() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
@@ -207,6 +217,7 @@ fn values_that_nobody_asked_for_or_too_few_of_them_are_no_answer() {
     assert_eq!(scene.values[&pull], [101, 102]);
 }
 
+// rule T6
 #[test]
 fn a_refused_push_waits_a_moment_and_comes_again() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
@@ -271,6 +282,7 @@ fn a_round_trip_that_grows_tenfold_is_learnt_too() {
     scene.check_sums();
 }
 
+// rule T5
 #[test]
 fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
     let mut scene = Scene::new(Link { delay: ms(3), ..Link::GOOD }, 8, 4096, 1);
@@ -290,6 +302,7 @@ fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
     scene.check_sums();
 }
 
+// rule T4
 #[test]
 fn a_dead_switch_is_asked_less_and_less_often() {
     let mut scene = Scene::new(Link { loss: 100, ..Link::GOOD }, 8, 4096, 1);
@@ -300,4 +313,43 @@ fn a_dead_switch_is_asked_less_and_less_often() {
     scene.link = Link::BAD;
     scene.run_to_rest();
     scene.check_sums();
+}
+
+#[test]
+fn a_switch_that_owes_an_answer_for_two_seconds_is_unreachable() {
+    let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_to_rest();
+    scene.run_for(Duration::from_secs(5));
+    assert!(!scene.path.take_unreachable(scene.now), "nobody was asked for anything");
+    scene.link.loss = 100;
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_for(ms(1990));
+    assert!(!scene.path.take_unreachable(scene.now));
+    scene.run_for(ms(300));
+    assert!(scene.path.take_unreachable(scene.now));
+    assert!(!scene.path.take_unreachable(scene.now), "it is said once");
+    scene.run_for(ms(2300));
+    assert!(scene.path.take_unreachable(scene.now), "and again");
+    scene.link = Link::GOOD;
+    scene.run_for(ms(2300));
+    assert!(!scene.path.take_unreachable(scene.now));
+    scene.run_to_rest();
+    scene.check_sums();
+}
+
+#[test]
+fn a_switch_that_is_gone_once_all_was_accepted_is_unreachable_too() {
+    let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
+    scene.commit_time = ms(50);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_for(ms(5));
+    assert_eq!(scene.accepted.len(), 1);
+    scene.link.loss = 100;
+    let mut unreachable = false;
+    for _ in 0..100 {
+        scene.run_for(ms(100));
+        unreachable |= scene.path.take_unreachable(scene.now);
+    }
+    assert!(unreachable, "a push is not durable, and thousands of probes were not answered");
 }

@@ -1,20 +1,34 @@
 //! The hot path of a worker: rows become packets for the switches, answers become values.
 
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
 use libra_dataplane::{Flags, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
 use super::rows::HotRow;
-use crate::cluster::{ArithmeticMode, Cluster};
-use crate::transport::flow::Cargo;
-use crate::transport::path::{Identity, Path};
+use crate::bulk::Bulk;
+use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::message::Replay;
+use crate::statistics::WorkerStatistics;
+use crate::time::Instant;
+use crate::transport::flow::{self, Cargo, Flow};
+use crate::transport::path::{Identity, Path, RegionFlows};
+
+/// Packets in one replay, at most: about a megabyte.
+const REPLAY_PACKETS_MAX: usize = 512;
 
 /// Everything a worker keeps for the rows that switches hold.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct HotClient {
-    /// One for each switch.
-    pub(crate) paths: Vec<Path>,
-    /// For each region the path to its switch.
-    path_of: Vec<usize>,
+    identity: Identity,
+    in_flight_max: u32,
+    /// One for each switch that holds a region.
+    paths: BTreeMap<u16, Path>,
+    /// Who holds each region.
+    tenures: Vec<Tenure>,
+    /// The flows of regions that nobody holds.
+    parked: BTreeMap<u8, RegionFlows>,
     /// For each region what rounding has left over of each slot (error feedback).
     residues: Vec<Vec<f32>>,
     arithmetic: ArithmeticMode,
@@ -22,32 +36,156 @@ pub(crate) struct HotClient {
     entries_max: u8,
     integers: Vec<i32>,
     words: Vec<u32>,
+    spare: Vec<Vec<u8>>,
+    /// Counts of paths that are gone.
+    statistics: WorkerStatistics,
 }
+
+/// Points of flows of pushes: for each region the sequence number before which everything counts.
+pub(crate) type Frontiers = Vec<(u8, u32)>;
 
 impl HotClient {
     pub(crate) fn new(cluster: &Cluster, worker: u16, plan: &Plan, placement: &Placement) -> Self {
-        let identity = Identity { job: cluster.job, worker, plan: plan.number };
-        let path_of: Vec<usize> =
-            placement.regions().iter().map(|region| usize::from(cluster.switch_of(region.region))).collect();
-        let paths = cluster.switches.iter().enumerate().map(|(switch, address)| {
-            let regions = placement.regions().iter().map(|region| region.region);
-            let own = regions.filter(|region| path_of[usize::from(*region)] == switch);
-            Path::new(*address, identity, own, cluster.hot_path.packets_in_flight_max)
-        });
+        let regions = placement.regions();
         Self {
-            paths: paths.collect(),
-            residues: placement.regions().iter().map(|region| vec![0.0; usize::from(region.slots)]).collect(),
-            path_of,
+            identity: Identity { job: cluster.job, worker, plan: plan.number },
+            in_flight_max: cluster.hot_path.packets_in_flight_max,
+            paths: BTreeMap::new(),
+            tenures: vec![Tenure::default(); regions.len()],
+            parked: regions.iter().map(|region| (region.region, RegionFlows::default())).collect(),
+            residues: regions.iter().map(|region| vec![0.0; usize::from(region.slots)]).collect(),
             arithmetic: cluster.hot_path.arithmetic,
             bound: plan.bound(),
             entries_max: cluster.hot_path.entries_max,
             integers: Vec::new(),
             words: Vec::new(),
+            spare: Vec::new(),
+            statistics: WorkerStatistics::default(),
         }
     }
 
+    /// Moves the flows of regions to those who hold them now (rule V5). What nobody holds is left to the shards: returns the cargoes of
+    /// the pulls, and the regions whose packets must be replayed there.
+    pub(crate) fn enter(&mut self, view: &View) -> (Vec<Cargo>, Vec<u8>) {
+        let (mut pulls, mut replays) = (Vec::new(), Vec::new());
+        for (region, known) in (0u8..).zip(&mut self.tenures) {
+            let tenure = view.tenure(region);
+            if tenure.since <= known.since {
+                continue;
+            }
+            let path = known.holder.and_then(|holder| self.paths.get_mut(&holder));
+            let parked = || self.parked.remove(&region).expect("flows are on a path or parked");
+            let mut flows = path.map_or_else(parked, |path| path.take(region));
+            *known = tenure;
+            let place = tenure.holder.and_then(|holder| Some((holder, *view.switches.get(&holder)?)));
+            if let Some((holder, address)) = place {
+                let path = self.paths.entry(holder);
+                let path = path.or_insert_with(|| Path::new(address, self.identity, self.in_flight_max));
+                path.put(region, flows, tenure.view_on_wire());
+            } else {
+                known.holder = None;
+                pulls.extend(flows.pull.finish_below(u32::MAX, &mut self.spare));
+                flows.push.reopen();
+                if flows.push.needed().next().is_some() {
+                    replays.push(region);
+                }
+                self.parked.insert(region, flows);
+            }
+        }
+        let statistics = &mut self.statistics;
+        self.paths.retain(|_, path| {
+            if path.is_idle() {
+                *statistics += path.statistics;
+            }
+            !path.is_idle()
+        });
+        (pulls, replays)
+    }
+
+    /// The packets of a region that nobody holds, for its shard, in messages of moderate size (rule V6).
+    pub(crate) fn replays(&mut self, region: u8) -> Vec<Replay> {
+        let tenure = self.tenures[usize::from(region)];
+        let Some(flows) = self.parked.get_mut(&region) else { return Vec::new() };
+        let mut replays: Vec<Replay> = Vec::new();
+        for (seq, packet) in flows.push.needed() {
+            flow::edit_header(&mut packet.bytes, |header| {
+                (header.view, header.seq) = (tenure.view_on_wire(), seq);
+            });
+            if replays.last().is_none_or(|replay| replay.packets.len() >= REPLAY_PACKETS_MAX) {
+                replays.push(Replay { region, since: tenure.since, below: seq, packets: Vec::new() });
+            }
+            let replay = replays.last_mut().expect("one was just added");
+            replay.packets.push(Bulk(packet.bytes.clone()));
+            replay.below = seq + 1;
+        }
+        replays
+    }
+
+    /// The shard has applied the packets of a region below a sequence number. Returns what they carried that was not known to be
+    /// accepted.
+    pub(crate) fn replayed(&mut self, region: u8, since: u64, below: u32) -> Vec<Cargo> {
+        let current = self.tenures.get(usize::from(region)).is_some_and(|tenure| tenure.since == since);
+        match self.parked.get_mut(&region).filter(|_| current) {
+            Some(flows) => flows.push.finish_below(below, &mut self.spare),
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether a switch holds the region.
+    pub(crate) fn is_held(&self, region: u8) -> bool {
+        self.tenures[usize::from(region)].holder.is_some()
+    }
+
+    pub(crate) fn path_from(&mut self, address: SocketAddr) -> Option<&mut Path> {
+        self.paths.values_mut().find(|path| path.address() == address)
+    }
+
+    /// The switches that have owed an answer for too long.
+    pub(crate) fn take_unreachable(&mut self, now: Instant) -> Vec<u16> {
+        let silent =
+            self.paths.iter_mut().filter_map(|(switch, path)| path.take_unreachable(now).then_some(*switch));
+        silent.collect()
+    }
+
+    pub(crate) fn paths(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.paths.values_mut()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.paths.values().filter_map(Path::poll_timeout).min()
+    }
+
+    /// Adds what the hot path has counted.
+    pub(crate) fn add_statistics(&self, total: &mut WorkerStatistics) {
+        *total += self.statistics;
+        for path in self.paths.values() {
+            *total += path.statistics;
+            let round_trip =
+                path.round_trip().map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+            total.round_trip_us = total.round_trip_us.max(round_trip);
+        }
+    }
+
+    fn push_flow(&self, region: u8) -> &Flow {
+        let path = self.tenures[usize::from(region)].holder.and_then(|holder| self.paths.get(&holder));
+        let parked = || &self.parked[&region].push;
+        path.map_or_else(parked, |path| path.push_flow(region))
+    }
+
+    /// Where each flow of pushes stands now: everything submitted so far lies before it.
+    pub(crate) fn frontiers(&self) -> Frontiers {
+        (0u8..).zip(&self.tenures).map(|(region, _)| (region, self.push_flow(region).next())).collect()
+    }
+
+    /// Whether every push before these points is durable.
+    pub(crate) fn is_durable(&self, frontiers: &Frontiers) -> bool {
+        frontiers.iter().all(|&(region, seq)| self.push_flow(region).first() >= seq)
+    }
+
     fn path(&mut self, region: u8) -> &mut Path {
-        &mut self.paths[self.path_of[usize::from(region)]]
+        let holder = self.tenures[usize::from(region)].holder;
+        let path = holder.and_then(|holder| self.paths.get_mut(&holder));
+        path.expect("rows are sorted as hot while a switch holds their region")
     }
 
     /// Sends requests for the values of `rows`, which are sorted by region. Returns how many answers there will be.
@@ -62,7 +200,7 @@ impl HotClient {
     }
 
     /// Turns gradients into integers under the plan's scales. Of `rows` only those stay whose integers are within the bound
-    /// and whose region can take them; the others are handed to `too_large`. What stays waits to be sent by [`push`](Self::push).
+    /// and whose region can take them; the others are handed to `too_large` (rule C5). What stays waits to be sent by [`push`](Self::push).
     pub(crate) fn quantize(
         &mut self,
         rows: &mut Vec<HotRow>,
@@ -74,7 +212,7 @@ impl HotClient {
         rows.retain(|row| {
             let gradient = &gradients[row.range()];
             let region = usize::from(row.region);
-            if self.paths[self.path_of[region]].is_exhausted(row.region, most) {
+            if self.push_flow(row.region).is_exhausted(most) {
                 too_large(*row);
                 return false;
             }
@@ -106,20 +244,6 @@ impl HotClient {
             start += region.iter().map(|row| row.width as usize).sum::<usize>();
         }
         self.words = words;
-        packets
-    }
-
-    /// Adds nothing to `rows`, which are sorted by region: the epoch that takes it ends with a commit of their values.
-    /// Returns how many answers there will be.
-    pub(crate) fn touch(&mut self, operation: u64, rows: &[HotRow]) -> u32 {
-        let (mut packets, mut first) = (0, 0);
-        for region in rows.chunk_by(|a, b| a.region == b.region) {
-            let most = u32::try_from(region.len()).expect("an operation has fewer than 2^32 rows");
-            if !self.path(region[0].region).is_exhausted(region[0].region, most) {
-                packets += self.pack(operation, Kind::Push, Flags::NONE, first, region, None);
-            }
-            first += region.len();
-        }
         packets
     }
 

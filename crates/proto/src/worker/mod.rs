@@ -14,8 +14,9 @@ pub use self::operations::Level;
 use self::session::{PushAnswer, Session};
 use crate::client::{ClientError, PullId, Pulled};
 use crate::cluster::{Cluster, Peer};
+use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
@@ -66,6 +67,8 @@ pub enum WorkerCommand {
         /// The account, for whoever started the controller.
         text: String,
     },
+    /// This worker goes, and the others go on without it. Whoever wants its pushes to stay flushes first.
+    Leave,
     /// End the job for everybody.
     Abort {
         /// Why.
@@ -80,6 +83,10 @@ pub enum WorkerEvent {
     Started {
         /// The number of this worker.
         worker: u16,
+        /// Its share of the task, below [`Cluster::shares`].
+        share: u16,
+        /// The number of its first barrier: zero, unless it takes the place of a worker that is gone.
+        barrier: u64,
         /// The cluster.
         cluster: Box<Cluster>,
     },
@@ -107,7 +114,7 @@ pub enum WorkerEvent {
         /// The barrier.
         number: u64,
     },
-    /// All workers have reported: the job is done.
+    /// All workers have reported, or this one has left: the job is done.
     Finished,
     /// The job ended before it was done.
     Ended {
@@ -117,13 +124,18 @@ pub enum WorkerEvent {
 }
 
 /// A worker as a state machine without I/O.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Worker {
     membership: Membership,
     number: u16,
-    servers: Vec<Link>,
-    opened: usize,
+    servers: Vec<Dial>,
+    /// What the user will be told once there is a stream to every server.
+    starting: Option<WorkerEvent>,
     session: Option<Session>,
+    /// How many barriers this worker has passed, or was not there for.
+    barriers: u64,
+    /// What a controller must hear, and hear again if it is another one: a barrier that the worker waits at, its report.
+    unsettled: Option<Message>,
     events: VecDeque<WorkerEvent>,
     actions: VecDeque<Action>,
 }
@@ -135,26 +147,40 @@ impl Worker {
             membership: Membership::new(controller, Kind::Worker, None, Some(datagrams), 0),
             number: 0,
             servers: Vec::new(),
-            opened: 0,
+            starting: None,
             session: None,
+            barriers: 0,
+            unsettled: None,
             events: VecDeque::new(),
             actions: VecDeque::new(),
         }
     }
 
-    fn handle_membership(&mut self, event: MembershipEvent) {
+    fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
-            MembershipEvent::Started { you: Peer::Worker(number), cluster } if self.session.is_none() => {
-                self.servers =
-                    cluster.servers.iter().map(|address| self.membership.connect(*address)).collect();
-                self.number = number;
-                match Session::new(cluster, number, &self.servers) {
-                    Ok(session) => self.session = Some(session),
-                    Err(error) => self.abort(&format!("the plan cannot be placed: {error}")),
+            MembershipEvent::Started(start) if self.session.is_none() => self.start(now, *start),
+            MembershipEvent::Started(_) | MembershipEvent::Retire => {}
+            MembershipEvent::Changed(view) => {
+                let number = view.number;
+                if let Some(session) = &mut self.session {
+                    session.enter(*view);
+                    self.membership.viewed(number);
                 }
             }
-            MembershipEvent::Started { .. } => {}
-            MembershipEvent::Released { number } => self.events.push_back(WorkerEvent::Released { number }),
+            MembershipEvent::Connected => {
+                self.membership.introduce(self.barriers, None);
+                if let Some(message) = &self.unsettled {
+                    self.membership.send(message.clone());
+                }
+            }
+            MembershipEvent::Released { number } => {
+                // It may come twice: from the controller before, and from the one that took over.
+                if number == self.barriers && matches!(self.unsettled, Some(Message::Barrier { .. })) {
+                    self.barriers += 1;
+                    self.unsettled = None;
+                    self.events.push_back(WorkerEvent::Released { number });
+                }
+            }
             MembershipEvent::Finish => {
                 self.end();
                 self.events.push_back(WorkerEvent::Finished);
@@ -166,10 +192,29 @@ impl Worker {
         }
     }
 
+    fn start(&mut self, now: Instant, start: Start) {
+        let Peer::Worker(number) = start.you else { return };
+        self.number = number;
+        self.barriers = start.barrier;
+        self.servers = start.cluster.servers.iter().map(|address| Dial::new(*address)).collect();
+        for dial in &mut self.servers {
+            self.membership.connect(now, dial);
+        }
+        self.membership.viewed(start.cluster.view.number);
+        let Start { share, barrier, cluster, .. } = start;
+        let known = Box::new(cluster.clone());
+        match Session::new(cluster, number) {
+            Ok(session) => {
+                self.session = Some(session);
+                self.starting = Some(WorkerEvent::Started { worker: number, share, barrier, cluster: known });
+            }
+            Err(error) => self.abort(&format!("the plan cannot be placed: {error}")),
+        }
+    }
+
     fn end(&mut self) {
         self.session = None;
-        let links = self.servers.drain(..);
-        self.actions.extend(links.map(|link| Action::Close { link }));
+        self.actions.extend(self.servers.drain(..).filter_map(|mut dial| dial.hang_up()));
     }
 
     fn abort(&mut self, reason: &str) {
@@ -179,14 +224,20 @@ impl Worker {
     fn statistics(&self) -> WorkerStatistics {
         self.session.as_ref().map(Session::statistics).unwrap_or_default()
     }
+
+    /// Tells the controller something that it must not miss.
+    fn insist(&mut self, message: Message) {
+        self.membership.send(message.clone());
+        self.unsettled = Some(message);
+    }
 }
 
 impl Role for Worker {
     type Command = WorkerCommand;
     type Event = WorkerEvent;
 
-    fn handle_start(&mut self, _now: Instant) {
-        self.membership.handle_start();
+    fn handle_start(&mut self, now: Instant) {
+        self.membership.handle_start(now);
     }
 
     fn handle_datagrams(&mut self, now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
@@ -196,40 +247,48 @@ impl Role for Worker {
     }
 
     fn handle_link(&mut self, now: Instant, link: Link, event: LinkEvent) {
-        if Membership::is_controller(link) {
+        if self.membership.is_controller(link) {
             if let Some(event) = self.membership.handle_link(now, event) {
-                self.handle_membership(event);
+                self.handle_membership(now, event);
             }
             return;
         }
-        let Some(server) = self.servers.iter().position(|open| *open == link) else { return };
-        let Some(session) = &self.session else { return };
+        let Some((server, dial)) = self.servers.iter_mut().enumerate().find(|(_, dial)| dial.is(link)) else {
+            return;
+        };
+        let Some(session) = &mut self.session else { return };
         match event {
             LinkEvent::Opened { .. } => {
+                dial.opened();
                 let hello = Message::Hello { job: session.cluster.job, from: Peer::Worker(self.number) };
                 self.actions.push_back(Action::Send { link, message: hello });
-                self.opened += 1;
-                if self.opened == self.servers.len() {
-                    let cluster = session.cluster.clone();
-                    self.events.push_back(WorkerEvent::Started { worker: self.number, cluster });
+                session.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
+                if self.servers.iter().all(|dial| dial.open_link().is_some()) {
+                    self.events.extend(self.starting.take());
                 }
             }
             LinkEvent::Closed { reason } => {
-                let address = session.cluster.servers[server];
-                self.abort(&format!("no connection to server {server} at {address}: {reason}"));
+                if !dial.closed(now) {
+                    let address = dial.address();
+                    self.abort(&format!("no connection to server {server} at {address}: {reason}"));
+                }
             }
         }
     }
 
-    fn handle_message(&mut self, _now: Instant, link: Link, message: Message) {
-        if Membership::is_controller(link) {
-            if let Some(event) = self.membership.handle_message(message) {
-                self.handle_membership(event);
+    fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
+        if self.membership.is_controller(link) {
+            if let Some(event) = self.membership.handle_message(now, message) {
+                self.handle_membership(now, event);
             }
-        } else if let Some(session) = &mut self.session
-            && let Err(reason) = session.handle_message(link, message)
-        {
-            self.abort(&reason);
+            return;
+        }
+        let server = self.servers.iter().position(|dial| dial.is(link));
+        if let (Some(session), Some(server)) = (&mut self.session, server) {
+            let server = u16::try_from(server).expect("servers are numbered by u16");
+            if let Err(reason) = session.handle_message(server, message) {
+                self.abort(&reason);
+            }
         }
     }
 
@@ -239,11 +298,12 @@ impl Role for Worker {
 
     fn handle_command(&mut self, _now: Instant, command: WorkerCommand) {
         match command {
-            WorkerCommand::Barrier { number } => return self.membership.send(Message::Barrier { number }),
+            WorkerCommand::Barrier { number } => return self.insist(Message::Barrier { number }),
             WorkerCommand::Report { text } => {
                 let statistics = Statistics::Worker(self.statistics());
-                return self.membership.send(Message::Report { text, statistics });
+                return self.insist(Message::Report { text, statistics });
             }
+            WorkerCommand::Leave => return self.insist(Message::Leave),
             WorkerCommand::Abort { reason } => return self.abort(&reason),
             _ => {}
         }
@@ -258,13 +318,23 @@ impl Role for Worker {
                 session.push(id.0, keys, gradients, PushAnswer::Values);
             }
             WorkerCommand::Flush { number } => session.flush(number),
-            WorkerCommand::Barrier { .. } | WorkerCommand::Report { .. } | WorkerCommand::Abort { .. } => {}
+            WorkerCommand::Barrier { .. }
+            | WorkerCommand::Report { .. }
+            | WorkerCommand::Leave
+            | WorkerCommand::Abort { .. } => {}
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.membership.handle_timeout(now);
+        for dial in &mut self.servers {
+            self.membership.reconnect(now, dial);
+        }
         if let Some(session) = &mut self.session {
             session.handle_timeout(now);
+            for switch in session.take_unreachable(now) {
+                self.membership.send(Message::Unreachable { switch });
+            }
         }
         if self.membership.is_heartbeat_due(now) {
             self.membership.heartbeat(now, Statistics::Worker(self.statistics()));
@@ -281,8 +351,13 @@ impl Role for Worker {
         if let Some(action) = self.membership.poll_action().or_else(|| self.actions.pop_front()) {
             return Some(action);
         }
-        let (link, message) = self.session.as_mut()?.messages.pop_front()?;
-        Some(Action::Send { link, message })
+        loop {
+            let (shard, message) = self.session.as_mut()?.poll_message()?;
+            // Of a stream that is not open nothing is kept: it is said again when it is.
+            if let Some(link) = self.servers.get(usize::from(shard)).and_then(Dial::open_link) {
+                return Some(Action::Send { link, message });
+            }
+        }
     }
 
     fn poll_event(&mut self) -> Option<WorkerEvent> {
@@ -292,6 +367,7 @@ impl Role for Worker {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let session = self.session.as_ref().and_then(Session::poll_timeout);
-        [session, self.membership.poll_timeout()].into_iter().flatten().min()
+        let dials = self.servers.iter().filter_map(Dial::poll_timeout);
+        dials.chain(session).chain(self.membership.poll_timeout()).min()
     }
 }

@@ -15,17 +15,13 @@ pub enum Level {
 }
 
 /// A push, a pull, or both in one trip.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Operation {
     pub(crate) keys: Vec<u64>,
     /// Where values are collected; empty if none were asked for.
     pub(crate) values: Vec<f32>,
     /// The rows that packets of the hot path carry: a packet names a range of this list.
     pub(crate) hot: Vec<HotRow>,
-    /// Hot rows whose gradients were too large for the plan and go to their shards: the switch must hear of them then.
-    pub(crate) past_switch: Vec<HotRow>,
-    /// Whether the switch is being told: all else is done.
-    pub(crate) refreshing: bool,
     /// Packets and messages whose answers are still to come.
     pub(crate) missing: u32,
     /// What completes a push; `None` for a pull.
@@ -35,17 +31,17 @@ pub(crate) struct Operation {
 impl Operation {
     /// An operation that waits for no answer yet.
     pub(crate) fn new(keys: Vec<u64>, values: Vec<f32>, hot: Vec<HotRow>, level: Option<Level>) -> Self {
-        Self { keys, values, hot, past_switch: Vec::new(), refreshing: false, missing: 0, level }
+        Self { keys, values, hot, missing: 0, level }
     }
 
     /// Whether answers must hold the values of its rows.
     pub(crate) fn wants_values(&self) -> bool {
-        self.level.is_none() && !self.refreshing
+        self.level.is_none()
     }
 }
 
 /// The operations under way, by the number their caller gave them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Operations {
     open: HashMap<u64, Operation, FixedState>,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Sorted {
 }
 
 /// What tells hot from cold.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
@@ -77,12 +77,12 @@ impl Directory {
         Ok(u32::try_from(width).expect("a store refuses rows this wide"))
     }
 
-    /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays.
-    pub(crate) fn sort(&self, keys: &[u64]) -> Result<Sorted, ClientError> {
+    /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
+    pub(crate) fn sort(&self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
         let mut sorted = Sorted::default();
         let mut offset = 0;
         for &key in keys {
-            let width = if let Some(place) = self.place(key) {
+            let width = if let Some(place) = self.place(key).filter(|place| is_held(place.region)) {
                 let hot = HotRow {
                     region: place.region,
                     slot: place.slot,
@@ -104,6 +104,18 @@ impl Directory {
         sorted.cold.sort_by_key(|row| row.shard);
         sorted.values = offset as usize;
         Ok(sorted)
+    }
+
+    /// The shard whose rows a region has.
+    pub(crate) fn shard_of_region(&self, region: u8) -> u16 {
+        let layout = self.placement.as_ref().and_then(|placement| placement.region(region));
+        layout.expect("regions are those of the placement").shard
+    }
+
+    /// The regions with rows of a shard.
+    pub(crate) fn regions_of(&self, shard: u16) -> Vec<u8> {
+        let regions = self.placement.iter().flat_map(|placement| placement.regions_of(shard));
+        regions.map(|layout| layout.region).collect()
     }
 
     /// A row for the cold path.

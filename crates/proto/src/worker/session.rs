@@ -5,34 +5,34 @@ use std::collections::{BTreeSet, VecDeque};
 use core::net::SocketAddr;
 
 use libra_dataplane::Packet;
-use libra_plan::{Placement, PlacementError};
+use libra_plan::PlacementError;
 
 use super::WorkerEvent;
 use super::cold::ColdClient;
-use super::hot::HotClient;
+use super::hot::{Frontiers, HotClient};
 use super::operations::{Level, Operation, Operations};
-use super::rows::{ColdRow, Directory, HotRow};
-use crate::client::{PullId, Pulled};
-use crate::cluster::Cluster;
+use super::rows::{ColdRow, Directory, HotRow, Sorted};
+use crate::client::{ClientError, PullId, Pulled};
+use crate::cluster::{Cluster, View};
 use crate::message::Message;
-use crate::role::{Link, Outgoing};
+use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
-use crate::transport::path::{Delivery, Path};
+use crate::transport::path::Delivery;
 
 /// Waits until pushes are visible.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct VisibilityWait {
     /// What to say then.
     event: WorkerEvent,
     /// Pushes that must be acknowledged.
     pushes: BTreeSet<u64>,
-    /// For each path the points before which every push must be durable.
-    frontiers: Vec<Vec<(u8, u32)>>,
+    /// The points before which every push must be durable.
+    frontiers: Frontiers,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) cluster: Box<Cluster>,
     directory: Directory,
@@ -42,14 +42,15 @@ pub(super) struct Session {
     /// Pushes that are not acknowledged in full.
     open_pushes: BTreeSet<u64>,
     visibility_waits: Vec<VisibilityWait>,
+    /// The newest view that a shard is known to act on.
+    newest_view: u64,
     deliveries: Vec<Taken>,
     statistics: WorkerStatistics,
     pub(super) events: VecDeque<WorkerEvent>,
-    pub(super) messages: VecDeque<(Link, Message)>,
 }
 
 /// What is left to do with a delivery once the path that made it is free again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Taken {
     Answered(u64),
     Unreadable(Cargo),
@@ -63,45 +64,89 @@ pub(super) enum PushAnswer {
 }
 
 impl Session {
-    /// `links` are the streams to the shards, in their order.
-    pub(super) fn new(cluster: Box<Cluster>, number: u16, links: &[Link]) -> Result<Self, PlacementError> {
-        let plan = cluster.plan_in_use();
-        let placement = plan.map(|plan| Placement::new(plan, cluster.shards())).transpose()?;
-        let hot = plan
+    pub(super) fn new(cluster: Cluster, number: u16) -> Result<Self, PlacementError> {
+        let placement = cluster.placement()?;
+        let hot = cluster
+            .plan
+            .as_ref()
             .zip(placement.as_ref())
             .map(|(plan, placement)| HotClient::new(&cluster, number, plan, placement));
-        Ok(Self {
+        let view = cluster.view.clone();
+        let mut session = Self {
             directory: Directory::new(cluster.tables.clone(), placement, cluster.shards()),
             hot,
-            cold: ColdClient::new(links.iter().copied()),
+            cold: ColdClient::new(cluster.shards()),
             operations: Operations::default(),
             open_pushes: BTreeSet::new(),
             visibility_waits: Vec::new(),
+            newest_view: 0,
             deliveries: Vec::new(),
             statistics: WorkerStatistics::default(),
             events: VecDeque::new(),
-            messages: VecDeque::new(),
-            cluster,
-        })
+            cluster: Box::new(Cluster { view: View::default(), ..cluster }),
+        };
+        session.enter(view);
+        Ok(session)
+    }
+
+    /// Regions may have moved: what is not durable goes to those who hold them now.
+    pub(super) fn enter(&mut self, view: View) {
+        if view.number <= self.cluster.view.number {
+            return;
+        }
+        if let Some(hot) = &mut self.hot {
+            let (pulls, replays) = hot.enter(&view);
+            for region in replays {
+                self.replay(region);
+            }
+            for cargo in pulls {
+                self.read_from_shards(cargo);
+            }
+        }
+        self.cluster.view = view;
+        self.end_visibility_waits();
+    }
+
+    /// Brings the packets of a region that nobody holds to its shard.
+    fn replay(&mut self, region: u8) {
+        let replays = self.hot.as_mut().map(|hot| hot.replays(region)).unwrap_or_default();
+        let shard = self.directory.shard_of_region(region);
+        self.cold.outbox.extend(replays.into_iter().map(|replay| (shard, Message::Replay(replay))));
+    }
+
+    /// There is a new stream to a shard: what it has not answered is said again.
+    pub(super) fn reconnected(&mut self, shard: u16) {
+        self.cold.reconnected(shard);
+        for region in self.directory.regions_of(shard) {
+            self.replay(region);
+        }
+    }
+
+    /// The next message for a shard.
+    pub(super) fn poll_message(&mut self) -> Option<(u16, Message)> {
+        self.cold.outbox.pop_front()
     }
 
     /// The counts so far.
     pub(super) fn statistics(&self) -> WorkerStatistics {
         let mut total = self.statistics;
-        for path in self.hot.iter().flat_map(|hot| &hot.paths) {
-            total.packets += path.statistics.packets;
-            total.retransmits += path.statistics.retransmits;
-            total.refused += path.statistics.refused;
-            total.dropped += path.statistics.dropped;
-            let round_trip =
-                path.round_trip().map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-            total.round_trip_us = total.round_trip_us.max(round_trip);
+        if let Some(hot) = &self.hot {
+            hot.add_statistics(&mut total);
         }
         total
     }
 
+    /// Sorts rows into those that switches hold now and those of the shards.
+    fn sort(&self, keys: &[u64]) -> Result<Sorted, ClientError> {
+        self.directory.sort(keys, |region| self.hot.as_ref().is_some_and(|hot| hot.is_held(region)))
+    }
+
     pub(super) fn pull(&mut self, id: PullId, keys: Vec<u64>) {
-        let sorted = match self.directory.sort(&keys) {
+        // Between a shard's view and this worker's a region may have moved, and what this worker pushed past the old holder is
+        // not read there (rule C2).
+        let readable = self.newest_view <= self.cluster.view.number;
+        let sorted = if readable { self.sort(&keys) } else { self.directory.sort(&keys, |_| false) };
+        let sorted = match sorted {
             Ok(sorted) => sorted,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number: id.0, error }),
         };
@@ -109,10 +154,8 @@ impl Session {
         self.statistics.rows_pulled_hot += sorted.hot.len() as u64;
         self.operations.insert(id.0, Operation::new(keys, vec![0.0; sorted.values], sorted.hot, None));
         let operation = self.operations.operation(id.0);
-        let messages = &mut self.messages;
         let packets = self.hot.as_mut().map_or(0, |hot| hot.pull(id.0, &operation.hot));
-        let requests =
-            self.cold.pull(id.0, &sorted.cold, &mut |link, message| messages.push_back((link, message)));
+        let requests = self.cold.pull(id.0, &sorted.cold);
         operation.missing = packets + requests;
         self.complete_if_empty(id.0);
     }
@@ -125,16 +168,16 @@ impl Session {
         answer: PushAnswer,
     ) {
         let merged = self.directory.merge_duplicates(&mut keys, &mut gradients);
-        let mut sorted = match merged.and_then(|()| self.directory.sort(&keys)) {
+        let mut sorted = match merged.and_then(|()| self.sort(&keys)) {
             Ok(sorted) => sorted,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),
         };
-        let mut past_switch = Vec::new();
+        let mut too_large = 0;
         if let Some(hot) = &mut self.hot {
             let (cold, directory) = (&mut sorted.cold, &self.directory);
             hot.quantize(&mut sorted.hot, &gradients, |row| {
                 cold.push(directory.cold(row.key, row.offset, row.width));
-                past_switch.push(row);
+                too_large += 1;
             });
             sorted.cold.sort_by_key(|row| row.shard);
         }
@@ -142,21 +185,18 @@ impl Session {
         self.statistics.rows += keys.len() as u64;
         self.statistics.rows_hot += sorted.hot.len() as u64;
         self.statistics.rows_cold += sorted.cold.len() as u64;
-        self.statistics.rows_too_large += past_switch.len() as u64;
+        self.statistics.rows_too_large += too_large;
 
         let wants_values = answer == PushAnswer::Values;
         let (values, level) = match answer {
             PushAnswer::Values => (vec![0.0; sorted.values], None),
             PushAnswer::Level(level) => (Vec::new(), Some(level)),
         };
-        self.operations
-            .insert(number, Operation { past_switch, ..Operation::new(keys, values, sorted.hot, level) });
+        self.operations.insert(number, Operation::new(keys, values, sorted.hot, level));
         self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
-        let messages = &mut self.messages;
         let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &operation.hot, wants_values));
-        let mut send = |link, message| messages.push_back((link, message));
-        let requests = self.cold.push(number, &sorted.cold, &gradients, wants_values, &mut send);
+        let requests = self.cold.push(number, &sorted.cold, &gradients, wants_values);
         operation.missing = packets + requests;
         self.complete_if_empty(number);
     }
@@ -166,24 +206,17 @@ impl Session {
         self.wait_for_visibility(WorkerEvent::Flushed { number }, self.open_pushes.clone());
     }
 
-    /// For each path where it stands now.
-    fn frontiers(&self) -> Vec<Vec<(u8, u32)>> {
-        self.hot.iter().flat_map(|hot| &hot.paths).map(Path::push_frontiers).collect()
-    }
-
     fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: BTreeSet<u64>) {
-        let frontiers = self.frontiers();
+        let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
         self.visibility_waits.push(VisibilityWait { event, pushes, frontiers });
         self.end_visibility_waits();
     }
 
     fn end_visibility_waits(&mut self) {
-        let paths = self.hot.as_ref().map_or(&[][..], |hot| &hot.paths);
-        let events = &mut self.events;
+        let (hot, events) = (self.hot.as_ref(), &mut self.events);
         self.visibility_waits.retain_mut(|wait| {
             wait.pushes.retain(|push| self.open_pushes.contains(push));
-            let durable = || paths.iter().zip(&wait.frontiers).all(|(path, points)| path.is_durable(points));
-            let visible = wait.pushes.is_empty() && durable();
+            let visible = wait.pushes.is_empty() && hot.is_none_or(|hot| hot.is_durable(&wait.frontiers));
             if visible {
                 events.push_back(wait.event.clone());
             }
@@ -201,7 +234,6 @@ impl Session {
     }
 
     fn answered(&mut self, number: u64) {
-        self.refresh_switch(number);
         let Some(operation) = self.operations.answered(number) else { return };
         self.open_pushes.remove(&number);
         match operation.level {
@@ -214,33 +246,24 @@ impl Session {
         }
     }
 
-    /// Tells the switch of rows that went past it, once the last other answer has come: their shards have applied the
-    /// gradients then, and the next commit of their regions holds their values. Without a push no epoch would end there.
-    fn refresh_switch(&mut self, number: u64) {
-        let operation = self.operations.operation(number);
-        let Some(hot) = &mut self.hot else { return };
-        if operation.missing > 1 || operation.past_switch.is_empty() {
-            return;
-        }
-        operation.refreshing = true;
-        operation.hot = core::mem::take(&mut operation.past_switch);
-        operation.missing += hot.touch(number, &operation.hot);
-        let frontiers = self.frontiers();
-        for wait in self.visibility_waits.iter_mut().filter(|wait| wait.pushes.contains(&number)) {
-            wait.frontiers.clone_from(&frontiers);
-        }
-    }
-
     /// An answer of a shard. An error if it is not the answer to its request: then no answer will come.
-    pub(super) fn handle_message(&mut self, link: Link, message: Message) -> Result<(), String> {
+    pub(super) fn handle_message(&mut self, shard: u16, message: Message) -> Result<(), String> {
         let (number, values) = match message {
-            Message::Pushed { number, values } | Message::Pulled { number, values } => (number, values.0),
+            Message::Replayed { region, since, below } => {
+                self.replayed(region, since, below);
+                return Ok(());
+            }
+            Message::Pushed { number, view, values } => {
+                self.newest_view = self.newest_view.max(view);
+                (number, values.0)
+            }
+            Message::Pulled { number, values } => (number, values.0),
             _ => {
                 self.statistics.dropped += 1;
                 return Ok(());
             }
         };
-        let Some(request) = self.cold.answered(link, number) else {
+        let Some(request) = self.cold.answered(shard, number) else {
             self.statistics.dropped += 1;
             return Ok(());
         };
@@ -263,6 +286,18 @@ impl Session {
         Ok(())
     }
 
+    /// A shard has applied what no switch holds any more.
+    fn replayed(&mut self, region: u8, since: u64, below: u32) {
+        for cargo in self.hot.as_mut().map(|hot| hot.replayed(region, since, below)).unwrap_or_default() {
+            if self.operations.operation(cargo.operation).wants_values() {
+                self.read_from_shards(cargo);
+            } else {
+                self.answered(cargo.operation);
+            }
+        }
+        self.end_visibility_waits();
+    }
+
     /// Datagrams from a switch.
     pub(super) fn handle_datagrams(
         &mut self,
@@ -271,8 +306,7 @@ impl Session {
         datagrams: &[u8],
         stride: usize,
     ) {
-        let path = self.hot.iter_mut().flat_map(|hot| &mut hot.paths).find(|path| path.address() == from);
-        let Some(path) = path else {
+        let Some(path) = self.hot.as_mut().and_then(|hot| hot.path_from(from)) else {
             self.statistics.dropped += 1;
             return;
         };
@@ -308,24 +342,27 @@ impl Session {
         let mut cold: Vec<ColdRow> =
             hot.iter().map(|row| self.directory.cold(row.key, row.offset, row.width)).collect();
         cold.sort_by_key(|row| row.shard);
-        let messages = &mut self.messages;
-        let mut send = |link, message| messages.push_back((link, message));
-        operation.missing += self.cold.pull(cargo.operation, &cold, &mut send);
+        operation.missing += self.cold.pull(cargo.operation, &cold);
         self.answered(cargo.operation);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        for path in self.hot.iter_mut().flat_map(|hot| &mut hot.paths) {
+        for path in self.hot.iter_mut().flat_map(HotClient::paths) {
             path.handle_timeout(now);
         }
     }
 
+    /// The switches that the controller should hear about.
+    pub(super) fn take_unreachable(&mut self, now: Instant) -> Vec<u16> {
+        self.hot.as_mut().map(|hot| hot.take_unreachable(now)).unwrap_or_default()
+    }
+
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.hot.iter().flat_map(|hot| &hot.paths).filter_map(|path| path.poll_timeout()).min()
+        self.hot.as_ref().and_then(HotClient::poll_timeout)
     }
 
     pub(super) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
-        for path in self.hot.iter_mut().flat_map(|hot| &mut hot.paths) {
+        for path in self.hot.iter_mut().flat_map(HotClient::paths) {
             path.poll_transmit(now, outgoing);
         }
     }

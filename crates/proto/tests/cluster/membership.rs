@@ -5,42 +5,49 @@ use core::time::Duration;
 
 use libra_proto::{
     Action, Cluster, Controller, ControllerCommand, ControllerEvent, HEARTBEAT_INTERVAL, HotPath, Instant,
-    Join, Kind, Link, LinkEvent, MemberEvent, Message, Peer, Role, SILENCE_MAX, Server, Sizes, Statistics,
-    Switch, VERSION, Worker, WorkerCommand, WorkerEvent,
+    Join, Kind, Link, LinkEvent, MemberEvent, Message, Peer, Role, SILENCE_MAX, Sizes, Statistics, VERSION,
+    WorkerCommand, WorkerEvent,
 };
-
-use crate::traffic::{check_values, run, setup, table, whole};
-use crate::world::{AnyRole, CONTROLLER, Event, Place, World};
+use libra_sim::{AnyRole, Event, Host, Rows, Setup, Stage, Sums, whole};
 
 /// The controller's account of how the job failed.
-fn failure(world: &mut World) -> String {
-    match world.wait_for(0, |event| matches!(event, Event::Controller(ControllerEvent::Failed { .. }))) {
+fn failure(stage: &mut Stage) -> String {
+    match stage.wait_for(0, |event| matches!(event, Event::Controller(ControllerEvent::Failed { .. }))) {
         Event::Controller(ControllerEvent::Failed { reason }) => reason,
         other => unreachable!("{other:?}"),
     }
 }
 
-fn end(world: &mut World, member: Place) -> String {
+/// Whom the controller takes for gone, and why.
+fn loss(stage: &mut Stage) -> (Peer, String) {
+    match stage.wait_for(0, |event| matches!(event, Event::Controller(ControllerEvent::Lost { .. }))) {
+        Event::Controller(ControllerEvent::Lost { peer, reason }) => (peer, reason),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn end(stage: &mut Stage, member: Host) -> String {
     for _ in 0..100_000 {
-        match world.next_event(member) {
+        match stage.next_event(member) {
             Some(
                 Event::Worker(WorkerEvent::Ended { reason }) | Event::Member(MemberEvent::Ended { reason }),
             ) => {
                 return reason;
             }
             Some(_) => {}
-            None => world.step(),
+            None => stage.step(),
         }
     }
     panic!("{member} does not end");
 }
 
+// rules M3, M12
 #[test]
 fn a_job_runs_from_the_first_join_to_the_last_report() {
-    let mut world = World::new(setup(2, 1, 2));
-    let joined: Vec<_> = (0..5)
+    let mut stage = Stage::new(Setup::small(2, 1, 2));
+    let mut joined: Vec<_> = (0..5)
         .map(|_| {
-            match world
+            match stage
                 .wait_for(0, |event| matches!(event, Event::Controller(ControllerEvent::Joined { .. })))
             {
                 Event::Controller(ControllerEvent::Joined { peer, .. }) => peer,
@@ -48,19 +55,20 @@ fn a_job_runs_from_the_first_join_to_the_last_report() {
             }
         })
         .collect();
+    joined.sort_unstable();
     assert_eq!(joined, [Peer::Server(0), Peer::Server(1), Peer::Switch(0), Peer::Worker(0), Peer::Worker(1)]);
-    world.wait_for(0, |event| *event == Event::Controller(ControllerEvent::Started));
-    for member in world.servers().start..world.switches().end {
-        world.wait_for(member, |event| matches!(event, Event::Member(MemberEvent::Started { .. })));
+    stage.wait_for(0, |event| *event == Event::Controller(ControllerEvent::Started));
+    for member in stage.servers().start..stage.switches().end {
+        stage.wait_for(member, |event| matches!(event, Event::Member(MemberEvent::Started { .. })));
     }
-    for worker in world.workers() {
-        world.wait_for(worker, |event| matches!(event, Event::Worker(WorkerEvent::Started { .. })));
+    for worker in stage.workers() {
+        stage.wait_for(worker, |event| matches!(event, Event::Worker(WorkerEvent::Started { .. })));
     }
-    let model = run(&mut world, 5, whole);
-    check_values(&mut world, &model).unwrap();
+    let sums = stage.work(5, whole);
+    stage.check_values(&sums).unwrap();
 
-    let outcome = world.finish();
-    let workers = world.workers();
+    let outcome = stage.finish();
+    let workers = stage.workers();
     assert_eq!(
         outcome.reports,
         [format!("worker at {}", workers.start), format!("worker at {}", workers.start + 1)]
@@ -78,105 +86,121 @@ fn a_job_runs_from_the_first_join_to_the_last_report() {
     // The switch also counts probes, which no worker counts.
     assert!(taken >= sent && sent > 0);
     for worker in workers {
-        world.wait_for(worker, |event| *event == Event::Worker(WorkerEvent::Finished));
+        stage.wait_for(worker, |event| *event == Event::Worker(WorkerEvent::Finished));
     }
-    for member in world.servers().start..world.switches().end {
-        world.wait_for(member, |event| matches!(event, Event::Member(MemberEvent::Finished(_))));
+    for member in stage.servers().start..stage.switches().end {
+        stage.wait_for(member, |event| matches!(event, Event::Member(MemberEvent::Finished(_))));
     }
+    stage.check().unwrap();
 }
 
+// rule M7
 #[test]
-fn a_member_that_disappears_ends_the_job_and_is_named() {
-    let sizes = setup(2, 1, 2).sizes;
-    let members = usize::from(sizes.servers + sizes.switches + sizes.workers);
-    for gone in 1..=members {
-        let mut world = World::started(setup(sizes.servers, sizes.switches, sizes.workers));
-        run(&mut world, 2, whole);
-        let name = match gone {
-            1 => "server 0",
-            2 => "server 1",
-            3 => "switch 0",
-            4 => "worker 0",
-            _ => "worker 1",
-        };
-        world.crash(gone);
-        let reason = failure(&mut world);
-        assert!(reason.contains(name), "{reason:?} does not name {name}");
-        for other in (1..=members).filter(|other| *other != gone) {
-            assert_eq!(end(&mut world, other), reason);
+fn a_server_that_disappears_ends_the_job_and_is_named() {
+    for gone in [1, 2] {
+        let mut stage = Stage::started(Setup::small(2, 1, 2));
+        stage.work(2, whole);
+        stage.world.crash(gone);
+        let reason = failure(&mut stage);
+        let name = format!("server {}", gone - 1);
+        assert!(reason.contains(&name), "{reason:?} does not name {name}");
+        for other in (1..=5).filter(|other| *other != gone) {
+            assert_eq!(end(&mut stage, other), reason);
         }
     }
 }
 
+// rule M7
 #[test]
-fn a_member_that_falls_silent_ends_the_job_and_is_named() {
-    let mut world = World::started(setup(1, 1, 2));
-    let (began, silent) = (world.now, world.workers().start + 1);
-    world.mute(silent);
-    assert_eq!(failure(&mut world), "worker 1 was silent for 10 s");
-    assert!(world.now.since(began) < SILENCE_MAX + 2 * HEARTBEAT_INTERVAL);
+fn the_others_go_on_without_a_switch_or_worker_that_disappears() {
+    for (gone, peer) in [(3, Peer::Switch(0)), (4, Peer::Worker(0)), (5, Peer::Worker(1))] {
+        let mut stage = Stage::started(Setup::small(2, 1, 2));
+        let mut sums = stage.work(2, whole);
+        stage.world.crash(gone);
+        assert_eq!(loss(&mut stage), (peer, "disappeared: connection reset".to_owned()));
+        let worker = if gone == 4 { 5 } else { 4 };
+        stage.push(worker, &[3, 50], &[1.0; 6], libra_proto::Level::Visible);
+        sums.add(&stage.setup.rows, &[3, 50], &[1.0; 6]);
+        let number = stage.number();
+        stage.command(worker, WorkerCommand::Flush { number });
+        stage.wait_for(worker, |event| *event == Event::Worker(WorkerEvent::Flushed { number }));
+        let expected: Vec<f32> =
+            sums.row(&stage.setup.rows, 3).chain(sums.row(&stage.setup.rows, 50)).collect();
+        assert_eq!(stage.pull(worker, &[3, 50]), expected);
+        stage.check().unwrap();
+    }
+}
+
+// rules M4, M5
+#[test]
+fn a_worker_that_falls_silent_is_lost() {
+    let mut stage = Stage::started(Setup::small(1, 1, 2));
+    let (began, silent) = (stage.world.now(), stage.workers().start + 1);
+    stage.mute(silent);
+    assert_eq!(loss(&mut stage), (Peer::Worker(1), "was silent for 10s".to_owned()));
+    assert!(stage.world.now().since(began) < SILENCE_MAX + 2 * HEARTBEAT_INTERVAL);
 }
 
 #[test]
 fn everybody_learns_why_a_member_gave_up() {
-    let mut world = World::started(setup(1, 1, 2));
-    let workers = world.workers();
-    world.command(workers.start, WorkerCommand::Abort { reason: "no such file".into() });
-    assert_eq!(failure(&mut world), "worker 0: no such file");
-    assert_eq!(end(&mut world, workers.start + 1), "worker 0: no such file");
-    assert_eq!(end(&mut world, 1), "worker 0: no such file");
+    let mut stage = Stage::started(Setup::small(1, 1, 2));
+    let workers = stage.workers();
+    stage.command(workers.start, WorkerCommand::Abort { reason: "no such file".into() });
+    assert_eq!(failure(&mut stage), "worker 0: no such file");
+    assert_eq!(end(&mut stage, workers.start + 1), "worker 0: no such file");
+    assert_eq!(end(&mut stage, 1), "worker 0: no such file");
 }
 
 #[test]
 fn the_user_of_the_controller_may_end_the_job() {
-    let mut world = World::started(setup(1, 1, 1));
-    world.deliver(0, |role, now| match role {
+    let mut stage = Stage::started(Setup::small(1, 1, 1));
+    stage.act(0, |role, now| match role {
         AnyRole::Controller(controller) => {
             controller.handle_command(now, ControllerCommand::Abort { reason: "interrupted".into() });
         }
         other => panic!("{other:?}"),
     });
-    assert_eq!(failure(&mut world), "interrupted");
+    assert_eq!(failure(&mut stage), "interrupted");
     for member in 1..=3 {
-        assert_eq!(end(&mut world, member), "interrupted");
+        assert_eq!(end(&mut stage, member), "interrupted");
     }
 }
 
 #[test]
-fn one_too_many_is_refused_and_the_job_goes_on() {
-    let mut world = World::started(setup(1, 1, 1));
-    let refused = [
-        (world.add(|address| AnyRole::Worker(Worker::new(CONTROLLER, address))), "worker"),
-        (world.add(|address| AnyRole::Server(Server::new(CONTROLLER, address))), "server"),
-        (world.add(|address| AnyRole::Switch(Switch::new(CONTROLLER, address, 8 << 20))), "switch"),
-    ];
-    for (place, kind) in refused {
+fn one_too_many_is_refused_or_stands_by_and_the_job_goes_on() {
+    let mut stage = Stage::started(Setup::small(1, 1, 1));
+    let refused = [(stage.add_worker(), "worker"), (stage.add_server(), "server")];
+    for (host, kind) in refused {
         let expected = format!("the cluster has no place for another {kind}: 1 of 1 are there");
-        assert_eq!(end(&mut world, place), expected);
+        assert_eq!(end(&mut stage, host), expected);
     }
-    let model = run(&mut world, 3, whole);
-    check_values(&mut world, &model).unwrap();
-    world.finish();
+    let standby = stage.add_switch();
+    let started = Event::Member(MemberEvent::Started { you: Peer::Switch(1) });
+    stage.wait_for(standby, |event| *event == started);
+    let sums = stage.work(3, whole);
+    stage.check_values(&sums).unwrap();
+    stage.finish();
+    stage.check().unwrap();
 }
 
 #[test]
 fn who_leaves_before_the_cluster_is_complete_makes_room() {
-    let mut world = World::new(setup(1, 0, 2));
-    let workers = world.workers();
+    let mut stage = Stage::new(Setup::small(1, 0, 2));
+    let workers = stage.workers();
     // One never comes, so nothing begins; the other comes and goes.
-    world.crash(workers.start + 1);
-    world.wait_for(0, |event| {
+    stage.world.crash(workers.start + 1);
+    stage.wait_for(0, |event| {
         matches!(event, Event::Controller(ControllerEvent::Joined { peer: Peer::Worker(0), .. }))
     });
-    world.crash(workers.start);
-    world.run_for(Duration::from_millis(50));
+    stage.world.crash(workers.start);
+    stage.run_for(Duration::from_millis(50));
     for number in [0, 1] {
-        let late = world.add(|address| AnyRole::Worker(Worker::new(CONTROLLER, address)));
-        world.wait_for(0, |event| {
+        let late = stage.add_worker();
+        stage.wait_for(0, |event| {
             matches!(event, Event::Controller(ControllerEvent::Joined { peer, .. }) if *peer == Peer::Worker(number))
         });
         if number == 1 {
-            world.wait_for(late, |event| {
+            stage.wait_for(late, |event| {
                 matches!(event, Event::Worker(WorkerEvent::Started { worker: 1, .. }))
             });
         }
@@ -185,17 +209,7 @@ fn who_leaves_before_the_cluster_is_complete_makes_room() {
 
 /// What a controller answers to a join.
 fn join(join: Join) -> Vec<Action> {
-    let cluster = Cluster {
-        job: 1,
-        seed: 1,
-        tables: Vec::new(),
-        plan: None,
-        hot_path: HotPath::for_workers(1),
-        task: String::new(),
-        servers: Vec::new(),
-        switches: Vec::new(),
-        workers: Vec::new(),
-    };
+    let cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
     let mut controller = Controller::new(Sizes { servers: 1, switches: 1, workers: 1 }, cluster);
     let (link, remote) = (Link(Link::ACCEPTED), SocketAddr::from(([10, 0, 0, 9], 555)));
     controller.handle_link(Instant::ZERO, link, LinkEvent::Opened { remote });
@@ -203,6 +217,7 @@ fn join(join: Join) -> Vec<Action> {
     core::iter::from_fn(|| controller.poll_action()).collect()
 }
 
+// rule M1
 #[test]
 fn another_version_is_refused_in_words() {
     let actions = join(Join {
@@ -216,7 +231,11 @@ fn another_version_is_refused_in_words() {
     else {
         panic!("{actions:?}")
     };
-    assert_eq!(reason, "the controller speaks version 1 of the messages, this worker speaks 2");
+    let expected = format!(
+        "the controller speaks version {VERSION} of the messages, this worker speaks {}",
+        VERSION + 1
+    );
+    assert_eq!(*reason, expected);
 }
 
 #[test]
@@ -229,17 +248,36 @@ fn a_member_without_an_address_is_refused() {
 
 #[test]
 fn a_plan_that_does_not_fit_ends_the_job_before_it_begins() {
+    let rows = |embedding| Rows { embedding, ..Setup::small(1, 1, 1).rows };
+    let mut other = rows((60, 3)).tables();
+    other[0].name = "other".into();
     let cases = [
-        (table("embedding", 0..60, 4), 9, "\"embedding\" has rows of 4 values in the model and of 3"),
-        (table("embedding", 0..20, 3), 9, "\"embedding\" has keys 0..20 in the model, 0..60 in the plan"),
-        (table("other", 0..60, 3), 9, "the model has a table \"other\""),
-        (table("embedding", 0..60, 3), 2, "hot rows of table \"embedding\" have 3 values, a packet holds 2"),
+        (rows((60, 4)).tables(), 9, "\"embedding\" has rows of 4 values in the model and of 3"),
+        (rows((20, 3)).tables(), 9, "\"embedding\" has keys 0..20 in the model, 0..60 in the plan"),
+        (other, 9, "the model has a table \"other\""),
+        (rows((60, 3)).tables(), 2, "hot rows of table \"embedding\" have 3 values, a packet holds 2"),
     ];
-    for (embedding, entries_max, expected) in cases {
-        let mut setup = setup(1, 1, 1);
+    for (tables, entries_max, expected) in cases {
+        let mut setup = Setup { tables, ..Setup::small(1, 1, 1) };
         setup.hot_path.entries_max = entries_max;
-        setup.tables[0] = embedding;
-        let reason = failure(&mut World::new(setup));
+        let reason = failure(&mut Stage::new(setup));
         assert!(reason.starts_with("server 0: ") && reason.contains(expected), "{reason}");
     }
+}
+
+#[test]
+fn a_worker_that_leaves_makes_room_for_another() {
+    let mut stage = Stage::started(Setup::small(1, 1, 2));
+    let sums = stage.work(3, whole);
+    let leaving = stage.workers().start + 1;
+    stage.command(leaving, WorkerCommand::Leave);
+    stage.wait_for(leaving, |event| *event == Event::Worker(WorkerEvent::Finished));
+    let successor = stage.add_worker();
+    stage.wait_for(successor, |event| {
+        matches!(event, Event::Worker(WorkerEvent::Started { worker: 2, share: 1, .. }))
+    });
+    let keys = stage.setup.rows.keys();
+    let expected: Vec<f32> = keys.iter().flat_map(|key| sums.row(&stage.setup.rows, *key)).collect();
+    assert_eq!(stage.pull(successor, &keys), expected);
+    assert_eq!(Sums::zero(&stage.setup.rows).0.len(), expected.len());
 }

@@ -5,17 +5,22 @@ use core::time::Duration;
 
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_proto::{
-    Bulk, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Level, MemberEvent, Message, Peer, PullId,
-    Statistics, WorkerCommand, WorkerEvent, WorkerStatistics,
+    Adopted, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, HotPath, Join, Kind, Level,
+    MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics, SwitchStatistics, Tenure,
+    View, WorkerCommand, WorkerEvent, WorkerStatistics,
 };
+use libra_sim::{Event, Quality, Random, Setup, Stage, whole};
 use proptest::prelude::*;
 
-use crate::link::Random;
-use crate::traffic::{EMBEDDING_WIDTH, HOT_ROWS, check_values, run, setup, whole};
-use crate::world::{Event, World};
+const EMBEDDING_WIDTH: usize = 3;
+const HOT_ROWS: u64 = 25;
 
 fn bulk<T: core::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Bulk<T>> {
     prop::collection::vec(value, 0..12).prop_map(Bulk)
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..5, any::<u64>()]
 }
 
 fn key() -> impl Strategy<Value = u64> {
@@ -26,77 +31,168 @@ fn gradient() -> impl Strategy<Value = f32> {
     prop_oneof![Just(1.0f32), any::<u32>().prop_map(f32::from_bits)]
 }
 
-fn runs() -> impl Strategy<Value = Vec<(u16, u16)>> {
+fn slots() -> impl Strategy<Value = Vec<(u16, u16)>> {
     prop::collection::vec((prop_oneof![0u16..90, any::<u16>()], prop_oneof![0u16..12, any::<u16>()]), 0..6)
 }
 
+fn values() -> impl Strategy<Value = SlotValues> {
+    (slots(), bulk(any::<u32>())).prop_map(|(slots, values)| SlotValues { slots, values })
+}
+
+fn cut() -> impl Strategy<Value = Cut> {
+    let flow = (any::<u32>(), prop::collection::vec(any::<(u32, u32)>(), 0..3));
+    let flow = flow.prop_map(|(below, above)| FlowCut { below, above });
+    prop::collection::vec(flow, 0..3).prop_map(|flows| Cut { flows })
+}
+
 fn peer() -> impl Strategy<Value = Peer> {
+    let number = || prop_oneof![0u16..3, any::<u16>()];
     prop_oneof![
         Just(Peer::Controller),
-        any::<u16>().prop_map(Peer::Server),
-        any::<u16>().prop_map(Peer::Switch),
-        any::<u16>().prop_map(Peer::Worker),
+        number().prop_map(Peer::Server),
+        number().prop_map(Peer::Switch),
+        number().prop_map(Peer::Worker),
     ]
 }
 
-/// Any message but Start, which only the controller sends, and only before the member has a place.
-fn message() -> impl Strategy<Value = Message> {
-    let number = || prop_oneof![0u64..5, any::<u64>()];
-    let cut = prop::collection::vec((any::<u32>(), prop::collection::vec(any::<(u32, u32)>(), 0..3)), 0..3);
-    let cut = cut.prop_map(|flows| Cut {
-        flows: flows.into_iter().map(|(below, above)| FlowCut { below, above }).collect(),
-    });
+fn address() -> impl Strategy<Value = SocketAddr> {
+    any::<([u8; 4], u16)>().prop_map(SocketAddr::from)
+}
+
+fn join() -> impl Strategy<Value = Join> {
     let kinds = prop_oneof![Just(Kind::Server), Just(Kind::Switch), Just(Kind::Worker)];
-    let address = || prop::option::of(any::<([u8; 4], u16)>().prop_map(SocketAddr::from));
+    let version = prop_oneof![Just(libra_proto::VERSION), any::<u16>()];
+    let addresses = (prop::option::of(address()), prop::option::of(address()));
+    (version, kinds, addresses, any::<u32>()).prop_map(
+        |(version, kind, (stream, datagrams), receive_bytes)| Join {
+            version,
+            kind,
+            stream,
+            datagrams,
+            receive_bytes,
+        },
+    )
+}
+
+fn view() -> impl Strategy<Value = View> {
+    let members = || prop::collection::btree_map(0u16..5, address(), 0..3);
+    let holder = prop::option::of(prop_oneof![0u16..3, any::<u16>()]);
+    let tenure = (holder, number()).prop_map(|(holder, since)| Tenure { holder, since });
+    let tenures = prop::collection::vec(tenure, 0..4);
+    (number(), members(), members(), tenures).prop_map(|(number, switches, workers, tenures)| View {
+        number,
+        switches,
+        workers,
+        tenures,
+        ..View::default()
+    })
+}
+
+fn statistics() -> impl Strategy<Value = Statistics> {
+    any::<(u64, bool)>().prop_map(|(packets, worker)| {
+        if worker {
+            Statistics::Worker(WorkerStatistics { packets, ..WorkerStatistics::default() })
+        } else {
+            Statistics::Switch(SwitchStatistics { packets, ..SwitchStatistics::default() })
+        }
+    })
+}
+
+/// What members and the controller say to each other; but Start, which only the controller sends, and only before the
+/// member has a place.
+fn control() -> impl Strategy<Value = Message> {
+    let rejoin = (join(), peer(), any::<u16>(), (number(), number()), prop::option::of(view()));
+    let rejoin = rejoin.prop_map(|(join, you, share, (view, barriers), known)| {
+        let cluster = known.map(|view| {
+            let cluster = Cluster::new(9, Vec::new(), None, HotPath::for_workers(2));
+            Box::new(Cluster { view, ..cluster })
+        });
+        Message::Rejoin(Box::new(Rejoin { join, you, share, view, barriers, cluster }))
+    });
     prop_oneof![
-        (any::<u16>(), kinds, address(), address(), any::<u32>()).prop_map(
-            |(version, kind, stream, datagrams, receive_bytes)| {
-                Message::Join(Join { version, kind, stream, datagrams, receive_bytes })
-            }
-        ),
-        Just(Message::Ready),
-        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello { job, from }),
-        any::<u64>().prop_map(|packets| {
-            Message::Heartbeat(Statistics::Worker(WorkerStatistics {
-                packets,
-                ..WorkerStatistics::default()
-            }))
-        }),
+        join().prop_map(Message::Join),
+        rejoin,
+        view().prop_map(|view| Message::View(Box::new(view))),
+        number().prop_map(|number| Message::Viewed { number }),
+        number().prop_map(|number| Message::Probe { number }),
+        (statistics(), number()).prop_map(|(statistics, probe)| Message::Heartbeat { statistics, probe }),
+        Just(Message::Retire),
+        Just(Message::Retired),
+        prop_oneof![0u16..3, any::<u16>()].prop_map(|switch| Message::Unreachable { switch }),
+        Just(Message::Leave),
         number().prop_map(|number| Message::Barrier { number }),
         number().prop_map(|number| Message::Release { number }),
-        ".*".prop_map(|text| Message::Report {
-            text,
-            statistics: Statistics::Worker(WorkerStatistics::default())
-        }),
+        (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
         ".*".prop_map(|reason| Message::Abort { reason }),
+        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello { job, from }),
+    ]
+}
+
+/// What shards hear and say.
+fn data() -> impl Strategy<Value = Message> {
+    let region = || 0u8..4;
+    prop_oneof![
         (number(), bulk(key()), bulk(gradient()), any::<bool>()).prop_map(
             |(number, keys, gradients, answer)| {
                 Message::Push(ColdPush { number, keys, gradients, answer })
             }
         ),
-        (number(), bulk(gradient())).prop_map(|(number, values)| Message::Pushed { number, values }),
+        (number(), number(), bulk(gradient())).prop_map(|(number, view, values)| Message::Pushed {
+            number,
+            view,
+            values
+        }),
         (number(), bulk(key())).prop_map(|(number, keys)| Message::Pull { number, keys }),
         (number(), bulk(gradient())).prop_map(|(number, values)| Message::Pulled { number, values }),
-        (0u8..4, number(), cut, runs(), bulk(any::<u32>())).prop_map(|(region, epoch, cut, slots, sums)| {
-            Message::Drained(Drained { region, epoch, cut, slots, sums })
+        (region(), number(), any::<u32>(), prop::collection::vec(datagram().prop_map(Bulk), 0..3)).prop_map(
+            |(region, since, below, packets)| Message::Replay(Replay { region, since, below, packets })
+        ),
+        (region(), number(), any::<u32>()).prop_map(|(region, since, below)| Message::Replayed {
+            region,
+            since,
+            below
         }),
-        (0u8..4, number(), runs(), bulk(any::<u32>())).prop_map(|(region, epoch, slots, values)| {
-            Message::Committed(Committed { region, epoch, slots, values })
+        (region(), number()).prop_map(|(region, since)| Message::Adopt { region, since }),
+        (region(), (number(), number(), number()), cut(), values()).prop_map(
+            |(region, (since, epoch, change), cut, values)| {
+                Message::Adopted(Adopted { region, since, epoch, cut, change, values })
+            }
+        ),
+        (region(), number(), number(), cut(), (slots(), bulk(any::<u32>()))).prop_map(
+            |(region, since, epoch, cut, (slots, sums))| {
+                Message::Drained(Drained { region, since, epoch, cut, slots, sums })
+            }
+        ),
+        (region(), number(), number(), values()).prop_map(|(region, since, epoch, values)| {
+            Message::Committed(Committed { region, since, epoch, values })
+        }),
+        (region(), number(), number(), values()).prop_map(|(region, since, change, values)| {
+            Message::Changed(Changed { region, since, change, values })
+        }),
+        (region(), number(), number()).prop_map(|(region, since, change)| Message::Installed {
+            region,
+            since,
+            change
         }),
     ]
 }
 
-/// A running cluster with operations under way.
-fn busy() -> World {
-    let mut world = World::started(setup(2, 1, 2));
-    run(&mut world, 2, whole);
-    for worker in world.workers() {
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![control(), data()]
+}
+
+/// A running cluster with operations under way. What is forged in it means nothing to the checkers.
+fn busy() -> Stage {
+    let mut stage = Stage::started(Setup::small(2, 1, 2));
+    stage.work(2, whole);
+    stage.world.observer.checkers = None;
+    for worker in stage.workers() {
         for key in [1, 2, 50, 51] {
-            world.push(worker, &[key], &[1.0; EMBEDDING_WIDTH], Level::Accepted);
+            stage.push(worker, &[key], &[1.0; EMBEDDING_WIDTH], Level::Accepted);
         }
     }
-    world
+    stage
 }
 
 proptest! {
@@ -135,8 +231,8 @@ proptest! {
     fn no_message_makes_a_role_panic(
         messages in prop::collection::vec((0usize..12, message()), 1..12),
     ) {
-        let mut world = busy();
-        let (servers, switches, workers) = (world.servers().start, world.switches().start, world.workers().start);
+        let mut stage = busy();
+        let (servers, switches, workers) = (stage.servers().start, stage.switches().start, stage.workers().start);
         let ways = [
             (workers, 0), (switches, 0), (servers, 0),
             (0, workers), (0, switches), (0, servers),
@@ -145,13 +241,13 @@ proptest! {
         ];
         for (way, message) in messages {
             let (from, to) = ways[way];
-            world.forge(from, to, message);
+            stage.world.forge(from, to, &message);
             for _ in 0..20 {
-                world.step();
+                stage.step();
             }
         }
         for _ in 0..300 {
-            world.step();
+            stage.step();
         }
     }
 
@@ -159,20 +255,20 @@ proptest! {
     fn no_changed_message_makes_a_role_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1u8..), 1..200),
     ) {
-        let mut world = busy();
-        let sent = world.messages.clone();
+        let mut stage = busy();
+        let sent = stage.world.observer.recorder.messages.clone();
         for (which, place, change) in changes {
             let sent = &sent[which.index(sent.len())];
             let mut frame = sent.message.encode();
             let place = place.index(frame.len());
             frame[place] ^= change;
-            if let Ok(message) = Message::decode(&frame) {
-                world.forge(sent.from, sent.to, message);
-                world.step();
+            if let (Ok(message), Some(to)) = (Message::decode(&frame), sent.to) {
+                stage.world.forge(sent.from, to, &message);
+                stage.step();
             }
         }
         for _ in 0..300 {
-            world.step();
+            stage.step();
         }
     }
 
@@ -180,14 +276,15 @@ proptest! {
     fn no_datagram_makes_a_role_panic(
         datagrams in prop::collection::vec((0usize..6, 0usize..6, datagram()), 1..40),
     ) {
-        let mut world = busy();
-        let members = world.workers().end;
+        let mut stage = busy();
+        let members = stage.workers().end;
         for (from, to, bytes) in datagrams {
-            world.inject(from % members, to % members, bytes);
-            world.step();
+            let from = stage.world.address(from % members);
+            stage.world.inject(from, to % members, bytes);
+            stage.step();
         }
         for _ in 0..300 {
-            world.step();
+            stage.step();
         }
     }
 }
@@ -198,23 +295,25 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
     let seq = prop_oneof![0u32..8, any::<u32>()];
     let entries =
         prop::collection::vec((prop_oneof![0u16..9, any::<u16>()], prop_oneof![0u32..8, any::<u32>()]), 0..7);
-    let packet = (fields, seq, entries, 0u16..2).prop_map(
-        |((kind, flags, region, epoch, durable), seq, entries, worker)| {
+    let packet = (fields, seq, entries, 0u16..2, prop_oneof![4 => Just(1u16), 1 => any::<u16>()]).prop_map(
+        |((kind, flags, region, epoch, durable), seq, entries, worker, view)| {
             let mut bytes = vec![0; packet_bytes(u8::try_from(entries.len()).unwrap())];
             let kind = libra_dataplane::Kind::from_code(kind).unwrap();
             let flags = Flags::from_bits(flags).unwrap();
+            let (entries_of, job, plan, tag) = (0, 9, 4, 0);
             let header = Header {
                 kind,
                 flags,
-                entries: 0,
-                job: 9,
+                entries: entries_of,
+                job,
                 worker,
-                plan: 4,
+                plan,
+                view,
                 region,
                 epoch,
                 durable,
                 seq,
-                tag: 0,
+                tag,
             };
             let mut writer = PacketWriter::new(header, &mut bytes);
             assert!(entries.iter().all(|&(cell, value)| writer.push(cell, value)));
@@ -226,23 +325,27 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![3 => packet, 1 => prop::collection::vec(any::<u8>(), 0..64)]
 }
 
+// rules W4, C4
 #[test]
 fn junk_from_strangers_is_counted_and_harms_nothing() {
-    let mut world = World::started(setup(2, 1, 2));
-    let (server, switch, worker) = (world.servers().start, world.switches().start, world.workers().start);
+    let mut stage = Stage::started(Setup::small(2, 1, 2));
+    let (server, switch, worker) = (stage.servers().start, stage.switches().start, stage.workers().start);
+    let [from_server, from_switch, from_worker] =
+        [server, switch, worker].map(|host| stage.world.address(host));
     let mut random = Random::new(4);
     for _ in 0..100 {
-        let junk: Vec<u8> = (0..random.below(60)).map(|_| random.next().to_le_bytes()[0]).collect();
+        let junk: Vec<u8> = (0..random.below(60)).map(|_| random.bits().to_le_bytes()[0]).collect();
         // To the switch from a worker and from nobody; to a worker from its switch and from nobody.
-        world.inject(worker, switch, junk.clone());
-        world.inject(server, switch, junk.clone());
-        world.inject(switch, worker, junk.clone());
-        world.inject(server, worker, junk.clone());
-        world.inject(worker, server, junk);
+        stage.world.inject(from_worker, switch, junk.clone());
+        stage.world.inject(from_server, switch, junk.clone());
+        stage.world.inject(from_switch, worker, junk.clone());
+        stage.world.inject(from_server, worker, junk.clone());
+        stage.world.inject(from_worker, server, junk);
     }
-    let model = run(&mut world, 10, whole);
-    check_values(&mut world, &model).unwrap();
-    let outcome = world.finish();
+    let sums = stage.work(10, whole);
+    stage.check_values(&sums).unwrap();
+    let outcome = stage.finish();
+    stage.check().unwrap();
     for (peer, statistics) in outcome.statistics {
         match (peer, statistics) {
             (Peer::Switch(_), Statistics::Switch(counts)) => {
@@ -259,20 +362,21 @@ fn junk_from_strangers_is_counted_and_harms_nothing() {
 
 #[test]
 fn new_values_for_slots_that_do_not_exist_are_not_installed() {
-    let mut world = World::new(setup(1, 1, 1));
-    let (server, switch) = (world.servers().start, world.switches().start);
-    world.wait_for(switch, |event| matches!(event, Event::Member(MemberEvent::Started { .. })));
+    let mut stage = Stage::new(Setup::small(1, 1, 1));
+    let (server, switch) = (stage.servers().start, stage.switches().start);
+    stage.wait_for(switch, |event| matches!(event, Event::Member(MemberEvent::Started { .. })));
     let slots = u16::try_from(HOT_ROWS).unwrap() * u16::try_from(EMBEDDING_WIDTH).unwrap();
     for slots in [vec![(65_535, 3)], vec![(slots - 1, 3)], vec![(0, 2)], vec![(0, 4)], vec![(32_767, 3)]] {
-        let committed = Committed { region: 0, epoch: 0, slots, values: Bulk(vec![7; 3]) };
-        world.forge(server, switch, Message::Committed(committed));
+        let values = SlotValues { slots, values: Bulk(vec![7; 3]) };
+        let changed = Changed { region: 0, since: 1, change: 1, values };
+        stage.world.forge(server, switch, &Message::Changed(changed));
     }
-    for worker in world.workers() {
-        world.wait_for(worker, |event| matches!(event, Event::Worker(WorkerEvent::Started { .. })));
+    for worker in stage.workers() {
+        stage.wait_for(worker, |event| matches!(event, Event::Worker(WorkerEvent::Started { .. })));
     }
-    let model = run(&mut world, 3, whole);
-    check_values(&mut world, &model).unwrap();
-    let outcome = world.finish();
+    let sums = stage.work(3, whole);
+    stage.check_values(&sums).unwrap();
+    let outcome = stage.finish();
     let malformed = outcome.statistics.iter().map(|(_, statistics)| match statistics {
         Statistics::Switch(counts) => counts.malformed,
         _ => 0,
@@ -282,33 +386,44 @@ fn new_values_for_slots_that_do_not_exist_are_not_installed() {
 
 #[test]
 fn a_barrier_is_for_workers() {
-    let mut world = World::started(setup(1, 1, 2));
-    let workers = world.workers();
-    world.command(workers.start, WorkerCommand::Barrier { number: 0 });
-    world.forge(world.servers().start, 0, Message::Barrier { number: 0 });
-    world.run_for(Duration::from_millis(50));
+    let mut stage = Stage::started(Setup::small(1, 1, 2));
+    let workers = stage.workers();
+    stage.command(workers.start, WorkerCommand::Barrier { number: 0 });
+    stage.world.forge(stage.servers().start, 0, &Message::Barrier { number: 0 });
+    stage.run_for(Duration::from_millis(50));
     let released = |event: &Event| *event == Event::Worker(WorkerEvent::Released { number: 0 });
-    assert!(core::iter::from_fn(|| world.next_event(workers.start)).all(|event| !released(&event)));
-    world.command(workers.start + 1, WorkerCommand::Barrier { number: 0 });
-    world.wait_for(workers.start, released);
+    assert!(core::iter::from_fn(|| stage.next_event(workers.start)).all(|event| !released(&event)));
+    stage.command(workers.start + 1, WorkerCommand::Barrier { number: 0 });
+    stage.wait_for(workers.start, released);
 }
 
 #[test]
 fn a_push_with_pull_that_the_switch_answers_without_values_reads_them_at_the_shard() {
-    let mut world = World::started(setup(1, 1, 1));
-    let (switch, worker) = (world.switches().start, world.workers().start);
+    let mut stage = Stage::started(Setup::small(1, 1, 1));
+    let (switch, worker) = (stage.switches().start, stage.workers().start);
     // What the switch says is lost, and this is heard in its place.
-    world.setup.network.loss = 100;
-    let id = PullId(world.number());
+    let deaf = Quality { loss: 1.0, ..Quality::GOOD };
+    stage.world.network.set_quality_of(worker, Some(deaf));
+    let id = PullId(stage.number());
     let (keys, gradients) = (vec![1, 2], vec![1.0; 2 * EMBEDDING_WIDTH]);
-    world.command(worker, WorkerCommand::PushPull { id, keys, gradients });
-    let (kind, flags) = (libra_dataplane::Kind::Ack, Flags::NONE);
-    let (entries, job, worker_number, plan, region, epoch, durable, seq, tag) = (0, 9, 0, 4, 0, 1, 0, 0, 0);
-    let ack =
-        Header { kind, flags, entries, job, worker: worker_number, plan, region, epoch, durable, seq, tag };
-    world.inject(switch, worker, ack.to_bytes().to_vec());
-    let (keys, values) = world.wait_for_pull(worker, id);
+    stage.command(worker, WorkerCommand::PushPull { id, keys, gradients });
+    let header = Header {
+        kind: libra_dataplane::Kind::Ack,
+        flags: Flags::NONE,
+        entries: 0,
+        job: 9,
+        worker: 0,
+        plan: 4,
+        view: 1,
+        region: 0,
+        epoch: 1,
+        durable: 0,
+        seq: 0,
+        tag: 0,
+    };
+    stage.world.inject(stage.world.address(switch), worker, header.to_bytes().to_vec());
+    let (keys, values) = stage.wait_for_pull(worker, id);
     assert_eq!((keys, values), (vec![1, 2], vec![0.0; 2 * EMBEDDING_WIDTH]));
-    let asked = world.messages.iter().any(|sent| matches!(sent.message, Message::Pull { .. }));
-    assert!(asked);
+    let messages = &stage.world.observer.recorder.messages;
+    assert!(messages.iter().any(|sent| matches!(sent.message, Message::Pull { .. })));
 }

@@ -12,17 +12,36 @@ use libra_dataplane::{
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
-use crate::transport::path::{Delivery, Identity, Path};
+use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
 
 pub(super) const JOB: u16 = 7;
 pub(super) const WORKER: u16 = 1;
 pub(super) const PLAN: u16 = 3;
+pub(super) const VIEW: u16 = 11;
 pub(super) const CELLS: u16 = 16;
 /// Its values are installed.
 pub(super) const READABLE: u8 = 0;
 /// Its values never are.
 pub(super) const UNREADABLE: u8 = 5;
 pub(super) const REGIONS: [u8; 2] = [READABLE, UNREADABLE];
+
+pub(super) const IDENTITY: Identity = Identity { job: JOB, worker: WORKER, plan: PLAN };
+
+/// A region of a switch, held under this view.
+pub(super) fn new_region(region: u8, view: u16, bank_packets_max: u32) -> Region<Vec<u32>> {
+    let config = RegionConfig {
+        job: JOB,
+        region,
+        plan: PLAN,
+        view,
+        lanes: 1,
+        cells: CELLS,
+        flows: 2,
+        bank_packets_max,
+        arithmetic: Arithmetic::Fixed { bound: 1000 },
+    };
+    Region::new(config, RegionMemory::allocate(&config, |words| vec![0; words])).unwrap()
+}
 
 pub(super) fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4000))
@@ -36,6 +55,10 @@ pub(super) fn ms(milliseconds: u64) -> Duration {
 pub(super) struct Random(u64);
 
 impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -112,27 +135,16 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(link: Link, in_flight_max: u32, bank_packets_max: u32, seed: u64) -> Self {
-        let regions = REGIONS.map(|region| {
-            let arithmetic = Arithmetic::Fixed { bound: 1000 };
-            let (job, plan) = (JOB, PLAN);
-            let config = RegionConfig {
-                job,
-                region,
-                plan,
-                lanes: 1,
-                cells: CELLS,
-                flows: 2,
-                bank_packets_max,
-                arithmetic,
-            };
-            Region::new(config, RegionMemory::allocate(&config, |words| vec![0; words])).unwrap()
-        });
+        let regions = REGIONS.map(|region| new_region(region, VIEW, bank_packets_max));
         let mut pipeline = Pipeline::new(regions.to_vec()).unwrap();
         pipeline.region_mut(JOB, READABLE).unwrap().set_readable(true);
-        let identity = Identity { job: JOB, worker: WORKER, plan: PLAN };
+        let mut path = Path::new(address(), IDENTITY, in_flight_max);
+        for region in REGIONS {
+            path.put(region, RegionFlows::default(), VIEW);
+        }
         let mut scene = Self {
             now: Instant::ZERO + ms(1),
-            path: Path::new(address(), identity, REGIONS, in_flight_max),
+            path,
             pipeline,
             link,
             in_flight_max: in_flight_max as usize,
@@ -220,10 +232,18 @@ impl Scene {
         self.most_unanswered = self.most_unanswered.max(unanswered);
     }
 
+    /// Takes what the path sends after a region has moved to a switch that is not in the scene. Returns how many packets.
+    pub(super) fn transmit_moved(&mut self) -> usize {
+        let mut outgoing = Outgoing::default();
+        self.path.poll_transmit(self.now, &mut outgoing);
+        outgoing.len()
+    }
+
     pub(super) fn check_sent(&mut self, datagram: &[u8]) {
         let header = Header::parse(datagram).unwrap();
         assert_eq!((header.job, header.worker, header.plan), (JOB, WORKER, PLAN));
         if header.entries == 0 {
+            // rule T8
             return assert_eq!(header.kind, Kind::Pull, "only probes are empty");
         }
         if header.kind == Kind::Push
@@ -242,6 +262,7 @@ impl Scene {
         assert_eq!(header.flags.contains(Flags::RETRANSMIT), sent.times > 1);
         let mut expected = Header::parse(&sent.first).unwrap();
         expected.flags = header.flags;
+        // rules T1, T4
         assert_eq!(header, expected, "a retransmission differs in its mark alone");
         assert_eq!(datagram[HEADER_BYTES..], sent.first[HEADER_BYTES..]);
     }
@@ -326,11 +347,21 @@ impl Scene {
         }
     }
 
+    /// For each region the number of the next push.
+    pub(super) fn frontiers(&self) -> Vec<(u8, u32)> {
+        REGIONS.iter().map(|&region| (region, self.path.push_flow(region).next())).collect()
+    }
+
+    /// Whether every push before these numbers is durable.
+    pub(super) fn is_durable(&self, frontiers: &[(u8, u32)]) -> bool {
+        frontiers.iter().all(|&(region, seq)| self.path.push_flow(region).first() >= seq)
+    }
+
     /// Runs until every push is durable and every pull answered.
     pub(super) fn run_to_rest(&mut self) {
         let deadline = self.now + Duration::from_secs(120);
-        let frontiers = self.path.push_frontiers();
-        while !self.path.is_durable(&frontiers) || self.path.in_flight() > 0 || self.open() > 0 {
+        let frontiers = self.frontiers();
+        while !self.is_durable(&frontiers) || self.path.in_flight() > 0 || self.open() > 0 {
             assert!(self.now < deadline, "{} operations are still open", self.open());
             self.step();
         }
@@ -364,8 +395,8 @@ pub(super) fn write(kind: Kind, flags: Flags, region: u8, seq: u32, entries: &[(
 }
 
 pub(super) fn header(kind: Kind, flags: Flags, region: u8, seq: u32) -> Header {
-    let (job, worker, plan, epoch, durable) = (JOB, WORKER, PLAN, 0, 0);
-    Header { kind, flags, entries: 0, job, worker, plan, region, epoch, durable, seq, tag: 0 }
+    let (job, worker, plan, view, epoch, durable) = (JOB, WORKER, PLAN, VIEW, 0, 0);
+    Header { kind, flags, entries: 0, job, worker, plan, view, region, epoch, durable, seq, tag: 0 }
 }
 
 /// An acknowledgement of one packet.

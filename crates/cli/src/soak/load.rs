@@ -1,0 +1,131 @@
+//! What the workers of a soak push. All of it follows from the seed, so that whoever checks the sums can work them out.
+
+use anyhow::{Context, Result};
+use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
+use libra_store::{Init, Optimizer, TableSpec};
+use serde::{Deserialize, Serialize};
+
+const HOT_ROWS: u64 = 3_000;
+const COLD_ROWS: u64 = 500;
+/// The first rows are pushed far more often than the others.
+const FAVOURITES: u64 = 256;
+const ROWS_OF_A_PUSH: usize = 96;
+/// What the plan takes for the largest gradient. It leaves room for 64 times as much.
+const GRADIENT_PLANNED: f32 = 1.0;
+
+/// Integers for rows that have a lane for each worker: worker w adds to lane w only, so each lane tells what became of the
+/// pushes of one worker. They are small enough for f32 to add them up without rounding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Load {
+    pub(super) seed: u64,
+    /// Values of a row. Workers are numbered below this.
+    pub(super) lanes: u16,
+}
+
+/// A row, and what is added to the worker's lane of it.
+pub(super) type Part = (u64, i32);
+
+impl Load {
+    pub(super) fn rows(&self) -> u64 {
+        HOT_ROWS + COLD_ROWS
+    }
+
+    /// Stochastic gradient descent with rate 1 from zero: a row is minus the sum of its gradients.
+    pub(super) fn tables(&self) -> Vec<TableSpec> {
+        vec![TableSpec {
+            name: "sums".to_owned(),
+            keys: 0..self.rows(),
+            width: self.lanes.into(),
+            optimizer: Optimizer::Sgd { rate: 1.0 },
+            init: Init::Zero,
+        }]
+    }
+
+    /// A plan that has all but the last rows as hot.
+    pub(super) fn plan(&self) -> Result<Plan> {
+        let shapes = self.tables().into_iter().map(|table| TableShape {
+            name: table.name,
+            keys: table.keys,
+            width: self.lanes.into(),
+            hot: true,
+        });
+        let mut frequencies = Frequencies::new(shapes.collect()).context("the tables make no plan")?;
+        frequencies.record_push(0..HOT_ROWS);
+        (0..HOT_ROWS).for_each(|key| frequencies.record_gradient(key, GRADIENT_PLANNED));
+        let budget = Budget { p: 1.0, c: 0.5, ..Budget::default() };
+        Ok(Plan::new(1, Provenance::default(), &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
+    }
+
+    /// The parts of a push. A row may occur more than once. Now and then a gradient is too large for the plan.
+    pub(super) fn push(&self, worker: u16, number: u32) -> Vec<Part> {
+        let mut draws = Draws::new(self.seed, u64::from(worker) << 32 | u64::from(number));
+        let part = |_| {
+            let key = match draws.below(10) {
+                0..5 => draws.below(FAVOURITES),
+                5..9 => draws.below(HOT_ROWS),
+                _ => HOT_ROWS + draws.below(COLD_ROWS),
+            };
+            let size = if draws.below(64) == 0 { 200 + draws.below(800) } else { 1 + draws.below(9) };
+            let size = i32::try_from(size).expect("it is below 1,000");
+            (key, if draws.below(2) == 0 { size } else { -size })
+        };
+        (0..ROWS_OF_A_PUSH).map(part).collect()
+    }
+
+    /// A push as a worker submits it: keys, and the gradients of their rows.
+    pub(super) fn gradients(&self, worker: u16, parts: &[Part]) -> (Vec<u64>, Vec<f32>) {
+        let mut gradients = vec![0.0; parts.len() * usize::from(self.lanes)];
+        for (row, (_, value)) in gradients.chunks_exact_mut(self.lanes.into()).zip(parts) {
+            row[usize::from(worker)] = small(*value);
+        }
+        (parts.iter().map(|(key, _)| *key).collect(), gradients)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is below 1,000")]
+fn small(value: i32) -> f32 {
+    value as f32
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014), not what anything under test draws from.
+struct Draws(u64);
+
+impl Draws {
+    fn new(seed: u64, stream: u64) -> Self {
+        let mut draws = Self(seed);
+        let start = draws.next();
+        Self(start ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_parts_are_hot_and_some_are_too_large() {
+        let load = Load { seed: 1, lanes: 4 };
+        let parts: Vec<Part> = (0..500).flat_map(|number| load.push(2, number)).collect();
+        let hot = parts.iter().filter(|(key, _)| *key < HOT_ROWS).count();
+        let large = parts.iter().filter(|(_, value)| value.abs() >= 200).count();
+        assert!((42_000..45_000).contains(&hot) && (500..1_000).contains(&large), "{hot}, {large}");
+        assert_eq!(load.push(2, 7), load.push(2, 7));
+        assert_ne!(load.push(2, 7), load.push(1, 7));
+        assert_ne!(load.push(2, 7), Load { seed: 2, lanes: 4 }.push(2, 7));
+        let plan = load.plan().unwrap();
+        assert_eq!(plan.rows.len() as u64, HOT_ROWS);
+        let (keys, gradients) = load.gradients(2, &[(7, -3), (9, 4)]);
+        assert_eq!((keys, gradients), (vec![7, 9], vec![0.0, 0.0, -3.0, 0.0, 0.0, 0.0, 4.0, 0.0]));
+    }
+}

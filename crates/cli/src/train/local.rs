@@ -1,0 +1,169 @@
+//! A cluster of threads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Error, Result};
+use indicatif::ProgressBar;
+use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_proto::{ControllerCommand, ControllerEvent, Outcome};
+use libra_train::Quality;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::strikes::{Strike, Switches};
+use crate::chronicle::Chronicle;
+use crate::job::{Job, failure};
+use crate::progress::Bars;
+use crate::training::{Step, work};
+
+pub(super) struct Local<'a> {
+    pub(super) rates: FaultRates,
+    pub(super) job: &'a Job,
+    pub(super) bars: Bars,
+    /// Switches that join when all places of switches are taken.
+    pub(super) standbys: u16,
+    /// What befalls the switches.
+    pub(super) strikes: Vec<Strike>,
+}
+
+/// A thread before it runs: its name, and what it does.
+type Member = (String, Box<dyn FnOnce() -> Result<()> + Send>);
+
+impl Local<'_> {
+    pub(super) fn run(self, controller: ControllerNode) -> Result<(Outcome, Chronicle)> {
+        let address = controller.address();
+        let sizes = self.job.sizes;
+        let (failed, failures) = mpsc::channel::<Error>();
+        let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+        let bar = self.bars.bar("train");
+        bar.set_length(0);
+
+        let switches = Switches::default();
+        let mut members: Vec<Member> = Vec::new();
+        for number in 0..sizes.servers {
+            let node = ServerNode::bind(self.options(address, 0), None)?;
+            members.push((format!("server {number}"), Box::new(move || Ok(node.run(|_| ()).map(drop)?))));
+        }
+        for number in 0..sizes.switches {
+            members.push(self.switch(address, number, &switches)?);
+        }
+        for number in 0..sizes.workers {
+            members.push(self.worker(address, number, &bar));
+        }
+        let later = sizes.switches..sizes.switches + self.standbys;
+        let mut standbys: Vec<Member> =
+            later.map(|number| self.switch(address, number, &switches)).collect::<Result<_>>()?;
+        for member in members {
+            start(member, &failed)?;
+        }
+        let (begin, began) = mpsc::channel();
+        switches.strike(self.strikes.clone(), began, ask.clone(), self.bars)?;
+        thread::spawn(move || abort_on_failure(&failures, &ask));
+
+        let mut chronicle = Chronicle::default();
+        let outcome = controller.run(sizes, self.job.cluster.clone(), commands, |event| {
+            chronicle.note(event);
+            if matches!(event, ControllerEvent::Started) {
+                bar.reset_elapsed();
+                let _ = begin.send(Instant::now());
+                for member in standbys.drain(..) {
+                    if let Err(error) = start(member, &failed) {
+                        let _ = failed.send(error);
+                    }
+                }
+            }
+        });
+        bar.finish_and_clear();
+        let struck = switches.struck();
+        let missed = self.strikes.len() - struck.len();
+        if outcome.is_ok() && missed > 0 {
+            self.bars.line(&format!("note: the job was over before {missed} of the kills and migrations"));
+        }
+        chronicle.add(&struck);
+        Ok((outcome.map_err(failure)?, chronicle))
+    }
+
+    fn switch(&self, controller: SocketAddr, number: u16, switches: &Switches) -> Result<Member> {
+        let node = SwitchNode::bind(self.options(controller, 1 + u64::from(number)), None)?;
+        let switches = switches.clone();
+        Ok((format!("switch {number}"), Box::new(move || switches.run(node))))
+    }
+
+    fn worker(&self, controller: SocketAddr, number: u16, bar: &ProgressBar) -> Member {
+        let options = self.options(controller, 1001 + u64::from(number));
+        let (task, dataset) = (self.job.task.clone(), Arc::clone(&self.job.dataset));
+        let mut watch = Watch { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
+        let member = move || {
+            let worker = WorkerNode::join(options)?;
+            work(worker, &task, dataset, &mut |step| watch.see(step))
+        };
+        (format!("worker {number}"), Box::new(member))
+    }
+
+    fn options(&self, controller: SocketAddr, stream: u64) -> NodeOptions {
+        let faults = self.rates;
+        let fault_seed = self.job.cluster.seed.wrapping_mul(0x9e37_79b9).wrapping_add(stream);
+        NodeOptions { faults, fault_seed, ..NodeOptions::new(controller) }
+    }
+}
+
+fn start((name, member): Member, failed: &mpsc::Sender<Error>) -> Result<()> {
+    let failed = failed.clone();
+    let body = move || {
+        if let Err(error) = member() {
+            let _ = failed.send(error);
+        }
+    };
+    thread::Builder::new().name(name).spawn(body)?;
+    Ok(())
+}
+
+/// A member that fails before it is part of the cluster is missed by nobody but us.
+fn abort_on_failure(failures: &mpsc::Receiver<Error>, ask: &UnboundedSender<ControllerCommand>) {
+    if let Ok(error) = failures.recv() {
+        let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+    }
+}
+
+/// Moves the one bar on as any of the workers gets on.
+struct Watch {
+    bar: ProgressBar,
+    epochs: u32,
+    /// Samples of this worker that the bar has counted.
+    seen: u64,
+}
+
+impl Watch {
+    fn see(&mut self, step: Step) {
+        match step {
+            Step::Trained(progress) => {
+                if self.seen == 0 {
+                    self.bar.inc_length(progress.samples_total * u64::from(self.epochs));
+                }
+                let total = u64::from(progress.epoch) * progress.samples_total + progress.samples;
+                self.bar.inc(total - self.seen);
+                self.seen = total;
+                self.bar.set_message(format!(
+                    "loss {:.4} epoch {}/{}",
+                    progress.loss,
+                    progress.epoch + 1,
+                    self.epochs
+                ));
+            }
+            Step::Evaluated { epoch, quality } => self.bar.println(line(epoch, quality)),
+        }
+    }
+}
+
+fn line(epoch: u32, quality: Quality) -> String {
+    format!(
+        "epoch {:>3}: HR@10 {:.4}, NDCG@10 {:.4} on {} users",
+        epoch + 1,
+        quality.hit_rate(),
+        quality.ndcg(),
+        quality.cases
+    )
+}

@@ -1,0 +1,203 @@
+//! Members that are killed or interrupted, and clusters that go on or end.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{DEADLINE, Member, assert_refused, controller, json, members, run, tiny_data};
+
+/// How many workers have an account of each epoch.
+fn workers_of_epochs(json: &Value) -> Vec<u64> {
+    let epochs = json["epochs"].as_array().unwrap();
+    epochs.iter().map(|epoch| epoch["workers"].as_u64().unwrap_or(0)).collect()
+}
+
+#[test]
+fn a_worker_that_disappears_is_missed_by_nobody_and_another_takes_its_place() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    let options = ["--batch", "64", "--sample", "1", "--factors", "4", "--json", path];
+    let (controller, address) = controller(&[&["--data", &data, "--epochs", "200"], &options[..]].concat());
+    let mut members = members(&address);
+    controller.line_with("training begins");
+    thread::sleep(Duration::from_millis(300));
+    members.remove(0).signal("-KILL");
+    let line = controller.line_with("the others go on");
+    assert!(line.contains("worker") && line.contains("disappeared"), "{line}");
+    thread::sleep(Duration::from_millis(300));
+    members.push(Member::start(&["worker", "--controller", &address]));
+    let line = controller.line_with("joined");
+    assert!(line.contains("worker 2"), "{line}");
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let json = json(&file);
+    assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
+    let workers = workers_of_epochs(&json);
+    assert_eq!((workers.len(), workers.first(), workers.last()), (200, Some(&1), Some(&2)), "{workers:?}");
+    let failover = &json["failover"];
+    assert!(failover["lost"][0]["member"].as_str().unwrap().contains("worker"), "{failover:#}");
+    assert_eq!(failover["joined_late"][0]["member"], "worker 2");
+}
+
+#[test]
+fn a_server_that_disappears_ends_the_job_for_everybody() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let (controller, address) = controller(&["--data", &data, "--epochs", "100000", "--sample", "1"]);
+    let mut members = members(&address);
+    controller.line_with("training begins");
+    members.remove(1).signal("-KILL");
+    let killed = Instant::now();
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(1));
+    assert!(last.contains("server") && last.contains("disappeared"), "{last}");
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    for member in members {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(1), "{last}");
+        assert!(last.contains("disappeared"), "{last}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_killed_and_started_again_goes_on_with_its_cluster() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    let options = ["--data", &data, "--epochs", "120", "--batch", "64", "--sample", "1", "--factors", "4"];
+    let (first, address) = controller(&options);
+    let members = members(&address);
+    first.line_with("training begins");
+    thread::sleep(Duration::from_millis(200));
+    first.signal("-KILL");
+    first.end();
+    let second =
+        Member::start(&[&["controller", "--listen", &address, "--json", path], &options[..]].concat());
+    second.line_with("took over");
+    let (code, last) = second.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let json = json(&file);
+    assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
+    assert_eq!(workers_of_epochs(&json), [2; 120], "nobody has missed anything");
+    assert_eq!(json["failover"]["recovered"], true);
+    assert!(json["failover"]["lost"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn training_goes_on_when_a_switch_is_killed_or_relieved() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    let trouble = ["--switches", "2", "--standby", "2", "--kill", "switch@200ms", "--migrate", "800ms"];
+    let arguments = ["train", "--data", &data, "--epochs", "120", "--batch", "64", "--sample", "1"];
+    let output = run(&[&arguments[..], &trouble, &["--factors", "4", "--json", path]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8_lossy(&output.stdout);
+    for word in ["take-over", "migration", "longest stall", "regions moved"] {
+        assert!(table.contains(word), "{word:?} is not in\n{table}");
+    }
+    let json = json(&file);
+    assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
+    let failover = &json["failover"];
+    for deed in ["killed", "migrated"] {
+        assert!(failover[deed][0]["take_over_ms"].as_f64().unwrap() < 2_000.0, "{failover:#}");
+    }
+    assert!(json["transport"]["stall_ms_max"].as_f64().unwrap() > 100.0);
+    assert_refused(&["train", "--kill", "worker@1s"], 1, &["worker@1s", "libra soak"]);
+    assert_refused(&["train", "--kill", "switch"], 2, &["switch@10s"]);
+    assert_refused(&["train", "--switch", "none", "--standby", "1"], 1, &["--switch none"]);
+}
+
+#[test]
+fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let faults = ["--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.05"];
+    let kills = ["--kill", "switch@1s,worker@2s", "--kill", "controller@4.5s", "--migrate", "5.5s"];
+    let output =
+        run(&[&["soak", "--seconds", "7", "--json", file.to_str().unwrap()], &faults[..], &kills].concat());
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("equal to the bit"), "{stdout}");
+    let json = json(&file);
+    assert_eq!((&json["equal"], &json["differences"]), (&Value::Bool(true), &Value::from(0)));
+    assert_eq!(json["workers"]["killed"], 1);
+    assert_eq!(json["failover"]["recoveries"], 1);
+    for struck in json["failover"]["struck"].as_array().unwrap() {
+        assert!(struck["recovery_ms"].as_f64().is_some(), "{struck:#}");
+    }
+    assert!(json["transport"]["retransmits"].as_u64().unwrap() > 0);
+    assert_refused(&["soak", "--kill", "server@3s"], 2, &["server", "switch, worker or controller"]);
+    assert_refused(&["soak", "--kill", "switch@30s"], 1, &["switch@30s", "20 s"]);
+    assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
+}
+
+#[test]
+fn an_interrupted_soak_leaves_no_process_behind() {
+    let soak = Member::start(&["soak", "--seconds", "60"]);
+    let children = || {
+        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &soak.id().to_string()]).output();
+        String::from_utf8(output.unwrap().stdout)
+            .unwrap()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + DEADLINE;
+    while children().len() < 7 {
+        assert!(Instant::now() < deadline, "the cluster does not come together");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let children = children();
+    soak.signal("-INT");
+    assert_eq!(soak.end().0, Some(130));
+    for child in children {
+        assert!(!Path::new("/proc").join(&child).exists(), "{child} is still there");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_everything_at_once() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let member = Member::start(&["train", "--data", &data, "--epochs", "1000000", "--sample", "1"]);
+    thread::sleep(Duration::from_secs(1));
+    member.signal("-INT");
+    let (code, last) = member.end();
+    assert_eq!(code, Some(130));
+    assert!(last.contains("interrupted"), "{last}");
+}
+
+#[test]
+fn an_interrupt_of_the_controller_ends_the_job_for_everybody_at_once() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let (controller, address) = controller(&["--data", &data, "--epochs", "100000", "--sample", "1"]);
+    let members = members(&address);
+    controller.line_with("training begins");
+    controller.signal("-INT");
+    let interrupted = Instant::now();
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(130));
+    assert!(last.contains("interrupted"), "{last}");
+    for member in members {
+        let (code, last) = member.end();
+        assert_eq!(code, Some(1), "{last}");
+        assert!(last.contains("interrupted"), "{last}");
+    }
+    assert!(interrupted.elapsed() < Duration::from_secs(5), "{:?}", interrupted.elapsed());
+}

@@ -1,0 +1,112 @@
+//! Jobs that nothing befalls.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::process::{controller, json, members, run, tiny_data};
+
+#[test]
+fn a_cluster_in_one_process_learns_and_says_so() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let faults = ["--loss", "0.02", "--duplicate", "0.02", "--reorder", "0.02"];
+    let mut arguments =
+        vec!["train", "--data", &data, "--epochs", "12", "--batch", "64", "--sample", "1", "--factors", "4"];
+    arguments.extend(faults);
+    arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
+    let output = run(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "--quiet is quiet");
+    let json = json(&file);
+    assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.8, "{json:#}");
+    let count = |section: &str, field: &str| {
+        json[section][field].as_u64().unwrap_or_else(|| panic!("{section}.{field}"))
+    };
+    assert_eq!(count("pushes", "rows"), count("pushes", "rows_hot") + count("pushes", "rows_cold"));
+    assert!(
+        count("pushes", "rows_hot") > count("server", "row_updates_hot"),
+        "the switch absorbed something"
+    );
+    assert!(count("switch", "packets") > 0 && count("switch", "epochs") > 0);
+    assert!(count("switch", "duplicates") > 0 && count("transport", "retransmits") > 0);
+    assert!(count("transport", "packets") > count("transport", "retransmits"));
+    for field in ["total", "train"] {
+        assert!(json["seconds"][field].as_f64().unwrap() > 0.0);
+    }
+    assert!(json["samples_per_second"].as_f64().unwrap() > 0.0 && json["configuration"]["batch"] == 64);
+}
+
+#[test]
+fn the_summary_says_what_the_switch_saved() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let output = run(&["train", "--data", &data, "--epochs", "1", "--model", "gmf", "--arithmetic", "f32"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for word in ["HR@10", "chance 0.100", "absorbed", "saved the servers", "predicted"] {
+        assert!(table.contains(word), "{word:?} is not in\n{table}");
+    }
+}
+
+#[test]
+fn without_a_switch_nothing_is_hot() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    let output = run(&[
+        "train",
+        "--data",
+        &data,
+        "--epochs",
+        "2",
+        "--model",
+        "mlp",
+        "--workers",
+        "1",
+        "--switch",
+        "none",
+        "--json",
+        path,
+    ]);
+    assert!(output.status.success());
+    let json = json(&file);
+    assert_eq!(json["pushes"]["rows_hot"], 0);
+    assert_eq!(json["transport"]["packets"], 0);
+}
+
+#[test]
+fn six_processes_train_one_model() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    // The options come from a file; what is typed has the last word.
+    let options = directory.path().join("options.toml");
+    fs::write(&options, format!("data = '{data}'\nepochs = 99\nbatch = 64\nsample = 1.0\nfactors = 4\n"))
+        .unwrap();
+    let config = ["--config", options.to_str().unwrap(), "--epochs", "12", "--json", file.to_str().unwrap()];
+    let (controller, address) = controller(&config);
+    let members = members(&address);
+    // Datagrams from nobody, and from a worker's host but no worker's port, are counted and dropped.
+    let switch = &members[2];
+    let at = switch.line_with("switch: at");
+    let at = at.split([' ', ',']).find(|word| word.parse::<SocketAddr>().is_ok()).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for round in 0..200u8 {
+        stranger.send_to(&[b'L', round, 0, 1, 2, 3], at).unwrap();
+        thread::sleep(Duration::from_millis(2));
+    }
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let json = json(&file);
+    assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.8, "{json:#}");
+    assert_eq!(json["epochs"].as_array().unwrap().len(), 12);
+    assert!(json["switch"]["unknown_senders"].as_u64().unwrap() > 0);
+}

@@ -1,0 +1,160 @@
+//! Faults to turn on, so that a test can show that it would notice each of them.
+//!
+//! Only with the feature `planted-bugs`, which no build of the product has: without it [`is_planted`] is always false, and
+//! the compiler removes what asks. What is planted counts for the whole process, as a region has nowhere to carry it: tests
+//! that plant must run one at a time, and clear when they end.
+
+use core::fmt;
+#[cfg(feature = "planted-bugs")]
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The bugs that are planted, one bit each. Nothing is ordered by it, so relaxed accesses do.
+#[cfg(feature = "planted-bugs")]
+static PLANTED: AtomicU32 = AtomicU32::new(0);
+
+/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum PlantedBug {
+    /// The window takes every packet for a new one.
+    NoDedup,
+    /// The window takes a packet for a duplicate when any packet was accepted in its entry, an older one too.
+    GenerationNotChecked,
+    /// Of every seventh push that a region takes, the second half of the entries goes into the idle bank.
+    FlipInTheMiddle,
+    /// The cut of a flow lacks the highest sequence number accepted.
+    CutOffByOne,
+    /// A region takes packets of any view.
+    StaleViewAccepted,
+    /// A region takes packets of any plan.
+    StalePlanAccepted,
+    /// A region does not remember what it is told was accepted before: a standby starts with empty windows.
+    MarkSeenForgotten,
+    /// In the roles: a commit that comes twice is applied twice.
+    CommitAppliedTwice,
+    /// In the roles: after a switch is lost, packets that the cut holds are sent again too.
+    ReplayWithoutCut,
+    /// In the roles: a worker lets go of a packet when it is acknowledged, not when its epoch is durable.
+    FreeOnAck,
+    /// In the roles: who was replaced goes on as if it were not.
+    FencingIgnored,
+    /// In the roles: a standby is not told what was accepted before.
+    StandbyStartsEmpty,
+    /// In the roles: packets are sent again under new sequence numbers.
+    ReplayWithNewNumbers,
+    /// In the roles: a push of cold rows that comes twice is applied twice.
+    ColdPushAppliedTwice,
+    /// In the roles: a push of cold rows that is sent again is not recognised.
+    ColdReplayWithoutDedup,
+}
+
+impl PlantedBug {
+    /// Every bug, in the order of their bits.
+    pub const ALL: [Self; 15] = [
+        Self::NoDedup,
+        Self::GenerationNotChecked,
+        Self::FlipInTheMiddle,
+        Self::CutOffByOne,
+        Self::StaleViewAccepted,
+        Self::StalePlanAccepted,
+        Self::MarkSeenForgotten,
+        Self::CommitAppliedTwice,
+        Self::ReplayWithoutCut,
+        Self::FreeOnAck,
+        Self::FencingIgnored,
+        Self::StandbyStartsEmpty,
+        Self::ReplayWithNewNumbers,
+        Self::ColdPushAppliedTwice,
+        Self::ColdReplayWithoutDedup,
+    ];
+
+    /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoDedup => "no-dedup",
+            Self::GenerationNotChecked => "generation-not-checked",
+            Self::FlipInTheMiddle => "flip-in-the-middle",
+            Self::CutOffByOne => "cut-off-by-one",
+            Self::StaleViewAccepted => "stale-view-accepted",
+            Self::StalePlanAccepted => "stale-plan-accepted",
+            Self::MarkSeenForgotten => "mark-seen-forgotten",
+            Self::CommitAppliedTwice => "commit-applied-twice",
+            Self::ReplayWithoutCut => "replay-without-cut",
+            Self::FreeOnAck => "free-on-ack",
+            Self::FencingIgnored => "fencing-ignored",
+            Self::StandbyStartsEmpty => "standby-starts-empty",
+            Self::ReplayWithNewNumbers => "replay-with-new-numbers",
+            Self::ColdPushAppliedTwice => "cold-push-applied-twice",
+            Self::ColdReplayWithoutDedup => "cold-replay-without-dedup",
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    const fn bit(self) -> u32 {
+        1_u32.wrapping_shl(self as u32)
+    }
+}
+
+impl fmt::Display for PlantedBug {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+/// Turns a bug on, beside those that are.
+pub fn plant(bug: PlantedBug) {
+    PLANTED.fetch_or(bug.bit(), Ordering::Relaxed);
+}
+
+#[cfg(feature = "planted-bugs")]
+/// Turns all bugs off.
+pub fn clear() {
+    PLANTED.store(0, Ordering::Relaxed);
+}
+
+/// Whether a bug is on: none ever is.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline]
+#[must_use]
+pub const fn is_planted(_: PlantedBug) -> bool {
+    false
+}
+
+/// Whether a bug is on.
+#[cfg(feature = "planted-bugs")]
+#[inline]
+#[must_use]
+pub fn is_planted(bug: PlantedBug) -> bool {
+    PLANTED.load(Ordering::Relaxed) & bug.bit() != 0
+}
+
+#[cfg(test)]
+#[cfg(feature = "planted-bugs")]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeSet;
+    use std::format;
+    use std::string::String;
+
+    use super::*;
+
+    // Nothing is planted here: the other tests of this process would run into it. See tests/planted.rs.
+
+    #[test]
+    fn every_bug_has_a_bit_and_a_name_of_its_own() {
+        let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
+        assert!(bits.into_iter().eq((0..15).map(|place| 1 << place)));
+        for bug in PlantedBug::ALL {
+            let mut kebab = String::new();
+            for letter in format!("{bug:?}").chars() {
+                if letter.is_uppercase() && !kebab.is_empty() {
+                    kebab.push('-');
+                }
+                kebab.push(letter.to_ascii_lowercase());
+            }
+            assert_eq!(format!("{bug}"), kebab);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Newcomers: who is taken in, as what, and when the job begins.
+
+use core::net::SocketAddr;
+
+use super::health::PROBE_INTERVAL;
+use super::members::{Member, kind_of, peer_of};
+use super::{Caller, Controller, ControllerEvent, Phase, Sizes};
+use crate::cluster::{Peer, Tenure};
+use crate::message::{Join, Kind, VERSION};
+use crate::role::{Action, Link};
+use crate::time::Instant;
+
+/// What a full packet takes of a receive buffer, with what the kernel keeps beside it.
+const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
+
+impl Controller {
+    pub(super) fn handle_join(&mut self, now: Instant, link: Link, join: &Join) {
+        let Some(caller) = self.callers.get(&link).copied() else { return };
+        let Join { kind, version, .. } = *join;
+        if version != VERSION {
+            let reason = format!(
+                "the controller speaks version {VERSION} of the messages, this {kind} speaks {version}"
+            );
+            return self.refuse(link, &reason);
+        }
+        match self.phase {
+            // Its caller tries again, and finds a controller that knows its cluster.
+            Phase::Recovering => return self.actions.push_back(Action::Close { link }),
+            Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
+            Phase::Gathering | Phase::Running => {}
+        }
+        let reachable = |address: Option<SocketAddr>| {
+            address.map(|mut address| {
+                if address.ip().is_unspecified() {
+                    address.set_ip(caller.remote.ip());
+                }
+                address
+            })
+        };
+        let address = if kind == Kind::Server { join.stream } else { join.datagrams };
+        let Some(address) = reachable(address) else {
+            return self.refuse(link, "a member must say where it can be reached");
+        };
+        if let Some(peer) = self.unheard(kind, address) {
+            return self.welcome_back(now, link, peer);
+        }
+        let Some((peer, share)) = self.free_place(kind).filter(|_| caller.peer.is_none()) else {
+            // Perhaps its place becomes free: somebody may be about to be given up.
+            if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
+                return self.actions.push_back(Action::Close { link });
+            }
+            let size = match kind {
+                Kind::Server => self.sizes.servers,
+                Kind::Switch => self.sizes.switches,
+                Kind::Worker => self.sizes.workers,
+            };
+            let reason = format!("the cluster has no place for another {kind}: {size} of {size} are there");
+            return self.refuse(link, &reason);
+        };
+        let mut member = Member::new(link, address, share, now);
+        if let Peer::Server(number) = peer {
+            self.cluster.servers[usize::from(number)] = address;
+        }
+        if kind == Kind::Switch {
+            member.standby = self.phase == Phase::Running || self.missing().switches == 0;
+            if self.phase == Phase::Gathering {
+                let workers = u32::from(self.sizes.workers.max(1));
+                let room = join.receive_bytes / RECEIVE_BYTES_OF_A_PACKET / workers;
+                let in_flight_max = &mut self.cluster.hot_path.packets_in_flight_max;
+                *in_flight_max = room.clamp(1, *in_flight_max);
+            }
+            self.probe_at.get_or_insert(now + PROBE_INTERVAL);
+        }
+        self.members.insert(peer, member);
+        self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+        let missing = self.missing();
+        self.events.push_back(ControllerEvent::Joined { peer, remote: caller.remote, missing });
+        if self.phase == Phase::Running {
+            self.raise(now);
+        } else if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) {
+            self.begin(now);
+        }
+    }
+
+    /// A member at this address that was told its place, and whose stream broke before it can have heard.
+    fn unheard(&self, kind: Kind, address: SocketAddr) -> Option<Peer> {
+        let unheard =
+            |member: &Member| member.lost_at.is_some() && member.viewed == 0 && member.address == address;
+        self.of_kind(kind).find(|(_, member)| unheard(member)).map(|(peer, _)| peer)
+    }
+
+    fn welcome_back(&mut self, now: Instant, link: Link, peer: Peer) {
+        let (Some(member), Some(caller)) = (self.members.get_mut(&peer), self.callers.get_mut(&link)) else {
+            return;
+        };
+        caller.peer = Some(peer);
+        (member.link, member.heard_at, member.lost_at, member.started) = (Some(link), now, None, false);
+        if self.is_told(kind_of(peer)) {
+            self.tell(peer);
+        }
+    }
+
+    /// Who the next member of a kind is, and its share of the task.
+    fn free_place(&mut self, kind: Kind) -> Option<(Peer, u16)> {
+        let gathering = self.phase == Phase::Gathering;
+        let free = |size: u16| (0..size).find(|&number| !self.members.contains_key(&peer_of(kind, number)));
+        match kind {
+            Kind::Server => {
+                free(self.sizes.servers).filter(|_| gathering).map(|number| (Peer::Server(number), 0))
+            }
+            Kind::Switch if self.cluster.plan.is_none() => None,
+            Kind::Switch if gathering => free(u16::MAX).map(|number| (Peer::Switch(number), 0)),
+            Kind::Switch => {
+                let number = self.cluster.view.next_switch;
+                self.cluster.view.next_switch = number.checked_add(1)?;
+                Some((Peer::Switch(number), 0))
+            }
+            Kind::Worker if gathering => {
+                free(self.sizes.workers).map(|number| (Peer::Worker(number), number))
+            }
+            Kind::Worker => {
+                let taken = |share| self.of_kind(Kind::Worker).any(|(_, member)| member.share == share);
+                let open = |share: &u16| !taken(*share) && !self.reports.contains_key(share);
+                let share = (0..self.cluster.shares).find(open)?;
+                let number = self.cluster.view.next_worker;
+                if number >= self.cluster.worker_numbers() {
+                    return None;
+                }
+                self.cluster.view.next_worker = number + 1;
+                Some((Peer::Worker(number), share))
+            }
+        }
+    }
+
+    /// Everybody is there.
+    fn begin(&mut self, now: Instant) {
+        // The first view goes to all in the order of any other (rule M3).
+        self.phase = Phase::Running;
+        // A plan that cannot be placed is refused by the servers, in words.
+        let regions = match self.cluster.placement() {
+            Ok(Some(placement)) => placement.regions().len(),
+            Ok(None) | Err(_) => 0,
+        };
+        let view = &mut self.cluster.view;
+        view.tenures = vec![Tenure::default(); regions];
+        let number = |peer: &Peer| if let Peer::Switch(number) = peer { number + 1 } else { 0 };
+        view.next_switch = self.members.keys().map(number).max().unwrap_or(0);
+        view.next_worker = self.sizes.workers;
+        self.raise(now);
+    }
+}

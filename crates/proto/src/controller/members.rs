@@ -1,0 +1,109 @@
+//! What the controller knows of a member.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::health::Health;
+use super::{RETURN_MAX, SILENCE_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX};
+use crate::cluster::Peer;
+use crate::message::Kind;
+use crate::role::Link;
+use crate::statistics::Statistics;
+use crate::time::Instant;
+
+/// What a worker says again and again of a switch that it cannot reach.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Complaint {
+    pub(super) last_at: Instant,
+    pub(super) times: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    /// The stream to it, while it is open.
+    pub(super) link: Option<Link>,
+    /// Where the others reach it.
+    pub(super) address: SocketAddr,
+    /// Its share of the task (workers).
+    pub(super) share: u16,
+    pub(super) heard_at: Instant,
+    /// When its stream broke, and why.
+    pub(super) lost_at: Option<Instant>,
+    pub(super) closed_because: Option<String>,
+    /// Whether it has been told its place.
+    pub(super) started: bool,
+    /// The newest view that it acts on.
+    pub(super) viewed: u64,
+    /// It gets no region while the cluster begins (switches).
+    pub(super) standby: bool,
+    /// It gets no region any more (switches).
+    pub(super) retired: bool,
+    pub(super) health: Health,
+    /// The workers that have not reached it (switches).
+    pub(super) complaints: BTreeMap<Peer, Complaint>,
+    /// When it was believed last that it cannot reach a switch, alone among all (workers).
+    pub(super) believed_at: Option<Instant>,
+    /// The barrier that it waits at (workers).
+    pub(super) at_barrier: Option<u64>,
+    /// It has asked to go (workers).
+    pub(super) leaves: bool,
+    pub(super) statistics: Option<Statistics>,
+    pub(super) has_reported: bool,
+    /// Nothing more is expected of it (when the job ends).
+    pub(super) settled: bool,
+}
+
+impl Member {
+    pub(super) fn new(link: Link, address: SocketAddr, share: u16, now: Instant) -> Self {
+        Self {
+            link: Some(link),
+            address,
+            share,
+            heard_at: now,
+            lost_at: None,
+            closed_because: None,
+            started: false,
+            viewed: 0,
+            standby: false,
+            retired: false,
+            health: Health::default(),
+            complaints: BTreeMap::new(),
+            believed_at: None,
+            at_barrier: None,
+            leaves: false,
+            statistics: None,
+            has_reported: false,
+            settled: false,
+        }
+    }
+
+    /// How long a member of a kind may be silent.
+    pub(super) fn silence_max(kind: Kind) -> Duration {
+        if kind == Kind::Switch { SWITCH_SILENCE_MAX } else { SILENCE_MAX }
+    }
+
+    /// When it must be given up if nothing is heard of it until then (rule M5).
+    pub(super) fn deadline(&self, kind: Kind) -> Instant {
+        let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
+        let silent = self.heard_at + Self::silence_max(kind);
+        self.lost_at.map_or(silent, |lost_at| silent.min(lost_at + return_max))
+    }
+}
+
+pub(super) fn kind_of(peer: Peer) -> Kind {
+    match peer {
+        Peer::Server(_) => Kind::Server,
+        Peer::Switch(_) => Kind::Switch,
+        Peer::Worker(_) => Kind::Worker,
+        Peer::Controller => unreachable!("a controller is no member of its own"),
+    }
+}
+
+pub(super) fn peer_of(kind: Kind, number: u16) -> Peer {
+    match kind {
+        Kind::Server => Peer::Server(number),
+        Kind::Switch => Peer::Switch(number),
+        Kind::Worker => Peer::Worker(number),
+    }
+}

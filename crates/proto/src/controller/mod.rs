@@ -1,0 +1,494 @@
+//! The controller: it gathers the members of a cluster, gives each its place, notices when one is gone, and says who holds
+//! which region.
+
+mod assignment;
+mod health;
+mod joining;
+mod members;
+mod progress;
+mod recovery;
+mod views;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use self::health::HealthLimits;
+
+use self::members::{Member, kind_of};
+use crate::cluster::{Cluster, Peer};
+use crate::message::{Kind, Message};
+use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
+use crate::statistics::Statistics;
+use crate::time::Instant;
+
+/// A server or worker that is silent for this long is taken for dead, though its stream is open. Twenty missed heartbeats: a
+/// machine with more processes than cores is late, not dead.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A switch that answers no probe for this long is taken for dead. If it is not, nothing is lost: what it still has is
+/// fenced off, and the workers replay it.
+pub const SWITCH_SILENCE_MAX: Duration = Duration::from_millis(700);
+/// How long a server or worker whose stream broke may take to come back on another.
+const RETURN_MAX: Duration = Duration::from_secs(2);
+/// How long a switch may.
+const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
+/// How long a switch may take to bring everything to the shards before it is replaced anyway.
+const RETIREMENT_MAX: Duration = Duration::from_secs(1);
+/// How long a switch may take to act on a view: it may have lost the shards that tell it what is in its regions.
+const VIEW_MAX: Duration = Duration::from_secs(2);
+/// A timer that comes later than this was not late because of a busy machine: this process slept.
+const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// How many members a cluster begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Servers, one shard each.
+    pub servers: u16,
+    /// Switches; none is allowed. Those that come beyond are standbys.
+    pub switches: u16,
+    /// Workers, one for each share of the task.
+    pub workers: u16,
+}
+
+/// What the controller tells its user.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ControllerEvent {
+    /// A process was taken in.
+    Joined {
+        /// Its place.
+        peer: Peer,
+        /// Where it called from.
+        remote: SocketAddr,
+        /// How many of each kind are still missing.
+        missing: Sizes,
+    },
+    /// Everybody is there and was told to begin.
+    Started,
+    /// This controller has taken over the cluster of one that is gone.
+    Recovered,
+    /// A switch or worker is gone, and the others go on.
+    Lost {
+        /// Who.
+        peer: Peer,
+        /// Why it is taken for gone.
+        reason: String,
+    },
+    /// Everybody knows who is there, and has what it holds.
+    Settled {
+        /// The number of the view.
+        view: u64,
+        /// How many regions have moved since the view before.
+        moved: usize,
+        /// From the moment when something was amiss to now.
+        took: Duration,
+    },
+    /// Every worker has reported and every other member has sent its last counts.
+    Finished(Outcome),
+    /// The job ended before it was done.
+    Failed {
+        /// Who ended it and why.
+        reason: String,
+    },
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// The reports of the workers that came to the end, by their share.
+    pub reports: Vec<String>,
+    /// The last counts of all members, those included that went before the end.
+    pub statistics: Vec<(Peer, Statistics)>,
+}
+
+/// What a user can ask of a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControllerCommand {
+    /// Move everything that a switch holds to others, without a loss and without a replay.
+    Migrate {
+        /// The switch.
+        switch: u16,
+    },
+    /// End the job for everybody.
+    Abort {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Gathering,
+    /// Members of a cluster that another controller made come back.
+    Recovering,
+    Running,
+    Finishing,
+    Over,
+}
+
+/// Who is told of a new view, and must act on it before the next are told (rule V3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Servers,
+    Switches,
+    Settled,
+}
+
+/// A switch that is asked to bring everything to the shards.
+#[derive(Debug, Clone, Copy)]
+struct Retirement {
+    switch: u16,
+    until: Instant,
+}
+
+/// How long a new controller waits for the members of a cluster.
+#[derive(Debug, Clone, Copy)]
+struct Recovery {
+    /// For switches and workers, which are lost then.
+    others_until: Option<Instant>,
+    /// For servers, without which there is no cluster.
+    servers_until: Instant,
+}
+
+/// A controller as a state machine without I/O.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    sizes: Sizes,
+    cluster: Cluster,
+    limits: HealthLimits,
+    phase: Phase,
+    step: Step,
+    /// When what the present change of view repairs was noticed, and how many regions it moves.
+    amiss_since: Instant,
+    moved: usize,
+    has_started: bool,
+    members: BTreeMap<Peer, Member>,
+    callers: BTreeMap<Link, Caller>,
+    departed: Vec<(Peer, Statistics)>,
+    /// Workers that have left.
+    left: BTreeSet<Peer>,
+    /// The reports of workers, by their share.
+    reports: BTreeMap<u16, String>,
+    barrier: u64,
+    retirement: Option<Retirement>,
+    /// Why the job has failed.
+    failure: Option<String>,
+    probe_at: Option<Instant>,
+    /// When switches must act on the present view.
+    view_until: Option<Instant>,
+    recovery: Option<Recovery>,
+    /// When the driver was to call at the latest.
+    due: Option<Instant>,
+    actions: VecDeque<Action>,
+    events: VecDeque<ControllerEvent>,
+}
+
+/// The other end of a stream.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    remote: SocketAddr,
+    peer: Option<Peer>,
+}
+
+impl Controller {
+    /// A controller of a cluster that begins with these sizes. `cluster` says everything but who is there.
+    ///
+    /// Should members of a cluster call that have lost their controller, it takes over theirs instead.
+    pub fn new(sizes: Sizes, cluster: Cluster) -> Self {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let servers = vec![unknown; usize::from(sizes.servers)];
+        Self {
+            sizes,
+            cluster: Cluster { shares: sizes.workers, servers, ..cluster },
+            limits: HealthLimits::default(),
+            phase: Phase::Gathering,
+            step: Step::Settled,
+            amiss_since: Instant::ZERO,
+            moved: 0,
+            has_started: false,
+            members: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            departed: Vec::new(),
+            left: BTreeSet::new(),
+            reports: BTreeMap::new(),
+            failure: None,
+            barrier: 0,
+            retirement: None,
+            probe_at: None,
+            view_until: None,
+            recovery: None,
+            due: None,
+            actions: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The same, with other limits for the health of switches.
+    #[must_use]
+    pub fn with_limits(mut self, limits: HealthLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How many of each kind are still missing.
+    fn missing(&self) -> Sizes {
+        let there = |kind| {
+            let count = self.members.keys().filter(|peer| kind_of(**peer) == kind).count();
+            u16::try_from(count).expect("members are numbered by u16")
+        };
+        Sizes {
+            servers: self.sizes.servers.saturating_sub(there(Kind::Server)),
+            switches: self.sizes.switches.saturating_sub(there(Kind::Switch)),
+            workers: self.sizes.workers.saturating_sub(there(Kind::Worker)),
+        }
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (Peer, &Member)> {
+        self.members
+            .iter()
+            .filter(move |(peer, _)| kind_of(**peer) == kind)
+            .map(|(peer, member)| (*peer, member))
+    }
+
+    fn send(&mut self, peer: Peer, message: Message) {
+        if let Some(link) = self.members.get(&peer).and_then(|member| member.link) {
+            self.actions.push_back(Action::Send { link, message });
+        }
+    }
+
+    fn send_to_all(&mut self, message: &Message) {
+        let links = self.members.values().filter_map(|member| member.link);
+        self.actions.extend(links.map(|link| Action::Send { link, message: message.clone() }));
+    }
+
+    fn refuse(&mut self, link: Link, reason: &str) {
+        self.actions.push_back(Action::Send { link, message: Message::Abort { reason: reason.to_owned() } });
+        self.actions.push_back(Action::Close { link });
+    }
+
+    /// A member is gone for good (rule M7).
+    pub(super) fn lose(&mut self, now: Instant, peer: Peer, reason: String) {
+        let Some(member) = self.members.remove(&peer) else { return };
+        if let Some(link) = member.link {
+            self.callers.remove(&link);
+            self.actions.push_back(Action::Close { link });
+        }
+        self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
+        if matches!(peer, Peer::Server(_)) {
+            return self.fail(format!("{peer} ({}) {reason}", member.address));
+        }
+        self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
+        if self.has_nobody_to_train() {
+            return self.fail(format!("{peer} ({}) {reason}, and there is no other worker", member.address));
+        }
+        self.raise(now);
+        self.go_on_without_workers();
+    }
+
+    /// Forgets a member whose place is free again. It calls again, and hears what it must.
+    pub(super) fn send_away(&mut self, peer: Peer) {
+        let link = self.members.remove(&peer).and_then(|member| member.link);
+        self.callers.retain(|other, _| Some(*other) != link);
+        self.actions.extend(link.map(|link| Action::Close { link }));
+    }
+
+    /// Whoever slept himself must not blame others for a silence that he did not hear (rule M13).
+    fn wake(&mut self, now: Instant) {
+        let Some(due) = self.due.filter(|due| *due + LATE_MAX < now) else { return };
+        let slept = now.since(due);
+        for member in self.members.values_mut() {
+            member.heard_at = member.heard_at + slept;
+            member.lost_at = member.lost_at.map(|lost_at| lost_at + slept);
+        }
+        if let Some(retirement) = &mut self.retirement {
+            retirement.until = retirement.until + slept;
+        }
+        self.probe_at = self.probe_at.map(|due| due + slept);
+        self.view_until = self.view_until.map(|until| until + slept);
+        if let Some(recovery) = &mut self.recovery {
+            recovery.others_until = recovery.others_until.map(|until| until + slept);
+            recovery.servers_until = recovery.servers_until + slept;
+        }
+    }
+
+    /// When the first member must be given up, and which.
+    fn first_overdue(&self) -> Option<(Instant, Peer)> {
+        let overdue = self.members.iter().filter_map(|(peer, member)| {
+            let awaited = match self.phase {
+                Phase::Over => false,
+                Phase::Finishing => !member.settled,
+                _ => true,
+            };
+            awaited.then(|| (member.deadline(kind_of(*peer)), *peer))
+        });
+        overdue.min()
+    }
+
+    fn give_up(&mut self, now: Instant, peer: Peer) {
+        let Some(member) = self.members.get_mut(&peer) else { return };
+        if self.phase == Phase::Finishing {
+            member.settled = true;
+            return self.finish_if_complete();
+        }
+        let reason = match &member.closed_because {
+            Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
+            _ => format!("was silent for {:?}", Member::silence_max(kind_of(peer))),
+        };
+        if self.phase == Phase::Recovering {
+            self.send_away(peer);
+        } else if self.phase == Phase::Gathering {
+            self.send_away(peer);
+            self.events.push_back(ControllerEvent::Lost { peer, reason });
+        } else {
+            self.lose(now, peer, reason);
+        }
+    }
+}
+
+impl Role for Controller {
+    type Command = ControllerCommand;
+    type Event = ControllerEvent;
+
+    fn handle_start(&mut self, _now: Instant) {}
+
+    fn handle_datagrams(&mut self, _now: Instant, _from: SocketAddr, _datagrams: &mut [u8], _stride: usize) {}
+
+    fn handle_link(&mut self, now: Instant, link: Link, event: LinkEvent) {
+        self.wake(now);
+        match event {
+            LinkEvent::Opened { remote } => {
+                self.callers.insert(link, Caller { remote, peer: None });
+            }
+            LinkEvent::Closed { reason } => {
+                let Some(Caller { peer: Some(peer), .. }) = self.callers.remove(&link) else { return };
+                let Some(member) = self.members.get_mut(&peer).filter(|member| member.link == Some(link))
+                else {
+                    return;
+                };
+                member.link = None;
+                member.lost_at = Some(now);
+                member.closed_because = Some(reason);
+                match self.phase {
+                    // Its place is free again: whoever started it may start it once more.
+                    Phase::Gathering => drop(self.members.remove(&peer)),
+                    Phase::Finishing => {
+                        member.settled = true;
+                        self.finish_if_complete();
+                    }
+                    Phase::Recovering | Phase::Running | Phase::Over => {}
+                }
+            }
+        }
+        self.due = self.poll_timeout();
+    }
+
+    fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
+        self.wake(now);
+        match message {
+            Message::Join(join) => self.handle_join(now, link, &join),
+            Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
+            message => match self.callers.get(&link).and_then(|caller| caller.peer) {
+                Some(peer) => self.handle_member(now, peer, message),
+                None => self.actions.push_back(Action::Close { link }),
+            },
+        }
+        self.due = self.poll_timeout();
+    }
+
+    fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
+
+    fn handle_command(&mut self, now: Instant, command: ControllerCommand) {
+        self.wake(now);
+        match command {
+            ControllerCommand::Migrate { switch } => self.migrate(now, switch),
+            ControllerCommand::Abort { reason } => self.fail(reason),
+        }
+        self.due = self.poll_timeout();
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.wake(now);
+        if self.probe_at.is_some_and(|due| due <= now) {
+            self.probe_switches(now);
+        }
+        if self.recovery.is_some_and(|recovery| recovery.servers_until <= now) {
+            self.fail("the servers of the cluster did not come back to its new controller".to_owned());
+        }
+        self.end_recovery(now);
+        if let Some(Retirement { switch, .. }) = self.retirement.filter(|retirement| retirement.until <= now)
+        {
+            self.end_retirement(now, switch);
+        }
+        if self.view_until.is_some_and(|until| until <= now) {
+            self.lose_late_switches(now);
+        }
+        while let Some((_, peer)) = self.first_overdue().filter(|(due, _)| *due <= now) {
+            self.give_up(now, peer);
+        }
+        self.due = self.poll_timeout();
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _outgoing: &mut Outgoing) {}
+
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<ControllerEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        if self.phase == Phase::Over {
+            return None;
+        }
+        let recovery = self.recovery.map(|recovery| recovery.others_until.unwrap_or(recovery.servers_until));
+        let retirement = self.retirement.map(|retirement| retirement.until);
+        let overdue = self.first_overdue().map(|(due, _)| due);
+        [self.probe_at, self.view_until, recovery, retirement, overdue].into_iter().flatten().min()
+    }
+}
+
+impl Controller {
+    /// A message of a member.
+    fn handle_member(&mut self, now: Instant, peer: Peer, message: Message) {
+        let Some(member) = self.members.get_mut(&peer) else { return };
+        member.heard_at = now;
+        let is_worker = matches!(peer, Peer::Worker(_));
+        match message {
+            Message::Viewed { number } => {
+                // Nobody acts on a view that is still to be made.
+                member.viewed = number.min(self.cluster.view.number);
+                self.advance(now);
+            }
+            Message::Heartbeat { statistics, probe } => self.handle_heartbeat(now, peer, statistics, probe),
+            Message::Report { text, statistics } if is_worker => {
+                member.has_reported = true;
+                member.statistics = Some(statistics);
+                self.reports.insert(member.share, text);
+                self.go_on_without_workers();
+            }
+            Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
+            Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
+            Message::Leave if is_worker => {
+                member.leaves = true;
+                self.let_go(now);
+            }
+            Message::Retired => {
+                if let Peer::Switch(switch) = peer {
+                    self.end_retirement(now, switch);
+                }
+            }
+            // Once everybody has reported, members go as they are told, and those who go later miss those who went first.
+            Message::Abort { reason } if self.phase < Phase::Finishing => match peer {
+                // It cannot do its part, and others can: it starts again, as a standby.
+                Peer::Switch(_) if self.phase == Phase::Recovering => self.send_away(peer),
+                Peer::Switch(_) if self.has_started => self.lose(now, peer, format!("gave up: {reason}")),
+                _ => self.fail(reason),
+            },
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Barriers, reports, and how a job ends.
+
+use super::{Controller, ControllerEvent, Outcome, Phase};
+use crate::cluster::Peer;
+use crate::message::{Kind, Message};
+use crate::role::{Action, Link};
+use crate::time::Instant;
+
+impl Controller {
+    /// Those that are left may have waited for just the one that went.
+    pub(super) fn go_on_without_workers(&mut self) {
+        self.release_if_complete();
+        self.finish_if_complete();
+    }
+
+    /// Whether the job cannot come to an end any more: no worker is there, and none has reported.
+    pub(super) fn has_nobody_to_train(&self) -> bool {
+        self.reports.is_empty() && self.of_kind(Kind::Worker).next().is_none()
+    }
+
+    /// The job is done for whoever calls.
+    pub(super) fn finish(&mut self, link: Link) {
+        self.actions.push_back(Action::Send { link, message: Message::Finish });
+        self.actions.push_back(Action::Close { link });
+    }
+
+    pub(super) fn handle_barrier(&mut self, peer: Peer, number: u64) {
+        if number > self.barrier {
+            return self.fail(format!("{peer} came to barrier {number}, the others are at {}", self.barrier));
+        }
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.at_barrier = Some(number);
+        }
+        self.release_if_complete();
+    }
+
+    /// Releases who waits at a barrier that all workers have come to; or at one that was passed before: then it did not hear (rule M10).
+    pub(super) fn release_if_complete(&mut self) {
+        // Who has not come back yet may be behind.
+        if self.phase != Phase::Running {
+            return;
+        }
+        // A worker that has its place and was not told yet begins at a barrier that must not pass without it.
+        let training = || self.of_kind(Kind::Worker).filter(|(_, member)| !member.has_reported);
+        let is_complete = training().next().is_some()
+            && training().all(|(_, member)| member.at_barrier == Some(self.barrier));
+        self.barrier += u64::from(is_complete);
+        let passed = self.barrier;
+        let waiting: Vec<(Peer, u64)> = self
+            .of_kind(Kind::Worker)
+            .filter_map(|(peer, member)| Some((peer, member.at_barrier.filter(|number| *number < passed)?)))
+            .collect();
+        for (peer, number) in waiting {
+            self.send(peer, Message::Release { number });
+            if let Some(member) = self.members.get_mut(&peer) {
+                member.at_barrier = None;
+            }
+        }
+    }
+
+    pub(super) fn finish_if_complete(&mut self) {
+        // All but the workers send their last counts, and then it is over (rule M12).
+        let have_reported = self.of_kind(Kind::Worker).all(|(_, member)| member.has_reported);
+        if self.phase == Phase::Running && have_reported && !self.reports.is_empty() {
+            self.phase = Phase::Finishing;
+            for (peer, member) in &mut self.members {
+                member.settled = matches!(peer, Peer::Worker(_)) || member.link.is_none();
+            }
+            self.send_to_all(&Message::Finish);
+        }
+        if self.phase == Phase::Finishing && self.members.values().all(|member| member.settled) {
+            self.phase = Phase::Over;
+            let reports = self.reports.values().cloned().collect();
+            let present = self.members.iter().filter_map(|(peer, member)| Some((*peer, member.statistics?)));
+            let mut statistics: Vec<_> = present.chain(self.departed.iter().copied()).collect();
+            statistics.sort_unstable_by_key(|(peer, _)| *peer);
+            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics }));
+        }
+    }
+
+    pub(super) fn fail(&mut self, reason: String) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.phase = Phase::Over;
+        self.recovery = None;
+        self.failure = Some(reason.clone());
+        self.send_to_all(&Message::Abort { reason: reason.clone() });
+        self.events.push_back(ControllerEvent::Failed { reason });
+    }
+
+    /// Workers that have asked to go do so, and their shares are free (rule M11).
+    pub(super) fn let_go(&mut self, now: Instant) {
+        // While members come back it is not known who would be left.
+        if self.phase != Phase::Running {
+            return;
+        }
+        let leaving: Vec<Peer> =
+            self.of_kind(Kind::Worker).filter(|(_, member)| member.leaves).map(|(peer, _)| peer).collect();
+        for peer in leaving {
+            self.send(peer, Message::Finish);
+            let Some(member) = self.members.remove(&peer) else { continue };
+            self.callers.retain(|link, _| Some(*link) != member.link);
+            self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
+            self.left.insert(peer);
+            if self.has_nobody_to_train() {
+                return self.fail(format!("{peer} has left, and there is no other worker"));
+            }
+            self.raise(now);
+        }
+        self.go_on_without_workers();
+    }
+}

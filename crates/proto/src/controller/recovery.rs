@@ -1,0 +1,163 @@
+//! A member that comes back to its controller, and a controller that takes over the members of another.
+
+use core::net::SocketAddr;
+
+use super::health::PROBE_INTERVAL;
+use super::members::{Member, kind_of};
+use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery};
+use crate::cluster::Peer;
+use crate::dial::PATIENCE;
+use crate::message::{Kind, Message, Rejoin, VERSION};
+use crate::role::{Action, Link};
+use crate::time::Instant;
+
+impl Controller {
+    /// A member of a cluster that lost its stream to the controller, or the controller itself, is back (rule M8).
+    pub(super) fn handle_rejoin(&mut self, now: Instant, link: Link, rejoin: Rejoin) {
+        let Some(caller) = self.callers.get(&link).copied() else { return };
+        if rejoin.join.version != VERSION {
+            return self.handle_join(now, link, &rejoin.join);
+        }
+        let peer = rejoin.you;
+        if !matches!(
+            (peer, rejoin.join.kind),
+            (Peer::Server(_), Kind::Server)
+                | (Peer::Switch(_), Kind::Switch)
+                | (Peer::Worker(_), Kind::Worker)
+        ) {
+            return self.refuse(link, "a member is what it joined as");
+        }
+        // No honest member comes near such numbers, and sums with them must not overflow.
+        if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
+            return self.refuse(link, "a member knows of fewer than 2^63 views and barriers");
+        }
+        match (self.phase, &self.failure) {
+            // Whether there is a cluster to take over only its servers can tell. The others try again.
+            (Phase::Gathering, _) if rejoin.cluster.is_none() => {
+                return self.actions.push_back(Action::Close { link });
+            }
+            (Phase::Gathering, _) => self.begin_recovery(now),
+            (Phase::Finishing | Phase::Over, None) => return self.finish(link),
+            (Phase::Over, Some(reason)) => return self.refuse(link, &reason.clone()),
+            (Phase::Finishing | Phase::Recovering | Phase::Running, _) => {}
+        }
+        if self.phase == Phase::Recovering {
+            self.recover(now, link, rejoin, caller.remote);
+            self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+            return self.end_recovery(now);
+        }
+        let Some(member) = self.members.get_mut(&peer) else {
+            // A switch has nothing to lose: what it holds was replayed to another. It starts again, under another number (rule V10).
+            return match peer {
+                _ if self.left.contains(&peer) => self.finish(link),
+                Peer::Switch(_) => self.handle_join(now, link, &rejoin.join),
+                _ => self
+                    .refuse(link, &format!("{peer} was taken for dead, and the others went on without it")),
+            };
+        };
+        if let Some(before) = member.link.replace(link) {
+            self.callers.remove(&before);
+            self.actions.push_back(Action::Close { link: before });
+        }
+        (member.heard_at, member.lost_at) = (now, None);
+        self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+        if self.is_told(kind_of(peer)) {
+            self.tell(peer);
+        }
+        if let Some(retirement) = self.retirement
+            && peer == Peer::Switch(retirement.switch)
+        {
+            self.send(peer, Message::Retire);
+        }
+    }
+
+    /// Members of a cluster call: this controller takes the place of one that is gone. Who came to begin another job must wait (rule M9).
+    pub(super) fn begin_recovery(&mut self, now: Instant) {
+        self.phase = Phase::Recovering;
+        self.probe_at.get_or_insert(now + PROBE_INTERVAL);
+        self.recovery =
+            Some(Recovery { others_until: Some(now + RETURN_MAX), servers_until: now + PATIENCE });
+        for member in core::mem::take(&mut self.members).into_values() {
+            self.actions.extend(member.link.map(|link| Action::Close { link }));
+            self.callers.retain(|link, _| Some(*link) != member.link);
+        }
+    }
+
+    pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
+        let Rejoin { join, you, share, view, barriers, cluster } = rejoin;
+        self.barrier = self.barrier.max(barriers);
+        if let Some(cluster) = cluster.filter(|cluster| cluster.view.number > self.cluster.view.number) {
+            self.cluster = *cluster;
+        }
+        let address = if join.kind == Kind::Server { join.stream } else { join.datagrams };
+        let mut member = Member::new(link, address.unwrap_or(remote), share, now);
+        member.started = true;
+        member.viewed = view;
+        self.members.insert(you, member);
+        if join.kind == Kind::Switch {
+            self.probe_at.get_or_insert(now + PROBE_INTERVAL);
+        }
+    }
+
+    /// Goes on once all servers are back, and everybody else is, too, or had the time.
+    pub(super) fn end_recovery(&mut self, now: Instant) {
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.others_until.take_if(|until| *until <= now);
+        let has_waited = recovery.others_until.is_none();
+        let view = &self.cluster.view;
+        let servers = (0..self.cluster.shards()).map(Peer::Server);
+        let others = view.switches.keys().copied().map(Peer::Switch);
+        let others = others.chain(view.workers.keys().copied().map(Peer::Worker));
+        let is_back = |peer| self.members.contains_key(&peer);
+        // Before a server has told it, the cluster has a view of number 0.
+        let servers_are_back = view.number > 0 && servers.clone().all(is_back);
+        if !servers_are_back || !(has_waited || others.clone().all(is_back)) {
+            return;
+        }
+        self.sizes.servers = self.cluster.shards();
+        self.sizes.workers = self.cluster.shares;
+        let lost: Vec<Peer> = others.filter(|peer| !is_back(*peer)).collect();
+        // The addresses as the others know them; a member knows its own without the machine, at times.
+        for (peer, member) in &mut self.members {
+            let known = match peer {
+                Peer::Switch(switch) => view.switches.get(switch),
+                Peer::Worker(worker) => view.workers.get(worker),
+                Peer::Controller | Peer::Server(_) => None,
+            };
+            if let Some(known) = known {
+                member.address = *known;
+            }
+            member.standby = matches!(peer, Peer::Switch(switch)
+                if !view.tenures.iter().any(|tenure| tenure.holder == Some(*switch)));
+        }
+        // Who was given up before is not in the view of the servers, and another may have its place.
+        let is_known = |peer: &Peer| match peer {
+            Peer::Switch(switch) => view.switches.contains_key(switch),
+            Peer::Worker(worker) => view.workers.contains_key(worker),
+            Peer::Server(server) => *server < self.cluster.shards(),
+            Peer::Controller => false,
+        };
+        let unknown: Vec<Peer> = self.members.keys().copied().filter(|peer| !is_known(peer)).collect();
+        for peer in unknown {
+            self.send_away(peer);
+        }
+        for peer in lost {
+            let reason = "it did not come back to the new controller".to_owned();
+            self.events.push_back(ControllerEvent::Lost { peer, reason });
+        }
+        // Above every number that any member can know. The lower half counts on: packets carry the lowest bits of it.
+        let newest = self.members.values().map(|member| member.viewed).max().unwrap_or(0);
+        let newest = newest.max(self.cluster.view.number);
+        self.cluster.view.number = newest + (1 << 32);
+        self.recovery = None;
+        self.phase = Phase::Running;
+        self.has_started = true;
+        self.events.push_back(ControllerEvent::Recovered);
+        if self.has_nobody_to_train() {
+            return self.fail("no worker came back to the new controller".to_owned());
+        }
+        self.raise(now);
+        self.go_on_without_workers();
+        self.let_go(now);
+    }
+}

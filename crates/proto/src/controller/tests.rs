@@ -1,0 +1,10 @@
+//! The controller, spoken to directly: the test is its driver and all its members.
+
+mod desk;
+mod ends;
+mod holes;
+mod nonsense;
+mod patience;
+mod recovery;
+mod rejoining;
+mod views;

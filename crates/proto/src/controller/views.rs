@@ -1,0 +1,219 @@
+//! Views: who is there and who holds which region, told in an order in which nothing is counted twice or lost.
+
+use core::time::Duration;
+
+use super::assignment::{Candidate, assign};
+use super::health::PROBE_INTERVAL;
+use super::members::{Complaint, Member};
+use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, Step, VIEW_MAX};
+use crate::cluster::Peer;
+use crate::message::{Kind, Message, Start};
+use crate::statistics::Statistics;
+use crate::time::Instant;
+
+/// How long a complaint about a switch counts; workers repeat it more often.
+const COMPLAINT_MAX: Duration = Duration::from_secs(3);
+/// How often one worker must complain to be believed alone.
+const COMPLAINTS_OF_ONE: u32 = 3;
+/// A worker that must be believed alone more often than this is at fault itself.
+const BELIEF_MAX: Duration = Duration::from_secs(30);
+
+impl Controller {
+    /// Makes the next view of those who are there, and begins to tell them, servers first.
+    pub(super) fn raise(&mut self, now: Instant) {
+        if self.step == Step::Settled {
+            (self.amiss_since, self.moved) = (now, 0);
+        }
+        let view = &mut self.cluster.view;
+        view.number += 1;
+        view.switches.clear();
+        view.workers.clear();
+        let mut candidates = Vec::new();
+        for (peer, member) in &self.members {
+            match *peer {
+                Peer::Switch(switch) => {
+                    view.switches.insert(switch, member.address);
+                    if !member.retired {
+                        candidates.push(Candidate { switch, standby: member.standby });
+                    }
+                }
+                Peer::Worker(worker) => {
+                    view.workers.insert(worker, member.address);
+                }
+                Peer::Controller | Peer::Server(_) => {}
+            }
+        }
+        if candidates.is_empty() && !view.switches.is_empty() {
+            // Better one that was sent away than none. It begins a new tenure, for it takes nothing in the one that it has.
+            let switches = view.switches.keys();
+            candidates.extend(switches.map(|&switch| Candidate { switch, standby: false }));
+            for tenure in view.tenures.iter_mut().filter(|tenure| tenure.since > 0) {
+                tenure.holder = None;
+            }
+            self.members.values_mut().for_each(|member| member.retired = false);
+        }
+        self.moved += assign(&mut view.tenures, view.number, &candidates);
+        self.step = Step::Servers;
+        self.view_until = None;
+        self.tell_all(Kind::Server);
+        self.advance(now);
+    }
+
+    pub(super) fn tell_all(&mut self, kind: Kind) {
+        let peers: Vec<Peer> = self.of_kind(kind).map(|(peer, _)| peer).collect();
+        for peer in peers {
+            self.tell(peer);
+        }
+    }
+
+    /// Tells a member of the present view.
+    pub(super) fn tell(&mut self, peer: Peer) {
+        let barrier = self.barrier;
+        let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
+        let message = if core::mem::replace(&mut member.started, true) {
+            Message::View(Box::new(self.cluster.view.clone()))
+        } else {
+            let (share, cluster) = (member.share, self.cluster.clone());
+            Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
+        };
+        self.send(peer, message);
+    }
+
+    /// Whether members of a kind may be told of the present view.
+    pub(super) fn is_told(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Server => true,
+            Kind::Switch => self.step >= Step::Switches,
+            Kind::Worker => self.step == Step::Settled,
+        }
+    }
+
+    pub(super) fn advance(&mut self, now: Instant) {
+        let number = self.cluster.view.number;
+        let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
+        if self.step == Step::Servers && act_on_it(Kind::Server) {
+            self.step = Step::Switches;
+            self.view_until = Some(now + VIEW_MAX);
+            self.tell_all(Kind::Switch);
+        }
+        let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
+        if self.step == Step::Switches && act_on_it(Kind::Switch) {
+            self.step = Step::Settled;
+            self.view_until = None;
+            self.tell_all(Kind::Worker);
+            if core::mem::replace(&mut self.has_started, true) {
+                let took = now.since(self.amiss_since);
+                self.events.push_back(ControllerEvent::Settled { view: number, moved: self.moved, took });
+            } else {
+                self.events.push_back(ControllerEvent::Started);
+            }
+            self.release_if_complete();
+        }
+    }
+
+    /// A worker cannot reach a switch (rule M14). Most of them, and it is the switch; one alone may be cut off itself, and is believed when it
+    /// goes on saying so.
+    pub(super) fn handle_complaint(&mut self, now: Instant, worker: Peer, switch: u16) {
+        let workers = self.of_kind(Kind::Worker).count();
+        let holds = self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        let switch = Peer::Switch(switch);
+        let Some(member) = self.members.get_mut(&switch).filter(|_| holds && self.phase == Phase::Running)
+        else {
+            return;
+        };
+        member.complaints.retain(|_, complaint| complaint.last_at + COMPLAINT_MAX >= now);
+        let complaint = member.complaints.entry(worker).or_insert(Complaint { last_at: now, times: 0 });
+        (complaint.last_at, complaint.times) = (now, complaint.times + 1);
+        let times = complaint.times;
+        let of_most = 2 * member.complaints.len() > workers;
+        if !of_most && times < COMPLAINTS_OF_ONE {
+            return;
+        }
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        let again = member.believed_at.replace(now).is_some_and(|before| before + BELIEF_MAX >= now);
+        if again && !of_most {
+            return self.lose(now, worker, "reaches one switch as little as another".to_owned());
+        }
+        self.lose(now, switch, format!("could not be reached by {worker}"));
+    }
+
+    /// Goes on without the switches that hold up the present view.
+    pub(super) fn lose_late_switches(&mut self, now: Instant) {
+        self.view_until = None;
+        let number = self.cluster.view.number;
+        let late = self.of_kind(Kind::Switch).filter(|(_, member)| member.viewed != number);
+        let late: Vec<Peer> = late.map(|(peer, _)| peer).collect();
+        for peer in late {
+            self.lose(now, peer, format!("did not act on a view for {} s", VIEW_MAX.as_secs()));
+        }
+    }
+
+    /// Asks a switch to bring everything to the shards, so that another can take its regions over (rule V9).
+    pub(super) fn migrate(&mut self, now: Instant, switch: u16) {
+        let is_other = |(peer, member): (Peer, &Member)| peer != Peer::Switch(switch) && !member.retired;
+        let possible = self.phase == Phase::Running
+            && self.retirement.is_none()
+            && self.members.contains_key(&Peer::Switch(switch))
+            && self.of_kind(Kind::Switch).any(is_other);
+        if possible {
+            if self.step == Step::Settled {
+                self.amiss_since = now;
+            }
+            self.retirement = Some(Retirement { switch, until: now + RETIREMENT_MAX });
+            if let Some(member) = self.members.get_mut(&Peer::Switch(switch)) {
+                member.retired = true;
+            }
+            self.send(Peer::Switch(switch), Message::Retire);
+        }
+    }
+
+    pub(super) fn end_retirement(&mut self, now: Instant, switch: u16) {
+        // The controller before may have asked it to.
+        self.retirement.take_if(|retirement| retirement.switch == switch);
+        let Some(member) = self.members.get_mut(&Peer::Switch(switch)) else { return };
+        member.retired = true;
+        let holds = self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        if self.phase != Phase::Running || !holds {
+            return;
+        }
+        let began = self.amiss_since;
+        self.raise(now);
+        self.amiss_since = began;
+    }
+
+    pub(super) fn handle_heartbeat(&mut self, now: Instant, peer: Peer, statistics: Statistics, probe: u64) {
+        let limits = self.limits;
+        let Some(member) = self.members.get_mut(&peer) else { return };
+        if member.has_reported {
+            return;
+        }
+        member.statistics = Some(statistics);
+        if self.phase == Phase::Finishing {
+            member.settled = true;
+            return self.finish_if_complete();
+        }
+        let (Peer::Switch(switch), Statistics::Switch(counts)) = (peer, statistics) else { return };
+        let failing = member.health.answered(now, probe, &counts, &limits);
+        let holds = |switch| self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        let is_idle = |(peer, member): (Peer, &Member)| {
+            !member.retired && matches!(peer, Peer::Switch(other) if !holds(other))
+        };
+        if failing && holds(switch) && self.of_kind(Kind::Switch).any(is_idle) {
+            self.migrate(now, switch);
+        }
+    }
+
+    pub(super) fn probe_switches(&mut self, now: Instant) {
+        let switches: Vec<Peer> = self.of_kind(Kind::Switch).map(|(peer, _)| peer).collect();
+        for peer in &switches {
+            let member = self.members.get_mut(peer).expect("it was listed a moment ago");
+            if member.link.is_some() {
+                let number = member.health.probe(now);
+                self.send(*peer, Message::Probe { number });
+            }
+        }
+        // While members come back it ticks for itself: a tick that comes late tells of a sleep (rule M13).
+        let ticks = !switches.is_empty() || self.phase == Phase::Recovering;
+        self.probe_at = ticks.then_some(now + PROBE_INTERVAL);
+    }
+}

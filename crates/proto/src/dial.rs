@@ -1,0 +1,102 @@
+//! A stream that is opened again when it breaks.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crate::role::{Action, Link};
+use crate::time::Instant;
+
+/// How long to wait before a stream that broke is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a member tries to reach another before it gives up. A controller that restarts has as long to come back.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One end of a conversation with a peer, over one stream after another.
+#[derive(Debug, Clone)]
+pub(crate) struct Dial {
+    address: SocketAddr,
+    /// The present stream, open or on its way.
+    link: Option<Link>,
+    is_open: bool,
+    retry_at: Option<Instant>,
+    /// Since when there is no open stream.
+    lost_at: Option<Instant>,
+}
+
+/// Numbers the streams that a role opens.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LinkNumbers(u32);
+
+impl LinkNumbers {
+    fn next(&mut self) -> Link {
+        let link = Link(self.0);
+        self.0 += 1;
+        assert!(self.0 < Link::ACCEPTED, "a role opens fewer than 2^31 streams");
+        link
+    }
+}
+
+impl Dial {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Self { address, link: None, is_open: false, retry_at: None, lost_at: None }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to open a stream.
+    pub(crate) fn connect(&mut self, now: Instant, numbers: &mut LinkNumbers) -> Action {
+        let link = numbers.next();
+        self.link = Some(link);
+        self.is_open = false;
+        self.retry_at = None;
+        self.lost_at.get_or_insert(now);
+        Action::Connect { link, address: self.address }
+    }
+
+    pub(crate) fn is(&self, link: Link) -> bool {
+        self.link == Some(link)
+    }
+
+    /// The stream, if something can be sent on it.
+    pub(crate) fn open_link(&self) -> Option<Link> {
+        self.link.filter(|_| self.is_open)
+    }
+
+    pub(crate) fn opened(&mut self) {
+        self.is_open = true;
+        self.lost_at = None;
+    }
+
+    /// The stream is gone. `false` if the peer was out of reach for too long: it will not be opened again.
+    pub(crate) fn closed(&mut self, now: Instant) -> bool {
+        self.link = None;
+        self.is_open = false;
+        let lost_at = *self.lost_at.get_or_insert(now);
+        let go_on = now.since(lost_at) < PATIENCE;
+        self.retry_at = go_on.then_some(now + RETRY_PAUSE);
+        go_on
+    }
+
+    /// How long there has been no stream.
+    pub(crate) fn lost_for(&self, now: Instant) -> Duration {
+        self.lost_at.map_or(Duration::ZERO, |lost_at| now.since(lost_at))
+    }
+
+    /// Gives the stream up.
+    pub(crate) fn hang_up(&mut self) -> Option<Action> {
+        self.retry_at = None;
+        self.is_open = false;
+        self.link.take().map(|link| Action::Close { link })
+    }
+
+    /// Opens the stream again if it is time.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, numbers: &mut LinkNumbers) -> Option<Action> {
+        self.retry_at.is_some_and(|due| due <= now).then(|| self.connect(now, numbers))
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+}

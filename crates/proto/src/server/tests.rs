@@ -1,0 +1,6 @@
+//! A server, spoken to directly: the test is its driver, its controller, and all who call it.
+
+mod cold;
+mod counter;
+mod regions;
+mod replay;

@@ -1,0 +1,176 @@
+//! Pushes of rows that come past the switches.
+
+use super::counter::{Counter, push, pushed, pushed_in};
+use crate::bulk::Bulk;
+use crate::cluster::Peer;
+use crate::message::{Changed, Message, SlotValues};
+use crate::role::Link;
+use crate::testing::HOT_ROWS;
+
+use Peer::{Switch, Worker};
+
+/// Not in any region.
+const COLD: u64 = HOT_ROWS + 1;
+
+fn changed(counter: &mut Counter, switch: Link) -> Changed {
+    let answers = counter.answers(switch);
+    let [Message::Changed(changed)] = answers.as_slice() else { panic!("{answers:?}") };
+    changed.clone()
+}
+
+fn installed(since: u64, change: u64) -> Message {
+    Message::Installed { region: 0, since, change }
+}
+
+fn held() -> (Counter, Link, Link) {
+    let mut counter = Counter::new();
+    let (switch, worker) = (counter.call(Switch(0)), counter.call(Worker(1)));
+    let change = counter.adopt(switch, 1).unwrap().change;
+    counter.say(switch, installed(1, change));
+    (counter, switch, worker)
+}
+
+#[test]
+fn a_push_of_a_held_row_is_answered_when_the_holder_has_its_value() {
+    let (mut counter, switch, worker) = held();
+    assert_eq!(counter.ask(worker, push(1, &[3, COLD], 2.0)), []);
+    let told = changed(&mut counter, switch);
+    let values = SlotValues { slots: vec![(6, 2)], values: Bulk(vec![(-2f32).to_bits(); 2]) };
+    assert_eq!((told.region, told.since, &told.values), (0, 1, &values));
+    counter.say(switch, installed(1, told.change - 1));
+    counter.say(switch, installed(2, told.change));
+    assert_eq!(counter.answers(worker), []);
+    counter.say(switch, installed(1, told.change));
+    assert_eq!(counter.answers(worker), [pushed(1, &[-2.0; 4])]);
+    // Rows that nobody holds need no switch.
+    assert_eq!(counter.ask(worker, push(2, &[COLD], 1.0)), [pushed(2, &[-3.0; 2])]);
+    assert_eq!(counter.answers(switch), []);
+}
+
+#[test]
+fn one_confirmation_is_enough_for_all_changes_before_it() {
+    let (mut counter, switch, worker) = held();
+    for number in 1..=3 {
+        counter.say(worker, push(number, &[0], 1.0));
+    }
+    let told = counter.answers(switch);
+    let Some(Message::Changed(second)) = told.get(1) else { panic!("{told:?}") };
+    counter.say(switch, installed(1, second.change));
+    // The values are those of now.
+    assert_eq!(counter.answers(worker), [pushed(1, &[-3.0; 2]), pushed(2, &[-3.0; 2])]);
+    // Nobody can confirm what was never said.
+    counter.say(switch, installed(1, u64::MAX));
+    assert_eq!(counter.answers(worker).len(), 1);
+    assert_eq!(counter.ask(worker, push(4, &[0], 1.0)), []);
+}
+
+/// Tests rule C3.
+#[test]
+fn a_push_does_not_wait_for_a_holder_that_is_fenced() {
+    let (mut counter, switch, worker) = held();
+    counter.say(worker, push(1, &[0], 2.0));
+    let told = changed(&mut counter, switch);
+    let since = counter.give(Some(1));
+    assert_eq!(counter.answers(worker), [pushed_in(since, 1, &[-2.0; 2])]);
+    // The next holder is not confirmed by the former one.
+    let next = counter.call(Switch(1));
+    let adopted = counter.adopt(next, since).unwrap();
+    assert_eq!(adopted.values, super::counter::values(-2.0));
+    assert_eq!(counter.ask(worker, push(2, &[0], 2.0)), []);
+    let again = changed(&mut counter, next);
+    assert!(again.change > told.change);
+    counter.say(switch, installed(1, again.change));
+    counter.say(switch, installed(since, again.change));
+    assert_eq!(counter.answers(worker), []);
+    counter.say(next, installed(since, adopted.change));
+    assert_eq!(counter.answers(worker), []);
+    counter.say(next, installed(since, again.change));
+    assert_eq!(counter.answers(worker), [pushed_in(since, 2, &[-4.0; 2])]);
+    assert_eq!(counter.answers(switch), []);
+}
+
+#[test]
+fn a_push_waits_for_a_holder_whose_stream_is_broken() {
+    let (mut counter, switch, worker) = held();
+    counter.say(worker, push(1, &[0], 2.0));
+    counter.hang_up(switch);
+    counter.say(worker, push(2, &[0], 2.0));
+    assert_eq!(counter.answers(worker), [], "it still answers pulls with the old value");
+    let again = counter.call(Switch(0));
+    let adopted = counter.adopt(again, 1).unwrap();
+    assert_eq!(adopted.values, super::counter::values(-4.0));
+    assert_eq!(counter.answers(worker), []);
+    counter.say(again, installed(1, adopted.change));
+    assert_eq!(counter.answers(worker), [pushed(1, &[-4.0; 2]), pushed(2, &[-4.0; 2])]);
+}
+
+#[test]
+fn a_push_that_comes_again_is_applied_once_and_answered_on_the_stream_where_it_came() {
+    let (mut counter, switch, worker) = held();
+    counter.say(worker, push(1, &[0], 2.0));
+    counter.say(worker, push(2, &[COLD], 1.0));
+    counter.hang_up(worker);
+    let again = counter.call(Worker(1));
+    counter.say(again, push(1, &[0], 2.0));
+    counter.say(again, push(2, &[COLD], 1.0));
+    counter.say(again, push(3, &[COLD], 1.0));
+    assert_eq!(counter.answers(again), [pushed(2, &[-1.0; 2]), pushed(3, &[-2.0; 2])]);
+    counter.answers(worker);
+    let told = counter.answers(switch);
+    let Some(Message::Changed(last)) = told.last() else { panic!("{told:?}") };
+    counter.say(switch, installed(1, last.change));
+    assert_eq!(counter.answers(again), [pushed(1, &[-2.0; 2])]);
+    assert_eq!(counter.answers(worker), [], "nothing goes to a stream that is gone");
+    assert_eq!(counter.statistics().duplicates, 2);
+    // Another worker counts for itself.
+    let other = counter.call(Worker(0));
+    assert_eq!(counter.ask(other, push(1, &[COLD], 1.0)), [pushed(1, &[-3.0; 2])]);
+}
+
+#[test]
+fn a_push_that_makes_no_sense_is_not_applied_in_part() {
+    let bad = [push(1, &[COLD, 999], 1.0), push(1, &[COLD], f32::NAN), push(1, &[COLD], f32::INFINITY)];
+    let short = Message::Push(crate::message::ColdPush {
+        number: 1,
+        keys: Bulk(vec![COLD]),
+        gradients: Bulk(vec![1.0]),
+        answer: true,
+    });
+    for message in bad.into_iter().chain([short]) {
+        let (mut counter, _, worker) = held();
+        assert_eq!(counter.ask(worker, message), []);
+        assert_eq!(counter.closed, [worker]);
+        let again = counter.call(Worker(1));
+        assert_eq!(counter.ask(again, push(1, &[COLD], 1.0)), [pushed(1, &[-1.0; 2])], "the number is free");
+    }
+}
+
+#[test]
+fn each_does_what_it_may() {
+    let (mut counter, switch, worker) = held();
+    let stranger = Link(Link::ACCEPTED + 77);
+    let replay = Message::Replay(super::counter::replay(1, 1, 0..1));
+    let drained = super::counter::drained(1, 1, 5);
+    let adopt = Message::Adopt { region: 0, since: 1 };
+    let pull = Message::Pull { number: 1, keys: Bulk(vec![COLD]) };
+    for (link, message) in [
+        (stranger, push(1, &[COLD], 1.0)),
+        (stranger, pull),
+        (worker, adopt.clone()),
+        (switch, push(1, &[COLD], 1.0)),
+        (stranger, Message::Hello { job: 77, from: Worker(1) }),
+    ] {
+        counter.say(link, message.clone());
+        assert_eq!(counter.closed.last(), Some(&link), "{message:?}");
+    }
+    assert_eq!(counter.statistics().dropped, 5);
+    let (switch, worker) = (counter.call(Switch(0)), counter.call(Worker(1)));
+    for (link, message) in [(worker, drained), (switch, replay)] {
+        counter.say(link, message);
+        assert_eq!(counter.closed.last(), Some(&link));
+    }
+    let switch = counter.call(Switch(0));
+    counter.say(switch, Message::Adopt { region: 9, since: 1 });
+    assert_eq!(counter.closed.last(), Some(&switch));
+    assert_eq!(counter.value(COLD), 0.0);
+}

@@ -1,0 +1,211 @@
+//! A server with one shard and one region, and those who call it.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
+
+use crate::bulk::Bulk;
+use crate::cluster::{Cluster, Peer, Tenure, View};
+use crate::message::{
+    Adopted, ColdPush, Committed, Cut, Drained, FlowCut, Message, Replay, SlotValues, Start,
+};
+use crate::role::{Action, Link, LinkEvent, Role};
+use crate::server::Server;
+use crate::statistics::ServerStatistics;
+use crate::testing::{self, HOT_ROWS, JOB, PLAN, WIDTH};
+use crate::time::Instant;
+
+pub(super) const NOW: Instant = Instant::from_nanos(1_000_000);
+/// The stream to the controller.
+pub(super) const CONTROLLER: Link = Link(0);
+
+pub(super) fn address(number: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 4000 + number))
+}
+
+pub(super) struct Counter {
+    pub(super) server: Server,
+    links: u32,
+    said: BTreeMap<Link, Vec<Message>>,
+    pub(super) closed: Vec<Link>,
+    view: View,
+}
+
+impl Counter {
+    /// A server of a cluster in which switch 0 holds the region since view 1.
+    pub(super) fn new() -> Self {
+        let mut server = Server::new(address(0), address(1));
+        server.handle_start(NOW);
+        server.handle_link(NOW, CONTROLLER, LinkEvent::Opened { remote: address(0) });
+        let mut counter =
+            Self { server, links: 0, said: BTreeMap::new(), closed: Vec::new(), view: View::default() };
+        counter.view = View {
+            number: 1,
+            switches: (0..4).map(|number| (number, address(10 + number))).collect(),
+            workers: (0..4).map(|number| (number, address(20 + number))).collect(),
+            tenures: vec![Tenure { holder: Some(0), since: 1 }],
+            next_switch: 4,
+            next_worker: 4,
+        };
+        let view = counter.view.clone();
+        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..testing::cluster(4) };
+        let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
+        counter.say(CONTROLLER, Message::Start(Box::new(start)));
+        assert_eq!(counter.answers(CONTROLLER).last(), Some(&Message::Viewed { number: 1 }));
+        counter
+    }
+
+    pub(super) fn say(&mut self, link: Link, message: Message) {
+        self.server.handle_message(NOW, link, message);
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        while let Some(action) = self.server.poll_action() {
+            match action {
+                Action::Send { link, message } => self.said.entry(link).or_default().push(message),
+                Action::Close { link } => self.closed.push(link),
+                Action::Connect { link, .. } => assert_eq!(link, CONTROLLER),
+            }
+        }
+    }
+
+    /// What was said on a stream since the last look.
+    pub(super) fn answers(&mut self, link: Link) -> Vec<Message> {
+        self.said.remove(&link).unwrap_or_default()
+    }
+
+    /// Says something, and returns what comes back on the same stream at once.
+    pub(super) fn ask(&mut self, link: Link, message: Message) -> Vec<Message> {
+        assert_eq!(self.answers(link), [], "the test has looked at what came before");
+        self.say(link, message);
+        self.answers(link)
+    }
+
+    /// Somebody calls and says who it is.
+    pub(super) fn call(&mut self, from: Peer) -> Link {
+        let link = Link(Link::ACCEPTED + self.links);
+        self.links += 1;
+        self.server.handle_link(NOW, link, LinkEvent::Opened { remote: address(99) });
+        self.say(link, Message::Hello { job: JOB, from });
+        link
+    }
+
+    pub(super) fn hang_up(&mut self, link: Link) {
+        self.server.handle_link(NOW, link, LinkEvent::Closed { reason: "reset".into() });
+        self.collect();
+    }
+
+    /// The controller says that the region is held by `holder` from now on. Returns since when.
+    pub(super) fn give(&mut self, holder: Option<u16>) -> u64 {
+        self.view.number += 1;
+        let since = self.view.number;
+        self.view.tenures = vec![Tenure { holder, since }];
+        let view = Box::new(self.view.clone());
+        assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number: since }]);
+        since
+    }
+
+    pub(super) fn adopt(&mut self, link: Link, since: u64) -> Option<Adopted> {
+        let answers = self.ask(link, Message::Adopt { region: 0, since });
+        assert!(answers.len() <= 1, "{answers:?}");
+        answers.into_iter().next().map(|answer| match answer {
+            Message::Adopted(adopted) => adopted,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// An epoch in which row 0 got `sum` in each value.
+    pub(super) fn commit(&mut self, link: Link, since: u64, epoch: u64, sum: u32) -> Option<Committed> {
+        let answers = self.ask(link, drained(since, epoch, sum));
+        assert!(answers.len() <= 1, "{answers:?}");
+        answers.into_iter().next().map(|answer| match answer {
+            Message::Committed(committed) => committed,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    pub(super) fn statistics(&self) -> ServerStatistics {
+        self.server.statistics()
+    }
+
+    /// The first value of a row, as a worker reads it.
+    pub(super) fn value(&mut self, key: u64) -> f32 {
+        let reader = self.call(Peer::Worker(3));
+        let answer = self.ask(reader, Message::Pull { number: 1, keys: Bulk(vec![key]) });
+        let [Message::Pulled { number: 1, values }] = answer.as_slice() else { panic!("{answer:?}") };
+        values.0[0]
+    }
+}
+
+/// The cut of an epoch in which worker 1 had packets up to twice the epoch's number.
+pub(super) fn cut(epoch: u64) -> Cut {
+    let below = u32::try_from(2 * epoch).unwrap();
+    Cut { flows: vec![FlowCut::default(), FlowCut { below, above: vec![(below + 3, 2)] }] }
+}
+
+pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {
+    let slots = vec![(0, u16::try_from(WIDTH).unwrap())];
+    Message::Drained(Drained {
+        region: 0,
+        since,
+        epoch,
+        cut: cut(epoch),
+        slots,
+        sums: Bulk(vec![sum; WIDTH]),
+    })
+}
+
+/// A push of `gradient` to each of some rows.
+pub(super) fn push(number: u64, keys: &[u64], gradient: f32) -> Message {
+    let gradients = Bulk(vec![gradient; WIDTH * keys.len()]);
+    Message::Push(ColdPush { number, keys: Bulk(keys.into()), gradients, answer: true })
+}
+
+/// The answer to a push under the first view.
+pub(super) fn pushed(number: u64, values: &[f32]) -> Message {
+    pushed_in(1, number, values)
+}
+
+pub(super) fn pushed_in(view: u64, number: u64, values: &[f32]) -> Message {
+    Message::Pushed { number, view, values: Bulk(values.into()) }
+}
+
+/// The bits of all hot rows, of which row 0 has a value.
+pub(super) fn values(row_0: f32) -> SlotValues {
+    let mut values = vec![0f32.to_bits(); WIDTH * usize::try_from(HOT_ROWS).unwrap()];
+    values[..WIDTH].fill((row_0 + 0.0).to_bits());
+    SlotValues { slots: vec![(0, u16::try_from(values.len()).unwrap())], values: Bulk(values) }
+}
+
+/// Packets of a worker, each of which adds its sequence number plus one to row 0.
+pub(super) fn replay(worker: u16, since: u64, seqs: core::ops::Range<u32>) -> Replay {
+    let view = u16::try_from(since & 0xffff).unwrap();
+    let packet = |seq: u32| {
+        let mut bytes = vec![0; packet_bytes(u8::try_from(WIDTH).unwrap())];
+        let header = Header {
+            kind: PacketKind::Push,
+            flags: Flags::LAST.with(Flags::RETRANSMIT),
+            entries: 0,
+            job: JOB,
+            worker,
+            plan: PLAN,
+            view,
+            region: 0,
+            epoch: 0,
+            durable: 0,
+            seq,
+            tag: 0,
+        };
+        let mut writer = PacketWriter::new(header, &mut bytes);
+        for cell in 0..WIDTH {
+            assert!(writer.push(u16::try_from(cell).unwrap(), seq + 1));
+        }
+        let length = writer.finish();
+        bytes.truncate(length);
+        Bulk(bytes)
+    };
+    let below = seqs.end;
+    Replay { region: 0, since, below, packets: seqs.map(packet).collect() }
+}

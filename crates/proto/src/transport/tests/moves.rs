@@ -1,0 +1,253 @@
+//! Regions move from one switch to another while packets are on their way.
+
+use core::time::Duration;
+
+use libra_dataplane::{Flags, Header, Kind, NackReason};
+use proptest::prelude::*;
+
+use super::moving::{Arrival, Moving};
+use super::scene::{IDENTITY, Link, READABLE, REGIONS, Scene, UNREADABLE, VIEW, ack, address, ms, nack};
+use crate::role::Outgoing;
+use crate::transport::path::{Path, RegionFlows};
+
+const LOST: Link = Link { loss: 100, ..Link::GOOD };
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn every_packet_is_committed_once_however_often_its_region_moves(
+        (loss, duplicate, reorder) in (0u64..40, 0u64..40, 0u64..40),
+        delay in 10u64..3000,
+        in_flight_max in 1u32..64,
+        moves in 0u64..12,
+        seed: u64,
+    ) {
+        let link = Link { loss, duplicate, reorder, delay: Duration::from_micros(delay) };
+        let mut moving = Moving::new(link, in_flight_max, seed);
+        for _ in 0..150 {
+            let region = REGIONS[usize::from(moving.random.percent(50))];
+            let cell = u16::try_from(moving.random.below(14)).unwrap();
+            if moving.random.percent(70) { moving.push(region, cell) } else { moving.pull(region, cell) };
+            if moving.random.percent(moves) {
+                let region = REGIONS[usize::from(moving.random.percent(50))];
+                // Now and then it comes back to where it was, with nothing in between that the worker hears of.
+                let place = usize::from(moving.random.percent(50));
+                let view = moving.open(region, place);
+                let late = Duration::from_micros(moving.random.below(6000));
+                moving.schedule(late, Arrival::AtWorkerView(region, place, view));
+            }
+            let pause = Duration::from_micros(moving.random.below(300));
+            moving.run_for(pause);
+        }
+        moving.run_for(ms(10));
+        moving.finish();
+    }
+}
+
+/// Four packets that switch 0 has: the first two are committed, the other two are only accepted. A fifth was lost.
+fn five_packets() -> Moving {
+    let mut moving = Moving::new(Link::GOOD, 16, 1);
+    moving.push(READABLE, 1);
+    moving.push(READABLE, 2);
+    while moving.shards[&READABLE].epoch == 0 {
+        moving.step();
+    }
+    // The worker does not hear that they are durable.
+    moving.arrivals.retain(|_, arrival| !matches!(arrival, Arrival::Committed(..)));
+    moving.push(READABLE, 3);
+    moving.push(READABLE, 4);
+    while moving.answered.len() < 4 {
+        moving.step();
+    }
+    moving.link = LOST;
+    moving.push(READABLE, 5);
+    moving.link = Link::GOOD;
+    assert_eq!((moving.answered.len(), moving.paths[0].in_flight()), (4, 1));
+    moving
+}
+
+/// Tests rule V5.
+#[test]
+fn what_is_not_durable_goes_to_the_next_holder_with_its_number_a_mark_and_the_new_view() {
+    let mut moving = five_packets();
+    moving.log.clear();
+    let view = moving.open(READABLE, 1);
+    moving.tell(READABLE, 1, view);
+    let seen: Vec<_> = moving.log.iter().map(|(place, header)| (*place, header.seq, header.view)).collect();
+    assert_eq!(seen, [0, 1, 2, 3, 4].map(|seq| (1, seq, view)));
+    assert!(moving.log.iter().all(|(_, header)| header.flags.contains(Flags::RETRANSMIT)));
+    assert_eq!((moving.paths[0].in_flight(), moving.paths[1].in_flight()), (0, 5));
+    assert!(!moving.paths[0].is_idle() && !moving.paths[1].is_idle(), "the other region has not moved");
+}
+
+#[test]
+fn what_the_cut_holds_is_acknowledged_and_not_added_and_nobody_hears_of_a_push_twice() {
+    let mut moving = five_packets();
+    moving.move_region(READABLE, 1);
+    moving.run_for(Duration::from_micros(110));
+    let counters = moving.pipelines[1].region(super::scene::JOB, READABLE).unwrap().counters();
+    assert_eq!((counters.pushes, counters.duplicates), (3, 2));
+    assert_eq!(moving.answered.values().copied().collect::<Vec<_>>(), [1; 5], "the fifth is news");
+    assert_eq!(moving.paths[1].push_flow(READABLE).first(), 2, "the cut is durable");
+    moving.finish();
+}
+
+#[test]
+fn a_packet_that_was_never_sent_goes_to_the_next_holder_without_a_mark() {
+    let mut moving = Moving::new(LOST, 1, 1);
+    moving.push(READABLE, 1);
+    moving.push(READABLE, 2);
+    assert_eq!(moving.log.len(), 1);
+    (moving.link, moving.paths[1]) = (Link::GOOD, Path::new(moving.paths[1].address(), IDENTITY, 8));
+    moving.move_region(READABLE, 1);
+    let marks: Vec<bool> = moving.log[1..].iter().map(|(_, h)| h.flags.contains(Flags::RETRANSMIT)).collect();
+    assert_eq!(marks, [true, false]);
+    moving.finish();
+}
+
+#[test]
+fn pulls_move_too_and_are_answered_once() {
+    let mut moving = Moving::new(LOST, 8, 1);
+    let pulls = [moving.pull(READABLE, 1), moving.pull(UNREADABLE, 1), moving.pull(READABLE, 2)];
+    moving.link = Link::GOOD;
+    moving.move_region(READABLE, 1);
+    assert_eq!((moving.paths[0].in_flight(), moving.paths[1].in_flight()), (1, 2));
+    moving.finish();
+    assert!(pulls.iter().all(|pull| moving.answered[pull] == 1));
+}
+
+#[test]
+fn answers_from_before_a_move_say_nothing() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    for _ in 0..2 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    scene.pull(READABLE, &[1]);
+    let flows = scene.path.take(READABLE);
+    assert_eq!(scene.path.in_flight(), 0);
+    scene.path.put(READABLE, flows, VIEW + 1);
+    let dropped = scene.path.statistics.dropped;
+    for answer in [
+        ack(READABLE, 0, 7, 7),
+        nack(READABLE, 1, NackReason::BankFull),
+        nack(READABLE, 0, NackReason::NotInstalled),
+    ] {
+        scene.deliver(&answer);
+    }
+    assert_eq!(scene.path.statistics.dropped, dropped + 3);
+    assert_eq!((scene.accepted.len(), scene.unreadable.len(), scene.path.in_flight()), (0, 0, 0));
+    // The region is not even there any more.
+    let flows = scene.path.take(READABLE);
+    scene.deliver(&ack(READABLE, 0, 7, 7));
+    assert_eq!(scene.path.statistics.dropped, dropped + 4);
+    // Under the present view the same answer counts, once the packet was sent: that it was sent to another is enough.
+    scene.path.put(READABLE, flows, VIEW + 1);
+    let answer = Header { view: VIEW + 1, ..Header::parse_without_entries(&ack(READABLE, 0, 7, 7)).unwrap() };
+    scene.deliver(&answer.to_bytes());
+    assert_eq!(scene.accepted.len(), 1);
+    assert_eq!(scene.path.push_flow(READABLE).first(), 1);
+}
+
+#[test]
+fn a_durable_epoch_of_the_former_holder_does_not_free_what_the_next_one_took() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    // The former holder took it in epoch 9, which nobody will ever commit.
+    scene.deliver(&ack(READABLE, 0, 9, 7));
+    let flows = scene.path.take(READABLE);
+    scene.path.put(READABLE, flows, VIEW + 1);
+    scene.transmit_moved();
+    let answer = |epoch, durable| {
+        let header = Header::parse_without_entries(&ack(READABLE, 0, epoch, durable)).unwrap();
+        Header { view: VIEW + 1, ..header }.to_bytes()
+    };
+    scene.deliver(&answer(9, 8));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 0);
+    assert_eq!(scene.accepted.values().sum::<u32>(), 1, "it was known to be accepted");
+    scene.deliver(&answer(9, 9));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 1);
+}
+
+#[test]
+fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
+    let mut path = Path::new(address(), IDENTITY, 2);
+    path.put(READABLE, RegionFlows::default(), VIEW);
+    path.put(UNREADABLE, RegionFlows::default(), VIEW);
+    let mut submit = |region, operation| {
+        for kind in [Kind::Push, Kind::Pull] {
+            let bytes = super::scene::write(kind, Flags::NONE, region, 0, &[(1, 1)]);
+            let cargo = crate::transport::flow::Cargo { operation, first: 0, end: 1 };
+            path.submit(region, kind, bytes, cargo);
+        }
+    };
+    submit(READABLE, 1);
+    submit(READABLE, 2);
+    submit(UNREADABLE, 3);
+    let mut outgoing = Outgoing::default();
+    let now = crate::time::Instant::ZERO + ms(1);
+    path.poll_transmit(now, &mut outgoing);
+    assert_eq!(outgoing.len(), 2, "the pulls of the first region fill the path");
+    drop(path.take(READABLE));
+    assert_eq!(path.in_flight(), 0);
+    outgoing.clear();
+    path.poll_transmit(now, &mut outgoing);
+    let regions: Vec<u8> = outgoing.iter().map(|(_, bytes)| Header::parse(bytes).unwrap().region).collect();
+    assert_eq!(regions, [UNREADABLE; 2]);
+    assert_eq!(path.in_flight(), 2);
+    // Timers of the packets that moved fire, and find nothing.
+    for _ in 0..10 {
+        let Some(timeout) = path.poll_timeout() else { break };
+        path.handle_timeout(timeout);
+    }
+    drop(path.take(UNREADABLE));
+    assert!(path.is_idle() && path.in_flight() == 0);
+    while let Some(timeout) = path.poll_timeout() {
+        path.handle_timeout(timeout);
+    }
+    outgoing.clear();
+    path.poll_transmit(now + ms(1000), &mut outgoing);
+    assert!(outgoing.is_empty());
+}
+
+#[test]
+fn a_refused_packet_whose_region_moves_does_not_wait_for_the_pause() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.deliver(&nack(READABLE, 0, NackReason::Inactive));
+    let flows = scene.path.take(READABLE);
+    scene.path.put(READABLE, flows, VIEW + 1);
+    assert_eq!(scene.transmit_moved(), 1);
+    // The pause ends, and the packet is on its way already.
+    scene.now = scene.now + ms(1);
+    scene.path.handle_timeout(scene.now);
+    assert_eq!((scene.transmit_moved(), scene.path.in_flight()), (0, 1));
+}
+
+#[test]
+fn a_switch_that_retires_is_asked_again_after_a_pause() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    scene.pipeline.region_mut(super::scene::JOB, READABLE).unwrap().set_active(false);
+    scene.push(READABLE, &[1], Flags::LAST);
+    let pull = scene.pull(READABLE, &[1]);
+    scene.run_for(ms(20));
+    let refused = scene.path.statistics.refused;
+    assert!((10..=20).contains(&refused), "every 1.1 ms: {refused} in 20 ms");
+    assert_eq!(scene.values[&pull], [101], "it still reads");
+    assert!(scene.accepted.is_empty());
+    scene.pipeline.region_mut(super::scene::JOB, READABLE).unwrap().set_active(true);
+    scene.run_to_rest();
+    scene.check_sums();
+}
+
+#[test]
+fn a_region_that_comes_back_to_its_switch_is_not_blocked_by_what_the_queue_said_before() {
+    let mut moving = Moving::new(Link::GOOD, 4096, 1);
+    // A window full of packets that are accepted and not durable; the next ones wait in the queue.
+    for _ in 0..libra_dataplane::WINDOW + 100 {
+        moving.push(READABLE, 1);
+    }
+    // The region comes back to the same switch: what is waiting in the queue comes before what must be replayed.
+    moving.move_region(READABLE, 0);
+    moving.finish();
+}

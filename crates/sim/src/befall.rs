@@ -1,0 +1,297 @@
+//! Faults, as they befall those who are there.
+
+use core::time::Duration;
+
+use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind as PacketKind};
+use libra_proto::{ControllerCommand, Instant, Peer, Role};
+
+use crate::director::{CONTROLLER, Director, Kind, Plan};
+use crate::network::{Host, Quality};
+use crate::process::AnyRole;
+use crate::scenario::{CutOff, Fault, Side};
+use crate::workload::{Progress, User};
+
+/// After something has befallen a member, it may be given up until so long after: a machine that is gone is noticed by its
+/// silence.
+const EXCUSE: Duration = Duration::from_secs(16);
+/// Servers, and workers that must live to the end, are never away for longer: their place is kept for 2 s.
+const SHORT: Duration = Duration::from_millis(900);
+/// After a controller has come back, it takes this long until it knows its cluster.
+const RECOVERY: Duration = Duration::from_millis(3500);
+
+impl Director {
+    pub(crate) fn befall(&mut self, fault: Fault) {
+        let now = self.now();
+        self.world.note(&format!("fault: {fault:?}"));
+        match fault {
+            Fault::SwitchDies { machine, returns } => {
+                if let Some(host) = self.pick(Kind::Switch, true) {
+                    self.count_fault(if machine { "switch machine fails" } else { "switch crashes" });
+                    self.kill(host, Kind::Switch, machine, returns);
+                }
+            }
+            Fault::SwitchSleeps(lasts) => {
+                if let Some(host) = self.pick(Kind::Switch, true) {
+                    self.count_fault("switch sleeps");
+                    self.put_to_sleep(host, lasts);
+                }
+            }
+            Fault::SwitchCutOff(cut_off) => {
+                if let Some(host) = self.pick(Kind::Switch, false) {
+                    self.count_fault("switch is cut off");
+                    self.cut_off(host, cut_off);
+                }
+            }
+            Fault::SwitchJoins => {
+                self.count_fault("switch joins");
+                let host = self.add_host(Kind::Switch);
+                self.start(host, Kind::Switch);
+            }
+            Fault::Migration => self.migrate(),
+            Fault::SwitchDegrades(lasts) => {
+                if let Some(host) = self.pick(Kind::Switch, false) {
+                    self.count_fault("switch degrades");
+                    self.degrade(host, lasts);
+                }
+            }
+            Fault::WorkerDies { machine, returns } => {
+                if let Some(host) = self.pick(Kind::Worker, true) {
+                    self.count_fault(if machine { "worker machine fails" } else { "worker crashes" });
+                    self.kill(host, Kind::Worker, machine, returns);
+                }
+            }
+            Fault::WorkerSleeps(lasts) => {
+                if let Some(host) = self.pick(Kind::Worker, true) {
+                    self.count_fault("worker sleeps");
+                    self.put_to_sleep(host, lasts);
+                }
+            }
+            Fault::WorkerCutOff(cut_off) => {
+                if let Some(host) = self.pick(Kind::Worker, true) {
+                    self.count_fault("worker is cut off");
+                    self.cut_off(host, cut_off);
+                }
+            }
+            Fault::WorkerJoins => {
+                self.count_fault("worker joins");
+                let host = self.add_host(Kind::Worker);
+                self.start(host, Kind::Worker);
+            }
+            Fault::WorkerLeaves => {
+                if let Some(host) = self.pick(Kind::Worker, true)
+                    && let Some(user) = self.users.get_mut(&host)
+                {
+                    user.leaving = true;
+                    self.count_fault("worker leaves");
+                }
+            }
+            Fault::ControllerDies { machine, returns } => self.kill_controller(machine, returns),
+            Fault::ControllerSleeps(lasts) => {
+                if self.world.is_awake(CONTROLLER) {
+                    self.count_fault("controller sleeps");
+                    self.world.pause(CONTROLLER);
+                    self.plan(now + lasts, Plan::Resume(CONTROLLER));
+                }
+            }
+            Fault::ServerSleeps(lasts) => self.put_server_to_sleep(lasts),
+            Fault::StreamsBreak => self.break_streams(),
+            Fault::Foreign => self.send_foreign_packets(),
+        }
+    }
+
+    /// One of those of a kind who are there and awake. Fatal things do not befall the worker that must live to the end.
+    fn pick(&mut self, kind: Kind, fatal: bool) -> Option<Host> {
+        let protected = self.protected().filter(|_| fatal);
+        let mut there = self.alive(kind);
+        there.retain(|host| Some(*host) != protected && self.world.is_awake(*host));
+        (!there.is_empty()).then(|| *self.random.pick(&there))
+    }
+
+    fn excuse(&mut self, host: Host, lasts: Duration) {
+        let until = self.now() + lasts + EXCUSE;
+        let excused = self.excused.entry(host).or_insert(Instant::ZERO);
+        *excused = until.max(*excused);
+    }
+
+    fn kill(&mut self, host: Host, kind: Kind, machine: bool, returns: Option<Duration>) {
+        self.excuse(host, Duration::ZERO);
+        self.down.insert(host);
+        if let Some(user) = self.users.get_mut(&host) {
+            user.end();
+        }
+        if machine {
+            self.world.fail_machine(host);
+        } else {
+            self.world.crash(host);
+        }
+        if let Some(returns) = returns {
+            let at = self.now() + returns;
+            self.plan(at, Plan::Start(host, kind));
+        }
+    }
+
+    fn put_to_sleep(&mut self, host: Host, lasts: Duration) {
+        self.excuse(host, lasts);
+        self.world.pause(host);
+        let at = self.now() + lasts;
+        self.plan(at, Plan::Resume(host));
+    }
+
+    fn hosts_of(&self, kind: Kind) -> Vec<Host> {
+        (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind).collect()
+    }
+
+    fn cut_off(&mut self, host: Host, cut_off: CutOff) {
+        let CutOff { from, both, lasts, breaks } = cut_off;
+        self.excuse(host, lasts);
+        let peers = if self.kinds[host] == Kind::Switch { Kind::Worker } else { Kind::Switch };
+        let others: Vec<Host> = match from {
+            Side::Controller => vec![CONTROLLER],
+            Side::Servers => self.hosts_of(Kind::Server),
+            Side::Peers => self.hosts_of(peers),
+            Side::All => (0..self.kinds.len()).filter(|other| *other != host).collect(),
+        };
+        self.world.partition(&[host], &others, both);
+        if breaks {
+            for other in &others {
+                self.world.reset_streams(host, *other);
+            }
+        }
+        let at = self.now() + lasts;
+        self.plan(at, Plan::Heal { ones: vec![host], others, both });
+    }
+
+    fn degrade(&mut self, host: Host, lasts: Duration) {
+        // What comes late is late for its heartbeats, too.
+        self.excuse(host, lasts);
+        let quality = self.world.network.quality();
+        let worse = Quality {
+            loss: quality.loss.max(0.05 + 0.4 * self.random.unit()),
+            delay: quality.delay + self.random.up_to(Duration::from_millis(60)),
+            ..quality
+        };
+        self.world.network.set_quality_of(host, Some(worse));
+        let at = self.now() + lasts;
+        self.plan(at, Plan::Mend(host));
+    }
+
+    fn migrate(&mut self) {
+        let Some(host) = self.pick(Kind::Switch, false) else { return };
+        let peer = self.world.actor(host).and_then(|actor| self.world.observer.roster.peer(actor));
+        let Some(Peer::Switch(switch)) = peer else { return };
+        self.count_fault("migration");
+        self.world.act(CONTROLLER, |role, now| {
+            if let AnyRole::Controller(controller) = role {
+                controller.handle_command(now, ControllerCommand::Migrate { switch });
+            }
+        });
+    }
+
+    fn kill_controller(&mut self, machine: bool, returns: Duration) {
+        let now = self.now();
+        if !self.world.is_alive(CONTROLLER) || now < self.servers_busy_until {
+            return;
+        }
+        self.count_fault(if machine { "controller machine fails" } else { "controller crashes" });
+        self.servers_busy_until = now + returns + RECOVERY;
+        // Whoever is not well when the new one looks for it is given up.
+        let disturbed: Vec<Host> = self.excused.keys().copied().collect();
+        disturbed.into_iter().for_each(|host| self.excuse(host, returns));
+        if machine {
+            self.world.fail_machine(CONTROLLER);
+        } else {
+            self.world.crash(CONTROLLER);
+        }
+        self.plan(now + returns, Plan::Start(CONTROLLER, Kind::Controller));
+    }
+
+    fn put_server_to_sleep(&mut self, lasts: Duration) {
+        let now = self.now();
+        let lasts = lasts.min(SHORT);
+        if now < self.servers_busy_until {
+            return;
+        }
+        if let Some(host) = self.pick(Kind::Server, false) {
+            self.count_fault("server sleeps");
+            self.servers_busy_until = now + lasts + SHORT;
+            self.world.pause(host);
+            self.plan(now + lasts, Plan::Resume(host));
+        }
+    }
+
+    fn break_streams(&mut self) {
+        self.count_fault("streams break");
+        let armed = self.random.within(0..=4);
+        self.world.break_under_way(armed);
+        // A switch whose stream breaks has 200 ms to come back, which are over soon on a network that loses datagrams.
+        for switch in self.alive(Kind::Switch) {
+            self.excuse(switch, Duration::ZERO);
+        }
+        for _ in 0..self.random.within(1..=6) {
+            let server = self.random.chance(0.7);
+            let Some(one) = self.pick(if server { Kind::Server } else { Kind::Controller }, false) else {
+                return;
+            };
+            let worker = self.random.chance(0.6);
+            let Some(other) = self.pick(if worker { Kind::Worker } else { Kind::Switch }, false) else {
+                return;
+            };
+            self.world.reset_streams(one, other);
+        }
+    }
+
+    /// The number of a worker that runs, and not on this host.
+    fn another_worker(&self, host: Host) -> Option<u16> {
+        let runs = |user: &&User| user.is_there() && user.progress > Progress::Starting && user.host != host;
+        self.users.values().find(runs).map(|user| user.worker)
+    }
+
+    /// Packets that must not count: of other jobs, other workers, other plans and views, and from strangers.
+    fn send_foreign_packets(&mut self) {
+        self.count_fault("foreign packets");
+        for _ in 0..20 {
+            let captured = self.world.observer.captured();
+            if captured.is_empty() {
+                return;
+            }
+            let (from, to, mut bytes) = captured[self.random.index(captured.len())].clone();
+            let Ok(mut header) = Header::parse(&bytes) else { continue };
+            let mut sender = self.world.address(from);
+            let mut changed = true;
+            match self.random.below(8) {
+                0 => header.job ^= 1,
+                1 => match self.another_worker(from) {
+                    Some(other) => header.worker = other,
+                    None => continue,
+                },
+                2 => header.plan = header.plan.wrapping_add(1),
+                3 => header.view ^= 0x8000,
+                4 => header.kind = PacketKind::Install,
+                5 => header.kind = PacketKind::Drain,
+                6 => {
+                    sender = self.world.address(self.random.index(self.kinds.len()));
+                    changed = sender != self.world.address(from);
+                }
+                // Nothing but late.
+                _ => changed = false,
+            }
+            if header.kind != PacketKind::Push {
+                header.flags = Flags::NONE;
+            }
+            if changed {
+                // One that the window would take.
+                header.seq = header.seq.saturating_add(1 + u32::from(self.random.small(0..=40)));
+            }
+            header.emit(&mut bytes);
+            if changed {
+                // Were it added, it would show.
+                for value in bytes[HEADER_BYTES..].chunks_exact_mut(6) {
+                    value[5] ^= 1;
+                }
+            }
+            if self.world.is_awake(to) {
+                self.world.inject(sender, to, bytes);
+            }
+        }
+    }
+}

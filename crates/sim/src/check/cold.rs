@@ -1,0 +1,93 @@
+//! Pushes by the cold path: what each contains, and how far shards have come.
+
+use std::collections::BTreeMap;
+
+use libra_proto::ColdPush;
+
+use super::Verdict;
+use crate::rows::{Rows, Sums};
+
+/// The pushes of one worker to one shard.
+#[derive(Debug, Default)]
+struct Conversation {
+    /// By number, from 1 on.
+    pushes: BTreeMap<u64, ColdPush>,
+    /// The highest number that reached the shard.
+    arrived: u64,
+    /// The highest number that the shard has answered. Streams keep the order, so all below are applied as well.
+    answered: u64,
+}
+
+/// All of them, by worker and shard.
+#[derive(Debug, Default)]
+pub(super) struct ColdPushes {
+    conversations: BTreeMap<(u16, u16), Conversation>,
+}
+
+impl ColdPushes {
+    fn conversation(&mut self, worker: u16, shard: u16) -> &mut Conversation {
+        self.conversations.entry((worker, shard)).or_default()
+    }
+
+    // rule C1
+    pub(super) fn sent(&mut self, worker: u16, shard: u16, push: &ColdPush) -> Verdict {
+        let conversation = self.conversation(worker, shard);
+        match conversation.pushes.get(&push.number) {
+            Some(before) if before.keys != push.keys || before.gradients != push.gradients => {
+                Err(format!("push {} of worker {worker} to shard {shard} is two pushes", push.number))
+            }
+            Some(_) => Ok(()),
+            None => {
+                conversation.pushes.insert(push.number, push.clone());
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn arrives(&mut self, worker: u16, shard: u16, number: u64) {
+        let conversation = self.conversation(worker, shard);
+        conversation.arrived = conversation.arrived.max(number);
+    }
+
+    pub(super) fn answered(&mut self, worker: u16, shard: u16, number: u64) -> Verdict {
+        let conversation = self.conversation(worker, shard);
+        if number > conversation.arrived {
+            return Err(format!("push {number} of worker {worker} is answered before shard {shard} has it"));
+        }
+        conversation.answered = conversation.answered.max(number);
+        Ok(())
+    }
+
+    /// The sums of what is applied for certain: of one worker, or of all.
+    pub(super) fn applied(&self, rows: &Rows, of: Option<u16>) -> Sums {
+        let mut sums = Sums::zero(rows);
+        for ((worker, _), conversation) in &self.conversations {
+            if of.is_none_or(|of| of == *worker) {
+                for push in conversation.pushes.range(..=conversation.answered).map(|(_, push)| push) {
+                    sums.add(rows, &push.keys.0, &push.gradients.0);
+                }
+            }
+        }
+        sums
+    }
+
+    /// What reached a shard and was never answered, in the order it came, by worker and shard: the shard may have applied
+    /// none of it, or some of the first, or all.
+    pub(super) fn uncertain(&self) -> impl Iterator<Item = (u16, u16, Vec<&ColdPush>)> {
+        self.conversations.iter().filter_map(|((worker, shard), conversation)| {
+            let open = conversation.pushes.range(conversation.answered + 1..);
+            let arrived = open.take_while(|(number, _)| **number <= conversation.arrived);
+            let pushes: Vec<&ColdPush> = arrived.map(|(_, push)| push).collect();
+            (!pushes.is_empty()).then_some((*worker, *shard, pushes))
+        })
+    }
+
+    /// The shards that have not answered all pushes of a worker.
+    pub(super) fn unanswered(&self, worker: u16) -> impl Iterator<Item = u16> {
+        let own = self.conversations.range((worker, 0)..=(worker, u16::MAX));
+        own.filter(|(_, conversation)| {
+            conversation.pushes.last_key_value().is_some_and(|(last, _)| *last > conversation.answered)
+        })
+        .map(|((_, shard), _)| *shard)
+    }
+}

@@ -1,0 +1,335 @@
+//! Exactly once, to the bit: the sums that shards apply are those of the packets that the cuts name, each packet once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use libra_plan::Placement;
+use libra_proto::{Adopted, ArithmeticMode, Committed, Cut, Drained, FlowCut, Peer, Replay, Tenure};
+
+use super::Verdict;
+use super::packets::{Flow, Packets};
+use crate::rows::{Rows, Sums};
+
+/// One region as its shard must see it.
+#[derive(Debug)]
+struct Region {
+    shard: u16,
+    /// For each slot where its value lies among all values.
+    lanes: Vec<usize>,
+    /// The newest epoch that is applied.
+    epoch: u64,
+    /// The shard takes nothing from holders before this view.
+    fence: u64,
+    /// What came from each holder last.
+    drained: BTreeMap<u64, Drained>,
+    /// What came from workers while nobody held the region and was not answered, by worker and view.
+    replays: BTreeMap<(u16, u64), VecDeque<Vec<u32>>>,
+    /// Packets of replays that were applied since the last epoch whose number is known. They are at most as many epochs.
+    replayed: u64,
+}
+
+/// All regions, and what of them is applied.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    regions: Vec<Region>,
+    arithmetic: ArithmeticMode,
+    /// What one unit of a slot is worth.
+    unit: f64,
+    applied: Sums,
+    committed: u64,
+    scratch: Vec<u32>,
+}
+
+impl Epochs {
+    pub(super) fn new(rows: &Rows, placement: Option<&Placement>, arithmetic: ArithmeticMode) -> Self {
+        let layouts = placement.map_or(&[][..], Placement::regions);
+        let region = |layout: &libra_plan::RegionLayout| Region {
+            shard: layout.shard,
+            lanes: layout.rows.iter().flat_map(|row| rows.range(row.key)).collect(),
+            epoch: 0,
+            fence: 0,
+            drained: BTreeMap::new(),
+            replays: BTreeMap::new(),
+            replayed: 0,
+        };
+        Self {
+            regions: layouts.iter().map(region).collect(),
+            arithmetic,
+            unit: f64::from(-rows.scale).exp2(),
+            applied: Sums::zero(rows),
+            committed: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The sums of all that was applied by the hot path.
+    pub(super) fn applied(&self) -> &Sums {
+        &self.applied
+    }
+
+    pub(super) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The newest epoch of a region that is applied, at most.
+    pub(super) fn epoch(&self, region: u8) -> u64 {
+        self.regions.get(usize::from(region)).map_or(0, |region| region.epoch + region.replayed)
+    }
+
+    fn region(&mut self, region: u8) -> Result<&mut Region, String> {
+        self.regions.get_mut(usize::from(region)).ok_or_else(|| format!("there is no region {region}"))
+    }
+
+    // rule V3
+    /// A shard says that it acts on a view: it takes nothing from those who held its regions before.
+    pub(super) fn fenced(&mut self, shard: u16, tenures: &[Tenure]) {
+        for (region, tenure) in self.regions.iter_mut().zip(tenures) {
+            if region.shard == shard {
+                region.fence = region.fence.max(tenure.since);
+            }
+        }
+    }
+
+    // rule E3
+    /// An epoch reaches a shard, which may take it or not.
+    pub(super) fn drained_arrives(&mut self, drained: &Drained) -> Verdict {
+        let region = self.region(drained.region)?;
+        let before = region.drained.insert(drained.since, drained.clone());
+        match before {
+            Some(before) if before.epoch == drained.epoch && before != *drained => Err(format!(
+                "region {}: epoch {} of view {:#x} is two epochs",
+                drained.region, drained.epoch, drained.since
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    // rules E4, E5, V3
+    /// A shard says that it has applied an epoch.
+    pub(super) fn committed_sent(&mut self, committed: &Committed, packets: &mut Packets) -> Verdict {
+        let Committed { region: number, since, epoch, .. } = *committed;
+        let region = self.region(number)?;
+        if since < region.fence {
+            let fence = region.fence;
+            return Err(format!(
+                "region {number}: epoch {epoch} of view {since:#x} is committed after {fence:#x} began"
+            ));
+        }
+        if epoch <= region.epoch {
+            return Ok(()); // It came again, and is answered again.
+        }
+        if epoch > region.epoch + region.replayed + 1 {
+            let last = region.epoch;
+            return Err(format!("region {number}: epoch {epoch} is committed after {last}"));
+        }
+        let Some(drained) = region.drained.get(&since).filter(|drained| drained.epoch == epoch) else {
+            return Err(format!(
+                "region {number}: epoch {epoch} of view {since:#x} is committed, and nobody sent it"
+            ));
+        };
+        let drained = drained.clone();
+        (region.epoch, region.replayed) = (epoch, 0);
+        self.apply(&drained, packets)
+    }
+
+    // rules E2, E5
+    /// Applies what a cut names and was not applied before, and compares its sums with those of the epoch.
+    fn apply(&mut self, drained: &Drained, packets: &mut Packets) -> Verdict {
+        let number = drained.region;
+        let slots = self.regions[usize::from(number)].lanes.len();
+        self.begin_sums(slots);
+        for (worker, flow) in (0u16..).zip(&drained.cut.flows) {
+            self.take_cut(packets.flow_mut(worker, number), flow).map_err(|what| {
+                format!("region {number}, epoch {}, worker {worker}: {what}", drained.epoch)
+            })?;
+        }
+        let mut sums = vec![0; slots];
+        let runs = drained.slots.iter().flat_map(|&(first, count)| first..first + count);
+        for (slot, sum) in runs.zip(&drained.sums.0) {
+            // The last block of slots may reach into the padding.
+            match sums.get_mut(usize::from(slot)) {
+                Some(into) => *into = *sum,
+                None if *sum == 0 => {}
+                None => return Err(format!("region {number}: slot {slot} has a sum and no row")),
+            }
+        }
+        if let Some(slot) = (0..slots).find(|&slot| !self.equal(sums[slot], self.scratch[slot])) {
+            return Err(format!(
+                "region {number}, epoch {}: slot {slot} holds {:#x}, its packets make {:#x}",
+                drained.epoch, sums[slot], self.scratch[slot]
+            ));
+        }
+        self.commit_sums(number);
+        Ok(())
+    }
+
+    /// Whether two sums are the same; the zeros of f32 are.
+    fn equal(&self, one: u32, other: u32) -> bool {
+        one == other || self.arithmetic == ArithmeticMode::F32 && f32::from_bits(one) == f32::from_bits(other)
+    }
+
+    fn begin_sums(&mut self, slots: usize) {
+        self.scratch.clear();
+        self.scratch.resize(slots, 0);
+    }
+
+    /// Adds the packets of a flow that a cut names beyond what is applied. The cut must name all of that, too.
+    fn take_cut(&mut self, flow: &mut Flow, cut: &FlowCut) -> Verdict {
+        let contains = |seq: u32| {
+            seq < cut.below || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
+        };
+        if flow.applied_below() > cut.below && !(cut.below..flow.applied_below()).all(contains) {
+            return Err(format!(
+                "the cut ends at {}, {} was reached before",
+                cut.below,
+                flow.applied_below()
+            ));
+        }
+        if let Some(lost) = flow.applied_above().iter().find(|seq| !contains(**seq)) {
+            return Err(format!("{lost} was in a cut before, and is in this one no more"));
+        }
+        let below = flow.applied_below()..cut.below;
+        let above = cut.above.iter().flat_map(|&(first, count)| first..first + count);
+        for seq in below.chain(above) {
+            if !flow.is_applied(seq) {
+                self.add_packet(flow, seq)?;
+                flow.apply(seq);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_packet(&mut self, flow: &Flow, seq: u32) -> Verdict {
+        let entries =
+            flow.entries(seq).ok_or_else(|| format!("the cut names {seq}, which was never sent"))?;
+        for entry in entries {
+            let Some(sum) = self.scratch.get_mut(usize::from(entry.cell)) else {
+                return Err(format!("{seq} has an entry for slot {}, which has no row", entry.cell));
+            };
+            *sum = match self.arithmetic {
+                ArithmeticMode::Fixed => sum.wrapping_add(entry.value),
+                ArithmeticMode::F32 => (f32::from_bits(*sum) + f32::from_bits(entry.value)).to_bits(),
+            };
+        }
+        Ok(())
+    }
+
+    /// What the scratch holds is applied by the shard.
+    fn commit_sums(&mut self, region: u8) {
+        self.committed += 1;
+        let lanes = &self.regions[usize::from(region)].lanes;
+        for (lane, sum) in lanes.iter().zip(&self.scratch) {
+            self.applied.0[*lane] += match self.arithmetic {
+                ArithmeticMode::Fixed => f64::from(sum.cast_signed()) * self.unit,
+                ArithmeticMode::F32 => f64::from(f32::from_bits(*sum)),
+            };
+        }
+    }
+
+    /// Adds up the packets of one flow that are applied.
+    pub(super) fn add_flow(&self, region: u8, flow: &Flow, sums: &mut Sums) {
+        let Some(layout) = self.regions.get(usize::from(region)) else { return };
+        let applied = (0..flow.applied_below()).chain(flow.applied_above().iter().copied());
+        for entry in applied.filter_map(|seq| flow.entries(seq)).flatten() {
+            if let Some(lane) = layout.lanes.get(usize::from(entry.cell)) {
+                sums.0[*lane] += match self.arithmetic {
+                    ArithmeticMode::Fixed => f64::from(entry.value.cast_signed()) * self.unit,
+                    ArithmeticMode::F32 => f64::from(f32::from_bits(entry.value)),
+                };
+            }
+        }
+    }
+
+    // rules D6, V4
+    /// A shard tells a new holder where to go on.
+    pub(super) fn adopted_sent(&mut self, adopted: &Adopted, packets: &Packets) -> Verdict {
+        let number = adopted.region;
+        let region = self.region(number)?;
+        if adopted.since < region.fence {
+            let fence = region.fence;
+            return Err(format!(
+                "region {number}: view {:#x} adopts it after {fence:#x} began",
+                adopted.since
+            ));
+        }
+        region.fence = adopted.since;
+        if !(region.epoch..=region.epoch + region.replayed).contains(&adopted.epoch) {
+            return Err(format!(
+                "region {number}: adopted after epoch {}, {} is committed",
+                adopted.epoch, region.epoch
+            ));
+        }
+        (region.epoch, region.replayed) = (adopted.epoch, 0);
+        check_cut_is_exact(number, &adopted.cut, packets)
+    }
+
+    /// A worker brings packets to a shard, which may take them or not.
+    pub(super) fn replay_arrives(&mut self, worker: u16, replay: &Replay) {
+        let Ok(region) = self.region(replay.region) else { return };
+        let seqs = replay.packets.iter().filter_map(|packet| libra_dataplane::Header::parse(&packet.0).ok());
+        let seqs = seqs.map(|header| header.seq).collect();
+        region.replays.entry((worker, replay.since)).or_default().push_back(seqs);
+    }
+
+    // rule V6
+    /// A shard says that it has applied every packet of a replay, and so all of that worker below a number.
+    pub(super) fn replayed_sent(
+        &mut self,
+        (number, since): (u8, u64),
+        below: u32,
+        to: Option<Peer>,
+        packets: &mut Packets,
+    ) -> Verdict {
+        // Without a stream nobody knows for whom it is.
+        let Some(Peer::Worker(worker)) = to else { return Ok(()) };
+        let region = self.region(number)?;
+        if since < region.fence {
+            return Err(format!("region {number}: a replay of view {since:#x} is taken after it ended"));
+        }
+        let replays = region.replays.get_mut(&(worker, since));
+        let Some(seqs) = replays.and_then(VecDeque::pop_front) else {
+            return Err(format!(
+                "region {number}: a replay of worker {worker} is answered, and there was none"
+            ));
+        };
+        let slots = region.lanes.len();
+        self.begin_sums(slots);
+        let mut news = 0;
+        for seq in seqs {
+            let flow = packets.flow_mut(worker, number);
+            if !flow.is_applied(seq) {
+                self.add_packet(flow, seq)?;
+                flow.apply(seq);
+                news += 1;
+            }
+        }
+        if news > 0 {
+            // A shard opens a bank for them, and another whenever that is full.
+            self.regions[usize::from(number)].replayed += news;
+            self.commit_sums(number);
+        }
+        match packets.flow_mut(worker, number).unapplied().next().filter(|seq| *seq < below) {
+            None => Ok(()),
+            Some(seq) => Err(format!(
+                "region {number}: worker {worker} is told that all below {below} is applied, {seq} is not"
+            )),
+        }
+    }
+}
+
+/// Whether a cut names exactly what is applied of each flow.
+fn check_cut_is_exact(region: u8, cut: &Cut, packets: &Packets) -> Verdict {
+    for ((worker, _), flow) in packets.flows().filter(|((_, other), _)| *other == region) {
+        let none = FlowCut::default();
+        let named = cut.flows.get(usize::from(worker)).unwrap_or(&none);
+        let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
+        let applied = (0..flow.applied_below()).chain(flow.applied_above().iter().copied());
+        if !(0..named.below).chain(above).eq(applied) {
+            return Err(format!(
+                "region {region}: the adopted cut of worker {worker} is {named:?}, applied is all below {} and {:?}",
+                flow.applied_below(),
+                flow.applied_above()
+            ));
+        }
+    }
+    Ok(())
+}

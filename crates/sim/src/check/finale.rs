@@ -1,0 +1,153 @@
+//! The end: what every row is, against what was applied and what was pushed.
+
+use std::collections::BTreeMap;
+
+use libra_proto::{ColdPush, Peer};
+
+use super::{Checkers, Verdict};
+use crate::rows::{Rows, Sums};
+
+/// Ways to explain what dead workers left behind are tried one by one, so many at most.
+const EXPLANATIONS_MAX: usize = 200_000;
+
+/// What is known when a job is over.
+#[derive(Debug)]
+pub struct Finale<'a> {
+    /// The rows.
+    pub rows: &'a Rows,
+    /// For each worker that lived to the end what it pushed, by its own account.
+    pub live: &'a BTreeMap<u16, Sums>,
+    /// For each worker that died or left what it was told to be visible, and all that it pushed.
+    pub gone: &'a BTreeMap<u16, (Sums, Sums)>,
+    /// Whether no gradient is negative: then more pushes never hide that one is missing.
+    pub positive: bool,
+    /// What every row was read as: minus the sums.
+    pub read: &'a Sums,
+}
+
+impl Checkers {
+    /// Compares the end with everything that came before.
+    pub fn finale(&self, finale: &Finale<'_>) -> Verdict {
+        self.all_of_the_living_is_applied(finale)?;
+        self.rows_are_what_was_applied(finale)?;
+        self.the_dead_keep_what_was_visible(finale)
+    }
+
+    fn all_of_the_living_is_applied(&self, finale: &Finale<'_>) -> Verdict {
+        for (worker, pushed) in finale.live {
+            let mut applied = self.cold.applied(finale.rows, Some(*worker));
+            for ((_, region), flow) in self.packets.flows().filter(|((of, _), _)| of == worker) {
+                if let Some(seq) = flow.unapplied().next() {
+                    let told =
+                        if flow.acknowledged_in(seq).is_some() { ", and was acknowledged" } else { "" };
+                    return Err(format!("worker {worker}, region {region}: {seq} is not applied{told}"));
+                }
+            }
+            if let Some(shard) = self.cold.unanswered(*worker).next() {
+                return Err(format!("shard {shard} has not answered all pushes of worker {worker}"));
+            }
+            applied.add_all(&self.hot_sums(*worker));
+            if let Some(lane) = first_difference(&applied, pushed) {
+                return Err(format!(
+                    "worker {worker} pushed {} to value {lane}, {} of it is applied",
+                    pushed.0[lane], applied.0[lane]
+                ));
+            }
+        }
+        // Whoever died: what it was told to be taken by a switch that still holds it is not lost.
+        for ((worker, region), flow) in self.packets.flows() {
+            let Some(tenure) = self.roster.newest().map(|view| view.tenure(region)) else { continue };
+            let lost = |seq: &u32| flow.acknowledged_in(*seq) == Some(tenure.view_on_wire());
+            if let Some(seq) = flow.unapplied().find(lost) {
+                return Err(format!(
+                    "worker {worker}, region {region}: {seq} was taken by {:?}, which still holds the region, and is not applied",
+                    tenure.holder.map(Peer::Switch)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sums of the packets of a worker that are applied.
+    fn hot_sums(&self, worker: u16) -> Sums {
+        let mut sums = Sums(vec![0.0; self.epochs.applied().0.len()]);
+        for ((_, region), flow) in self.packets.flows().filter(|((of, _), _)| *of == worker) {
+            self.epochs.add_flow(region, flow, &mut sums);
+        }
+        sums
+    }
+
+    fn rows_are_what_was_applied(&self, finale: &Finale<'_>) -> Verdict {
+        let mut certain = self.cold.applied(finale.rows, None);
+        certain.add_all(self.epochs.applied());
+        let rest: Vec<f64> = finale.read.0.iter().zip(&certain.0).map(|(read, sum)| read - sum).collect();
+        let candidates: Vec<Vec<&ColdPush>> = self.cold.uncertain().map(|(_, _, pushes)| pushes).collect();
+        let ways: usize = candidates.iter().map(|pushes| pushes.len() + 1).product();
+        if ways > EXPLANATIONS_MAX {
+            return Err(format!("there are {ways} explanations of what dead workers left behind"));
+        }
+        let mut taken = vec![0; candidates.len()];
+        let mut rest = Sums(rest);
+        let nearest = rest.clone();
+        loop {
+            if rest.0.iter().all(|value| *value == 0.0) {
+                return Ok(());
+            }
+            // The next way, as an odometer counts.
+            let Some(place) = (0..taken.len()).find(|&place| taken[place] < candidates[place].len()) else {
+                let lane = nearest.0.iter().position(|value| *value != 0.0).unwrap_or_default();
+                return Err(format!(
+                    "value {lane} is {}, what was applied makes {}; {} of {} values differ, and no push that may have been applied explains it",
+                    -finale.read.0[lane],
+                    -certain.0[lane],
+                    nearest.0.iter().filter(|value| **value != 0.0).count(),
+                    nearest.0.len()
+                ));
+            };
+            for reset in 0..place {
+                for push in candidates[reset].iter().take(core::mem::take(&mut taken[reset])) {
+                    change(&mut rest, finale.rows, push, 1.0);
+                }
+            }
+            change(&mut rest, finale.rows, candidates[place][taken[place]], -1.0);
+            taken[place] += 1;
+        }
+    }
+
+    fn the_dead_keep_what_was_visible(&self, finale: &Finale<'_>) -> Verdict {
+        if !finale.positive {
+            return Ok(());
+        }
+        for (worker, (visible, pushed)) in finale.gone {
+            let mut least = self.cold.applied(finale.rows, Some(*worker));
+            least.add_all(&self.hot_sums(*worker));
+            let mut most = least.clone();
+            for (_, _, pushes) in self.cold.uncertain().filter(|(of, _, _)| of == worker) {
+                pushes.iter().for_each(|push| change(&mut most, finale.rows, push, 1.0));
+            }
+            for lane in 0..most.0.len() {
+                if most.0[lane] < visible.0[lane] || least.0[lane] > pushed.0[lane] {
+                    return Err(format!(
+                        "worker {worker}, which is gone, pushed {} to value {lane}, {} was visible, {} to {} is applied",
+                        pushed.0[lane], visible.0[lane], least.0[lane], most.0[lane]
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_difference(one: &Sums, other: &Sums) -> Option<usize> {
+    one.0.iter().zip(&other.0).position(|(one, other)| one != other)
+}
+
+/// Adds a push to sums, so many times.
+fn change(sums: &mut Sums, rows: &Rows, push: &ColdPush, times: f64) {
+    let mut gradients = push.gradients.0.iter();
+    for &key in &push.keys.0 {
+        for (sum, gradient) in sums.0[rows.range(key)].iter_mut().zip(&mut gradients) {
+            *sum += f64::from(*gradient) * times;
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The checkers. They know the wire and what users were told, nothing of the state of the roles.
+//!
+//! | checker | what it checks |
+//! |---|---|
+//! | `packets` | a sequence number names the same entries for ever; a packet that is sent again is marked; the window bounds what is under way |
+//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut; cuts only grow; each packet is applied once; only the present holder of a region commits |
+//! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region |
+//! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
+//! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
+//! | `finale` | in the end every row is minus the sum of what was applied, and all that live workers pushed is applied |
+//! | `liveness` | after the faults everything completes in time, and the members agree on the view |
+//! | `panic` | no role panics |
+
+mod cold;
+mod epochs;
+mod finale;
+mod frontiers;
+mod packets;
+mod roster;
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use libra_dataplane::{Flags, Kind, Packet};
+use libra_plan::Placement;
+use libra_proto::{Cluster, Instant, Message, Peer};
+
+pub use self::finale::Finale;
+pub use self::roster::Roster;
+
+use self::cold::ColdPushes;
+use self::epochs::Epochs;
+use self::frontiers::Frontiers;
+use self::packets::Packets;
+use crate::network::Host;
+use crate::observer::Observer;
+use crate::process::{Actor, AnyRole};
+use crate::rows::Rows;
+
+/// Something that must never happen has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Who noticed.
+    pub checker: &'static str,
+    /// What it is.
+    pub text: String,
+    /// When.
+    pub at: Instant,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at {}: {}", self.checker, self.at, self.text)
+    }
+}
+
+/// What a checker says of one thing that happened.
+pub(crate) type Verdict = Result<(), String>;
+
+/// All checkers of the wire, as one observer.
+#[derive(Debug)]
+pub struct Checkers {
+    /// Who is who.
+    pub roster: Roster,
+    job: u16,
+    packets: Packets,
+    epochs: Epochs,
+    frontiers: Frontiers,
+    cold: ColdPushes,
+    pushes: u64,
+    retransmits: u64,
+    /// Some packets as they were sent, by whom and to whom, for those who send what they have heard.
+    captured: VecDeque<(Host, Host, Vec<u8>)>,
+    violation: Option<Violation>,
+}
+
+/// How many packets are kept for those who send what they have heard, and every which one.
+const CAPTURED_MAX: usize = 64;
+const CAPTURED_EVERY: u64 = 13;
+
+impl Checkers {
+    /// Checkers of a job with these rows over so many shards.
+    ///
+    /// # Panics
+    /// If the plan of the rows cannot be placed.
+    pub fn new(rows: &Rows, cluster: &Cluster, shards: u16) -> Self {
+        let plan = cluster.plan.as_ref();
+        let placement = plan.map(|plan| Placement::new(plan, shards).expect("a plan of few rows"));
+        Self {
+            roster: Roster::default(),
+            job: cluster.job,
+            packets: Packets::default(),
+            epochs: Epochs::new(rows, placement.as_ref(), cluster.hot_path.arithmetic),
+            frontiers: Frontiers::default(),
+            cold: ColdPushes::default(),
+            pushes: 0,
+            retransmits: 0,
+            captured: VecDeque::new(),
+            violation: None,
+        }
+    }
+
+    /// How many packets were sent again.
+    pub fn retransmits(&self) -> u64 {
+        self.retransmits
+    }
+
+    /// Some of the packets that were sent, old ones and new ones.
+    pub(crate) fn captured(&self) -> &VecDeque<(Host, Host, Vec<u8>)> {
+        &self.captured
+    }
+
+    /// What was violated first, if anything was.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Notes a violation that somebody else has found.
+    pub fn report(&mut self, checker: &'static str, at: Instant, text: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { checker, text, at });
+        }
+    }
+
+    /// How many epochs were committed, those of replays included.
+    pub fn epochs(&self) -> u64 {
+        self.epochs.committed()
+    }
+
+    fn judge(&mut self, checker: &'static str, at: Instant, verdict: Verdict) {
+        if let Err(text) = verdict {
+            self.report(checker, at, text);
+        }
+    }
+
+    fn worker_sends(&mut self, at: Instant, worker: u16, packet: &Packet<'_>, datagram: &[u8]) {
+        let header = packet.header;
+        if header.job != self.job || header.worker != worker {
+            let text = format!("worker {worker} sends as worker {} of job {}", header.worker, header.job);
+            return self.report("packets", at, text);
+        }
+        if header.kind == Kind::Push {
+            let verdict = self.packets.sent(packet, datagram);
+            self.judge("packets", at, verdict);
+        }
+    }
+
+    fn capture(&mut self, from: Host, to: Option<Host>, packet: &Packet<'_>, datagram: &[u8]) {
+        if packet.header.kind != Kind::Push {
+            return;
+        }
+        self.retransmits += u64::from(packet.header.flags.contains(Flags::RETRANSMIT));
+        self.pushes += 1;
+        if let Some(to) = to.filter(|_| self.pushes.is_multiple_of(CAPTURED_EVERY)) {
+            // The first ones are kept to the end, and the last ones for a while.
+            if self.captured.len() == CAPTURED_MAX {
+                self.captured.remove(CAPTURED_MAX / 2);
+            }
+            self.captured.push_back((from, to, datagram.to_vec()));
+        }
+    }
+
+    fn switch_answers(&mut self, at: Instant, switch: u16, packet: &Packet<'_>) {
+        if packet.header.kind == Kind::Nack {
+            return;
+        }
+        let tenure = self.roster.tenure_on_wire(packet.header.region, packet.header.view);
+        let committed = self.epochs.epoch(packet.header.region);
+        let verdict = self.frontiers.answer(switch, tenure, packet, committed, &mut self.packets);
+        self.judge("frontiers", at, verdict);
+    }
+
+    fn server_sends(&mut self, at: Instant, server: u16, to: Option<Actor>, message: &Message) {
+        let epochs = &mut self.epochs;
+        match message {
+            Message::Committed(committed) => {
+                let verdict = epochs.committed_sent(committed, &mut self.packets);
+                self.judge("epochs", at, verdict);
+                let epoch = self.epochs.epoch(committed.region);
+                let verdict = self.frontiers.committed(committed.region, epoch, &self.packets);
+                self.judge("frontiers", at, verdict);
+            }
+            Message::Adopted(adopted) => {
+                let verdict = epochs.adopted_sent(adopted, &self.packets);
+                self.judge("epochs", at, verdict);
+            }
+            Message::Replayed { region, since, below } => {
+                let worker = to.and_then(|to| self.roster.peer(to));
+                let verdict = epochs.replayed_sent((*region, *since), *below, worker, &mut self.packets);
+                self.judge("epochs", at, verdict);
+            }
+            Message::Viewed { number } => {
+                if let Some(view) = self.roster.view(*number) {
+                    self.epochs.fenced(server, &view.tenures);
+                }
+            }
+            Message::Pushed { number, .. } => {
+                if let Some(Peer::Worker(worker)) = to.and_then(|to| self.roster.peer(to)) {
+                    let verdict = self.cold.answered(worker, server, *number);
+                    self.judge("cold", at, verdict);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Checkers {
+    fn datagram_sent(&mut self, at: Instant, from: Actor, to: Option<Host>, datagram: &[u8]) {
+        let Ok(packet) = Packet::parse(datagram) else {
+            return self.report("packets", at, format!("{from:?} sends what is no packet"));
+        };
+        match self.roster.peer(from) {
+            Some(Peer::Worker(worker)) => {
+                self.worker_sends(at, worker, &packet, datagram);
+                self.capture(from.host, to, &packet, datagram);
+            }
+            Some(Peer::Switch(switch)) => self.switch_answers(at, switch, &packet),
+            other => self.report("packets", at, format!("{other:?} at {from:?} sends datagrams")),
+        }
+    }
+
+    fn message_sent(&mut self, at: Instant, from: Actor, to: Option<Actor>, message: &Message) {
+        match (self.roster.peer(from), message) {
+            (Some(Peer::Server(server)), message) => self.server_sends(at, server, to, message),
+            (Some(Peer::Worker(worker)), Message::Push(push)) => {
+                if let Some(Peer::Server(shard)) = to.and_then(|to| self.roster.peer(to)) {
+                    let verdict = self.cold.sent(worker, shard, push);
+                    self.judge("cold", at, verdict);
+                }
+            }
+            (Some(Peer::Worker(_)), Message::Replay(replay)) => {
+                for packet in &replay.packets {
+                    let verdict = match Packet::parse(&packet.0) {
+                        Ok(parsed) => self.packets.replayed(&parsed, &packet.0),
+                        Err(malformed) => Err(format!("a replay with what is no packet: {malformed}")),
+                    };
+                    self.judge("packets", at, verdict);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn message_arrives(&mut self, at: Instant, from: Actor, to: Actor, message: &Message) {
+        match message {
+            Message::Start(start) => {
+                self.roster.started(to, start.you);
+                let verdict = self.roster.view_arrives(to, &start.cluster.view);
+                self.judge("roster", at, verdict);
+            }
+            Message::View(view) => {
+                let verdict = self.roster.view_arrives(to, view);
+                self.judge("roster", at, verdict);
+            }
+            Message::Drained(drained) => {
+                let verdict = self.epochs.drained_arrives(drained);
+                self.judge("epochs", at, verdict);
+            }
+            Message::Replay(replay) => {
+                if let Some(Peer::Worker(worker)) = self.roster.peer(from) {
+                    self.epochs.replay_arrives(worker, replay);
+                }
+            }
+            Message::Push(push) => {
+                if let (Some(Peer::Worker(worker)), Some(Peer::Server(shard))) =
+                    (self.roster.peer(from), self.roster.peer(to))
+                {
+                    self.cold.arrives(worker, shard, push.number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn process_starts(&mut self, _at: Instant, actor: Actor, role: &AnyRole) {
+        if matches!(role, AnyRole::Controller(_)) {
+            self.roster.controller_starts(actor);
+        }
+    }
+}
+
+/// Whether a packet asks for values, or marks the end of a push: flags that must not change when it is sent again.
+fn lasting_flags(flags: Flags) -> u8 {
+    flags.bits() & !Flags::RETRANSMIT.bits()
+}

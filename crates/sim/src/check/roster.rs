@@ -1,0 +1,91 @@
+//! Who is who, and who holds what: read off the messages of the controller.
+
+use std::collections::BTreeMap;
+
+use libra_proto::{Peer, Tenure, View};
+
+use super::Verdict;
+use crate::network::Host;
+use crate::process::Actor;
+
+/// The members of a cluster by the hosts they are on, and the views that there have been.
+#[derive(Debug, Default)]
+pub struct Roster {
+    /// Who a process is, or was.
+    peers: BTreeMap<Actor, Peer>,
+    /// The number of the newest view that arrived at a process.
+    acts_on: BTreeMap<Actor, u64>,
+    views: BTreeMap<u64, View>,
+    /// By region and view as it is on the wire: who holds the region, and since when.
+    tenures: BTreeMap<(u8, u16), Tenure>,
+}
+
+impl Roster {
+    /// Who a process is, or was.
+    pub fn peer(&self, actor: Actor) -> Option<Peer> {
+        self.peers.get(&actor).copied()
+    }
+
+    /// The host of a member.
+    pub fn host(&self, peer: Peer) -> Option<Host> {
+        self.peers.iter().find(|(_, other)| **other == peer).map(|(actor, _)| actor.host)
+    }
+
+    /// The number of the newest view that arrived at a process.
+    pub fn acts_on(&self, actor: Actor) -> Option<u64> {
+        self.acts_on.get(&actor).copied()
+    }
+
+    /// A view that was made.
+    pub fn view(&self, number: u64) -> Option<&View> {
+        self.views.get(&number)
+    }
+
+    /// The newest view that was made.
+    pub fn newest(&self) -> Option<&View> {
+        self.views.last_key_value().map(|(_, view)| view)
+    }
+
+    /// How many views there have been.
+    pub fn views(&self) -> usize {
+        self.views.len()
+    }
+
+    pub(super) fn tenure_on_wire(&self, region: u8, view: u16) -> Option<Tenure> {
+        self.tenures.get(&(region, view)).copied()
+    }
+
+    // rule V1
+    /// A view reaches a member. A number names one view only, and on the wire the tenures of a region differ.
+    ///
+    /// What a controller said to nobody who heard it, another may say in another way.
+    pub(super) fn view_arrives(&mut self, actor: Actor, view: &View) -> Verdict {
+        let newest = self.acts_on.entry(actor).or_default();
+        *newest = (*newest).max(view.number);
+        if let Some(before) = self.views.get(&view.number) {
+            let same = (&before.switches, &before.workers, &before.tenures)
+                == (&view.switches, &view.workers, &view.tenures);
+            return if same { Ok(()) } else { Err(format!("{before:?} and {view:?} have one number")) };
+        }
+        for (region, tenure) in (0u8..).zip(&view.tenures) {
+            if tenure.since > view.number {
+                return Err(format!("region {region} is held since a view after {:#x}", view.number));
+            }
+            let before = self.tenures.insert((region, tenure.view_on_wire()), *tenure);
+            if let Some(before) = before.filter(|before| before != tenure) {
+                return Err(format!("region {region}: {before:?} and {tenure:?} are the same on the wire"));
+            }
+        }
+        self.views.insert(view.number, view.clone());
+        Ok(())
+    }
+
+    pub(super) fn started(&mut self, actor: Actor, you: Peer) {
+        self.peers.insert(actor, you);
+        self.acts_on.remove(&actor);
+    }
+
+    pub(super) fn controller_starts(&mut self, actor: Actor) {
+        self.peers.insert(actor, Peer::Controller);
+    }
+}

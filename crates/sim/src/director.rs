@@ -1,0 +1,512 @@
+//! Who stages a scenario: starts the processes, lets users work and faults happen, and brings everything to its end.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use libra_proto::{
+    Controller, ControllerEvent, Instant, MemberEvent, Peer, Role, Server, Switch, Worker, WorkerCommand,
+    WorkerEvent,
+};
+
+use crate::check::{Checkers, Violation};
+use crate::network::{Host, Network, Quality};
+use crate::process::{AnyRole, Event};
+use crate::random::Random;
+use crate::rows::Sums;
+use crate::run::Counts;
+use crate::scenario::Scenario;
+use crate::trace::TraceWriter;
+use crate::workload::{Account, Progress, User};
+use crate::world::{Step, World};
+
+/// Where the controller is.
+pub(crate) const CONTROLLER: Host = 0;
+/// Everything that is under way when the faults are over, and everything that is begun later, is done after this long.
+///
+/// Most of it is the 10 s after which a member that is silent is given up, once for the machine that failed last; then a
+/// view changes, and what is not durable is replayed.
+pub const LIVENESS_BOUND: Duration = Duration::from_secs(30);
+/// The job begins after at most this long. Nothing but the network is bad before.
+const BEGIN_BOUND: Duration = Duration::from_secs(30);
+/// How often the director looks whether everybody may go on to the end.
+const GO_ON_INTERVAL: Duration = Duration::from_millis(20);
+/// What a process that found no controller waits before it is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(300);
+/// Bytes of datagrams that wait for a switch at most.
+const RECEIVE_BYTES: u32 = 8 << 20;
+
+/// Something that is to be done at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Plan {
+    Fault(usize),
+    Think(Host),
+    Start(Host, Kind),
+    Resume(Host),
+    Heal { ones: Vec<Host>, others: Vec<Host>, both: bool },
+    Mend(Host),
+    Calm,
+    CheckBegin,
+    CheckEnd,
+    GoOn,
+}
+
+/// What kind of process to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Controller,
+    Server,
+    Switch,
+    Worker,
+}
+
+/// A scenario on its stage.
+#[derive(Debug)]
+pub(crate) struct Director {
+    pub(crate) scenario: Scenario,
+    pub(crate) world: World<Checkers>,
+    pub(crate) random: Random,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) users: BTreeMap<Host, User>,
+    /// Users of workers that are gone.
+    pub(crate) departed: Vec<User>,
+    pub(crate) account: Account,
+    plans: Vec<Plan>,
+    /// What is not calm before its end.
+    pub(crate) begun_at: Option<Instant>,
+    pub(crate) calm_at: Option<Instant>,
+    pub(crate) last_barrier: Option<u64>,
+    pub(crate) finished: bool,
+    /// Hosts that something has befallen, after which they may be taken for dead; and until when that explains it.
+    pub(crate) excused: BTreeMap<Host, Instant>,
+    /// Until when servers must be left alone.
+    pub(crate) servers_busy_until: Instant,
+    /// Workers that the controller has given up.
+    given_up: BTreeSet<u16>,
+    /// Hosts whose process may be missing.
+    pub(crate) down: BTreeSet<Host>,
+    counts: Counts,
+}
+
+impl Director {
+    pub(crate) fn new(scenario: Scenario, trace: Option<TraceWriter>) -> Self {
+        let trunk = Random::new(scenario.seed);
+        let network = Network::new(scenario.quality, trunk.fork(11));
+        let checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.sizes.servers);
+        let mut world = World::new(network, trunk.fork(12), checkers);
+        if let Some(trace) = trace {
+            world.set_trace(trace);
+        }
+        let rows = scenario.rows.clone();
+        let account = Account { pushed: Sums::zero(&rows), rows, operations: 0 };
+        Self {
+            world,
+            random: trunk.fork(13),
+            kinds: Vec::new(),
+            users: BTreeMap::new(),
+            departed: Vec::new(),
+            account,
+            plans: Vec::new(),
+            begun_at: None,
+            calm_at: None,
+            last_barrier: None,
+            finished: false,
+            excused: BTreeMap::new(),
+            servers_busy_until: Instant::ZERO,
+            given_up: BTreeSet::new(),
+            down: BTreeSet::new(),
+            counts: Counts::default(),
+            scenario,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.world.trace_hash()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        counts.network = self.world.network.counts();
+        counts.world = self.world.counts();
+        counts.operations = self.account.operations;
+        counts.epochs = self.world.observer.epochs();
+        counts.retransmits = self.world.observer.retransmits();
+        counts.views = self.world.observer.roster.views() as u64;
+        for user in self.users.values().chain(&self.departed) {
+            counts.push_max = counts.push_max.max(user.slowest_push);
+            counts.operation_max = counts.operation_max.max(user.slowest);
+        }
+        counts
+    }
+
+    pub(crate) fn count_fault(&mut self, name: &'static str) {
+        *self.counts.faults.entry(name).or_default() += 1;
+    }
+
+    pub(crate) fn plan(&mut self, at: Instant, plan: Plan) {
+        self.world.set_alarm(at, self.plans.len() as u64);
+        self.plans.push(plan);
+    }
+
+    /// Adds a machine for a process of a kind.
+    pub(crate) fn add_host(&mut self, kind: Kind) -> Host {
+        let host = self.world.add_host(format!("{kind:?}-{}", self.kinds.len()).to_lowercase());
+        self.kinds.push(kind);
+        host
+    }
+
+    /// Hosts of a kind on which a process runs, awake or not.
+    pub(crate) fn alive(&self, kind: Kind) -> Vec<Host> {
+        (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind && self.world.is_alive(*host)).collect()
+    }
+
+    /// The worker that nothing bad befalls, so that there is one to the end.
+    pub(crate) fn protected(&self) -> Option<Host> {
+        self.kinds.iter().position(|kind| *kind == Kind::Worker)
+    }
+
+    pub(crate) fn start(&mut self, host: Host, kind: Kind) {
+        self.down.remove(&host);
+        let controller = self.world.address(CONTROLLER);
+        let own = self.world.address(host);
+        let role = match kind {
+            Kind::Controller => {
+                AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
+            }
+            Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
+            Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
+            Kind::Worker => {
+                let random = self.random.fork(self.account.operations << 8 | host as u64);
+                let user = User::new(host, &self.scenario.rows, random);
+                self.departed.extend(self.users.insert(host, user));
+                AnyRole::Worker(Box::new(Worker::new(controller, own)))
+            }
+        };
+        self.world.start(host, role);
+    }
+
+    /// Runs the scenario to its end. Returns what went wrong.
+    pub(crate) fn direct(&mut self) -> Option<Violation> {
+        self.raise_curtain();
+        self.play()
+    }
+
+    fn play(&mut self) -> Option<Violation> {
+        while !self.finished && self.world.observer.violation().is_none() {
+            self.go_on();
+        }
+        self.world.observer.violation().cloned()
+    }
+
+    /// The next thing happens.
+    fn go_on(&mut self) {
+        if let Step::Alarm(token) = self.world.step() {
+            let plan = self.plans[usize::try_from(token).unwrap_or(0)].clone();
+            self.carry_out(plan);
+        }
+        while let Some((host, event)) = self.world.next_event() {
+            self.handle(host, event);
+        }
+    }
+
+    fn raise_curtain(&mut self) {
+        let sizes = self.scenario.sizes;
+        let kinds = [
+            (Kind::Controller, 1),
+            (Kind::Server, sizes.servers),
+            (Kind::Switch, sizes.switches + self.scenario.standbys),
+            (Kind::Worker, sizes.workers),
+        ];
+        for (kind, count) in kinds {
+            for _ in 0..count {
+                let host = self.add_host(kind);
+                if kind == Kind::Controller {
+                    self.start(host, kind);
+                } else {
+                    let at = self.now() + self.random.up_to(Duration::from_millis(20));
+                    self.plan(at, Plan::Start(host, kind));
+                }
+            }
+        }
+        let at = self.now() + BEGIN_BOUND;
+        self.plan(at, Plan::CheckBegin);
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        match plan {
+            Plan::Fault(number) => {
+                let (_, fault) = self.scenario.faults[number];
+                if self.calm_at.is_none() {
+                    self.befall(fault);
+                }
+            }
+            Plan::Think(host) => self.let_user_act(host),
+            Plan::Start(host, kind) => {
+                if !self.world.is_alive(host) || self.users.get(&host).is_some_and(|user| !user.is_there()) {
+                    self.start(host, kind);
+                }
+            }
+            Plan::Resume(host) => self.world.resume(host),
+            Plan::Heal { ones, others, both } => self.world.heal(&ones, &others, both),
+            Plan::Mend(host) => self.world.network.set_quality_of(host, None),
+            Plan::Calm => self.calm(),
+            Plan::CheckBegin if self.begun_at.is_none() => {
+                self.violate("liveness", format!("the job has not begun after {BEGIN_BOUND:?}"));
+            }
+            Plan::CheckBegin => {}
+            Plan::CheckEnd => self.check_end(),
+            Plan::GoOn => {
+                self.go_to_the_end();
+                let at = self.now() + GO_ON_INTERVAL;
+                self.plan(at, Plan::GoOn);
+            }
+        }
+    }
+
+    /// The faults are over. Everybody who can comes to an end.
+    fn calm(&mut self) {
+        self.calm_at = Some(self.now());
+        self.world.note("calm");
+        let quality = Quality { tick: self.scenario.quality.tick, ..Quality::GOOD };
+        self.world.network.set_quality(quality);
+        if !self.world.is_alive(CONTROLLER) {
+            self.start(CONTROLLER, Kind::Controller);
+        }
+        for host in 0..self.kinds.len() {
+            self.world.network.set_quality_of(host, None);
+            self.world.resume(host);
+        }
+        self.set_last_barrier();
+        let at = self.now() + LIVENESS_BOUND;
+        self.plan(at, Plan::CheckEnd);
+        self.plan(self.now(), Plan::GoOn);
+    }
+
+    /// Users come to the same last barrier, wherever they are now.
+    fn set_last_barrier(&mut self) {
+        let next = self.users.values().map(|user| user.next_barrier).max().unwrap_or(0);
+        let last = *self.last_barrier.get_or_insert(next + 1);
+        for user in self.users.values_mut().filter(|user| user.progress == Progress::Working) {
+            user.last_barrier = last;
+            user.progress = Progress::Ending;
+        }
+        let hosts: Vec<Host> = self.users.keys().copied().collect();
+        hosts.into_iter().for_each(|host| self.let_user_act(host));
+    }
+
+    /// Lets a user do what it wants to do now.
+    pub(crate) fn let_user_act(&mut self, host: Host) {
+        while self.world.is_awake(host)
+            && let Some(user) = self.users.get_mut(&host)
+            && let Some(command) = user.next(self.world.now(), &self.scenario.workload, &mut self.account)
+        {
+            self.command(host, command);
+        }
+        let now = self.now();
+        if let Some(user) = self.users.get_mut(&host).filter(|user| user.progress == Progress::Working)
+            && user.next_at > now
+            && user.thinks_at != user.next_at
+        {
+            user.thinks_at = user.next_at;
+            let at = user.next_at;
+            self.plan(at, Plan::Think(host));
+        }
+    }
+
+    fn command(&mut self, host: Host, command: WorkerCommand) {
+        self.world.act(host, |role, now| {
+            if let AnyRole::Worker(worker) = role {
+                worker.handle_command(now, command);
+            }
+        });
+    }
+
+    fn handle(&mut self, host: Host, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Controller(ControllerEvent::Started) => self.begin(),
+            Event::Controller(ControllerEvent::Settled { took, .. }) => {
+                self.counts.take_over_max = self.counts.take_over_max.max(took);
+            }
+            Event::Controller(ControllerEvent::Finished(_)) => self.end(),
+            Event::Controller(ControllerEvent::Failed { reason }) => {
+                self.violate("liveness", format!("the job fails: {reason}"));
+            }
+            Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
+            Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
+            Event::Member(MemberEvent::Ended { reason }) => self.ended(host, &reason),
+            Event::Worker(event) => {
+                let ended = match &event {
+                    WorkerEvent::Ended { reason } => Some(reason.clone()),
+                    _ => None,
+                };
+                if let WorkerEvent::Released { number } = event {
+                    self.check_barrier(number);
+                }
+                let Some(user) = self.users.get_mut(&host) else { return };
+                let (before, recovering) = (user.progress, self.calm_at);
+                let oldest = user.oldest();
+                let verdict = user.handle(now, event, &self.scenario.workload, &self.account);
+                if let (Some(calm_at), Some((number, at))) = (recovering, oldest)
+                    && user.oldest().is_none_or(|(oldest, _)| oldest != number)
+                {
+                    let took = now.since(at.max(calm_at));
+                    self.counts.recovery_max = self.counts.recovery_max.max(took);
+                }
+                if let Err(text) = verdict {
+                    self.violate("reads", text);
+                }
+                if self.users.get(&host).is_some_and(|user| !user.is_there()) {
+                    self.world.exit(host);
+                    self.down.insert(host);
+                }
+                if let Some(reason) = ended {
+                    self.worker_ended(host, before, &reason);
+                }
+                if self.last_barrier.is_some() {
+                    self.set_last_barrier();
+                    self.go_to_the_end();
+                } else {
+                    self.let_user_act(host);
+                }
+            }
+        }
+    }
+
+    /// Somebody is released from a barrier: all who belong to the job must have come to it.
+    fn check_barrier(&mut self, number: u64) {
+        let Some(view) = self.world.observer.roster.newest() else { return };
+        let behind = self.users.values().find(|user| {
+            let counts = matches!(user.progress, Progress::Working | Progress::Ending)
+                && view.workers.contains_key(&user.worker)
+                && !self.given_up.contains(&user.worker);
+            counts && !user.has_come_to(number)
+        });
+        if let Some(user) = behind {
+            let text = format!("barrier {number} ends, and worker {} has not come to it", user.worker);
+            self.violate("barriers", text);
+        }
+    }
+
+    /// Everybody has been told to begin: the faults begin.
+    fn begin(&mut self) {
+        if self.begun_at.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.begun_at = Some(now);
+        let times: Vec<Duration> = self.scenario.faults.iter().map(|(at, _)| *at).collect();
+        for (number, at) in times.into_iter().enumerate() {
+            self.plan(now + at, Plan::Fault(number));
+        }
+        self.plan(now + self.scenario.safety, Plan::Calm);
+    }
+
+    pub(crate) fn violate(&mut self, checker: &'static str, text: String) {
+        let now = self.now();
+        self.world.observer.report(checker, now, text);
+    }
+
+    /// The controller has given up a member. There must be a reason.
+    fn lost(&mut self, peer: Peer, reason: &str) {
+        if let Peer::Worker(worker) = peer {
+            self.given_up.insert(worker);
+        }
+        let Some(host) = self.world.observer.roster.host(peer) else { return };
+        // A worker that was away itself may take a switch for silent.
+        let blamed_by =
+            reason.strip_prefix("could not be reached by worker ").and_then(|worker| worker.parse().ok());
+        let accuser = blamed_by.and_then(|worker| self.world.observer.roster.host(Peer::Worker(worker)));
+        let excused = self.is_excused(host) || accuser.is_some_and(|accuser| self.is_excused(accuser));
+        if !excused && !self.down.contains(&host) {
+            self.violate("liveness", format!("{peer} was well, and is given up: {reason}"));
+        }
+    }
+
+    /// Whether something has befallen a host that explains why it is given up.
+    fn is_excused(&self, host: Host) -> bool {
+        self.excused.get(&host).is_some_and(|until| *until >= self.now())
+    }
+
+    /// A server or switch says that it has no job any more.
+    fn ended(&mut self, host: Host, reason: &str) {
+        if self.kinds[host] == Kind::Switch {
+            // Whoever started it starts it again, or not: the job goes on.
+            self.world.exit(host);
+            self.down.insert(host);
+            if self.calm_at.is_none() {
+                let at = self.now() + RESTART_PAUSE;
+                self.plan(at, Plan::Start(host, Kind::Switch));
+            }
+        } else {
+            self.violate("liveness", format!("server at host {host} ends: {reason}"));
+        }
+    }
+
+    fn worker_ended(&mut self, host: Host, before: Progress, reason: &str) {
+        let excused = self.is_excused(host);
+        if before == Progress::Starting && self.calm_at.is_none() {
+            // It found no controller, or no free place yet.
+            let at = self.now() + RESTART_PAUSE;
+            self.plan(at, Plan::Start(host, Kind::Worker));
+        } else if before != Progress::Starting && !excused {
+            self.violate("liveness", format!("worker at host {host} was well, and ends: {reason}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn director(seed: u64) -> Director {
+        let mut scenario = Scenario::draw(seed);
+        scenario.faults.clear();
+        Director::new(scenario, None)
+    }
+
+    #[test]
+    fn without_faults_everything_comes_to_its_end() {
+        assert_eq!(director(2).direct(), None);
+    }
+
+    #[test]
+    fn what_never_ends_is_noticed() {
+        let mut director = director(2);
+        director.raise_curtain();
+        while director.begun_at.is_none() {
+            director.go_on();
+        }
+        // A partition that nobody heals.
+        let workers = director.alive(Kind::Worker);
+        let others = [director.alive(Kind::Server), director.alive(Kind::Switch)].concat();
+        director.world.partition(&workers, &others, true);
+        let violation = director.play().expect("nothing can be pushed any more");
+        assert_eq!(violation.checker, "liveness");
+    }
+
+    #[test]
+    fn a_barrier_that_ends_too_early_is_noticed() {
+        let mut director = director(2);
+        director.raise_curtain();
+        while !director.users.values().any(|user| user.progress == Progress::Working) {
+            director.go_on();
+        }
+        director.check_barrier(0);
+        assert_eq!(director.world.observer.violation().map(|violation| violation.checker), Some("barriers"));
+    }
+
+    #[test]
+    fn a_member_that_is_given_up_for_no_reason_is_noticed() {
+        let mut director = director(2);
+        director.raise_curtain();
+        while !director.users.values().any(|user| user.progress == Progress::Working && user.worker == 0) {
+            director.go_on();
+        }
+        director.lost(Peer::Worker(0), "because");
+        assert_eq!(director.world.observer.violation().map(|violation| violation.checker), Some("liveness"));
+    }
+}

@@ -1,0 +1,98 @@
+//! What may befall what lies between the hosts of a [`World`]: streams break, networks fall apart, and strangers send what
+//! nobody asked for.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use libra_proto::Message;
+
+use crate::network::Host;
+use crate::observer::Observer;
+use crate::world::{Happening, World};
+
+impl<O: Observer> World<O> {
+    /// Separates two sets of hosts: nothing that the first sends reaches the second, and the other way round if `both`.
+    pub fn partition(&mut self, ones: &[Host], others: &[Host], both: bool) {
+        self.note(&format!("partition {ones:?} from {others:?}, both ways: {both}"));
+        self.each_pair(ones, others, both, |world, from, to| world.network.block(from, to));
+    }
+
+    /// Takes back a [`partition`](Self::partition) of the same sets.
+    pub fn heal(&mut self, ones: &[Host], others: &[Host], both: bool) {
+        self.note(&format!("heal {ones:?} from {others:?}"));
+        self.each_pair(ones, others, both, |world, from, to| world.network.heal(from, to));
+        self.release_held();
+        self.retry_attempts();
+    }
+
+    fn each_pair(
+        &mut self,
+        ones: &[Host],
+        others: &[Host],
+        both: bool,
+        mut change: impl FnMut(&mut Self, Host, Host),
+    ) {
+        for &one in ones {
+            for &other in others {
+                change(self, one, other);
+                if both {
+                    change(self, other, one);
+                }
+            }
+        }
+    }
+
+    /// Breaks every stream between two hosts. Both ends notice by themselves, and what is on its way is lost; or one does,
+    /// and the other goes on until it hears of it, behind all that was sent before.
+    pub fn reset_streams(&mut self, one: Host, other: Host) {
+        let between = self.streams.find(|end, far| end.actor.host == one && far.actor.host == other);
+        for (stream, end) in between {
+            self.break_stream(stream, end);
+        }
+    }
+
+    pub(crate) fn break_stream(&mut self, stream: usize, end: usize) {
+        let ends = if self.random.chance(0.5) { vec![end, 1 - end] } else { vec![self.random.index(2)] };
+        for end in ends {
+            let at = self.now + self.random.up_to(Duration::from_millis(5));
+            self.fail_end(stream, end, at, "connection reset");
+        }
+    }
+
+    /// Breaks this many streams, each a while after a message was sent on it: before or after it arrives, or when the answer
+    /// is on its way.
+    pub fn break_under_way(&mut self, count: u64) {
+        self.armed = (self.armed.0 + count, self.random.below(20));
+    }
+
+    pub(crate) fn fire_break(&mut self, stream: usize, from: Host) {
+        match &mut self.armed {
+            (0, _) => {}
+            (_, pass) if *pass > 0 => *pass -= 1,
+            (count, pass) => {
+                *count -= 1;
+                *pass = self.random.below(20);
+                let round_trip = self.network.stream_delay(from, from, 0) * 3;
+                let at = self.now + self.random.up_to(round_trip);
+                self.schedule(at, Happening::Break { stream });
+            }
+        }
+    }
+
+    /// As if a datagram had arrived, whoever sent it.
+    pub fn inject(&mut self, from: SocketAddr, to: Host, bytes: Vec<u8>) {
+        self.datagram_arrives(self.now, to, from, bytes);
+    }
+
+    /// As if a process had sent this message on a stream that it has open to another; nothing if it has none.
+    pub fn forge(&mut self, from: Host, to: Host, message: &Message) {
+        let Some(process) = &self.machines[from].process else { return };
+        let open = process.links.iter();
+        let link = open
+            .filter(|(_, (stream, end))| self.streams.hosts(*stream, *end).1 == to)
+            .map(|(link, _)| *link);
+        if let Some(link) = link.min() {
+            self.send_message(from, link, message);
+        }
+    }
+}

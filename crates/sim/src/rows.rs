@@ -1,0 +1,179 @@
+//! The rows of the simulated model: where their values lie in one long list of sums.
+
+use core::ops::Range;
+
+use libra_plan::{Budget, HotRow, Plan, Provenance, Scale, TableShape};
+use libra_store::{Init, Optimizer, TableSpec};
+
+/// The first key of rows that are never hot.
+const FIRST_COLD_KEY: u64 = 1000;
+
+/// Two tables: one with rows that may be hot, one with rows that never are. Gradient descent at rate 1 from zero, so that
+/// a row is minus the sum of its gradients.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rows {
+    /// Rows of the first table, and the values of each.
+    pub embedding: (u64, usize),
+    /// Rows of the second table, and the values of each.
+    pub dense: (u64, usize),
+    /// How many rows of the first table the plan has as hot; they are the first ones.
+    pub hot: u64,
+    /// The power of two that the gradients of hot rows are multiplied with.
+    pub scale: i8,
+    /// See [`Plan::headroom_bits`].
+    pub headroom_bits: u8,
+}
+
+impl Rows {
+    /// The tables.
+    pub fn tables(&self) -> Vec<TableSpec> {
+        let table = |name: &str, keys, width| TableSpec {
+            name: name.into(),
+            keys,
+            width,
+            optimizer: Optimizer::Sgd { rate: 1.0 },
+            init: Init::Zero,
+        };
+        vec![
+            table("embedding", 0..self.embedding.0, self.embedding.1),
+            table("dense", FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0, self.dense.1),
+        ]
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> Plan {
+        let shape = |table: &TableSpec| TableShape {
+            name: table.name.clone(),
+            keys: table.keys.clone(),
+            width: u32::try_from(table.width).expect("rows of a small model"),
+            hot: table.name == "embedding",
+        };
+        let rows = (0..self.hot).map(|key| HotRow { key, count: self.hot - key, scale: Scale(self.scale) });
+        Plan {
+            number: 4,
+            provenance: Provenance::default(),
+            tables: self.tables().iter().map(shape).collect(),
+            budget: Budget::default(),
+            headroom_bits: self.headroom_bits,
+            predicted_share: 0.5,
+            rows: rows.collect(),
+        }
+    }
+
+    /// Every key, in the order of [`range`](Self::range).
+    pub fn keys(&self) -> Vec<u64> {
+        (0..self.embedding.0).chain(FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0).collect()
+    }
+
+    /// The key at a position of [`keys`](Self::keys).
+    pub fn key(&self, position: u64) -> u64 {
+        if position < self.embedding.0 { position } else { FIRST_COLD_KEY + position - self.embedding.0 }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> u64 {
+        self.embedding.0 + self.dense.0
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many values a row has.
+    pub fn width(&self, key: u64) -> usize {
+        if key < FIRST_COLD_KEY { self.embedding.1 } else { self.dense.1 }
+    }
+
+    /// Where the values of a row lie in a list of all values.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn range(&self, key: u64) -> Range<usize> {
+        let place = |number: u64, rows: u64, before: usize, width: usize| {
+            assert!(number < rows, "no row has the key {key}");
+            let start = before + usize::try_from(number).expect("a small model") * width;
+            start..start + width
+        };
+        let ((rows, width), (cold_rows, cold_width)) = (self.embedding, self.dense);
+        if key < FIRST_COLD_KEY {
+            return place(key, rows, 0, width);
+        }
+        let before = usize::try_from(rows).expect("a small model") * width;
+        place(key - FIRST_COLD_KEY, cold_rows, before, cold_width)
+    }
+
+    /// How many values all rows have.
+    pub fn values(&self) -> usize {
+        let of = |(rows, width): (u64, usize)| usize::try_from(rows).expect("a small model") * width;
+        of(self.embedding) + of(self.dense)
+    }
+}
+
+/// For each value of each row a sum of gradients: whole numbers, or whole multiples of a power of two, which f64 adds
+/// exactly in any order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sums(pub Vec<f64>);
+
+impl Sums {
+    /// All zero.
+    pub fn zero(rows: &Rows) -> Self {
+        Self(vec![0.0; rows.values()])
+    }
+
+    /// Adds gradients of rows, which lie one behind the other.
+    pub fn add(&mut self, rows: &Rows, keys: &[u64], gradients: &[f32]) {
+        let mut rest = gradients.iter();
+        for &key in keys {
+            for (sum, gradient) in self.0[rows.range(key)].iter_mut().zip(&mut rest) {
+                *sum += f64::from(*gradient);
+            }
+        }
+    }
+
+    /// Adds other sums.
+    pub fn add_all(&mut self, other: &Self) {
+        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+            *sum += more;
+        }
+    }
+
+    /// What a row must be, given these sums: minus them. Compared as numbers, so that zero has no sign.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "gradients are chosen so that an f32 holds their sums"
+    )]
+    pub fn row(&self, rows: &Rows, key: u64) -> impl Iterator<Item = f32> {
+        self.0[rows.range(key)].iter().map(|sum| -*sum as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: Rows = Rows { embedding: (10, 3), dense: (2, 5), hot: 4, scale: 0, headroom_bits: 12 };
+
+    #[test]
+    fn every_row_has_a_place_of_its_own() {
+        let mut next = 0;
+        for (position, key) in (0..).zip(ROWS.keys()) {
+            assert_eq!(ROWS.key(position), key);
+            let range = ROWS.range(key);
+            assert_eq!((range.start, range.len()), (next, ROWS.width(key)));
+            next = range.end;
+        }
+        assert_eq!((next, ROWS.len()), (ROWS.values(), 12));
+        assert_eq!(ROWS.plan().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_row_is_minus_the_sum_of_its_gradients() {
+        let mut sums = Sums::zero(&ROWS);
+        sums.add(&ROWS, &[3, 9, 3], &[1.0, 2.0, 3.0, 7.0, 7.0, 7.0, 10.0, 20.0, 30.0]);
+        let mut twice = sums.clone();
+        twice.add_all(&sums);
+        assert!(twice.row(&ROWS, 3).eq([-22.0, -44.0, -66.0]));
+        assert!(twice.row(&ROWS, 0).eq([0.0; 3]));
+    }
+}

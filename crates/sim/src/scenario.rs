@@ -1,0 +1,339 @@
+//! Scenarios: everything that a seed decides before the world begins.
+//!
+//! Swarm testing (Groce et al., ISSTA 2012): a scenario has some kinds of faults and not others, and even how likely each is
+//! is drawn, so that rare combinations are not drowned by common ones.
+
+use core::time::Duration;
+
+use libra_proto::{ArithmeticMode, Cluster, HotPath, Sizes};
+
+use crate::network::{Bursts, Quality};
+use crate::random::Random;
+use crate::rows::Rows;
+use crate::workload::Workload;
+
+/// The job of every scenario.
+const JOB: u16 = 9;
+
+/// Something that befalls a member. Whom it befalls is drawn when it happens, from those who are there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// A switch's process is killed, or its machine loses power. It may come back.
+    SwitchDies {
+        /// The machine, so that no stream is reset.
+        machine: bool,
+        /// After how long another process starts in its place.
+        returns: Option<Duration>,
+    },
+    /// A switch sleeps.
+    SwitchSleeps(Duration),
+    /// A switch is cut off.
+    SwitchCutOff(CutOff),
+    /// Another switch comes.
+    SwitchJoins,
+    /// The controller moves everything from a switch to others.
+    Migration,
+    /// The links of a switch get worse for a while.
+    SwitchDegrades(Duration),
+    /// A worker's process is killed, or its machine loses power. Another worker may come in its place.
+    WorkerDies {
+        /// The machine, so that no stream is reset.
+        machine: bool,
+        /// After how long another process starts in its place.
+        returns: Option<Duration>,
+    },
+    /// A worker sleeps.
+    WorkerSleeps(Duration),
+    /// A worker is cut off.
+    WorkerCutOff(CutOff),
+    /// Another worker comes, if a share is free.
+    WorkerJoins,
+    /// A worker leaves.
+    WorkerLeaves,
+    /// The controller dies, and another starts after a while.
+    ControllerDies {
+        /// The machine, so that no stream is reset.
+        machine: bool,
+        /// After how long.
+        returns: Duration,
+    },
+    /// The controller sleeps.
+    ControllerSleeps(Duration),
+    /// A server sleeps.
+    ServerSleeps(Duration),
+    /// Streams break, some of them just when something is on its way.
+    StreamsBreak,
+    /// Packets come that nobody of the job has sent, or that somebody sent long ago.
+    Foreign,
+}
+
+/// How a member is cut off from others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CutOff {
+    /// From whom.
+    pub from: Side,
+    /// Whether nothing passes in either direction, or only what it sends is lost.
+    pub both: bool,
+    /// For how long.
+    pub lasts: Duration,
+    /// Whether its streams break meanwhile.
+    pub breaks: bool,
+}
+
+/// Whom a member is cut off from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The controller.
+    Controller,
+    /// The servers.
+    Servers,
+    /// The workers, or the switches if it is a worker.
+    Peers,
+    /// Everybody.
+    All,
+}
+
+/// Everything that a seed decides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// How many members the job begins with.
+    pub sizes: Sizes,
+    /// Switches that come with the first members beyond those.
+    pub standbys: u16,
+    /// How good the network is until the end of the faults.
+    pub quality: Quality,
+    /// The rows of the model.
+    pub rows: Rows,
+    /// Whether there is a plan of hot rows at all.
+    pub planned: bool,
+    /// How the hot path behaves.
+    pub hot_path: HotPath,
+    /// What users do.
+    pub workload: Workload,
+    /// When faults begin, counted from the start of the job, and which.
+    pub faults: Vec<(Duration, Fault)>,
+    /// When they end.
+    pub safety: Duration,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let trunk = Random::new(seed);
+        let mut random = trunk.fork(1);
+        let switches = *random.pick(&[0, 1, 1, 1, 2, 2, 3]);
+        let sizes = Sizes { servers: random.small(1..=3), switches, workers: random.small(1..=4) };
+        let planned = switches > 0 || random.chance(0.7);
+        let safety = Duration::from_millis(random.within(1500..=8000));
+        Self {
+            seed,
+            sizes,
+            standbys: if planned { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 },
+            quality: draw_quality(&mut trunk.fork(2)),
+            rows: draw_rows(&mut trunk.fork(3)),
+            planned,
+            hot_path: draw_hot_path(&mut trunk.fork(4), sizes.workers),
+            workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
+            faults: draw_faults(&mut trunk.fork(6), safety, planned),
+            safety,
+        }
+        .with_wide_rows(&mut trunk.fork(7))
+        .with_many_epochs(&mut trunk.fork(8))
+    }
+
+    /// Now and then so many epochs pass that their numbers on the wire begin again.
+    fn with_many_epochs(mut self, random: &mut Random) -> Self {
+        if self.sizes.switches > 0 && random.chance(0.004) {
+            self.safety = Duration::from_secs(4);
+            self.sizes.servers = 1;
+            self.sizes.workers = 3;
+            self.rows = Rows { embedding: (8, 1), hot: 8, headroom_bits: 12, ..self.rows };
+            self.hot_path.pushes_per_epoch = 1;
+            self.hot_path.packets_in_flight_max = 64;
+            self.quality = Quality { delay: Duration::from_micros(20), rate: 0, ..Quality::GOOD };
+            self.workload = Workload {
+                mix: [20, 1, 1, 1, 0],
+                rows_max: 1,
+                hot_share: 1.0,
+                large: 0.0,
+                under_way: 12,
+                pause: Duration::from_micros(100),
+                barrier_every: 0,
+                ..self.workload
+            };
+        }
+        self
+    }
+
+    /// Now and then so many values are hot that a shard needs more than one region.
+    fn with_wide_rows(mut self, random: &mut Random) -> Self {
+        if random.chance(0.03) {
+            self.rows = Rows { embedding: (280, 240), hot: 280, ..self.rows };
+            self.hot_path.entries_max = 240;
+            self.workload.rows_max = 5;
+            self.workload.pause = self.workload.pause.max(Duration::from_millis(20));
+        }
+        self
+    }
+
+    /// The template of its cluster.
+    pub fn cluster(&self) -> Cluster {
+        let plan = self.planned.then(|| self.rows.plan());
+        let mut cluster = Cluster::new(JOB, self.rows.tables(), plan, self.hot_path.clone());
+        cluster.seed = self.seed;
+        cluster
+    }
+}
+
+/// A probability: often none, else of any magnitude up to `most`.
+fn draw_chance(random: &mut Random, most: f64) -> f64 {
+    if random.chance(0.5) { 0.0 } else { most * random.unit() * random.unit() }
+}
+
+fn draw_quality(random: &mut Random) -> Quality {
+    let delay = random.duration(Duration::from_micros(20)..Duration::from_millis(3));
+    let bursts = random.chance(0.2).then(|| Bursts {
+        begin: 0.001 + 0.01 * random.unit(),
+        end: 0.02 + 0.3 * random.unit(),
+        loss: 0.5 + 0.5 * random.unit(),
+    });
+    Quality {
+        rate: *random.pick(&[12_500_000, 125_000_000, 1_250_000_000]),
+        delay,
+        jitter: if random.chance(0.5) { Duration::ZERO } else { delay.mul_f64(random.unit()) },
+        queue_bytes: *random.pick(&[20_000, 200_000, 1 << 20]),
+        loss: draw_chance(random, 0.25),
+        bursts,
+        duplicate: draw_chance(random, 0.3),
+        reorder: draw_chance(random, 0.4),
+        // Up to copies that come when everybody has forgotten the first one.
+        reorder_delay: random.duration(Duration::from_micros(100)..Duration::from_secs(2)),
+        corrupt: draw_chance(random, 0.1),
+        misdeliver: draw_chance(random, 0.05),
+        tick: *random.pick(&[Duration::ZERO, Duration::from_micros(10), Duration::from_micros(100)]),
+    }
+}
+
+fn draw_rows(random: &mut Random) -> Rows {
+    let width = usize::from(*random.pick(&[1u8, 2, 3, 8]));
+    let rows = random.within(8..=60);
+    Rows {
+        embedding: (rows, width),
+        dense: (random.within(1..=3), usize::from(*random.pick(&[1u8, 10, 40]))),
+        hot: random.within(1..=rows),
+        scale: *random.pick(&[0, 0, 2]),
+        headroom_bits: *random.pick(&[2, 4, 12, 12, 20]),
+    }
+}
+
+fn draw_hot_path(random: &mut Random, workers: u16) -> HotPath {
+    let arithmetic = if random.chance(0.15) { ArithmeticMode::F32 } else { ArithmeticMode::Fixed };
+    HotPath {
+        arithmetic,
+        pushes_per_epoch: *random.pick(&[1, 2, u32::from(workers), 4, 6]),
+        epoch_time_max: random.duration(Duration::from_millis(1)..Duration::from_millis(40)),
+        entries_max: *random.pick(&[8, 9, 20, 60, 240]),
+        packets_in_flight_max: *random.pick(&[1, 2, 4, 16, 64, 512]),
+    }
+}
+
+fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workload {
+    // So many operations of one user, whatever else happens: the time that a scenario takes depends on it.
+    let operations = *random.pick(&[100, 400, 1000, 6000]) / u64::from(workers);
+    let operations = u32::try_from(operations).unwrap_or(u32::MAX);
+    let pause = (safety / operations).mul_f64(2.0 * (0.3 + random.unit()));
+    let weight = |random: &mut Random, most| if random.chance(0.3) { 0 } else { random.within(1..=most) };
+    Workload {
+        mix: [
+            random.within(1..=20),
+            weight(random, 10),
+            weight(random, 10),
+            weight(random, 10),
+            weight(random, 3),
+        ],
+        rows_max: *random.pick(&[1, 5, 20]),
+        hot_share: *random.pick(&[0.3, 0.8, 1.0]),
+        positive: random.chance(0.6),
+        gradient_max: *random.pick(&[1, 100]),
+        large: if random.chance(0.3) { 0.01 } else { 0.0 },
+        under_way: usize::from(random.small(1..=6)),
+        pause,
+        barrier_every: if random.chance(0.3) { u32::from(random.small(3..=30)) } else { 0 },
+    }
+}
+
+/// How much happens in a scenario, and which kinds of faults there are in it at all.
+fn draw_faults(random: &mut Random, safety: Duration, planned: bool) -> Vec<(Duration, Fault)> {
+    let kinds: Vec<u8> = (0..16).filter(|_| random.chance(0.4)).collect();
+    let count = if kinds.is_empty() { 0 } else { random.within(0..=14) };
+    let mut faults: Vec<(Duration, Fault)> = (0..count)
+        .map(|_| {
+            let at = random.up_to(safety.mul_f64(0.9));
+            let kind = *random.pick(&kinds);
+            (at, draw_fault(random, kind))
+        })
+        .filter(|(_, fault)| planned || !matches!(fault, Fault::SwitchJoins))
+        .collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+fn draw_fault(random: &mut Random, kind: u8) -> Fault {
+    let ms = Duration::from_millis;
+    let returns = |random: &mut Random| random.chance(0.7).then(|| random.duration(ms(1)..ms(2000)));
+    match kind {
+        0 => Fault::SwitchDies { machine: random.chance(0.5), returns: returns(random) },
+        1 => Fault::SwitchSleeps(random.duration(ms(20)..ms(3000))),
+        2 => Fault::SwitchCutOff(draw_cut_off(random, ms(3000))),
+        3 => Fault::SwitchJoins,
+        4 => Fault::Migration,
+        5 => Fault::SwitchDegrades(random.duration(ms(300)..ms(6000))),
+        6 => Fault::WorkerDies { machine: random.chance(0.3), returns: returns(random) },
+        7 => Fault::WorkerSleeps(random.duration(ms(20)..ms(4000))),
+        8 => Fault::WorkerCutOff(draw_cut_off(random, ms(3000))),
+        9 => Fault::WorkerJoins,
+        10 => Fault::WorkerLeaves,
+        11 => {
+            Fault::ControllerDies { machine: random.chance(0.3), returns: random.duration(ms(10)..ms(3000)) }
+        }
+        12 => Fault::ControllerSleeps(random.duration(ms(20)..ms(2000))),
+        13 => Fault::ServerSleeps(random.duration(ms(20)..ms(1200))),
+        14 => Fault::StreamsBreak,
+        _ => Fault::Foreign,
+    }
+}
+
+fn draw_cut_off(random: &mut Random, longest: Duration) -> CutOff {
+    CutOff {
+        from: *random.pick(&[Side::Controller, Side::Servers, Side::Peers, Side::All]),
+        both: random.chance(0.7),
+        lasts: random.duration(Duration::from_millis(50)..longest),
+        breaks: random.chance(0.4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_scenario_and_every_kind_of_fault_occurs() {
+        assert_eq!(Scenario::draw(5), Scenario::draw(5));
+        let mut kinds = std::collections::BTreeSet::new();
+        for seed in 0..500 {
+            let scenario = Scenario::draw(seed);
+            assert!(scenario.faults.iter().all(|(at, _)| *at < scenario.safety));
+            assert!(scenario.rows.hot <= scenario.rows.embedding.0);
+            kinds.extend(
+                scenario
+                    .faults
+                    .iter()
+                    .map(|(_, fault)| core::mem::discriminant(fault))
+                    .map(|kind| format!("{kind:?}")),
+            );
+        }
+        assert_eq!(kinds.len(), 16);
+    }
+}

@@ -1,0 +1,93 @@
+//! The streams between processes: ordered and reliable, as long as both ends are there.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use libra_proto::{Instant, Link};
+
+use crate::network::Host;
+use crate::process::{Actor, Item};
+
+/// A machine that is gone says nothing; this long after, the keep-alive of the other end notices.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(11);
+
+/// One end of a stream.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// The process there, also when it is gone.
+    pub(crate) actor: Actor,
+    /// What the process there calls it.
+    pub(crate) link: Link,
+    /// Whether the process there still has it.
+    pub(crate) open: bool,
+    /// Whether the news that the other end is gone is on its way here.
+    pub(crate) closing: bool,
+    /// What is sent later arrives here no earlier.
+    pub(crate) clear_at: Instant,
+    /// What waits for a partition to end, and then for this end.
+    pub(crate) held: VecDeque<Item>,
+    /// Messages on their way here, held or not.
+    pub(crate) waiting: usize,
+    /// Whether messages that are still on their way here are lost: the other end was reset.
+    pub(crate) discards: bool,
+}
+
+/// A stream between two processes.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) ends: [End; 2],
+}
+
+/// Every stream that there ever was, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    all: Vec<Stream>,
+}
+
+impl Streams {
+    /// A new stream, opened by the first of the two.
+    pub(crate) fn open(&mut self, now: Instant, ends: [(Actor, Link); 2]) -> usize {
+        let end = |(actor, link)| End {
+            actor,
+            link,
+            open: true,
+            closing: false,
+            clear_at: now,
+            held: VecDeque::new(),
+            waiting: 0,
+            discards: false,
+        };
+        self.all.push(Stream { ends: ends.map(end) });
+        self.all.len() - 1
+    }
+
+    pub(crate) fn end(&mut self, stream: usize, end: usize) -> &mut End {
+        &mut self.all[stream].ends[end]
+    }
+
+    /// The hosts of the two ends, this one first.
+    pub(crate) fn hosts(&self, stream: usize, end: usize) -> (Host, Host) {
+        let (near, far) = self.actors(stream, end);
+        (near.host, far.host)
+    }
+
+    /// The processes of the two ends, this one first.
+    pub(crate) fn actors(&self, stream: usize, end: usize) -> (Actor, Actor) {
+        let ends = &self.all[stream].ends;
+        (ends[end].actor, ends[1 - end].actor)
+    }
+
+    /// Streams whose ends match.
+    pub(crate) fn find(&self, matches: impl Fn(&End, &End) -> bool) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        for (stream, Stream { ends: [first, second] }) in self.all.iter().enumerate() {
+            if matches(first, second) {
+                found.push((stream, 0));
+            }
+            if matches(second, first) {
+                found.push((stream, 1));
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,498 @@
+//! The users of workers: they push known whole gradients, pull, flush and meet at barriers, and remember what they were told.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use libra_proto::{Instant, Level, PullId, Pulled, WorkerCommand, WorkerEvent};
+
+use crate::network::Host;
+use crate::random::Random;
+use crate::rows::{Rows, Sums};
+
+/// What users do, and how often.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Weights of: pushes that wait to be accepted, pushes that wait to be visible, pushes with pull, pulls, flushes.
+    pub mix: [u64; 5],
+    /// Rows in an operation, at most.
+    pub rows_max: u64,
+    /// The share of rows that are drawn from the hot ones.
+    pub hot_share: f64,
+    /// Whether no gradient is negative, so that sums only grow.
+    pub positive: bool,
+    /// The largest gradient.
+    pub gradient_max: u64,
+    /// The chance that a gradient is far larger than that, too large for the plan of some scenarios.
+    pub large: f64,
+    /// Operations of one user under way at most.
+    pub under_way: usize,
+    /// How long a user thinks before its next operation, at most.
+    pub pause: Duration,
+    /// Operations between two barriers; zero: there are none.
+    pub barrier_every: u32,
+}
+
+/// What all users together have done.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// The rows.
+    pub(crate) rows: Rows,
+    /// All that anyone has pushed.
+    pub(crate) pushed: Sums,
+    /// Operations that were begun.
+    pub(crate) operations: u64,
+}
+
+/// How far a user is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// Its worker has no place yet.
+    Starting,
+    /// It works.
+    Working,
+    /// It was told to come to an end: it makes everything visible and goes to the last barrier.
+    Ending,
+    /// All have been at the last barrier; it waits to be told to read every row.
+    Ended,
+    /// It reads every row.
+    Reading,
+    /// It has read them.
+    Read,
+    /// It has reported.
+    Reported,
+    /// Its worker is gone.
+    Gone,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Open {
+    at: Instant,
+    task: Task,
+}
+
+#[derive(Debug)]
+enum Task {
+    Push { visible: bool },
+    PushPull { least: Least },
+    Pull { least: Least },
+    Flush,
+}
+
+/// What a pull must read at least, by row.
+type Least = BTreeMap<u64, Vec<f64>>;
+
+/// A push that the user does not know to be visible yet.
+#[derive(Debug)]
+struct Unseen {
+    number: u64,
+    keys: Vec<u64>,
+    gradients: Vec<f32>,
+}
+
+/// The user of one worker.
+#[derive(Debug)]
+pub(crate) struct User {
+    /// Where its worker is.
+    pub(crate) host: Host,
+    /// The number of its worker.
+    pub(crate) worker: u16,
+    /// How far it is.
+    pub(crate) progress: Progress,
+    /// All that it has pushed.
+    pub(crate) pushed: Sums,
+    /// Of that, what it was told to be visible.
+    pub(crate) visible: Sums,
+    /// What it has read in the end.
+    pub(crate) read: Option<Sums>,
+    /// The number of its next barrier.
+    pub(crate) next_barrier: u64,
+    /// The last barrier of all.
+    pub(crate) last_barrier: u64,
+    /// Whether it leaves as soon as it can.
+    pub(crate) leaving: bool,
+    /// The longest time that an operation took.
+    pub(crate) slowest: Duration,
+    /// The longest time that a push took to be accepted.
+    pub(crate) slowest_push: Duration,
+    /// When it thinks of its next operation.
+    pub(crate) next_at: Instant,
+    /// For when it is to be reminded of that.
+    pub(crate) thinks_at: Instant,
+    random: Random,
+    open: BTreeMap<u64, Open>,
+    unseen: Vec<Unseen>,
+    since_barrier: u32,
+    waits_at_barrier: bool,
+    flushed: bool,
+}
+
+impl User {
+    /// The user of the worker on a host.
+    pub(crate) fn new(host: Host, rows: &Rows, random: Random) -> Self {
+        Self {
+            host,
+            worker: 0,
+            progress: Progress::Starting,
+            pushed: Sums::zero(rows),
+            visible: Sums::zero(rows),
+            read: None,
+            next_barrier: 0,
+            last_barrier: 0,
+            leaving: false,
+            slowest: Duration::ZERO,
+            slowest_push: Duration::ZERO,
+            next_at: Instant::ZERO,
+            thinks_at: Instant::ZERO,
+            random,
+            open: BTreeMap::new(),
+            unseen: Vec::new(),
+            since_barrier: 0,
+            waits_at_barrier: false,
+            flushed: false,
+        }
+    }
+
+    /// Whether it still has something to do.
+    pub(crate) fn is_there(&self) -> bool {
+        self.progress != Progress::Gone
+    }
+
+    /// Whether it has come to a barrier, now or before.
+    pub(crate) fn has_come_to(&self, barrier: u64) -> bool {
+        // Who leaves waits for nothing else.
+        self.next_barrier > barrier || self.waits_at_barrier && (self.leaving || self.next_barrier == barrier)
+    }
+
+    /// The oldest operation that is under way, and when it began.
+    pub(crate) fn oldest(&self) -> Option<(u64, Instant)> {
+        self.open.iter().map(|(number, open)| (*number, open.at)).min_by_key(|(_, at)| *at)
+    }
+
+    /// Its worker is gone.
+    pub(crate) fn end(&mut self) {
+        self.progress = Progress::Gone;
+        self.open.clear();
+    }
+
+    /// What it asks of its worker now, if anything.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        workload: &Workload,
+        account: &mut Account,
+    ) -> Option<WorkerCommand> {
+        if self.waits_at_barrier {
+            return None;
+        }
+        match self.progress {
+            Progress::Starting | Progress::Ended | Progress::Reported | Progress::Gone => None,
+            Progress::Working if self.leaving => self.make_visible(now, account).or_else(|| {
+                let quiet = self.open.is_empty() && self.flushed;
+                quiet.then(|| {
+                    // It hears nothing before it is gone.
+                    self.waits_at_barrier = true;
+                    WorkerCommand::Leave
+                })
+            }),
+            Progress::Working => self.work(now, workload, account),
+            Progress::Ending => self.make_visible(now, account).or_else(|| {
+                let quiet = self.open.is_empty() && self.flushed;
+                if quiet && self.next_barrier > self.last_barrier {
+                    self.progress = Progress::Ended;
+                }
+                (quiet && self.progress == Progress::Ending).then(|| self.barrier())
+            }),
+            Progress::Reading => self.open.is_empty().then(|| {
+                let keys = account.rows.keys();
+                let task = Task::Pull { least: self.least(&account.rows, &keys) };
+                let number = self.begin(now, account, task);
+                WorkerCommand::Pull { id: PullId(number), keys }
+            }),
+            Progress::Read => {
+                self.progress = Progress::Reported;
+                Some(WorkerCommand::Report { text: format!("worker {}", self.worker) })
+            }
+        }
+    }
+
+    fn work(&mut self, now: Instant, workload: &Workload, account: &mut Account) -> Option<WorkerCommand> {
+        if self.open.len() >= workload.under_way || now < self.next_at {
+            return None;
+        }
+        if workload.barrier_every > 0 && self.since_barrier >= workload.barrier_every {
+            return Some(self.barrier());
+        }
+        self.next_at = now + self.random.up_to(workload.pause);
+        self.since_barrier += 1;
+        self.flushed = false;
+        let mut draw = self.random.below(workload.mix.iter().sum());
+        let kind = workload.mix.iter().position(|weight| {
+            let here = draw < *weight;
+            draw = draw.saturating_sub(*weight);
+            here
+        });
+        let rows = &account.rows;
+        Some(match kind.unwrap_or_default() {
+            level @ (0 | 1) => {
+                let (keys, gradients) = self.draw_push(workload, rows);
+                let visible = level == 1;
+                let level = if visible { Level::Visible } else { Level::Accepted };
+                let number = self.push(now, account, Task::Push { visible }, &keys, &gradients);
+                WorkerCommand::Push { number, keys, gradients, level }
+            }
+            2 => {
+                let (keys, gradients) = self.draw_push(workload, rows);
+                let mut distinct = keys.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                let least = self.least(rows, &distinct);
+                let number = self.push(now, account, Task::PushPull { least }, &keys, &gradients);
+                WorkerCommand::PushPull { id: PullId(number), keys, gradients }
+            }
+            3 => {
+                let mut keys = self.draw_keys(workload, rows);
+                keys.sort_unstable();
+                keys.dedup();
+                let task = Task::Pull { least: self.least(rows, &keys) };
+                let number = self.begin(now, account, task);
+                WorkerCommand::Pull { id: PullId(number), keys }
+            }
+            _ => WorkerCommand::Flush { number: self.begin(now, account, Task::Flush) },
+        })
+    }
+
+    /// Makes all that was pushed visible, once.
+    fn make_visible(&mut self, now: Instant, account: &mut Account) -> Option<WorkerCommand> {
+        if self.flushed {
+            return None;
+        }
+        self.flushed = true;
+        Some(WorkerCommand::Flush { number: self.begin(now, account, Task::Flush) })
+    }
+
+    fn barrier(&mut self) -> WorkerCommand {
+        self.waits_at_barrier = true;
+        WorkerCommand::Barrier { number: self.next_barrier }
+    }
+
+    fn begin(&mut self, now: Instant, account: &mut Account, task: Task) -> u64 {
+        account.operations += 1;
+        self.open.insert(account.operations, Open { at: now, task });
+        account.operations
+    }
+
+    fn push(
+        &mut self,
+        now: Instant,
+        account: &mut Account,
+        task: Task,
+        keys: &[u64],
+        gradients: &[f32],
+    ) -> u64 {
+        self.pushed.add(&account.rows, keys, gradients);
+        account.pushed.add(&account.rows, keys, gradients);
+        let number = self.begin(now, account, task);
+        self.unseen.push(Unseen { number, keys: keys.to_vec(), gradients: gradients.to_vec() });
+        number
+    }
+
+    /// What a pull that begins now must read at least, value by value: what this worker has made visible.
+    fn least(&self, rows: &Rows, keys: &[u64]) -> Least {
+        keys.iter().map(|key| (*key, self.visible.0[rows.range(*key)].to_vec())).collect()
+    }
+
+    fn draw_keys(&mut self, workload: &Workload, rows: &Rows) -> Vec<u64> {
+        let count = self.random.within(1..=workload.rows_max);
+        let draw = |_| {
+            let hot = rows.hot > 0 && self.random.chance(workload.hot_share);
+            rows.key(self.random.below(if hot { rows.hot } else { rows.len() }))
+        };
+        (0..count).map(draw).collect()
+    }
+
+    /// Some rows, some of them twice.
+    fn draw_push(&mut self, workload: &Workload, rows: &Rows) -> (Vec<u64>, Vec<f32>) {
+        let keys = self.draw_keys(workload, rows);
+        let values: usize = keys.iter().map(|key| rows.width(*key)).sum();
+        let gradients = (0..values).map(|_| self.draw_gradient(workload)).collect();
+        (keys, gradients)
+    }
+
+    fn draw_gradient(&mut self, workload: &Workload) -> f32 {
+        if self.random.chance(workload.large) {
+            return 3000.0;
+        }
+        let drawn = i16::try_from(self.random.below(workload.gradient_max + 1)).unwrap_or(i16::MAX);
+        let negative = !workload.positive && self.random.chance(0.5);
+        f32::from(if negative { -drawn } else { drawn })
+    }
+
+    /// Its worker tells it something. An error is what must not have happened.
+    pub(crate) fn handle(
+        &mut self,
+        now: Instant,
+        event: WorkerEvent,
+        workload: &Workload,
+        account: &Account,
+    ) -> Result<(), String> {
+        match event {
+            WorkerEvent::Started { worker, barrier, .. } => {
+                if self.progress != Progress::Starting {
+                    return Err(format!("worker {} starts twice", self.worker));
+                }
+                self.worker = worker;
+                self.next_barrier = barrier;
+                self.progress = Progress::Working;
+            }
+            WorkerEvent::Pulled(PullId(number), pulled) => {
+                self.pulled(now, number, &pulled, workload, account)?
+            }
+            WorkerEvent::Pushed { number } => match self.close(now, number)? {
+                Task::Push { visible } => {
+                    if visible {
+                        self.see(&account.rows, |push| push.number == number);
+                    }
+                }
+                other => return Err(format!("operation {number} is {other:?}, and completes as a push")),
+            },
+            WorkerEvent::Flushed { number } => match self.close(now, number)? {
+                Task::Flush => self.see(&account.rows, |push| push.number < number),
+                other => return Err(format!("operation {number} is {other:?}, and completes as a flush")),
+            },
+            WorkerEvent::Released { number } => {
+                if number != self.next_barrier || !self.waits_at_barrier {
+                    return Err(format!("worker {} is released from barrier {number}", self.worker));
+                }
+                self.waits_at_barrier = false;
+                self.next_barrier += 1;
+                self.since_barrier = 0;
+            }
+            WorkerEvent::Refused { number, error } => {
+                return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
+            }
+            WorkerEvent::Finished | WorkerEvent::Ended { .. } => self.end(),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, now: Instant, number: u64) -> Result<Task, String> {
+        let open = self.open.remove(&number);
+        let open =
+            open.ok_or_else(|| format!("operation {number} of worker {} completes twice", self.worker))?;
+        let took = now.since(open.at);
+        self.slowest = self.slowest.max(took);
+        if matches!(open.task, Task::Push { visible: false } | Task::PushPull { .. }) {
+            self.slowest_push = self.slowest_push.max(took);
+        }
+        Ok(open.task)
+    }
+
+    /// These pushes are visible.
+    fn see(&mut self, rows: &Rows, seen: impl Fn(&Unseen) -> bool) {
+        let visible = &mut self.visible;
+        self.unseen.retain(|push| {
+            if seen(push) {
+                visible.add(rows, &push.keys, &push.gradients);
+            }
+            !seen(push)
+        });
+    }
+
+    fn pulled(
+        &mut self,
+        now: Instant,
+        number: u64,
+        pulled: &Pulled,
+        workload: &Workload,
+        account: &Account,
+    ) -> Result<(), String> {
+        let (Task::Pull { least } | Task::PushPull { least }) = self.close(now, number)? else {
+            return Err(format!("operation {number} of worker {} completes as a pull", self.worker));
+        };
+        let rows = &account.rows;
+        let width: usize = pulled.keys.iter().map(|key| rows.width(*key)).sum();
+        if pulled.keys.len() != least.len() || pulled.values.len() != width {
+            return Err(format!("operation {number} is answered with {} values", pulled.values.len()));
+        }
+        let mut values = pulled.values.iter();
+        for key in &pulled.keys {
+            let Some(least) = least.get(key) else {
+                return Err(format!("operation {number} is answered with row {key}"));
+            };
+            for ((most, least), value) in
+                account.pushed.0[rows.range(*key)].iter().zip(least).zip(&mut values)
+            {
+                let read = -f64::from(*value);
+                if workload.positive && (read < *least || read > *most) {
+                    return Err(format!(
+                        "worker {} reads row {key} as {value}; it has made {least} visible, all have pushed {most}",
+                        self.worker
+                    ));
+                }
+            }
+        }
+        if self.progress == Progress::Reading {
+            let mut read = Sums::zero(rows);
+            let negated: Vec<f32> = pulled.values.iter().map(|value| -value).collect();
+            read.add(rows, &pulled.keys, &negated);
+            self.read = Some(read);
+            self.progress = Progress::Read;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: Rows = Rows { embedding: (2, 1), dense: (1, 1), hot: 1, scale: 0, headroom_bits: 12 };
+    const WORKLOAD: Workload = Workload {
+        mix: [0, 1, 0, 0, 0],
+        rows_max: 1,
+        hot_share: 1.0,
+        positive: true,
+        gradient_max: 0,
+        large: 1.0,
+        under_way: 1,
+        pause: Duration::ZERO,
+        barrier_every: 0,
+    };
+
+    /// A user who has made 3000 visible in row 0, and pulls it. What comes of reading a value.
+    fn read(value: f32) -> Result<(), String> {
+        let mut account = Account { pushed: Sums::zero(&ROWS), rows: ROWS, operations: 0 };
+        let mut user = User::new(3, &ROWS, Random::new(1));
+        user.progress = Progress::Working;
+        let now = Instant::ZERO;
+        let Some(WorkerCommand::Push { number, keys, gradients, level: Level::Visible }) =
+            user.next(now, &WORKLOAD, &mut account)
+        else {
+            panic!("the mix is of such pushes alone")
+        };
+        assert_eq!((keys, gradients), (vec![0], vec![3000.0]));
+        user.handle(now, WorkerEvent::Pushed { number }, &WORKLOAD, &account)?;
+        let pulls = Workload { mix: [0, 0, 0, 1, 0], ..WORKLOAD };
+        let Some(WorkerCommand::Pull { id, keys }) = user.next(now, &pulls, &mut account) else {
+            panic!("the mix is of pulls alone")
+        };
+        let pulled = Pulled { keys, values: vec![value] };
+        user.handle(now, WorkerEvent::Pulled(id, pulled), &pulls, &account)
+    }
+
+    #[test]
+    fn a_value_too_old_or_never_pushed_is_noticed() {
+        assert_eq!(read(-3000.0), Ok(()));
+        assert!(read(-2999.0).unwrap_err().contains("it has made 3000 visible"));
+        assert!(read(-3001.0).unwrap_err().contains("all have pushed 3000"));
+    }
+
+    #[test]
+    fn an_operation_that_completes_twice_is_noticed() {
+        let account = Account { pushed: Sums::zero(&ROWS), rows: ROWS, operations: 0 };
+        let mut user = User::new(3, &ROWS, Random::new(1));
+        let twice = user.handle(Instant::ZERO, WorkerEvent::Pushed { number: 1 }, &WORKLOAD, &account);
+        assert!(twice.unwrap_err().contains("completes twice"));
+    }
+}
