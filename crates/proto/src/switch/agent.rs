@@ -22,6 +22,11 @@ use crate::time::Instant;
 /// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
 
+/// No epoch is shorter. Packets carry 16 bits of an epoch's number, and 2^15 epochs must take longer than anything that
+/// carries one can be on its way: a worker that sleeps for as long as it may without being taken for dead finds answers of
+/// that age in its socket.
+const EPOCH_TIME_MIN: Duration = Duration::from_micros(400);
+
 type SoftPipeline = Pipeline<Vec<SoftRegion>, Vec<u32>>;
 
 /// What an agent keeps beside the pipeline for one of its regions.
@@ -35,6 +40,8 @@ struct Held {
     epoch: u64,
     /// When the active bank took its first packet.
     opened_at: Option<Instant>,
+    /// Whether the active bank is to be closed as soon as it may be.
+    is_due: bool,
     /// When the newest epoch was drained.
     drained_at: Instant,
     /// The epoch that was drained and that the shard has not committed yet (rule E3).
@@ -117,6 +124,7 @@ impl Agent {
                     adopted: false,
                     epoch: 0,
                     opened_at: None,
+                    is_due: false,
                     drained_at: Instant::ZERO,
                     uncommitted: None,
                 };
@@ -222,7 +230,8 @@ impl Agent {
                 || taken.last >= hot_path.pushes_per_epoch
                 || taken.pushes >= region.config().bank_packets_max / 2
                 || opened_at + hot_path.epoch_time_max <= now;
-            if !due || held.uncommitted.is_some() {
+            held.is_due = due;
+            if !due || held.uncommitted.is_some() || now < held.drained_at + EPOCH_TIME_MIN {
                 continue;
             }
             let Epoch { cut, slots, sums } = region::close_epoch(region);
@@ -232,6 +241,7 @@ impl Agent {
             let drained = Drained { region: number, since, epoch, cut, slots, sums: Bulk(sums) };
             held.epoch += 1;
             held.opened_at = None;
+            held.is_due = false;
             held.drained_at = now;
             held.uncommitted = Some(drained.clone());
             self.outbox.push_back((held.shard, Message::Drained(drained)));
@@ -356,9 +366,13 @@ impl Agent {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let waiting = self.held.values().filter(|held| held.uncommitted.is_none());
-        let opened = waiting.filter_map(|held| held.opened_at).min()?;
-        Some(opened + self.cluster.hot_path.epoch_time_max)
+        let closing = |held: &Held| {
+            let opened_at = held.opened_at.filter(|_| held.uncommitted.is_none())?;
+            let longest = opened_at + self.cluster.hot_path.epoch_time_max;
+            let shortest = held.drained_at + EPOCH_TIME_MIN;
+            Some(if held.is_due { shortest } else { longest.max(shortest) })
+        };
+        self.held.values().filter_map(closing).min()
     }
 }
 
