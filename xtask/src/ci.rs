@@ -28,10 +28,36 @@ const STEPS: &[Step] = &[
     ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra"])),
     ("README commands", readme::check_with_binary),
     ("smoke", smoke::run),
+    ("simulation", || libra(&["sim", "--seeds", "0..300"])),
+    ("planted bugs", || cargo(PLANTED)),
+    ("soak", || libra(SOAK)),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];
 
 const TEST: &str = "test";
+/// The faults that the simulator must find; a build of its own, for no other has them.
+const PLANTED: &[&str] = &[
+    "test",
+    "--quiet",
+    "--release",
+    "--package",
+    "libra-sim",
+    "--features",
+    "planted-bugs",
+    "--test",
+    "planted",
+];
+/// Real processes that are killed, for a quarter of a minute.
+const SOAK: &[&str] = &[
+    "soak",
+    "--seconds=15",
+    "--standby=1",
+    "--loss=0.01",
+    "--duplicate=0.01",
+    "--reorder=0.05",
+    "--kill=switch@3s,worker@6s,controller@9s",
+    "--quiet",
+];
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let start = Instant::now();
@@ -58,6 +84,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
     shell::run(shell::cargo(arguments))?;
+    Ok(Outcome::Passed)
+}
+
+/// The binary of the release build.
+fn libra(arguments: &[&str]) -> Result<Outcome> {
+    shell::run(shell::program(shell::target_directory()?.join("release/libra"), arguments))?;
     Ok(Outcome::Passed)
 }
 

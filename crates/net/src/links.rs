@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use libra_proto::{Link, LinkEvent, Message};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
@@ -151,37 +151,49 @@ async fn converse(
     }
     let (reader, writer) = stream.into_split();
     let mut frames = FramedRead::new(reader, codec());
-    let write = write(writer, messages);
-    let read = async {
-        loop {
-            let reason = match frames.next().await {
-                None => "the connection was closed".to_owned(),
-                Some(Err(error)) => error.to_string(),
-                Some(Ok(frame)) => match Message::decode(&frame) {
-                    Ok(message) => {
-                        if report.send((link, Input::Message(message))).await.is_err() {
-                            return None;
-                        }
-                        continue;
-                    }
-                    Err(error) => error.to_string(),
-                },
-            };
-            return Some(reason);
+    let reason = {
+        let (read, write) = (read(link, &mut frames, &report), write(writer, messages));
+        tokio::pin!(read, write);
+        tokio::select! {
+            biased;
+            reason = &mut read => Some(reason),
+            written = &mut write => match written {
+                Ok(()) => None,
+                // What the other end has said before is there to be read: it may say why.
+                Err(error) => {
+                    let read = tokio::time::timeout(FAREWELL, read).await;
+                    Some(read.unwrap_or_else(|_| error.to_string()))
+                }
+            },
         }
     };
-    tokio::pin!(write, read);
-    let reason = tokio::select! {
-        reason = &mut read => reason,
-        written = &mut write => match written {
-            // We closed it. What the other end still says has no reader.
-            Ok(()) => None,
-            Err(error) => Some(error.to_string()),
-        },
-    };
-    if let Some(reason) = reason {
-        let _ = report.send((link, Input::Event(LinkEvent::Closed { reason }))).await;
+    match reason {
+        Some(reason) => drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await),
+        // We closed it. What the other end still says has no reader; but a stream that is dropped with something unread is
+        // reset, and the other end may lose what we have said last.
+        None => drop(
+            tokio::time::timeout(FAREWELL, async { while let Some(Ok(_)) = frames.next().await {} }).await,
+        ),
     }
+}
+
+/// Hands messages over until the stream ends. Returns why it did.
+async fn read(
+    link: Link,
+    frames: &mut FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+    report: &mpsc::Sender<(Link, Input)>,
+) -> String {
+    while let Some(frame) = frames.next().await {
+        let message = frame
+            .map_err(|error| error.to_string())
+            .and_then(|frame| Message::decode(&frame).map_err(|error| error.to_string()));
+        match message {
+            // Nobody listens while a role says its farewells, and those must still leave.
+            Ok(message) => drop(report.send((link, Input::Message(message))).await),
+            Err(reason) => return reason,
+        }
+    }
+    "the connection was closed".to_owned()
 }
 
 /// Writes messages until nobody will send another.

@@ -1,13 +1,15 @@
-//! Samples per second of whole training jobs, over workers, batch sizes, with and without the switch.
+//! Whole training jobs, timed: over workers, batch sizes, with and without the switch; and over rates of packet loss.
 //!
 //! Runs of one setting are spread over the whole time, so that a busy minute of the machine does not hit one setting alone.
 
+mod loss;
+
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::process::{self, Running};
 use crate::report::Report;
@@ -17,9 +19,21 @@ const BINARY: &str = "release/libra";
 /// A run that takes this long hangs.
 const LIMIT: Duration = Duration::from_secs(600);
 
+/// A figure of docs/benchmarks.
+#[derive(Clone, Copy, ValueEnum)]
+enum Figure {
+    /// Samples per second over workers, batch sizes, with and without the switch
+    Throughput,
+    /// Training time over rates of packet loss, as the paper's evaluation has it
+    Loss,
+}
+
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
+    /// The figure
+    #[arg(long, value_enum, default_value = "throughput")]
+    figure: Figure,
     /// The data set, as `libra train --data` takes it
     #[arg(long, default_value = "synthetic")]
     data: String,
@@ -57,16 +71,21 @@ impl Setting {
         if self.switch { "udp" } else { "none" }
     }
 
-    fn run(self, options: &Options, folder: &std::path::Path) -> Result<f64> {
-        let json = folder.join("report.json");
-        let mut command =
-            shell::program(shell::target_directory()?.join(BINARY), &["train", "--servers", "1", "--quiet"]);
-        command.args(["--data", &options.data, "--model", &options.model]);
-        command.args(["--epochs", &options.epochs.to_string(), "--workers", &self.workers.to_string()]);
-        command.args(["--batch", &self.batch.to_string(), "--switch", self.switch(), "--json"]).arg(&json);
-        Running::start("libra", command, folder.join("output.log"))?.finish(LIMIT)?;
-        Ok(Report::read(&json)?.number("samples_per_second"))
+    fn run(self, options: &Options, folder: &Path) -> Result<f64> {
+        let (workers, batch) = (self.workers.to_string(), self.batch.to_string());
+        let setting = ["--servers", "1", "--workers", &workers, "--batch", &batch, "--switch", self.switch()];
+        Ok(train(options, folder, &setting)?.number("samples_per_second"))
     }
+}
+
+/// One training job, to its report.
+fn train(options: &Options, folder: &Path, setting: &[&str]) -> Result<Report> {
+    let json = folder.join("report.json");
+    let mut command = shell::program(shell::target_directory()?.join(BINARY), &["train", "--quiet"]);
+    command.args(["--data", &options.data, "--model", &options.model]);
+    command.args(["--epochs", &options.epochs.to_string()]).args(setting).arg("--json").arg(&json);
+    Running::start("libra", command, folder.join("output.log"))?.finish(LIMIT)?;
+    Report::read(&json)
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
@@ -76,12 +95,26 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     for directory in [&folder, &options.out] {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
+    let (raw, summary) = match options.figure {
+        Figure::Throughput => throughput(options, &folder)?,
+        Figure::Loss => loss::measure(options, &folder)?,
+    };
+    println!("{summary}");
+    for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {
+        let path = options.out.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Raw figures and a table of them.
+fn throughput(options: &Options, folder: &Path) -> Result<(String, String)> {
     let settings = Setting::all();
     let mut rates = vec![Vec::new(); settings.len()];
     let mut raw = "repeat,workers,batch,switch,samples_per_second\n".to_owned();
     for repeat in 0..options.repeats {
         for (setting, rates) in settings.iter().zip(&mut rates) {
-            let rate = setting.run(options, &folder)?;
+            let rate = setting.run(options, folder)?;
             println!(
                 "{} workers, batch {}, switch {}: {rate:.0} samples/s",
                 setting.workers,
@@ -93,12 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         }
     }
     let summary = summary(&settings, &mut rates);
-    println!("{summary}");
-    for (name, text) in [("raw.csv", &raw), ("summary.md", &summary)] {
-        let path = options.out.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(Outcome::Passed)
+    Ok((raw, summary))
 }
 
 /// A table of minimum, median and maximum of each setting, in thousands of samples per second.

@@ -83,6 +83,10 @@ pub(super) fn check(load: &Load, directory: &Path, deaths: &Deaths) -> Result<Ve
     if readings.is_empty() {
         bail!("no worker has read the rows at the end");
     }
+    let (missing, killed) = (verdict.workers_killed, deaths.workers.len());
+    if missing > killed {
+        verdict.differ(|| format!("{missing} workers did not come to the end, and {killed} were killed"));
+    }
     for (reader, rows) in &readings {
         compare(load, &lanes, *reader, rows, &mut verdict)?;
     }
@@ -261,7 +265,7 @@ mod tests {
         spoil(&mut rows);
         let bytes: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
         std::fs::write(directory.join("rows-0"), bytes).unwrap();
-        check(&LOAD, directory, &Deaths::default()).unwrap()
+        check(&LOAD, directory, &Deaths { workers: vec![8], switches: Vec::new() }).unwrap()
     }
 
     fn add(rows: &mut [f32], worker: u16, parts: &[(u64, i32)]) {

@@ -116,7 +116,7 @@ fn training_goes_on_when_a_switch_is_killed_or_relieved() {
     for deed in ["killed", "migrated"] {
         assert!(failover[deed][0]["take_over_ms"].as_f64().unwrap() < 2_000.0, "{failover:#}");
     }
-    assert!(json["transport"]["stall_ms_max"].as_f64().unwrap() > 100.0);
+    assert!(json["transport"]["stall_ms_max"].as_f64().unwrap() > 0.0);
     assert_refused(&["train", "--kill", "worker@1s"], 1, &["worker@1s", "libra soak"]);
     assert_refused(&["train", "--kill", "switch"], 2, &["switch@10s"]);
     assert_refused(&["train", "--switch", "none", "--standby", "1"], 1, &["--switch none"]);
