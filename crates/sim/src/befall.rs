@@ -94,6 +94,7 @@ impl Director {
                 }
             }
             Fault::ServerSleeps(lasts) => self.put_server_to_sleep(lasts),
+            Fault::ServerCutOff(cut_off) => self.cut_server_off(cut_off),
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
         }
@@ -144,12 +145,15 @@ impl Director {
     fn cut_off(&mut self, host: Host, cut_off: CutOff) {
         let CutOff { from, both, lasts, breaks } = cut_off;
         self.excuse(host, lasts);
-        let peers = if self.kinds[host] == Kind::Switch { Kind::Worker } else { Kind::Switch };
-        let others: Vec<Host> = match from {
-            Side::Controller => vec![CONTROLLER],
-            Side::Servers => self.hosts_of(Kind::Server),
-            Side::Peers => self.hosts_of(peers),
-            Side::All => (0..self.kinds.len()).filter(|other| *other != host).collect(),
+        let others: Vec<Host> = match (from, self.kinds[host]) {
+            (Side::Controller, _) => vec![CONTROLLER],
+            (Side::Servers, Kind::Server) | (Side::Peers, Kind::Switch) => self.hosts_of(Kind::Worker),
+            (Side::Servers, _) => self.hosts_of(Kind::Server),
+            (Side::Peers, Kind::Server) => {
+                [Kind::Switch, Kind::Worker].map(|kind| self.hosts_of(kind)).concat()
+            }
+            (Side::Peers, _) => self.hosts_of(Kind::Switch),
+            (Side::All, _) => (0..self.kinds.len()).filter(|other| *other != host).collect(),
         };
         self.world.partition(&[host], &others, both);
         if breaks {
@@ -159,6 +163,22 @@ impl Director {
         }
         let at = self.now() + lasts;
         self.plan(at, Plan::Heal { ones: vec![host], others, both });
+    }
+
+    fn cut_server_off(&mut self, cut_off: CutOff) {
+        let now = self.now();
+        if now < self.servers_busy_until {
+            return;
+        }
+        if let Some(host) = self.pick(Kind::Server, false) {
+            self.count_fault("server is cut off");
+            self.servers_busy_until = now + cut_off.lasts + SHORT;
+            // A switch that cannot bring its epochs to a shard gives up.
+            for switch in self.alive(Kind::Switch) {
+                self.excuse(switch, cut_off.lasts);
+            }
+            self.cut_off(host, cut_off);
+        }
     }
 
     fn degrade(&mut self, host: Host, lasts: Duration) {
@@ -224,9 +244,7 @@ impl Director {
         let armed = self.random.within(0..=4);
         self.world.break_under_way(armed);
         // A switch whose stream breaks has 200 ms to come back, which are over soon on a network that loses datagrams.
-        for switch in self.alive(Kind::Switch) {
-            self.excuse(switch, Duration::ZERO);
-        }
+        self.switches_excused_until = self.now() + EXCUSE;
         for _ in 0..self.random.within(1..=6) {
             let server = self.random.chance(0.7);
             let Some(one) = self.pick(if server { Kind::Server } else { Kind::Controller }, false) else {

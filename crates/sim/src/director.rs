@@ -78,6 +78,8 @@ pub(crate) struct Director {
     pub(crate) finished: bool,
     /// Hosts that something has befallen, after which they may be taken for dead; and until when that explains it.
     pub(crate) excused: BTreeMap<Host, Instant>,
+    /// Until when that holds for any switch.
+    pub(crate) switches_excused_until: Instant,
     /// Until when servers must be left alone.
     pub(crate) servers_busy_until: Instant,
     /// Workers that the controller has given up.
@@ -111,6 +113,7 @@ impl Director {
             last_barrier: None,
             finished: false,
             excused: BTreeMap::new(),
+            switches_excused_until: Instant::ZERO,
             servers_busy_until: Instant::ZERO,
             given_up: BTreeSet::new(),
             down: BTreeSet::new(),
@@ -420,7 +423,9 @@ impl Director {
         let blamed_by =
             reason.strip_prefix("could not be reached by worker ").and_then(|worker| worker.parse().ok());
         let accuser = blamed_by.and_then(|worker| self.world.observer.roster.host(Peer::Worker(worker)));
-        let excused = self.is_excused(host) || accuser.is_some_and(|accuser| self.is_excused(accuser));
+        let excused = self.is_excused(host)
+            || accuser.is_some_and(|accuser| self.is_excused(accuser))
+            || matches!(peer, Peer::Switch(_)) && self.switches_excused_until >= self.now();
         if !excused && !self.down.contains(&host) {
             self.violate("liveness", format!("{peer} was well, and is given up: {reason}"));
         }
@@ -459,54 +464,4 @@ impl Director {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn director(seed: u64) -> Director {
-        let mut scenario = Scenario::draw(seed);
-        scenario.faults.clear();
-        Director::new(scenario, None)
-    }
-
-    #[test]
-    fn without_faults_everything_comes_to_its_end() {
-        assert_eq!(director(2).direct(), None);
-    }
-
-    #[test]
-    fn what_never_ends_is_noticed() {
-        let mut director = director(2);
-        director.raise_curtain();
-        while director.begun_at.is_none() {
-            director.go_on();
-        }
-        // A partition that nobody heals.
-        let workers = director.alive(Kind::Worker);
-        let others = [director.alive(Kind::Server), director.alive(Kind::Switch)].concat();
-        director.world.partition(&workers, &others, true);
-        let violation = director.play().expect("nothing can be pushed any more");
-        assert_eq!(violation.checker, "liveness");
-    }
-
-    #[test]
-    fn a_barrier_that_ends_too_early_is_noticed() {
-        let mut director = director(2);
-        director.raise_curtain();
-        while !director.users.values().any(|user| user.progress == Progress::Working) {
-            director.go_on();
-        }
-        director.check_barrier(0);
-        assert_eq!(director.world.observer.violation().map(|violation| violation.checker), Some("barriers"));
-    }
-
-    #[test]
-    fn a_member_that_is_given_up_for_no_reason_is_noticed() {
-        let mut director = director(2);
-        director.raise_curtain();
-        while !director.users.values().any(|user| user.progress == Progress::Working && user.worker == 0) {
-            director.go_on();
-        }
-        director.lost(Peer::Worker(0), "because");
-        assert_eq!(director.world.observer.violation().map(|violation| violation.checker), Some("liveness"));
-    }
-}
+mod tests;

@@ -59,8 +59,8 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Breaks this many streams, each a while after a message was sent on it: before or after it arrives, or when the answer
-    /// is on its way.
+    /// Breaks this many streams, each a while after a message that matters was sent on it: before or after it arrives, or
+    /// when the answer is on its way.
     pub fn break_under_way(&mut self, count: u64) {
         self.armed = (self.armed.0 + count, self.random.below(20));
     }

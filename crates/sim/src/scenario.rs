@@ -61,6 +61,8 @@ pub enum Fault {
     ControllerSleeps(Duration),
     /// A server sleeps.
     ServerSleeps(Duration),
+    /// A server is cut off.
+    ServerCutOff(CutOff),
     /// Streams break, some of them just when something is on its way.
     StreamsBreak,
     /// Packets come that nobody of the job has sent, or that somebody sent long ago.
@@ -87,7 +89,7 @@ pub enum Side {
     Controller,
     /// The servers.
     Servers,
-    /// The workers, or the switches if it is a worker.
+    /// The workers; the switches if it is a worker; both if it is a server.
     Peers,
     /// Everybody.
     All,
@@ -193,7 +195,7 @@ fn draw_chance(random: &mut Random, most: f64) -> f64 {
 }
 
 fn draw_quality(random: &mut Random) -> Quality {
-    let delay = random.duration(Duration::from_micros(20)..Duration::from_millis(3));
+    let delay = random.duration(Duration::from_micros(20)..Duration::from_millis(10));
     let bursts = random.chance(0.2).then(|| Bursts {
         begin: 0.001 + 0.01 * random.unit(),
         end: 0.02 + 0.3 * random.unit(),
@@ -266,7 +268,7 @@ fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workloa
 
 /// How much happens in a scenario, and which kinds of faults there are in it at all.
 fn draw_faults(random: &mut Random, safety: Duration, planned: bool) -> Vec<(Duration, Fault)> {
-    let kinds: Vec<u8> = (0..16).filter(|_| random.chance(0.4)).collect();
+    let kinds: Vec<u8> = (0..17).filter(|_| random.chance(0.4)).collect();
     let count = if kinds.is_empty() { 0 } else { random.within(0..=14) };
     let mut faults: Vec<(Duration, Fault)> = (0..count)
         .map(|_| {
@@ -301,6 +303,7 @@ fn draw_fault(random: &mut Random, kind: u8) -> Fault {
         12 => Fault::ControllerSleeps(random.duration(ms(20)..ms(2000))),
         13 => Fault::ServerSleeps(random.duration(ms(20)..ms(1200))),
         14 => Fault::StreamsBreak,
+        15 => Fault::ServerCutOff(draw_cut_off(random, ms(900))),
         _ => Fault::Foreign,
     }
 }
@@ -334,6 +337,6 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        assert_eq!(kinds.len(), 16);
+        assert_eq!(kinds.len(), 17);
     }
 }

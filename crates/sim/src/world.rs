@@ -451,13 +451,21 @@ impl<O: Observer> World<O> {
         let waiting = &mut self.streams.end(stream, 1 - end).waiting;
         *waiting += 1;
         self.counts.stream_queue_max = self.counts.stream_queue_max.max(*waiting);
-        self.fire_break(stream, from);
+        if !is_repeated(message) {
+            self.fire_break(stream, from);
+        }
     }
 
     /// The address of a host.
     pub fn address(&self, host: Host) -> SocketAddr {
         self.machines[host].address
     }
+}
+
+/// Whether a message changes nothing, and is soon said again: a stream that breaks with it does no harm.
+fn is_repeated(message: &Message) -> bool {
+    let report = matches!(message, Message::Heartbeat { .. } | Message::Probe { .. });
+    report || matches!(message, Message::Pull { .. } | Message::Pulled { .. })
 }
 
 /// Where the process of a host sends from and listens.

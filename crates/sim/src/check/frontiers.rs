@@ -30,14 +30,14 @@ fn unwrapped(epoch: u16, near: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Frontiers {
     /// By region and view: the newest epoch that was called durable.
-    said: BTreeMap<(u8, u16), u16>,
+    said: BTreeMap<(u8, u16), u64>,
     /// By region: what the holder of the newest tenure has acknowledged and no shard has applied.
     open: BTreeMap<u8, (u64, Vec<Acknowledged>)>,
 }
 
 impl Frontiers {
-    // rules D2, E7
     /// A switch answers a worker. `committed` is the newest epoch of the region that its shard has applied.
+    // rules D2, E7
     pub(super) fn answer(
         &mut self,
         switch: u16,
@@ -51,11 +51,13 @@ impl Frontiers {
         let Some(tenure) = tenure.filter(|tenure| tenure.holder == Some(switch)) else {
             return Err(format!("switch {switch} answers for region {region} in view {}", header.view));
         };
-        let said = self.said.insert((region, header.view), header.durable);
-        if let Some(before) = said.filter(|said| epoch_newer(*said, header.durable)) {
-            return Err(format!("region {region}: durable went back from {before} to {}", header.durable));
+        // Whoever was replaced may be far behind.
+        let said = self.said.get(&(region, header.view)).copied();
+        let durable = unwrapped(header.durable, said.unwrap_or(committed));
+        if let Some(before) = said.filter(|said| *said > durable) {
+            return Err(format!("region {region}: durable went back from {before} to {durable}"));
         }
-        let durable = unwrapped(header.durable, committed);
+        self.said.insert((region, header.view), durable);
         if durable > committed {
             return Err(format!(
                 "region {region}: switch {switch} calls epoch {durable} durable, {committed} is committed"
@@ -69,7 +71,7 @@ impl Frontiers {
             if packets.flow(header.worker, region).is_some_and(|flow| flow.is_applied(seq)) {
                 continue;
             }
-            let epoch = unwrapped(header.epoch, committed);
+            let epoch = unwrapped(header.epoch, durable);
             if epoch <= durable {
                 return Err(format!(
                     "region {region}: {seq} of worker {} is said to be in epoch {epoch}, which is durable, and is not applied",

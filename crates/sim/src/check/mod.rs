@@ -21,7 +21,7 @@ mod roster;
 use core::fmt;
 use std::collections::VecDeque;
 
-use libra_dataplane::{Flags, Kind, Packet};
+use libra_dataplane::{Flags, Kind, NackReason, Packet};
 use libra_plan::Placement;
 use libra_proto::{Cluster, Instant, Message, Peer};
 
@@ -161,7 +161,8 @@ impl Checkers {
     }
 
     fn switch_answers(&mut self, at: Instant, switch: u16, packet: &Packet<'_>) {
-        if packet.header.kind == Kind::Nack {
+        // Of a region that it does not have a switch knows nothing.
+        if packet.header.nack_reason() == Some(NackReason::UnknownFlow) {
             return;
         }
         let tenure = self.roster.tenure_on_wire(packet.header.region, packet.header.view);
