@@ -46,11 +46,13 @@ pub enum PlantedBug {
     ColdPushAppliedTwice,
     /// In the roles: a push of cold rows that is sent again is not recognised.
     ColdReplayWithoutDedup,
+    /// In the roles: a switch that does not have a region is believed when it says what is durable there.
+    StrangerBelieved,
 }
 
 impl PlantedBug {
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -66,6 +68,7 @@ impl PlantedBug {
         Self::ReplayWithNewNumbers,
         Self::ColdPushAppliedTwice,
         Self::ColdReplayWithoutDedup,
+        Self::StrangerBelieved,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -87,6 +90,7 @@ impl PlantedBug {
             Self::ReplayWithNewNumbers => "replay-with-new-numbers",
             Self::ColdPushAppliedTwice => "cold-push-applied-twice",
             Self::ColdReplayWithoutDedup => "cold-replay-without-dedup",
+            Self::StrangerBelieved => "stranger-believed",
         }
     }
 
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn every_bug_has_a_bit_and_a_name_of_its_own() {
         let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
-        assert!(bits.into_iter().eq((0..15).map(|place| 1 << place)));
+        assert!(bits.into_iter().eq((0..16).map(|place| 1 << place)));
         for bug in PlantedBug::ALL {
             let mut kebab = String::new();
             for letter in format!("{bug:?}").chars() {

@@ -86,6 +86,7 @@ pub use message::{
     Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, Rejoin,
     Replay, SlotRun, SlotValues, Start, VERSION,
 };
+pub use region::EPOCHS_BEGIN_AFTER;
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, Server};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};

@@ -62,6 +62,10 @@ pub(crate) fn open(
     region
 }
 
+/// Every region counts its epochs on from here, so that soon after the start of each job, test and simulation their numbers in
+/// packets begin again, and not after hours of a job that nobody watches (rule E4).
+pub const EPOCHS_BEGIN_AFTER: u64 = 0xff80;
+
 /// An epoch as packets carry it; workers compare such numbers as serial numbers.
 pub(crate) fn on_wire(epoch: u64) -> u16 {
     (epoch & 0xffff) as u16

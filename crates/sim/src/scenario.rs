@@ -145,12 +145,15 @@ impl Scenario {
         .with_many_epochs(&mut trunk.fork(8))
     }
 
-    /// Now and then so many epochs pass that their numbers on the wire begin again.
+    /// Now and then more epochs pass than their numbers in packets can tell apart.
     fn with_many_epochs(mut self, random: &mut Random) -> Self {
         if self.sizes.switches > 0 && random.chance(0.004) {
-            self.safety = Duration::from_secs(4);
+            for (at, _) in &mut self.faults {
+                *at *= 2;
+            }
+            self.safety = Duration::from_secs(20);
             self.sizes.servers = 1;
-            self.sizes.workers = 3;
+            self.sizes.workers = 2;
             self.rows = Rows { embedding: (8, 1), hot: 8, headroom_bits: 12, ..self.rows };
             self.hot_path.pushes_per_epoch = 1;
             self.hot_path.packets_in_flight_max = 64;
@@ -160,8 +163,8 @@ impl Scenario {
                 rows_max: 1,
                 hot_share: 1.0,
                 large: 0.0,
-                under_way: 12,
-                pause: Duration::from_micros(100),
+                under_way: 3,
+                pause: Duration::from_micros(500),
                 barrier_every: 0,
                 ..self.workload
             };

@@ -3,8 +3,8 @@
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_proto::{
-    Adopted, Bulk, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, HotPath, Instant, Message, Peer,
-    Start, Tenure, View,
+    Adopted, Bulk, Cluster, ColdPush, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, HotPath, Instant,
+    Message, Peer, Start, Tenure, View,
 };
 use libra_sim::check::{Checkers, Finale};
 use libra_sim::{Actor, Observer, Rows, Sums};
@@ -47,10 +47,10 @@ impl Scene {
     }
 
     /// The switch acknowledges a packet.
-    fn ack(&mut self, seq: u32, epoch: u16, durable: u16) {
+    fn ack(&mut self, seq: u32, epoch: u64, durable: u64) {
         let mut bytes = packet(Kind::Ack, Flags::NONE, seq, &[]);
         let header = Header::parse(&bytes).unwrap();
-        Header { epoch, durable, ..header }.emit(&mut bytes);
+        Header { epoch: on_wire(epoch), durable: on_wire(durable), ..header }.emit(&mut bytes);
         self.0.datagram_sent(NOW, SWITCH, Some(WORKER.host), &bytes);
     }
 
@@ -120,16 +120,25 @@ fn cut(below: u32) -> Cut {
     Cut { flows: vec![FlowCut { below, above: Vec::new() }] }
 }
 
+// In what follows and in `Scene`, epochs are counted from 1.
+
+fn on_wire(epoch: u64) -> u16 {
+    u16::try_from((EPOCHS_BEGIN_AFTER + epoch) & 0xffff).unwrap()
+}
+
 fn drained(since: u64, epoch: u64, below: u32, sum: u32) -> Message {
+    let epoch = EPOCHS_BEGIN_AFTER + epoch;
     let sums = Bulk(vec![sum]);
     Message::Drained(Drained { region: 0, since, epoch, cut: cut(below), slots: vec![(0, 1)], sums })
 }
 
 fn committed(since: u64, epoch: u64) -> Message {
+    let epoch = EPOCHS_BEGIN_AFTER + epoch;
     Message::Committed(Committed { region: 0, since, epoch, values: Default::default() })
 }
 
 fn adopted(since: u64, epoch: u64, below: u32) -> Message {
+    let epoch = EPOCHS_BEGIN_AFTER + epoch;
     let values = Default::default();
     Message::Adopted(Adopted { region: 0, since, epoch, cut: cut(below), change: 0, values })
 }
@@ -226,7 +235,7 @@ fn a_cut_that_names_what_nobody_sent() {
 fn an_epoch_that_is_left_out_or_that_nobody_drained() {
     let mut scene = Scene::new();
     scene.epoch(2, 0, 0);
-    scene.expect("epochs", "epoch 2 is committed after 0");
+    scene.expect("epochs", "epoch 65410 is committed after 65408");
     let mut scene = Scene::new();
     scene.says(SERVER, SWITCH, &committed(1, 1));
     scene.expect("epochs", "nobody sent it");
@@ -266,7 +275,7 @@ fn an_epoch_that_is_called_durable_too_early() {
     let mut scene = Scene::new();
     scene.push(0, 5, Flags::NONE);
     scene.ack(0, 1, 1);
-    scene.expect("frontiers", "calls epoch 1 durable, 0 is committed");
+    scene.expect("frontiers", "calls epoch 65409 durable, 65408 is committed");
 }
 
 #[test]
@@ -276,7 +285,7 @@ fn durability_that_goes_back() {
     scene.epoch(1, 1, 5);
     scene.ack(0, 1, 1);
     scene.ack(0, 1, 0);
-    scene.expect("frontiers", "went back from 1 to 0");
+    scene.expect("frontiers", "went back from 65409 to 65408");
 }
 
 #[test]
@@ -285,7 +294,7 @@ fn an_acknowledgement_for_the_wrong_epoch() {
     scene.push(0, 5, Flags::NONE);
     scene.ack(0, 1, 0);
     scene.epoch(1, 0, 0);
-    scene.expect("frontiers", "1 is committed without it");
+    scene.expect("frontiers", "65409 is committed without it");
 }
 
 #[test]
@@ -306,7 +315,7 @@ fn a_packet_of_another_view_that_is_taken() {
     scene.arrives(SERVER, SWITCH, &Message::View(Box::new(view(2, 0))));
     let mut bytes = packet(Kind::Ack, Flags::NONE, 0, &[]);
     let header = Header::parse(&bytes).unwrap();
-    Header { view: 2, epoch: 1, ..header }.emit(&mut bytes);
+    Header { view: 2, epoch: on_wire(1), durable: on_wire(0), ..header }.emit(&mut bytes);
     scene.0.datagram_sent(NOW, SWITCH, None, &bytes);
     scene.expect("frontiers", "is taken in view 2");
 }

@@ -75,7 +75,7 @@ impl Shard {
             tenure: cluster.view.tenure(layout.region),
             adopted: false,
             holder: None,
-            committed: 0,
+            committed: region::EPOCHS_BEGIN_AFTER,
             cut: Cut::default(),
             change: 0,
             installed: 0,

@@ -5,6 +5,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{
     Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, epoch_newer,
 };
@@ -253,8 +254,12 @@ impl Path {
         }
         self.asked_at = None;
         self.silences = 0;
-        self.flows(header.region).heard = true;
-        self.learn_durable(header.region, header.durable);
+        // A switch that does not have the region knows nothing of its epochs (rule W7).
+        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
+        if knows_region || is_planted(PlantedBug::StrangerBelieved) {
+            self.flows(header.region).heard = true;
+            self.learn_durable(header.region, header.durable);
+        }
         let values = header.flags.contains(Flags::VALUES);
         match header.kind {
             Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {

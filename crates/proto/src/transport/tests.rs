@@ -189,6 +189,21 @@ fn epochs_may_wrap_while_a_worker_is_away() {
 }
 
 // rule T11
+/// Tests rule W7.
+#[test]
+fn a_switch_that_does_not_have_the_region_says_nothing_of_what_is_durable() {
+    let mut scene = Scene::new(Link { loss: 100, ..Link::GOOD }, 16, 4096, 1);
+    for _ in 0..2 {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    // As serial numbers go, the 0 of a process that has just started is newer than this epoch.
+    scene.deliver(&ack(READABLE, 0, 0xff00, 0xfeff));
+    scene.deliver(&nack(READABLE, 1, NackReason::UnknownFlow));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 0);
+    scene.deliver(&ack(READABLE, 0, 0xff00, 0xff00));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 1);
+}
+
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
     let mut scene = Scene::new(Link::GOOD, 1, 4096, 1);

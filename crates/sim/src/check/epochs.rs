@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_plan::Placement;
-use libra_proto::{Adopted, ArithmeticMode, Committed, Cut, Drained, FlowCut, Peer, Replay, Tenure};
+use libra_proto::{
+    Adopted, ArithmeticMode, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, Peer, Replay, Tenure,
+};
 
 use super::Verdict;
 use super::packets::{Flow, Packets};
@@ -45,7 +47,7 @@ impl Epochs {
         let region = |layout: &libra_plan::RegionLayout| Region {
             shard: layout.shard,
             lanes: layout.rows.iter().flat_map(|row| rows.range(row.key)).collect(),
-            epoch: 0,
+            epoch: EPOCHS_BEGIN_AFTER,
             fence: 0,
             drained: BTreeMap::new(),
             replays: BTreeMap::new(),

@@ -10,6 +10,7 @@ use crate::cluster::{Cluster, Peer, Tenure, View};
 use crate::message::{
     Adopted, ColdPush, Committed, Cut, Drained, FlowCut, Message, Replay, SlotValues, Start,
 };
+use crate::region::EPOCHS_BEGIN_AFTER;
 use crate::role::{Action, Link, LinkEvent, Role};
 use crate::server::Server;
 use crate::statistics::ServerStatistics;
@@ -107,11 +108,12 @@ impl Counter {
         since
     }
 
+    /// Here and in `commit`, epochs are counted from 1.
     pub(super) fn adopt(&mut self, link: Link, since: u64) -> Option<Adopted> {
         let answers = self.ask(link, Message::Adopt { region: 0, since });
         assert!(answers.len() <= 1, "{answers:?}");
         answers.into_iter().next().map(|answer| match answer {
-            Message::Adopted(adopted) => adopted,
+            Message::Adopted(adopted) => Adopted { epoch: adopted.epoch - EPOCHS_BEGIN_AFTER, ..adopted },
             other => panic!("{other:?}"),
         })
     }
@@ -121,7 +123,9 @@ impl Counter {
         let answers = self.ask(link, drained(since, epoch, sum));
         assert!(answers.len() <= 1, "{answers:?}");
         answers.into_iter().next().map(|answer| match answer {
-            Message::Committed(committed) => committed,
+            Message::Committed(committed) => {
+                Committed { epoch: committed.epoch - EPOCHS_BEGIN_AFTER, ..committed }
+            }
             other => panic!("{other:?}"),
         })
     }
@@ -150,7 +154,7 @@ pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {
     Message::Drained(Drained {
         region: 0,
         since,
-        epoch,
+        epoch: EPOCHS_BEGIN_AFTER + epoch,
         cut: cut(epoch),
         slots,
         sums: Bulk(vec![sum; WIDTH]),
