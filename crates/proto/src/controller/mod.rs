@@ -32,6 +32,8 @@ pub const SWITCH_SILENCE_MAX: Duration = Duration::from_millis(700);
 const RETURN_MAX: Duration = Duration::from_secs(2);
 /// How long a switch may.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
+/// How long it may when the controller is another, which it must notice first.
+const SWITCH_REJOIN_MAX: Duration = Duration::from_millis(500);
 /// How long a switch may take to bring everything to the shards before it is replaced anyway.
 const RETIREMENT_MAX: Duration = Duration::from_secs(1);
 /// How long a switch may take to act on a view: it may have lost the shards that tell it what is in its regions.
@@ -143,8 +145,10 @@ struct Retirement {
 /// How long a new controller waits for the members of a cluster.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
-    /// For switches and workers, which are lost then.
-    others_until: Option<Instant>,
+    /// For switches, until they are lost.
+    switches_until: Option<Instant>,
+    /// For workers, until they are lost. Not before switches.
+    workers_until: Option<Instant>,
     /// For servers, without which there is no cluster.
     servers_until: Instant,
 }
@@ -305,7 +309,8 @@ impl Controller {
         self.probe_at = self.probe_at.map(|due| due + slept);
         self.view_until = self.view_until.map(|until| until + slept);
         if let Some(recovery) = &mut self.recovery {
-            recovery.others_until = recovery.others_until.map(|until| until + slept);
+            recovery.switches_until = recovery.switches_until.map(|until| until + slept);
+            recovery.workers_until = recovery.workers_until.map(|until| until + slept);
             recovery.servers_until = recovery.servers_until + slept;
         }
     }
@@ -441,7 +446,9 @@ impl Role for Controller {
         if self.phase == Phase::Over {
             return None;
         }
-        let recovery = self.recovery.map(|recovery| recovery.others_until.unwrap_or(recovery.servers_until));
+        let recovery = self.recovery.map(|Recovery { switches_until, workers_until, servers_until }| {
+            switches_until.or(workers_until).unwrap_or(servers_until)
+        });
         let retirement = self.retirement.map(|retirement| retirement.until);
         let overdue = self.first_overdue().map(|(due, _)| due);
         [self.probe_at, self.view_until, recovery, retirement, overdue].into_iter().flatten().min()

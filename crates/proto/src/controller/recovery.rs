@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
-use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery};
+use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
 use crate::cluster::Peer;
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, Rejoin, VERSION};
@@ -75,8 +75,11 @@ impl Controller {
     pub(super) fn begin_recovery(&mut self, now: Instant) {
         self.phase = Phase::Recovering;
         self.probe_at.get_or_insert(now + PROBE_INTERVAL);
-        self.recovery =
-            Some(Recovery { others_until: Some(now + RETURN_MAX), servers_until: now + PATIENCE });
+        self.recovery = Some(Recovery {
+            switches_until: Some(now + SWITCH_REJOIN_MAX),
+            workers_until: Some(now + RETURN_MAX),
+            servers_until: now + PATIENCE,
+        });
         for member in core::mem::take(&mut self.members).into_values() {
             self.actions.extend(member.link.map(|link| Action::Close { link }));
             self.callers.retain(|link, _| Some(*link) != member.link);
@@ -102,21 +105,24 @@ impl Controller {
     /// Goes on once all servers are back, and everybody else is, too, or had the time.
     pub(super) fn end_recovery(&mut self, now: Instant) {
         let Some(recovery) = &mut self.recovery else { return };
-        recovery.others_until.take_if(|until| *until <= now);
-        let has_waited = recovery.others_until.is_none();
+        recovery.switches_until.take_if(|until| *until <= now);
+        recovery.workers_until.take_if(|until| *until <= now);
+        let Recovery { switches_until, workers_until, .. } = *recovery;
         let view = &self.cluster.view;
         let servers = (0..self.cluster.shards()).map(Peer::Server);
-        let others = view.switches.keys().copied().map(Peer::Switch);
-        let others = others.chain(view.workers.keys().copied().map(Peer::Worker));
+        let switches = view.switches.keys().copied().map(Peer::Switch);
+        let workers = view.workers.keys().copied().map(Peer::Worker);
         let is_back = |peer| self.members.contains_key(&peer);
         // Before a server has told it, the cluster has a view of number 0.
         let servers_are_back = view.number > 0 && servers.clone().all(is_back);
-        if !servers_are_back || !(has_waited || others.clone().all(is_back)) {
+        let switches_are_awaited = switches_until.is_some() && !switches.clone().all(is_back);
+        let workers_are_awaited = workers_until.is_some() && !workers.clone().all(is_back);
+        if !servers_are_back || switches_are_awaited || workers_are_awaited {
             return;
         }
         self.sizes.servers = self.cluster.shards();
         self.sizes.workers = self.cluster.shares;
-        let lost: Vec<Peer> = others.filter(|peer| !is_back(*peer)).collect();
+        let lost: Vec<Peer> = switches.chain(workers).filter(|peer| !is_back(*peer)).collect();
         // The addresses as the others know them; a member knows its own without the machine, at times.
         for (peer, member) in &mut self.members {
             let known = match peer {

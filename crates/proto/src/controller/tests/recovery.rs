@@ -194,6 +194,22 @@ fn who_came_to_begin_another_job_is_sent_away_and_comes_again() {
 }
 
 #[test]
+fn a_switch_that_died_with_the_controller_is_not_waited_for_as_long_as_a_worker() {
+    let mut desk = with_servers(&left_behind());
+    rejoin_rest(&mut desk, &[Worker(0), Worker(1), Switch(1)], 4);
+    desk.pass(ms(499), &[]);
+    assert_eq!(desk.events(), []);
+    desk.pass(ms(1), &[]);
+    assert_eq!((desk.lost(), desk.holders()), (vec![Switch(0)], vec![Some(1), Some(1)]));
+    let mut desk = with_servers(&left_behind());
+    rejoin_rest(&mut desk, &[Worker(0), Switch(1)], 4);
+    desk.pass(ms(1999), &[]);
+    assert_eq!(desk.events(), []);
+    desk.pass(ms(1), &[]);
+    assert_eq!(desk.lost(), [Switch(0), Worker(1)]);
+}
+
+#[test]
 fn a_stream_may_break_again_while_it_recovers() {
     let mut desk = with_servers(&left_behind());
     rejoin_rest(&mut desk, &[Switch(0), Worker(0)], 4);
