@@ -10,8 +10,9 @@ use tokio::net::UdpSocket;
 
 use crate::faults::Faults;
 
-/// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged.
-const RECEIVES: usize = 16;
+/// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged. Few, so that the first answers leave
+/// before the last requests are read: 16 made a step of training 2% longer, and what a lost packet adds to it twice as much.
+const RECEIVES: usize = 4;
 const RECEIVE_BYTES: usize = 65_535;
 /// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
@@ -81,15 +82,15 @@ impl DatagramSocket {
 
     /// Sends everything in `outgoing`, through the faults if there are any, and empties it.
     pub(crate) async fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> io::Result<()> {
-        let Some(faults) = &mut self.faults else {
-            let sent = send_runs(&self.socket, &self.state, outgoing).await;
-            outgoing.clear();
-            return sent;
-        };
-        faults.apply(now, outgoing, &mut self.survivors);
+        if let Some(faults) = &mut self.faults
+            && !faults.spare(outgoing.len())
+        {
+            faults.apply(now, outgoing, &mut self.survivors);
+            core::mem::swap(outgoing, &mut self.survivors);
+            self.survivors.clear();
+        }
+        let sent = send_runs(&self.socket, &self.state, outgoing).await;
         outgoing.clear();
-        let sent = send_runs(&self.socket, &self.state, &self.survivors).await;
-        self.survivors.clear();
         sent
     }
 

@@ -56,6 +56,12 @@ pub(crate) async fn drive<R: Role, T>(
             ports.links.finish().await;
             return Ok(result);
         }
+        // A timer of the runtime that is due fires up to a millisecond late.
+        let now = clock.now();
+        if role.poll_timeout().is_some_and(|due| due <= now) {
+            role.handle_timeout(now);
+            continue;
+        }
         let held = ports.datagrams.as_ref().and_then(DatagramSocket::poll_timeout);
         let wake = [role.poll_timeout(), held].into_iter().flatten().min();
         timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + IDLE, |wake| clock.at(wake)));

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use libra_proto::{Instant, Outgoing};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Geometric};
 use thiserror::Error;
 
 /// How long a datagram is held back at most to arrive out of order.
@@ -53,9 +54,31 @@ struct Held {
     overtaking: u32,
 }
 
+/// An event of some probability. How many times it does not happen is drawn at once, as a draw for each datagram would slow
+/// down what is to be measured.
+struct Chance {
+    spared: Geometric,
+    left: u64,
+}
+
+impl Chance {
+    fn new(rate: f64, random: &mut SmallRng) -> Self {
+        let spared = Geometric::new(rate).expect("the rate was checked to be a probability");
+        Self { spared, left: spared.sample(random) }
+    }
+
+    fn happens(&mut self, random: &mut SmallRng) -> bool {
+        let happens = self.left == 0;
+        self.left = if happens { self.spared.sample(random) } else { self.left - 1 };
+        happens
+    }
+}
+
 /// Does to outgoing datagrams what a bad network does.
 pub(crate) struct Faults {
-    rates: FaultRates,
+    loss: Chance,
+    duplicate: Chance,
+    reorder: Chance,
     random: SmallRng,
     held: VecDeque<Held>,
 }
@@ -63,24 +86,42 @@ pub(crate) struct Faults {
 impl Faults {
     /// `None` if nothing is to be injected.
     pub(crate) fn new(rates: FaultRates, seed: u64) -> Option<Self> {
-        let random = SmallRng::seed_from_u64(seed);
-        (!rates.are_none()).then(|| Self { rates, random, held: VecDeque::new() })
+        let mut random = SmallRng::seed_from_u64(seed);
+        (!rates.are_none()).then(|| Self {
+            loss: Chance::new(rates.loss, &mut random),
+            duplicate: Chance::new(rates.duplicate, &mut random),
+            reorder: Chance::new(rates.reorder, &mut random),
+            random,
+            held: VecDeque::new(),
+        })
+    }
+
+    /// Whether nothing happens to the next `datagrams`, which then must not go through [`apply`](Self::apply).
+    pub(crate) fn spare(&mut self, datagrams: usize) -> bool {
+        let chances = [&mut self.loss, &mut self.duplicate, &mut self.reorder];
+        let spared = self.held.is_empty() && chances.iter().all(|chance| chance.left >= datagrams as u64);
+        if spared {
+            for chance in chances {
+                chance.left -= datagrams as u64;
+            }
+        }
+        spared
     }
 
     /// Moves what survives of `outgoing` to `sent`.
     pub(crate) fn apply(&mut self, now: Instant, outgoing: &Outgoing, sent: &mut Outgoing) {
         for (to, datagram) in outgoing.iter() {
-            if self.random.random_bool(self.rates.loss) {
+            if self.loss.happens(&mut self.random) {
                 continue;
             }
-            if self.random.random_bool(self.rates.reorder) {
+            if self.reorder.happens(&mut self.random) {
                 let overtaking = self.random.random_range(1..=OVERTAKING_MAX);
                 let (datagram, due) = (datagram.to_vec(), now + HOLD_TIME);
                 self.held.push_back(Held { to, datagram, due, overtaking });
                 continue;
             }
             sent.push(to, datagram);
-            if self.random.random_bool(self.rates.duplicate) {
+            if self.duplicate.happens(&mut self.random) {
                 sent.push(to, datagram);
             }
             self.overtake(sent);
@@ -126,7 +167,11 @@ mod tests {
             for number in burst {
                 outgoing.push(TO, &number.to_be_bytes());
             }
-            faults.apply(now, &outgoing, &mut sent);
+            if faults.spare(outgoing.len()) {
+                sent = outgoing;
+            } else {
+                faults.apply(now, &outgoing, &mut sent);
+            }
             now = now + HOLD_TIME / 4;
             numbers.extend(sent.iter().map(|(_, bytes)| u32::from_be_bytes(bytes.try_into().unwrap())));
         }
@@ -140,6 +185,8 @@ mod tests {
     fn the_rates_are_met() {
         let lost = 100_000 - send(FaultRates::new(0.1, 0.0, 0.0).unwrap(), 100_000).len();
         assert!((9_000..11_000).contains(&lost), "{lost} of 100000 lost at 10%");
+        let lost = 100_000 - send(FaultRates::new(0.005, 0.0, 0.0).unwrap(), 100_000).len();
+        assert!((400..600).contains(&lost), "{lost} of 100000 lost at 0.5%, though most bursts are spared");
         let twice = send(FaultRates::new(0.0, 0.1, 0.0).unwrap(), 100_000).len() - 100_000;
         assert!((9_000..11_000).contains(&twice), "{twice} of 100000 doubled at 10%");
     }

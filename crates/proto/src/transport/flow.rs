@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 
-use crate::time::Instant;
+use super::timeline::Transmission;
 
 /// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
 /// the last packet that had the first of them is gone from any network.
@@ -36,8 +36,11 @@ pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) cargo: Cargo,
     pub(crate) state: State,
-    pub(crate) sent_at: Instant,
+    /// The newest time that it was sent.
+    pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
+    /// Whether it was sent again because what was sent later had been answered.
+    pub(crate) is_overtaken: bool,
     /// Whether its operation knows that it was accepted: a replay accepts it once more, and tells nobody.
     delivered: bool,
 }
@@ -74,8 +77,9 @@ impl Flow {
             bytes,
             cargo,
             state: State::Queued,
-            sent_at: Instant::ZERO,
+            sent: Transmission::default(),
             transmissions: 0,
+            is_overtaken: false,
             delivered: false,
         };
         self.packets.push_back(packet);
@@ -197,8 +201,9 @@ pub(crate) struct Accepted {
     /// Whether its operation has not heard of it before.
     pub(crate) is_first: bool,
     pub(crate) was_in_flight: bool,
-    pub(crate) sent_at: Instant,
+    pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
+    pub(crate) is_overtaken: bool,
 }
 
 impl Accepted {
@@ -207,8 +212,9 @@ impl Accepted {
             cargo: packet.cargo,
             is_first: !packet.delivered,
             was_in_flight: packet.state == State::InFlight,
-            sent_at: packet.sent_at,
+            sent: packet.sent,
             transmissions: packet.transmissions,
+            is_overtaken: packet.is_overtaken,
         }
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod flow;
 pub(crate) mod path;
 pub(crate) mod rtt;
+mod timeline;
 
 #[cfg(test)]
 mod tests;

@@ -12,13 +12,14 @@ use libra_dataplane::{
 
 use super::flow::{self, Accepted, Cargo, Flow, State};
 use super::rtt::Rtt;
+use super::timeline::{Timeline, Transmission};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 
 /// How long a packet that was refused for a while waits before it is sent again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// How often a worker that hears nothing asks whether its epochs are durable (rule T8).
+/// How long a worker that hears nothing waits before it asks whether its epochs are durable, and asks again (rule T8).
 const PROBE_INTERVAL: Duration = Duration::from_millis(4);
 /// After how long without any answer the controller is told.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
@@ -40,16 +41,16 @@ pub(crate) enum Delivery<'p> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FlowKind {
+pub(super) enum FlowKind {
     Push,
     Pull,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PacketRef {
-    region: u8,
-    kind: FlowKind,
-    seq: u32,
+pub(super) struct PacketRef {
+    pub(super) region: u8,
+    pub(super) kind: FlowKind,
+    pub(super) seq: u32,
 }
 
 /// A worker's two flows into one region. They outlive the path: the region may move to another switch.
@@ -60,7 +61,9 @@ pub(crate) struct RegionFlows {
     /// Under which view packets go, and answers count.
     view: u16,
     durable: u16,
-    heard: bool,
+    timeline: Timeline,
+    /// When to ask for an answer, if nothing is heard until then.
+    probe_at: Option<Instant>,
 }
 
 impl RegionFlows {
@@ -69,6 +72,33 @@ impl RegionFlows {
             FlowKind::Push => &mut self.push,
             FlowKind::Pull => &mut self.pull,
         }
+    }
+
+    /// The packet that this transmission was the last of, while it is on its way.
+    fn in_flight(&mut self, transmission: Transmission, reference: PacketRef) -> Option<&mut flow::Packet> {
+        self.flow(reference.kind)
+            .packet(reference.seq)
+            .filter(|packet| packet.state == State::InFlight && packet.sent == transmission)
+    }
+
+    /// The oldest transmission that is still on its way.
+    fn oldest_in_flight(&mut self) -> Option<(Transmission, PacketRef)> {
+        while let Some((transmission, reference)) = self.timeline.front() {
+            if self.in_flight(transmission, reference).is_some() {
+                return Some((transmission, reference));
+            }
+            self.timeline.pop_front();
+        }
+        None
+    }
+
+    /// Something was heard of the region: from now on silence counts (rule T8).
+    fn postpone_probe(&mut self, now: Instant, rtt: &Rtt) {
+        self.probe_at = if self.oldest_in_flight().is_some() {
+            Some(now + rtt.probe_timeout())
+        } else {
+            self.push.awaits_durability().then(|| now + PROBE_INTERVAL)
+        };
     }
 }
 
@@ -93,8 +123,8 @@ pub(crate) struct Path {
     pulls: VecDeque<PacketRef>,
     pushes: VecDeque<PacketRef>,
     refused: VecDeque<(Instant, PacketRef)>,
-    /// What was sent, in the order it was sent. Entries of packets that were answered or sent again since are stale.
-    timeline: VecDeque<(Instant, PacketRef)>,
+    /// When a round trip was last learnt.
+    sampled_at: Instant,
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
     /// Since when the switch owes an answer: when the first packet was sent after it was last heard of.
@@ -103,7 +133,7 @@ pub(crate) struct Path {
     silences: u32,
     /// When a timer last fired with nothing heard.
     silent_at: Instant,
-    probe_at: Option<Instant>,
+    /// Regions that are to be sent a probe.
     probes: Vec<u8>,
     spare: Vec<Vec<u8>>,
     /// What this path has counted: `packets`, `retransmits`, `refused` and `dropped`.
@@ -122,12 +152,11 @@ impl Path {
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
             refused: VecDeque::new(),
-            timeline: VecDeque::new(),
+            sampled_at: Instant::ZERO,
             answered_sent_at: Instant::ZERO,
             asked_at: None,
             silences: 0,
             silent_at: Instant::ZERO,
-            probe_at: None,
             probes: Vec::new(),
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
@@ -151,7 +180,7 @@ impl Path {
     /// The region is held by this path's switch from now on, under this view: everything that is not durable is sent to it.
     pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u16) {
         flows.view = view;
-        flows.heard = false;
+        (flows.timeline, flows.probe_at) = (Timeline::default(), None);
         // What was queued when the switch held the region before is queued anew: packets beyond the window must not come first.
         for queue in [&mut self.pulls, &mut self.pushes] {
             queue.retain(|reference| reference.region != region);
@@ -257,7 +286,6 @@ impl Path {
         // A switch that does not have the region knows nothing of its epochs (rule W7).
         let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
         if knows_region || is_planted(PlantedBug::StrangerBelieved) {
-            self.flows(header.region).heard = true;
             self.learn_durable(header.region, header.durable);
         }
         let values = header.flags.contains(Flags::VALUES);
@@ -288,6 +316,9 @@ impl Path {
         }
         let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
         flows.push.release(flows.durable, &mut self.spare);
+        if knows_region {
+            flows.postpone_probe(now, &self.rtt);
+        }
     }
 
     /// Whether an answer with values is one to the request that it names: values were asked for, and as many as there are.
@@ -300,26 +331,32 @@ impl Path {
 
     fn accepted(&mut self, now: Instant, region: u8, seq: u32, epoch: u16) -> Option<Cargo> {
         let news = self.flows(region).push.accept(seq, epoch)?;
-        self.probe_at.get_or_insert(now + PROBE_INTERVAL);
-        self.learn_round_trip(now, &news);
+        self.learn_round_trip(now, region, &news);
         news.is_first.then_some(news.cargo)
     }
 
     fn answered(&mut self, now: Instant, region: u8, seq: u32) -> Option<Cargo> {
         let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
         let news = flows.pull.finish(seq, &mut self.spare)?;
-        self.learn_round_trip(now, &news);
+        self.learn_round_trip(now, region, &news);
         Some(news.cargo)
     }
 
-    fn learn_round_trip(&mut self, now: Instant, news: &Accepted) {
+    fn learn_round_trip(&mut self, now: Instant, region: u8, news: &Accepted) {
         if news.was_in_flight {
             self.in_flight -= 1;
         }
         // Of a packet that was sent twice nobody knows which one was answered.
         if news.transmissions == 1 {
-            self.rtt.sample(now.since(news.sent_at));
-            self.answered_sent_at = self.answered_sent_at.max(news.sent_at);
+            // Those that come together say the same: many of them would hide how round trips vary.
+            if now > self.sampled_at {
+                self.sampled_at = now;
+                self.rtt.sample(now.since(news.sent.at));
+            }
+            self.answered_sent_at = self.answered_sent_at.max(news.sent.at);
+            self.flows(region).timeline.answer(news.sent);
+        } else if news.is_overtaken && self.rtt.is_too_soon(now.since(news.sent.at)) {
+            self.flows(region).timeline.note_reordering();
         }
     }
 
@@ -377,68 +414,71 @@ impl Path {
             self.queue(reference.kind).push_front(reference);
         }
         let mut silent = false;
-        while let Some(&(sent_at, reference)) = self.timeline.front() {
-            if !self.is_current(sent_at, reference) {
-                self.timeline.pop_front();
-                continue;
+        for region in 0..self.regions.len() {
+            while let Some(sent) = self.take_lost(now, region) {
+                // What was sent together is lost together: that is one silence.
+                silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
             }
-            if self.loss_deadline(sent_at) > now {
-                break;
-            }
-            // What was sent together is lost together: that is one silence.
-            silent |= sent_at >= self.answered_sent_at.max(self.silent_at);
-            self.timeline.pop_front();
-            self.packet(reference).expect("a current entry names a packet").state = State::Queued;
-            self.in_flight -= 1;
-            self.queue(reference.kind).push_front(reference);
         }
         if silent {
             self.silent_at = now;
             self.silences = self.silences.saturating_add(1);
             self.rtt.back_off();
         }
-        if self.probe_at.is_some_and(|due| due <= now) {
-            self.probe(now);
-        }
+        self.probe(now);
     }
 
+    /// Queues again the oldest transmission of a region that must be taken for lost.
+    fn take_lost(&mut self, now: Instant, region: usize) -> Option<Transmission> {
+        let flows = self.regions[region].as_mut()?;
+        let (transmission, reference) = flows.oldest_in_flight()?;
+        if flows.timeline.deadline(transmission, &self.rtt) > now {
+            return None;
+        }
+        let is_overtaken = flows.timeline.is_overtaken(transmission);
+        flows.in_flight(transmission, reference)?.is_overtaken = is_overtaken;
+        self.send_again(reference);
+        Some(transmission)
+    }
+
+    /// Queues again what is on its way.
+    fn send_again(&mut self, reference: PacketRef) {
+        self.packet(reference).expect("it is in flight").state = State::Queued;
+        self.in_flight -= 1;
+        self.queue(reference.kind).push_front(reference);
+    }
+
+    /// Asks for the regions of which nothing was heard (rules T5, T8).
     fn probe(&mut self, now: Instant) {
-        self.probe_at = None;
-        let mut unanswered = false;
-        for (region, flows) in (0u8..).zip(&mut self.regions) {
-            let Some(flows) = flows else { continue };
-            if flows.push.awaits_durability() {
-                self.probe_at = Some(now + PROBE_INTERVAL);
-                if !flows.heard {
-                    self.probes.push(region);
-                    unanswered = true;
-                }
-                flows.heard = false;
+        let mut silent = false;
+        for (index, region) in (0u8..).zip(0..self.regions.len()) {
+            let Some(flows) = &mut self.regions[region] else { continue };
+            if flows.probe_at.is_none_or(|due| due > now) {
+                continue;
+            }
+            flows.probe_at = None;
+            if let Some((_, reference)) = flows.oldest_in_flight() {
+                // Once in a silence: what goes on without an answer is left to the timeout.
+                self.send_again(reference);
+            } else if flows.push.awaits_durability() {
+                flows.probe_at = Some(now + PROBE_INTERVAL);
+                silent = true;
+                self.probes.push(index);
             }
         }
-        if unanswered {
+        if silent {
             self.asked_at.get_or_insert(now);
             self.silences = self.silences.saturating_add(1);
         }
     }
 
-    fn is_current(&mut self, sent_at: Instant, reference: PacketRef) -> bool {
-        self.packet(reference)
-            .is_some_and(|packet| packet.state == State::InFlight && packet.sent_at == sent_at)
-    }
-
-    fn loss_deadline(&self, sent_at: Instant) -> Instant {
-        if sent_at < self.answered_sent_at {
-            sent_at + self.rtt.reorder_allowance()
-        } else {
-            sent_at + self.rtt.timeout()
-        }
-    }
-
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let lost = self.timeline.front().map(|(sent_at, _)| self.loss_deadline(*sent_at));
         let refused = self.refused.front().map(|(due, _)| *due);
-        [lost, refused, self.probe_at].into_iter().flatten().min()
+        let regions = self.regions.iter().flatten().flat_map(|flows| {
+            let oldest = flows.timeline.front();
+            [oldest.map(|(sent, _)| flows.timeline.deadline(sent, &self.rtt)), flows.probe_at]
+        });
+        regions.chain([refused]).flatten().min()
     }
 
     /// Sends what the window allows; pulls first, for somebody waits for them (rule T3).
@@ -466,14 +506,17 @@ impl Path {
         if self.packet(reference).is_none() {
             return true;
         }
-        let flow = self.flows(reference.region).flow(reference.kind);
+        let probe_timeout = self.rtt.probe_timeout();
+        let flows = self.flows(reference.region);
+        let flow = flows.flow(reference.kind);
         if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
             return true;
         }
         if !flow.may_send(reference.seq) {
             return false;
         }
-        let packet = flow.packet(reference.seq).expect("it was there a moment ago");
+        let sent = flows.timeline.send(now, reference);
+        let packet = flows.flow(reference.kind).packet(reference.seq).expect("it was there a moment ago");
         let again = packet.transmissions > 0;
         if again {
             flow::edit_header(&mut packet.bytes, |header| {
@@ -481,11 +524,13 @@ impl Path {
             });
         }
         packet.transmissions += 1;
-        packet.sent_at = now;
+        packet.sent = sent;
         packet.state = State::InFlight;
         outgoing.push(address, &packet.bytes);
+        if !again {
+            flows.probe_at = Some(now + probe_timeout);
+        }
         self.in_flight += 1;
-        self.timeline.push_back((now, reference));
         self.asked_at.get_or_insert(now);
         self.statistics.packets += 1;
         self.statistics.retransmits += u64::from(again);

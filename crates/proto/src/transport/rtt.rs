@@ -6,6 +6,8 @@ use core::time::Duration;
 const INITIAL: Duration = Duration::from_millis(20);
 /// Timers below the scheduling noise of the machines would fire for nothing.
 const GRANULARITY: Duration = Duration::from_millis(2);
+/// One packet that was not lost costs next to nothing.
+const PROBE_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 const TIMEOUT_MAX: Duration = Duration::from_millis(200);
 
@@ -15,19 +17,27 @@ pub(crate) struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
     latest: Duration,
+    least: Duration,
     backoff: u32,
 }
 
 impl Rtt {
     /// Knows nothing yet.
     pub(crate) fn new() -> Self {
-        Self { smoothed: None, variation: Duration::ZERO, latest: Duration::ZERO, backoff: 0 }
+        Self {
+            smoothed: None,
+            variation: Duration::ZERO,
+            latest: Duration::ZERO,
+            least: Duration::MAX,
+            backoff: 0,
+        }
     }
 
     /// Learns from a packet that was sent once and answered after `sample` (Karn: never from a retransmitted one).
     /// Only this ends a back-off, or a round trip above the timeout could never be learnt (RFC 6298, section 3).
     pub(crate) fn sample(&mut self, sample: Duration) {
         self.latest = sample;
+        self.least = self.least.min(sample);
         self.backoff = 0;
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(sample);
@@ -56,6 +66,18 @@ impl Rtt {
     pub(crate) fn reorder_allowance(&self) -> Duration {
         let rtt = self.smoothed.unwrap_or(INITIAL).max(self.latest);
         (rtt * 9 / 8).max(GRANULARITY)
+    }
+
+    /// After how long without an answer to send something again that may be lost, though nothing later was sent that could
+    /// show it (RFC 9002, section 6.2.1).
+    pub(crate) fn probe_timeout(&self) -> Duration {
+        let rtt = self.smoothed.map_or(INITIAL, |smoothed| smoothed + self.variation * 4);
+        rtt.max(PROBE_TIMEOUT_MIN)
+    }
+
+    /// Whether an answer comes too soon after its packet was sent again: it is one to what was sent before.
+    pub(crate) fn is_too_soon(&self, answered_after: Duration) -> bool {
+        self.smoothed.is_some() && answered_after < self.least / 2
     }
 
     /// The smoothed round-trip time, if any packet was answered yet.

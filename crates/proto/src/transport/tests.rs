@@ -317,6 +317,43 @@ fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
     scene.check_sums();
 }
 
+/// Tests rule T5.
+#[test]
+fn what_was_sent_together_is_noticed_by_what_was_sent_after_it_at_once() {
+    let mut scene = Scene::new(Link { delay: ms(3), ..Link::GOOD }, 8, 4096, 1);
+    scene.link.loss = 100;
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.link.loss = 0;
+    scene.push(READABLE, &[1], Flags::LAST);
+    let sent_at = scene.now;
+    while scene.path.statistics.retransmits == 0 {
+        scene.step();
+    }
+    assert_eq!(scene.now.since(sent_at), ms(6), "with the answer to the other one");
+    scene.run_to_rest();
+    scene.check_sums();
+}
+
+#[test]
+fn the_last_packet_is_sent_again_once_before_its_timeout() {
+    let mut scene = Scene::new(Link { delay: Duration::from_micros(50), ..Link::GOOD }, 8, 4096, 1);
+    for _ in 0..100 {
+        scene.push(READABLE, &[1], Flags::LAST);
+        scene.run_for(ms(1));
+    }
+    scene.run_to_rest();
+    scene.link.loss = 100;
+    scene.push(READABLE, &[1], Flags::LAST);
+    let (sent_at, mut sent_again) = (scene.now, Vec::new());
+    while scene.now < sent_at + ms(40) {
+        scene.step();
+        if scene.path.statistics.retransmits > sent_again.len() as u64 {
+            sent_again.push(scene.now.since(sent_at).as_millis());
+        }
+    }
+    assert_eq!(sent_again, [1, 11, 31], "after 1 ms, and then as the timer says");
+}
+
 // rule T4
 #[test]
 fn a_dead_switch_is_asked_less_and_less_often() {

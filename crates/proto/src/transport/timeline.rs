@@ -1,0 +1,125 @@
+//! What of a region is on its way, in the order it was sent, and when it must be taken for lost.
+
+use std::collections::VecDeque;
+
+use super::path::PacketRef;
+use super::rtt::Rtt;
+use crate::time::Instant;
+
+/// So many packets overtake one that is not lost where packets overtake each other (RFC 9002, section 6.1.1). Before any has, a
+/// single one tells of a loss (as in RFC 8985, section 6.2): a packet too many is added once all the same.
+const OVERTAKING_MAX: u64 = 3;
+/// For how many transmissions it is remembered that packets have overtaken each other.
+const REORDERING_MEMORY: u64 = 1024;
+
+/// One sending of one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Transmission {
+    pub(crate) at: Instant,
+    /// How many the region had seen with it: 1 is the first.
+    pub(crate) order: u64,
+}
+
+/// The transmissions of a region, oldest first. Those that were answered, or whose packet was sent again since, may still be
+/// among them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Timeline {
+    entries: VecDeque<(Transmission, PacketRef)>,
+    sent: u64,
+    /// The newest that is known to have been answered.
+    answered: Transmission,
+    /// Up to here packets may overtake each other, as some have lately.
+    reordered_until: u64,
+}
+
+impl Timeline {
+    pub(crate) fn send(&mut self, now: Instant, reference: PacketRef) -> Transmission {
+        self.sent += 1;
+        let transmission = Transmission { at: now, order: self.sent };
+        self.entries.push_back((transmission, reference));
+        transmission
+    }
+
+    pub(crate) fn answer(&mut self, transmission: Transmission) {
+        if transmission.order > self.answered.order {
+            self.answered = transmission;
+        } else {
+            self.note_reordering();
+        }
+    }
+
+    /// Something was overtaken and is answered all the same.
+    pub(crate) fn note_reordering(&mut self) {
+        self.reordered_until = self.sent + REORDERING_MEMORY;
+    }
+
+    pub(crate) fn front(&self) -> Option<(Transmission, PacketRef)> {
+        self.entries.front().copied()
+    }
+
+    pub(crate) fn pop_front(&mut self) {
+        self.entries.pop_front();
+    }
+
+    /// Whether a later transmission was answered.
+    pub(crate) fn is_overtaken(&self, transmission: Transmission) -> bool {
+        transmission.order < self.answered.order
+    }
+
+    /// When a transmission is taken for lost (rules T4, T5).
+    pub(crate) fn deadline(&self, Transmission { at, order }: Transmission, rtt: &Rtt) -> Instant {
+        match self.answered.order.checked_sub(order) {
+            Some(1..) if self.sent > self.reordered_until => at,
+            Some(OVERTAKING_MAX..) => at,
+            Some(1..) => at + rtt.reorder_allowance(),
+            _ => at + rtt.timeout(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::transport::path::FlowKind;
+
+    const NOW: Instant = Instant::from_nanos(5_000_000);
+
+    fn reference(seq: u32) -> PacketRef {
+        PacketRef { region: 0, kind: FlowKind::Push, seq }
+    }
+
+    fn five() -> (Timeline, Vec<Transmission>) {
+        let mut timeline = Timeline::default();
+        let sent = (0..5).map(|seq| timeline.send(NOW, reference(seq))).collect();
+        (timeline, sent)
+    }
+
+    #[test]
+    fn where_nothing_is_reordered_what_one_has_overtaken_is_lost() {
+        let (rtt, (mut timeline, sent)) = (Rtt::new(), five());
+        timeline.answer(sent[3]);
+        let waits = [0, 2, 4].map(|seq| timeline.deadline(sent[seq], &rtt).since(NOW));
+        assert_eq!(waits, [Duration::ZERO, Duration::ZERO, rtt.timeout()]);
+        assert_eq!(timeline.front(), Some((sent[0], reference(0))));
+    }
+
+    #[test]
+    fn where_packets_are_reordered_what_many_have_overtaken_is_lost_and_what_few_have_a_little_later() {
+        let (rtt, (mut timeline, sent)) = (Rtt::new(), five());
+        timeline.answer(sent[3]);
+        timeline.answer(sent[1]);
+        let waits = [0, 2, 4].map(|seq| timeline.deadline(sent[seq], &rtt).since(NOW));
+        assert_eq!(waits, [Duration::ZERO, rtt.reorder_allowance(), rtt.timeout()]);
+        let (mut timeline, sent) = five();
+        timeline.answer(sent[4]);
+        timeline.note_reordering();
+        assert_eq!(timeline.deadline(sent[2], &rtt).since(NOW), rtt.reorder_allowance());
+        // It is forgotten again.
+        for seq in 5..5000 {
+            timeline.send(NOW, reference(seq));
+        }
+        assert_eq!(timeline.deadline(sent[2], &rtt), NOW);
+    }
+}
