@@ -298,7 +298,8 @@ impl Controller {
     /// Whoever slept himself must not blame others for a silence that he did not hear (rule M13).
     fn wake(&mut self, now: Instant) {
         let Some(due) = self.due.filter(|due| *due + LATE_MAX < now) else { return };
-        let slept = now.since(due);
+        // What came meanwhile is still to be read.
+        let slept = now.since(due) + LATE_MAX;
         for member in self.members.values_mut() {
             member.heard_at = member.heard_at + slept;
             member.lost_at = member.lost_at.map(|lost_at| lost_at + slept);

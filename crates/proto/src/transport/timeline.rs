@@ -69,7 +69,7 @@ impl Timeline {
     /// When a transmission is taken for lost (rules T4, T5).
     pub(crate) fn deadline(&self, Transmission { at, order }: Transmission, rtt: &Rtt) -> Instant {
         match self.answered.order.checked_sub(order) {
-            Some(1..) if self.sent > self.reordered_until => at,
+            Some(1..) if self.answered.order > self.reordered_until => at,
             Some(OVERTAKING_MAX..) => at,
             Some(1..) => at + rtt.reorder_allowance(),
             _ => at + rtt.timeout(),
@@ -117,9 +117,12 @@ mod tests {
         timeline.note_reordering();
         assert_eq!(timeline.deadline(sent[2], &rtt).since(NOW), rtt.reorder_allowance());
         // It is forgotten again.
+        let mut last = sent[4];
         for seq in 5..5000 {
-            timeline.send(NOW, reference(seq));
+            last = timeline.send(NOW, reference(seq));
         }
+        assert_ne!(timeline.deadline(sent[2], &rtt), NOW, "to send something changes no deadline");
+        timeline.answer(last);
         assert_eq!(timeline.deadline(sent[2], &rtt), NOW);
     }
 }
