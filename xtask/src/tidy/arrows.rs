@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-dataplane", &[]),
     ("libra-plan", &[]),
     ("libra-store", &[]),
+    ("libra-durable", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
     ("libra-net", &["libra-proto"]),
     ("libra-sim", &["libra-dataplane", "libra-plan", "libra-store", "libra-proto"]),

@@ -1,0 +1,309 @@
+//! What a checkpoint says about itself: `manifest.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Fault;
+use super::safetensors::Layout;
+use crate::log::RecordNumber;
+
+pub(super) const NAME: &str = "manifest.json";
+pub(super) const STATE: &str = "state.bin";
+pub(super) const VERSION: u64 = 1;
+/// A longer one is not read. One file of rows takes about 200 bytes of it.
+pub(super) const BYTES_MAX: u64 = 256 << 20;
+
+/// What a checkpoint is of, and what is in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the format.
+    pub version: u64,
+    /// What it is of.
+    #[serde(flatten)]
+    pub description: Description,
+    /// The checkpoint that it builds on; a full one has none.
+    pub base: Option<Base>,
+    /// All other files.
+    pub files: Vec<FileInfo>,
+}
+
+/// What a checkpoint is of. All but `number`, `tables` and `covers` means nothing here and is kept for the owner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// Its number, above those of all before.
+    pub number: u64,
+    /// The job.
+    pub job: u64,
+    /// The seed that first values of rows follow from.
+    pub seed: u64,
+    /// How many shards the rows were divided among.
+    pub shards: u32,
+    /// Which of them wrote it.
+    pub shard: u32,
+    /// The newest record of the log whose effect is in it: recovery goes on with the next one.
+    pub covers: RecordNumber,
+    /// Steps, and whatever else is counted.
+    pub steps: BTreeMap<String, u64>,
+    /// The tables of the job.
+    pub tables: Vec<TableInfo>,
+}
+
+/// A table as a checkpoint knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableInfo {
+    /// Its name, unique in the job.
+    pub name: String,
+    /// The keys that its rows can have.
+    pub keys: Range<u64>,
+    /// Values of a row, at least 1.
+    pub width: u32,
+    /// Numbers that its optimizer keeps for a row.
+    pub state: u32,
+    /// How its rows change, as its owner describes it.
+    pub rule: serde_json::Value,
+}
+
+/// What an increment builds on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Base {
+    /// The number of that checkpoint.
+    pub number: u64,
+    /// The checksum of its manifest, so that no other takes its place.
+    #[serde(with = "hex")]
+    pub checksum: u32,
+}
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileInfo {
+    /// Its name in the directory.
+    pub name: String,
+    /// What is in it.
+    pub content: Content,
+    /// Its length.
+    pub bytes: u64,
+    /// CRC32C of all its bytes.
+    #[serde(with = "hex")]
+    pub checksum: u32,
+}
+
+/// What is in a file of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// Rows of a table.
+    Rows {
+        /// The position of the table.
+        table: usize,
+        /// How many.
+        rows: u64,
+    },
+    /// Keys of rows of a table that the base has, and that are no more.
+    Removed {
+        /// The position of the table.
+        table: usize,
+        /// How many.
+        rows: u64,
+    },
+    /// What the owner wants to have back as it was.
+    State,
+}
+
+impl Manifest {
+    /// How many rows it has; in an increment, those that changed.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        let rows = |file: &FileInfo| match file.content {
+            Content::Rows { rows, .. } => rows,
+            Content::Removed { .. } | Content::State => 0,
+        };
+        self.files.iter().map(rows).sum()
+    }
+
+    /// Bytes of all its files but the manifest.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// The bytes of the file, and their checksum, which is in the first line.
+    pub(super) fn to_bytes(&self) -> (Vec<u8>, u32) {
+        let json = serde_json::to_string_pretty(self).expect("a manifest has only what JSON can hold");
+        let rest = json.strip_prefix('{').expect("it is an object");
+        let checksum = crc32c::crc32c(rest.as_bytes());
+        (format!("{}{rest}\n", first_line(checksum)).into_bytes(), checksum)
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u32), ParseError> {
+        let (first, rest) = bytes.split_at(bytes.len().min(first_line(0).len()));
+        let expected = checksum_of(first).ok_or(Fault::Header { expected: "a manifest" })?;
+        let rest = rest.strip_suffix(b"\n").ok_or(Fault::Header { expected: "a manifest" })?;
+        let found = crc32c::crc32c(rest);
+        if found != expected {
+            return Err(Fault::Checksum { expected, found }.into());
+        }
+        // Back to the object that was written; the first line is one line of it.
+        let object = [b"{", rest].concat();
+        let json = |error: serde_json::Error| Fault::Json {
+            line: error.line(),
+            column: error.column(),
+            message: error.to_string(),
+        };
+        let value: serde_json::Value = serde_json::from_slice(&object).map_err(json)?;
+        // Before all else: another version may have other fields.
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(VERSION) => {}
+            Some(found) => return Err(ParseError::Version(found)),
+            None => return Err(field("version", "not a number", "a number").into()),
+        }
+        let manifest: Self = serde_json::from_slice(&object).map_err(json)?;
+        manifest.check()?;
+        Ok((manifest, expected))
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        self.description.check()?;
+        if let Some(base) = self.base.filter(|base| base.number >= self.description.number) {
+            return Err(field("base.number", base.number, "below the checkpoint's own number"));
+        }
+        let mut names = BTreeSet::new();
+        let mut states = 0;
+        for (index, file) in self.files.iter().enumerate() {
+            let of = |name: &str| format!("files[{index}].{name}");
+            let simple = !file.name.starts_with('.') && !file.name.is_empty() && file.name != NAME;
+            if !simple || file.name.contains(['/', '\\', '\0']) {
+                return Err(field(&of("name"), &file.name, "the name of a file in this directory"));
+            }
+            if !names.insert(&file.name) {
+                return Err(field(&of("name"), &file.name, "another than those before"));
+            }
+            let layout = match file.content {
+                Content::State => {
+                    states += 1;
+                    continue;
+                }
+                Content::Removed { .. } if self.base.is_none() => {
+                    return Err(field(&of("content"), "removed", "something that a full checkpoint has"));
+                }
+                Content::Rows { table, .. } | Content::Removed { table, .. }
+                    if table >= self.description.tables.len() =>
+                {
+                    return Err(field(&of("content.table"), table, "the position of a table"));
+                }
+                Content::Rows { .. } | Content::Removed { .. } => self.layout(file),
+            };
+            if layout.is_none_or(|layout| layout.bytes() != file.bytes) {
+                return Err(field(&of("bytes"), file.bytes, "what its rows take"));
+            }
+        }
+        if states != 1 {
+            return Err(field(
+                "files",
+                format!("{states} of them of state"),
+                "one of state, and any of rows",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where the parts of a file of rows are.
+    pub(super) fn layout(&self, file: &FileInfo) -> Option<Layout> {
+        match file.content {
+            Content::Rows { table, rows } => {
+                let table = self.description.tables.get(table)?;
+                Layout::of_rows(&table.name, rows, table.width, table.state)
+            }
+            Content::Removed { table, rows } => {
+                Layout::of_removed(&self.description.tables.get(table)?.name, rows)
+            }
+            Content::State => None,
+        }
+    }
+}
+
+impl Description {
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        if self.shard >= self.shards {
+            return Err(field("shard", self.shard, "below the number of shards"));
+        }
+        if self.covers.0 >= 1 << 62 {
+            return Err(field("covers", self.covers, "a number that leaves room for later ones"));
+        }
+        let mut names = BTreeSet::new();
+        for (index, table) in self.tables.iter().enumerate() {
+            let of = |name: &str| format!("tables[{index}].{name}");
+            if table.name.is_empty() || !names.insert(&table.name) {
+                return Err(field(
+                    &of("name"),
+                    format!("{:?}", table.name),
+                    "a name that no other table has",
+                ));
+            }
+            if table.width == 0 {
+                return Err(field(&of("width"), 0, "at least 1"));
+            }
+            if table.keys.is_empty() {
+                return Err(field(&of("keys"), format!("{:?}", table.keys), "a range that is not empty"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why bytes are no manifest.
+pub(super) enum ParseError {
+    Fault(Fault),
+    Version(u64),
+}
+
+impl From<Fault> for ParseError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn field(field: &str, found: impl ToString, wanted: &'static str) -> Fault {
+    Fault::Field { field: field.to_owned(), found: found.to_string(), wanted }
+}
+
+/// The first line of the file, up to what the checksum is of.
+fn first_line(checksum: u32) -> String {
+    format!("{BEFORE_CHECKSUM}{checksum:08x}\",")
+}
+
+const BEFORE_CHECKSUM: &str = "{\n  \"checksum\": \"";
+
+fn checksum_of(line: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(line).ok()?.strip_prefix(BEFORE_CHECKSUM)?.get(..8)?;
+    // No other spelling, so that there is one manifest for one content.
+    u32::from_str_radix(digits, 16).ok().filter(|checksum| first_line(*checksum).as_bytes() == line)
+}
+
+/// Checksums as eight hexadecimal digits, which people compare more easily.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(checksum: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{checksum:08x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let checksum = u32::from_str_radix(&text, 16).map_err(D::Error::custom)?;
+        if format!("{checksum:08x}") != text {
+            return Err(D::Error::custom("a checksum has eight digits"));
+        }
+        Ok(checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! A directory of the machine that runs this.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Disk, DiskError, Entry, Operation};
+
+/// Held by the process that writes; what is in it means nothing.
+const LOCK: &str = "lock";
+
+/// A directory of a real file system.
+///
+/// Files that are written stay open until [`Disk::close`]: a failed write-back is told to those who had the file
+/// open, so the descriptor that is synced must be the one that was written to.
+#[derive(Debug, Clone)]
+pub struct RealDisk {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    /// Files that were written to and not closed, by name.
+    open: Mutex<BTreeMap<String, Arc<File>>>,
+    /// `None` if this handle only reads.
+    lock: Option<File>,
+}
+
+impl RealDisk {
+    /// Opens a directory for reading and writing, and makes it if there is none. No other process can do so
+    /// until all clones of this handle are gone.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or another process has it open.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, DiskError> {
+        let root = root.into();
+        let fail = |operation| {
+            let path = root.display().to_string();
+            move |source| DiskError { operation, path, source }
+        };
+        fs::create_dir_all(&root).map_err(fail(Operation::Open))?;
+        // A directory that was just made must not be lost with all that is in it.
+        if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent)
+                .and_then(|parent| parent.sync_all())
+                .map_err(fail(Operation::SyncDirectory))?;
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root.join(LOCK))
+            .map_err(fail(Operation::Lock))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::Error(source) => fail(Operation::Lock)(source),
+            TryLockError::WouldBlock => {
+                let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another process writes there");
+                fail(Operation::Lock)(busy)
+            }
+        })?;
+        Ok(Self::with(root, Some(lock)))
+    }
+
+    /// Opens a directory for reading, whoever else has it open.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub fn read_only(root: impl Into<PathBuf>) -> Result<Self, DiskError> {
+        let root = root.into();
+        match fs::read_dir(&root) {
+            Ok(_) => Ok(Self::with(root, None)),
+            Err(source) => {
+                Err(DiskError { operation: Operation::Open, path: root.display().to_string(), source })
+            }
+        }
+    }
+
+    fn with(root: PathBuf, lock: Option<File>) -> Self {
+        Self { shared: Arc::new(Shared { root, open: Mutex::default(), lock }) }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.shared.root
+    }
+
+    fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
+        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the path of a name, and says what went wrong with what.
+    fn at<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Result<T, DiskError> {
+        let path = if name.is_empty() { self.root().to_owned() } else { self.root().join(name) };
+        // Names come from manifests, too, which anybody can write.
+        let leaves = !name.is_empty() && name.split('/').any(|part| matches!(part, "" | "." | ".."));
+        let result = if leaves {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "the name leaves the directory"))
+        } else {
+            act(&path)
+        };
+        result.map_err(|source| DiskError { operation, path: path.display().to_string(), source })
+    }
+
+    /// As [`at`](Self::at), unless this handle only reads.
+    fn write_at<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Result<T, DiskError> {
+        let may = self.shared.lock.is_some();
+        self.at(
+            operation,
+            name,
+            |path| if may { act(path) } else { Err(io::ErrorKind::ReadOnlyFilesystem.into()) },
+        )
+    }
+
+    /// The open file of this name, or the file opened now.
+    fn writable(&self, name: &str, path: &Path) -> io::Result<Arc<File>> {
+        let mut open = self.open_files();
+        if let Some(file) = open.get(name) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(OpenOptions::new().append(true).open(path)?);
+        open.insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+impl Disk for RealDisk {
+    fn create(&self, name: &str) -> Result<(), DiskError> {
+        let file = self.write_at(Operation::Create, name, |path| {
+            OpenOptions::new().append(true).create_new(true).open(path)
+        })?;
+        self.open_files().insert(name.to_owned(), Arc::new(file));
+        Ok(())
+    }
+
+    fn create_directory(&self, name: &str) -> Result<(), DiskError> {
+        self.write_at(Operation::CreateDirectory, name, |path| fs::create_dir(path))
+    }
+
+    fn append(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write_at(Operation::Append, name, |path| (&*self.writable(name, path)?).write_all(bytes))
+    }
+
+    fn truncate(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
+        self.write_at(Operation::Truncate, name, |path| self.writable(name, path)?.set_len(bytes))
+    }
+
+    fn sync(&self, name: &str) -> Result<(), DiskError> {
+        // The length of the file is data in this sense; times are not.
+        self.write_at(Operation::Sync, name, |path| self.writable(name, path)?.sync_data())
+    }
+
+    fn close(&self, name: &str) {
+        self.open_files().remove(name);
+    }
+
+    fn bytes(&self, name: &str) -> Result<u64, DiskError> {
+        self.at(Operation::Measure, name, |path| Ok(fs::metadata(path)?.len()))
+    }
+
+    fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
+        self.at(Operation::Read, name, |path| {
+            let file = File::open(path)?;
+            let mut done = 0;
+            while done < buffer.len() {
+                match file.read_at(&mut buffer[done..], offset + done as u64) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let target = self.at(Operation::Rename, to, |path| Ok(path.to_owned()))?;
+        self.write_at(Operation::Rename, from, |path| fs::rename(path, target))?;
+        let below = format!("{from}/");
+        let mut open = self.open_files();
+        open.remove(to);
+        let moved: Vec<_> =
+            open.keys().filter(|name| *name == from || name.starts_with(&below)).cloned().collect();
+        for name in moved {
+            if let Some(file) = open.remove(&name) {
+                open.insert(format!("{to}{}", &name[from.len()..]), file);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.write_at(Operation::Remove, name, |path| {
+            if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) }
+        })?;
+        self.close(name);
+        Ok(())
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<Entry>, DiskError> {
+        let mut entries = self.at(Operation::List, directory, |path| {
+            let mut entries = Vec::new();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                // A name that is no text was not given by us.
+                if let Ok(name) = entry.file_name().into_string() {
+                    entries.push(Entry { name, is_directory: entry.file_type()?.is_dir() });
+                }
+            }
+            Ok(entries)
+        })?;
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn sync_directory(&self, directory: &str) -> Result<(), DiskError> {
+        self.write_at(Operation::SyncDirectory, directory, |path| File::open(path)?.sync_all())
+    }
+}

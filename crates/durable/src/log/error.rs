@@ -1,0 +1,161 @@
+//! What can go wrong with a log.
+
+use std::error::Error;
+
+use thiserror::Error;
+
+use super::RecordNumber;
+use crate::disk::DiskError;
+
+/// Why a record was not taken. Nothing changed.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// Longer than the format can hold.
+    #[error("a record of {bytes} bytes: the log takes at most {most}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The longest possible.
+        most: usize,
+    },
+    /// Too much is waiting for [`Log::sync`](super::Log::sync), probably because that fails.
+    #[error(
+        "{pending} bytes are waiting to be written to the log, and no more than {most} may: sync it first"
+    )]
+    Behind {
+        /// Bytes that wait.
+        pending: usize,
+        /// [`Settings::pending_bytes_max`](super::Settings::pending_bytes_max).
+        most: usize,
+    },
+}
+
+/// Why records could not be made durable. They wait in memory, with their numbers; the next
+/// [`Log::sync`](super::Log::sync) tries again.
+#[derive(Debug, Error)]
+#[error("the log is durable up to record {durable}; {waiting} later ones wait: {source}")]
+pub struct SyncError {
+    /// The newest durable record, the same as before.
+    pub durable: RecordNumber,
+    /// How many records wait.
+    pub waiting: u64,
+    /// What the disk said.
+    pub source: DiskError,
+}
+
+impl SyncError {
+    /// Whether there was no room: it may work again once there is.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.source.is_full()
+    }
+}
+
+/// Why a log could not be opened. Nothing was changed on the disk.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Bytes of the log are not what was written, and what they were was durable or may have been.
+    #[error(
+        "{file} is damaged at offset {offset}, where record {record} should be: {damage}. Records before it are \
+         sound, those from it on were acknowledged and cannot be read. Put back a sound copy of the file; or, to go \
+         on without them, move this and all later log-* files away and start from the newest checkpoint"
+    )]
+    Damaged {
+        /// The segment.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// The record that should be there.
+        record: RecordNumber,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// Records that are needed are in no segment.
+    #[error(
+        "records {from} to {to} of the log are in no file; the next one is in {next}. Put back the file that is \
+         missing, or start from a checkpoint that covers record {to}"
+    )]
+    Missing {
+        /// The first that is missing.
+        from: RecordNumber,
+        /// The last that is missing.
+        to: RecordNumber,
+        /// The segment after them.
+        next: String,
+    },
+    /// It is another's log.
+    #[error("{file} is of {field} {found}, not {expected}: it belongs to another log")]
+    Foreign {
+        /// The segment.
+        file: String,
+        /// What differs: job or shard.
+        field: &'static str,
+        /// What the log has.
+        found: u64,
+        /// What was asked for.
+        expected: u64,
+    },
+    /// Written by another version of this code.
+    #[error("{file} is in version {found} of the format; this program reads version {known}")]
+    Version {
+        /// The segment.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// The version that can be read.
+        known: u32,
+    },
+    /// Named like a part of the log, but no name that the log gives.
+    #[error("{file} is named like a part of the log and is none: move it away")]
+    UnknownFile {
+        /// The file.
+        file: String,
+    },
+    /// Its owner made no sense of a record that is sound.
+    #[error("record {record} of the log, in {file} at offset {offset}, was not understood: {source}")]
+    Refused {
+        /// The segment.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// The record.
+        record: RecordNumber,
+        /// What the owner said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// What is wrong with bytes of a log.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It does not begin as a segment does.
+    #[error("the file does not begin as a part of a log does")]
+    Magic,
+    /// The checksum of the header of a segment differs.
+    #[error("the checksum of the file's header is wrong")]
+    HeaderChecksum,
+    /// The segment begins with another record than its name, or the segment before it, says.
+    #[error("the file begins with record {found}")]
+    FirstRecord {
+        /// The record.
+        found: RecordNumber,
+    },
+    /// The checksum of a record differs.
+    #[error("the checksum of the record is wrong")]
+    Checksum,
+    /// The file ends before the record does.
+    #[error("the file ends before the record does")]
+    CutShort,
+    /// The record is sound, and another.
+    #[error("record {found} is there instead")]
+    Number {
+        /// The record.
+        found: RecordNumber,
+    },
+}
