@@ -28,7 +28,7 @@ fn tables() -> Vec<TableSpec> {
         name: name.to_owned(),
         keys,
         width,
-        optimizer: Optimizer::Sgd { rate: 1.0 },
+        rule: Optimizer::Sgd { rate: 1.0 }.into(),
         init: Init::Zero,
     };
     vec![table("rows", 0..ROWS, WIDTH), table("layers", LAYERS..LAYERS + 2, LAYER_WIDTH)]

@@ -18,8 +18,8 @@ pub(crate) const PLAN: u16 = 4;
 
 /// Gradient descent at rate 1 from zero: a row is minus the sum of its gradients.
 pub(crate) fn cluster(workers: u16) -> Cluster {
-    let optimizer = Optimizer::Sgd { rate: 1.0 };
-    let table = TableSpec { name: "rows".into(), keys: 0..ROWS, width: WIDTH, optimizer, init: Init::Zero };
+    let rule = Optimizer::Sgd { rate: 1.0 }.into();
+    let table = TableSpec { name: "rows".into(), keys: 0..ROWS, width: WIDTH, rule, init: Init::Zero };
     let shape = TableShape {
         name: table.name.clone(),
         keys: table.keys.clone(),

@@ -31,7 +31,7 @@ impl Rows {
             name: name.into(),
             keys,
             width,
-            optimizer: Optimizer::Sgd { rate: 1.0 },
+            rule: Optimizer::Sgd { rate: 1.0 }.into(),
             init: Init::Zero,
         };
         vec![

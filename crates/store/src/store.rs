@@ -1,37 +1,51 @@
 //! The rows of one shard.
 
-use std::mem::size_of;
+mod rows;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use thiserror::Error;
 
+use crate::Update;
+use crate::slab::Place;
 use crate::table::{TableError, TableSpec, order};
+use rows::{BLOCK, Rows};
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
-/// A row is kept from its first update on. Rows of a table lie one after the other in one allocation, so that
-/// an update of a new row allocates nothing but the table's growth, and tables of billions of keys cost what
-/// was touched of them.
+/// A row is kept from its first update on, so tables of billions of keys cost what was touched of them: values,
+/// state of the optimizer, and less than 16 bytes a row for the key and the index from about 100,000 rows on.
+/// No update takes long because the table grows: what one new row may move is bounded, however many rows
+/// there are.
 #[derive(Debug, Clone)]
 pub struct Store {
     seed: u64,
     tables: Vec<TableSpec>,
-    /// The rows of each table, in the order of `tables`.
-    arenas: Vec<Arena>,
+    /// The rows of each table, in the order of `tables`: values, then state of the optimizer.
+    rows: Vec<Rows>,
+    /// How often each table, in the order of `tables`, was touched.
+    steps: Vec<Steps>,
+    /// How many batches were applied.
+    batches: u64,
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
 }
 
-/// The rows of one table, each as its values followed by the state of its optimizer.
-#[derive(Debug, Clone)]
-struct Arena {
-    /// Which row, in order of first update, a key is.
-    index: HashMap<u64, usize, FixedState>,
-    rows: Vec<f32>,
-    /// f32 of one row.
-    stride: usize,
+/// How many batches touched a table.
+#[derive(Debug, Clone, Copy, Default)]
+struct Steps {
+    count: u64,
+    /// The last batch that did: its rows of one table may be in several places.
+    last_batch: u64,
+}
+
+impl Steps {
+    /// How many batches before this one touched the table; from now on, this one has.
+    fn before(&mut self, batch: u64) -> u64 {
+        if self.last_batch != batch {
+            self.last_batch = batch;
+            self.count += 1;
+        }
+        self.count - 1
+    }
 }
 
 /// Why a row could not be read or updated.
@@ -54,6 +68,24 @@ pub enum RowError {
         /// How many there were room for or gradients of.
         found: usize,
     },
+    /// The buffer or the gradients of many rows are not as wide as these together.
+    #[error("the rows have {width} values together, not {found}")]
+    WrongLength {
+        /// How many values the rows have.
+        width: usize,
+        /// How many there were room for or gradients of.
+        found: usize,
+    },
+    /// What should be the state of the optimizer of a row is of another length.
+    #[error("the optimizer of row {key} keeps {words} values, not {found}")]
+    WrongState {
+        /// The row.
+        key: u64,
+        /// How many values its optimizer keeps.
+        words: usize,
+        /// How many were given.
+        found: usize,
+    },
 }
 
 impl Store {
@@ -64,15 +96,10 @@ impl Store {
     pub fn new(tables: Vec<TableSpec>, seed: u64) -> Result<Self, TableError> {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
-        let arenas = tables
-            .iter()
-            .map(|spec| Arena {
-                index: HashMap::with_hasher(FixedState::default()),
-                rows: Vec::new(),
-                stride: spec.width + spec.optimizer.state_len(spec.width),
-            })
-            .collect();
-        Ok(Self { seed, tables, arenas, by_first_key })
+        let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
+        let rows = tables.iter().map(|spec| Rows::new(words(spec))).collect();
+        let steps = vec![Steps::default(); tables.len()];
+        Ok(Self { seed, tables, rows, steps, batches: 0, by_first_key })
     }
 
     /// The tables, in the order they were given.
@@ -99,19 +126,47 @@ impl Store {
     /// No table holds the key, or `values` is not as wide as the row.
     pub fn read(&self, key: u64, values: &mut [f32]) -> Result<(), RowError> {
         let position = self.position_for(key, values.len())?;
-        let (spec, arena) = (&self.tables[position], &self.arenas[position]);
-        match arena.index.get(&key) {
-            Some(row) => {
-                let start = row * arena.stride;
-                values.copy_from_slice(&arena.rows[start..start + spec.width]);
-            }
+        let (spec, rows) = (&self.tables[position], &self.rows[position]);
+        match rows.find(key) {
+            Some(place) => copy_values(rows.words(place), values),
             None => spec.init.fill(self.seed, key, values),
         }
         Ok(())
     }
 
-    /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the optimizer of its
-    /// table says.
+    /// Copies the values of many rows, one row after the other, each as wide as its table; keys may come in
+    /// any order and more than once. It is several times as fast as a [`Store::read`] for each, most of all
+    /// for keys of one table in a row.
+    ///
+    /// # Errors
+    /// No table holds one of the keys, or `values` is not as long as all rows together. Nothing was copied.
+    pub fn read_many(&self, keys: &[u64], values: &mut [f32]) -> Result<(), RowError> {
+        self.check_many(keys, values.len())?;
+        let (mut keys, mut values) = (keys, values);
+        while !keys.is_empty() {
+            let (position, run) = self.run(keys);
+            let (spec, rows) = (&self.tables[position], &self.rows[position]);
+            let of_run;
+            (of_run, keys) = keys.split_at(run);
+            let values_of_run;
+            (values_of_run, values) = values.split_at_mut(run * spec.width);
+            for (keys, values) in of_run.chunks(BLOCK).zip(values_of_run.chunks_mut(BLOCK * spec.width)) {
+                let found = rows.find_block(keys);
+                for ((key, place), values) in keys.iter().zip(found).zip(values.chunks_exact_mut(spec.width))
+                {
+                    if place == Place::NONE {
+                        spec.init.fill(self.seed, *key, values);
+                    } else {
+                        copy_values(rows.words(place), values);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the rule of its
+    /// table says. It counts as one step of the table.
     ///
     /// The gradient is taken as it is: one that is not finite makes the row so too.
     ///
@@ -119,34 +174,135 @@ impl Store {
     /// No table holds the key, or `gradient` is not as wide as the row. Nothing changed.
     pub fn update(&mut self, key: u64, gradient: &[f32]) -> Result<(), RowError> {
         let position = self.position_for(key, gradient.len())?;
-        let (spec, arena) = (&self.tables[position], &mut self.arenas[position]);
-        let count = arena.index.len();
-        let start = match arena.index.entry(key) {
-            Entry::Occupied(row) => row.get() * arena.stride,
-            Entry::Vacant(vacant) => {
-                vacant.insert(count);
-                let start = arena.rows.len();
-                arena.rows.resize(start + arena.stride, 0.0);
-                spec.init.fill(self.seed, key, &mut arena.rows[start..start + spec.width]);
-                start
-            }
-        };
-        let (values, state) = arena.rows[start..start + arena.stride].split_at_mut(spec.width);
-        spec.optimizer.apply(values, state, gradient);
+        self.batches += 1;
+        let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
+        let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+        update_row(spec, &update, self.seed, rows, key, Place::NONE, gradient);
         Ok(())
+    }
+
+    /// Changes many rows, as a [`Store::update`] for each in this order does, but several times as fast, most
+    /// of all for keys of one table in a row. Gradients lie one after the other, each as wide as the table of
+    /// its key; keys may come in any order and more than once. For each table that has one of the keys it counts
+    /// as one step, and all its rows change at the rate of that step.
+    ///
+    /// # Errors
+    /// No table holds one of the keys, or `gradients` is not as long as all rows together. Nothing changed.
+    pub fn update_many(&mut self, keys: &[u64], gradients: &[f32]) -> Result<(), RowError> {
+        self.check_many(keys, gradients.len())?;
+        self.batches += 1;
+        let (mut keys, mut gradients) = (keys, gradients);
+        while !keys.is_empty() {
+            let (position, run) = self.run(keys);
+            let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
+            let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+            let of_run;
+            (of_run, keys) = keys.split_at(run);
+            let gradients_of_run;
+            (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
+            for (keys, gradients) in of_run.chunks(BLOCK).zip(gradients_of_run.chunks(BLOCK * spec.width)) {
+                let found = rows.find_block(keys);
+                for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
+                {
+                    update_row(spec, &update, self.seed, rows, *key, place, gradient);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a row to these values and this state of its optimizer, whatever it was.
+    ///
+    /// # Errors
+    /// No table holds the key, or values or state are not as long as those of the row. Nothing changed.
+    pub fn insert(&mut self, key: u64, values: &[f32], state: &[f32]) -> Result<(), RowError> {
+        let position = self.position_for(key, values.len())?;
+        let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+        let words = spec.rule.state_len(spec.width);
+        if state.len() != words {
+            return Err(RowError::WrongState { key, words, found: state.len() });
+        }
+        let place = rows.find_or_insert(key, |_| ());
+        let (row_values, row_state) = rows.words_mut(place).split_at_mut(spec.width);
+        row_values.copy_from_slice(bytemuck::cast_slice(values));
+        row_state.copy_from_slice(bytemuck::cast_slice(state));
+        Ok(())
+    }
+
+    /// Removes a row, and says whether it was kept. It is then one that was never updated.
+    ///
+    /// # Errors
+    /// No table holds the key.
+    pub fn remove(&mut self, key: u64) -> Result<bool, RowError> {
+        let position = self.position_of(key).ok_or(RowError::UnknownKey { key })?;
+        Ok(self.rows[position].remove(key))
+    }
+
+    /// Key, values and state of all rows that are kept of the table at `position` in [`Store::tables`], in the
+    /// order in which they lie in memory.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn rows_of(&self, position: usize) -> impl Iterator<Item = (u64, &[f32], &[f32])> {
+        let width = self.tables[position].width;
+        self.rows[position].iter().map(move |(key, words)| {
+            let (values, state) = bytemuck::cast_slice(words).split_at(width);
+            (key, values, state)
+        })
+    }
+
+    /// How many batches have touched the table at `position` in [`Store::tables`]: what its schedule goes by, and
+    /// as much part of its state as its rows.
+    ///
+    /// # Panics
+    /// There is no such table.
+    #[must_use]
+    pub fn steps(&self, position: usize) -> u64 {
+        self.steps[position].count
+    }
+
+    /// Sets how many batches have touched a table, as [`Store::steps`] said when its rows were saved.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn set_steps(&mut self, position: usize, steps: u64) {
+        self.steps[position].count = steps;
     }
 
     /// How many rows are kept: those that were updated at least once.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.arenas.iter().map(|arena| arena.index.len()).sum()
+        self.rows.iter().map(Rows::len).sum()
     }
 
     /// Bytes of memory that the rows and their index take, with what was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let of = |arena: &Arena| arena.rows.capacity() * size_of::<f32>() + arena.index.allocation_size();
-        self.arenas.iter().map(of).sum()
+        self.rows.iter().map(Rows::memory_bytes).sum()
+    }
+
+    /// The table of the first key, and how many keys from there on are of it. [`Store::check_many`] went
+    /// before.
+    fn run(&self, keys: &[u64]) -> (usize, usize) {
+        let position = self.position_of(keys[0]).expect("all keys were checked");
+        let of_table = &self.tables[position].keys;
+        let run = keys.iter().position(|key| !of_table.contains(key)).unwrap_or(keys.len());
+        (position, run)
+    }
+
+    /// Checks that there are all keys, and that their rows have so many values together.
+    fn check_many(&self, keys: &[u64], found: usize) -> Result<(), RowError> {
+        let (mut rest, mut width) = (keys, 0);
+        while let Some(key) = rest.first() {
+            let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;
+            let (_, run) = self.run(rest);
+            width += run * self.tables[position].width;
+            rest = &rest[run..];
+        }
+        if found != width {
+            return Err(RowError::WrongLength { width, found });
+        }
+        Ok(())
     }
 
     fn position_of(&self, key: u64) -> Option<usize> {
@@ -163,6 +319,40 @@ impl Store {
         }
         Ok(position)
     }
+}
+
+/// Copies the values of a row.
+#[inline]
+fn copy_values(words: &[u32], values: &mut [f32]) {
+    // For one value, the call that copies many takes longer than the copy.
+    if let ([value], [word, ..]) = (&mut *values, words) {
+        *value = f32::from_bits(*word);
+    } else {
+        values.copy_from_slice(bytemuck::cast_slice(&words[..values.len()]));
+    }
+}
+
+/// Updates the row that is at `place`, or looks for it and makes it if that is none.
+#[inline]
+fn update_row(
+    spec: &TableSpec,
+    update: &Update,
+    seed: u64,
+    rows: &mut Rows,
+    key: u64,
+    place: Place,
+    gradient: &[f32],
+) {
+    let place = match place {
+        // Not even one that was looked up before in vain: the same key may have come since.
+        Place::NONE => rows.find_or_insert(key, |words| {
+            spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
+        }),
+        place => place,
+    };
+    let words: &mut [f32] = bytemuck::cast_slice_mut(rows.words_mut(place));
+    let (values, state) = words.split_at_mut(spec.width);
+    update.apply(values, state, gradient);
 }
 
 #[cfg(test)]

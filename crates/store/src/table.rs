@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Init, Optimizer};
+use crate::{Init, Rule};
 
 /// One table of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct TableSpec {
     /// How many f32 values one of its rows has, at least 1.
     pub width: usize,
     /// How gradients change its rows.
-    pub optimizer: Optimizer,
+    pub rule: Rule,
     /// What its rows are before the first gradient.
     pub init: Init,
 }
@@ -51,17 +51,23 @@ pub enum TableError {
         /// Its name.
         table: String,
     },
-    /// A number of the optimizer or of the initial values that training cannot use.
+    /// A number of the rule or of the initial values that training cannot use.
     #[error("table {table:?}: {field} = {value} must be {wanted}")]
     Number {
         /// Its name.
         table: String,
-        /// The field of [`Optimizer`] or [`Init`].
+        /// The field of [`Rule`] or [`Init`], or of what it is made of.
         field: &'static str,
         /// What it is.
         value: f32,
         /// What it should be.
         wanted: &'static str,
+    },
+    /// A schedule beside FTRL-proximal, whose formula holds only for a rate that falls by itself.
+    #[error("table {table:?}: FTRL-proximal takes no schedule, its rate falls by itself")]
+    ScheduledFtrl {
+        /// Its name.
+        table: String,
     },
     /// Two tables that share keys.
     #[error("tables {first:?} and {second:?} share keys, from {key} on")]
@@ -75,11 +81,28 @@ pub enum TableError {
     },
 }
 
-/// A number that is out of range.
-pub(crate) struct OutOfRange {
-    pub(crate) field: &'static str,
-    pub(crate) value: f32,
-    pub(crate) wanted: &'static str,
+/// A number that training cannot use.
+#[derive(Debug, Error, Clone, Copy, PartialEq)]
+#[error("{field} = {value} must be {wanted}")]
+pub struct OutOfRange {
+    /// The field it is in.
+    pub field: &'static str,
+    /// What it is.
+    pub value: f32,
+    /// What it should be.
+    pub wanted: &'static str,
+}
+
+impl OutOfRange {
+    pub(crate) fn unless_positive(field: &'static str, value: f32) -> Result<(), Self> {
+        let good = value > 0.0 && value.is_finite();
+        if good { Ok(()) } else { Err(Self { field, value, wanted: "finite and above 0" }) }
+    }
+
+    pub(crate) fn unless_not_negative(field: &'static str, value: f32) -> Result<(), Self> {
+        let good = value >= 0.0 && value.is_finite();
+        if good { Ok(()) } else { Err(Self { field, value, wanted: "finite and not negative" }) }
+    }
 }
 
 /// Checks the tables and orders their positions by first key.
@@ -99,10 +122,11 @@ pub(crate) fn order(tables: &[TableSpec]) -> Result<Vec<usize>, TableError> {
         if spec.width == 0 {
             return Err(TableError::ZeroWidth { table: table() });
         }
-        if let Err(OutOfRange { field, value, wanted }) =
-            spec.optimizer.check().and_then(|()| spec.init.check())
-        {
+        if let Err(OutOfRange { field, value, wanted }) = spec.rule.check().and_then(|()| spec.init.check()) {
             return Err(TableError::Number { table: table(), field, value, wanted });
+        }
+        if spec.rule.schedules_ftrl() {
+            return Err(TableError::ScheduledFtrl { table: table() });
         }
     }
     let mut by_first_key: Vec<usize> = (0..tables.len()).collect();
@@ -120,13 +144,14 @@ pub(crate) fn order(tables: &[TableSpec]) -> Result<Vec<usize>, TableError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Clip, Decay, Optimizer, Schedule};
 
     fn table(name: &str, keys: Range<u64>) -> TableSpec {
         TableSpec {
             name: name.into(),
             keys,
             width: 2,
-            optimizer: Optimizer::Sgd { rate: 0.1 },
+            rule: Optimizer::Sgd { rate: 0.1 }.into(),
             init: Init::Zero,
         }
     }
@@ -151,16 +176,51 @@ mod tests {
             Err(TableError::Number { field, .. }) => field,
             other => panic!("{other:?}"),
         };
-        let with = |optimizer| TableSpec { optimizer, ..table("a", 0..1) };
+        let with = |rule| TableSpec { rule, ..table("a", 0..1) };
         let start = |init| TableSpec { init, ..table("a", 0..1) };
-        assert_eq!(field(with(Optimizer::Sgd { rate: 0.0 })), "rate");
-        assert_eq!(field(with(Optimizer::Sgd { rate: f32::NAN })), "rate");
-        assert_eq!(field(with(Optimizer::Adagrad { rate: 0.1, epsilon: 0.0 })), "epsilon");
+        let of = |optimizer: Optimizer| field(with(optimizer.into()));
+        assert_eq!(of(Optimizer::Sgd { rate: 0.0 }), "rate");
+        assert_eq!(of(Optimizer::Sgd { rate: f32::NAN }), "rate");
+        assert_eq!(of(Optimizer::Momentum { rate: 0.1, momentum: 1.0, nesterov: false }), "momentum");
+        assert_eq!(of(Optimizer::Adagrad { rate: 0.1, epsilon: 0.0 }), "epsilon");
+        assert_eq!(of(Optimizer::RowAdagrad { rate: -0.1, epsilon: 1.0 }), "rate");
         let adam = |beta1, beta2| Optimizer::Adam { rate: 0.1, beta1, beta2, epsilon: 1e-8 };
-        assert_eq!(field(with(adam(1.0, 0.5))), "beta1");
-        assert_eq!(field(with(adam(0.5, -0.1))), "beta2");
+        assert_eq!(of(adam(1.0, 0.5)), "beta1");
+        assert_eq!(of(adam(0.5, -0.1)), "beta2");
+        assert_eq!(of(Optimizer::AdamW { rate: 0.1, beta1: 0.9, beta2: 0.9, epsilon: f32::NAN }), "epsilon");
+        let ftrl = |alpha, beta, l1, l2| Optimizer::Ftrl { alpha, beta, l1, l2 };
+        assert_eq!(of(ftrl(0.0, 1.0, 0.0, 0.0)), "alpha");
+        assert_eq!(of(ftrl(0.1, -1.0, 0.0, 0.0)), "beta");
+        assert_eq!(of(ftrl(0.1, 0.0, 0.0, 0.0)), "beta");
+        assert_eq!(of(ftrl(0.1, 0.0, f32::INFINITY, 1.0)), "l1");
+        assert_eq!(of(ftrl(0.1, 0.0, 0.0, -1.0)), "l2");
+        assert_eq!(of(Optimizer::RmsProp { rate: 0.1, decay: 1.0, epsilon: 1e-8 }), "decay");
         assert_eq!(field(start(Init::Uniform { bound: f32::INFINITY })), "bound");
         assert_eq!(field(start(Init::Normal { deviation: -1.0 })), "deviation");
-        assert!(order(&[with(adam(0.0, 0.999))]).is_ok());
+        assert!(order(&[with(adam(0.0, 0.999).into())]).is_ok());
+        assert!(order(&[with(ftrl(0.1, 0.0, 0.0, 1.0).into())]).is_ok());
+    }
+
+    #[test]
+    fn rules_that_cannot_train_are_refused() {
+        let with = |rule| order(&[TableSpec { rule, ..table("a", 0..1) }]);
+        let field = |rule| match with(rule) {
+            Err(TableError::Number { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        let plain: Rule = Optimizer::Sgd { rate: 0.1 }.into();
+        let scheduled = |decay| Rule { schedule: Schedule { warmup: 3, decay }, ..plain };
+        assert_eq!(field(scheduled(Decay::Step { every: 0, factor: 0.5 })), "every");
+        assert_eq!(field(scheduled(Decay::Step { every: 1, factor: 0.0 })), "factor");
+        assert_eq!(field(scheduled(Decay::Exponential { every: 1, factor: 1.5 })), "factor");
+        assert_eq!(field(scheduled(Decay::Linear { steps: 0, floor: 0.0 })), "steps");
+        assert_eq!(field(scheduled(Decay::Cosine { steps: 9, floor: f32::NAN })), "floor");
+        assert_eq!(field(Rule { weight_decay: -0.1, ..plain }), "weight_decay");
+        assert_eq!(field(Rule { clip: Clip::Value { limit: 0.0 }, ..plain }), "limit");
+        assert_eq!(field(Rule { clip: Clip::Norm { limit: f32::INFINITY }, ..plain }), "limit");
+        let optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+        let ftrl = Rule { optimizer, ..scheduled(Decay::InverseRoot) };
+        assert_eq!(with(ftrl), Err(TableError::ScheduledFtrl { table: "a".into() }));
+        assert!(with(scheduled(Decay::Linear { steps: 1, floor: 0.0 })).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! What to train and how, as a person writes it down.
 
-use libra_store::Optimizer;
+use libra_store::{Optimizer, OutOfRange};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -65,7 +65,7 @@ impl Default for TrainConfig {
 #[error("{field} = {found}: it must be {expected}")]
 pub struct ConfigError {
     /// The setting.
-    pub field: &'static str,
+    pub field: String,
     /// What it was set to.
     pub found: String,
     /// What would do.
@@ -78,8 +78,8 @@ impl TrainConfig {
     /// # Errors
     /// The first one that cannot be used.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |field, found: &dyn ToString, expected| {
-            Err(ConfigError { field, found: found.to_string(), expected })
+        let wrong = |field: &str, found: &dyn ToString, expected| {
+            Err(ConfigError { field: field.to_owned(), found: found.to_string(), expected })
         };
         if !(1..=FACTORS_MAX).contains(&self.factors) {
             return wrong("factors", &self.factors, "between 1 and 1024");
@@ -96,38 +96,17 @@ impl TrainConfig {
         if !(self.deviation.is_finite() && self.deviation > 0.0) {
             return wrong("deviation", &self.deviation, "a positive number");
         }
-        check_optimizer(self.embeddings, ["embeddings.rate", "embeddings.epsilon", "embeddings.beta"])?;
-        check_optimizer(self.layers, ["layers.rate", "layers.epsilon", "layers.beta"])
+        check_optimizer("embeddings", self.embeddings)?;
+        check_optimizer("layers", self.layers)
     }
 }
 
-fn check_optimizer(
-    optimizer: Optimizer,
-    [rate_field, epsilon_field, beta_field]: [&'static str; 3],
-) -> Result<(), ConfigError> {
-    let positive = |field, value: f32| {
-        if value.is_finite() && value > 0.0 {
-            Ok(())
-        } else {
-            Err(ConfigError { field, found: value.to_string(), expected: "a positive number" })
-        }
-    };
-    let (rate, epsilon, betas) = match optimizer {
-        Optimizer::Sgd { rate } => (rate, None, None),
-        Optimizer::Adagrad { rate, epsilon } => (rate, Some(epsilon), None),
-        Optimizer::Adam { rate, beta1, beta2, epsilon } => (rate, Some(epsilon), Some([beta1, beta2])),
-    };
-    positive(rate_field, rate)?;
-    if let Some(epsilon) = epsilon {
-        positive(epsilon_field, epsilon)?;
-    }
-    for beta in betas.into_iter().flatten() {
-        if !(0.0..1.0).contains(&beta) {
-            let expected = "at least 0 and below 1";
-            return Err(ConfigError { field: beta_field, found: beta.to_string(), expected });
-        }
-    }
-    Ok(())
+fn check_optimizer(setting: &str, optimizer: Optimizer) -> Result<(), ConfigError> {
+    optimizer.check().map_err(|OutOfRange { field, value, wanted }| ConfigError {
+        field: format!("{setting}.{field}"),
+        found: value.to_string(),
+        expected: wanted,
+    })
 }
 
 #[cfg(test)]
@@ -153,6 +132,6 @@ mod tests {
         assert_eq!(field(TrainConfig { embeddings: optimizer, ..good.clone() }), "embeddings.rate");
         let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };
         let error = TrainConfig { layers: optimizer, ..good }.check().unwrap_err();
-        assert_eq!(error.to_string(), "layers.beta = 1: it must be at least 0 and below 1");
+        assert_eq!(error.to_string(), "layers.beta1 = 1: it must be at least 0 and below 1");
     }
 }

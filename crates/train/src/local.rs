@@ -172,7 +172,7 @@ mod tests {
             name: name.into(),
             keys,
             width,
-            optimizer: Optimizer::Sgd { rate: 1.0 },
+            rule: Optimizer::Sgd { rate: 1.0 }.into(),
             init: Init::Zero,
         };
         Store::new(vec![table("a", 0..10, 2), table("b", 10..12, 1)], 1).unwrap()

@@ -210,7 +210,7 @@ impl Model {
             name: name.to_owned(),
             keys,
             width: self.width(),
-            optimizer: self.embeddings,
+            rule: self.embeddings.into(),
             init: Init::Normal { deviation: self.deviation },
         };
         let mut tables = vec![
@@ -227,7 +227,7 @@ impl Model {
                 name: layer.name.to_owned(),
                 keys: key..key + 1,
                 width: layer.width(),
-                optimizer: self.layers,
+                rule: self.layers.into(),
                 init: Init::Uniform { bound },
             });
         }

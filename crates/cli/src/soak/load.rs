@@ -36,7 +36,7 @@ impl Load {
             name: "sums".to_owned(),
             keys: 0..self.rows(),
             width: self.lanes.into(),
-            optimizer: Optimizer::Sgd { rate: 1.0 },
+            rule: Optimizer::Sgd { rate: 1.0 }.into(),
             init: Init::Zero,
         }]
     }

@@ -1,4 +1,4 @@
-use std::collections::HashMap as NaiveMap;
+use std::collections::BTreeMap as NaiveMap;
 
 use proptest::prelude::*;
 
@@ -7,11 +7,11 @@ use crate::{Init, Optimizer};
 
 fn tables() -> Vec<TableSpec> {
     let adam = Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
-    let table = |name: &str, keys, width, optimizer, init| TableSpec {
+    let table = |name: &str, keys, width, optimizer: Optimizer, init| TableSpec {
         name: name.into(),
         keys,
         width,
-        optimizer,
+        rule: optimizer.into(),
         init,
     };
     vec![
@@ -42,7 +42,7 @@ impl Naive {
         let table = Self::table(key)?;
         let mut values = vec![0.0; table.width];
         table.init.fill(SEED, key, &mut values);
-        Some((values, vec![0.0; table.optimizer.state_len(table.width)]))
+        Some((values, vec![0.0; table.rule.state_len(table.width)]))
     }
 
     fn read(&self, key: u64) -> Option<Vec<f32>> {
@@ -51,7 +51,7 @@ impl Naive {
 
     fn update(&mut self, key: u64, gradient: &[f32]) {
         let (values, state) = self.rows.entry(key).or_insert_with(|| Self::first(key).unwrap());
-        Self::table(key).unwrap().optimizer.apply(values, state, gradient);
+        Self::table(key).unwrap().rule.prepare(0).apply(values, state, gradient);
     }
 }
 
@@ -101,25 +101,181 @@ fn a_width_that_is_not_the_row_s_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn reading_keeps_no_row_and_growth_is_amortised() {
-    let mut store = Store::new(tables(), SEED).unwrap();
-    assert_eq!(store.memory_bytes(), 0);
-    let mut row = [0.0; 3];
-    for key in 1000..2000 {
-        store.read(key, &mut row).unwrap();
+fn reading_keeps_no_row() {
+    let store = Store::new(tables(), SEED).unwrap();
+    let keys: Vec<u64> = (1000..2000).collect();
+    let mut rows = vec![0.0; 3 * keys.len()];
+    store.read_many(&keys, &mut rows).unwrap();
+    for (key, row) in keys.iter().zip(rows.chunks(3)) {
+        let mut single = [0.0; 3];
+        store.read(*key, &mut single).unwrap();
+        assert_eq!(single, row);
     }
     assert_eq!((store.rows(), store.memory_bytes()), (0, 0));
-    let mut growths = 0;
-    for key in 1000..101_000 {
-        let before = store.memory_bytes();
-        store.update(key, &[1.0; 3]).unwrap();
-        growths += usize::from(store.memory_bytes() != before);
+}
+
+/// Steps of a batch: keys of all tables in any order, many of them twice.
+fn batch() -> impl Strategy<Value = Vec<(u64, f32)>> {
+    let key = prop_oneof![0_u64..40, 50_u64..100, 1000_u64..1100, 1000_u64..1_000_000];
+    prop::collection::vec((key, -1.0_f32..1.0), 0..300)
+}
+
+/// The keys, and their gradients one after the other.
+fn gradients(batch: &[(u64, f32)]) -> (Vec<u64>, Vec<f32>) {
+    let keys = batch.iter().map(|(key, _)| *key).collect();
+    let of_row = |(key, slope): &(u64, f32)| {
+        let lanes = (1_u8..).take(Naive::table(*key).unwrap().width);
+        lanes.map(|lane| slope * f32::from(lane)).collect::<Vec<_>>()
+    };
+    (keys, batch.iter().flat_map(of_row).collect())
+}
+
+proptest! {
+    /// To the bit: the naive model computes one row after the other.
+    #[test]
+    fn batches_do_what_their_rows_do_one_by_one(batches in prop::collection::vec(batch(), 1..8)) {
+        let mut store = Store::new(tables(), SEED).unwrap();
+        let mut singly = store.clone();
+        let mut naive = Naive::default();
+        for batch in &batches {
+            let (keys, gradients) = gradients(batch);
+            store.update_many(&keys, &gradients).unwrap();
+            let mut rest = &gradients[..];
+            for key in &keys {
+                let gradient;
+                (gradient, rest) = rest.split_at(Naive::table(*key).unwrap().width);
+                singly.update(*key, gradient).unwrap();
+                naive.update(*key, gradient);
+            }
+            let mut values = vec![f32::NAN; gradients.len()];
+            store.read_many(&keys, &mut values).unwrap();
+            let expected: Vec<f32> = keys.iter().flat_map(|key| naive.read(*key).unwrap()).collect();
+            prop_assert_eq!(values, expected);
+        }
+        for position in 0..tables().len() {
+            let rows = |store: &Store| -> NaiveMap<u64, (Vec<f32>, Vec<f32>)> {
+                let rows = store.rows_of(position);
+                rows.map(|(key, values, state)| (key, (values.to_vec(), state.to_vec()))).collect()
+            };
+            let keys = &tables()[position].keys;
+            let expected: NaiveMap<_, _> = naive.rows.clone().into_iter().filter(|(key, _)| keys.contains(key)).collect();
+            prop_assert_eq!(rows(&store), rows(&singly));
+            prop_assert_eq!(rows(&store), expected);
+        }
+        prop_assert_eq!(store.rows(), naive.rows.len());
     }
-    assert_eq!(store.rows(), 100_000);
-    assert!(growths < 50, "{growths}");
-    // 3 values and 7 words of state, and an index of 16 bytes and a control byte: at most doubled by growth.
-    let least = 100_000 * (10 * 4 + 17);
-    assert!((least..least * 5 / 2).contains(&store.memory_bytes()), "{}", store.memory_bytes());
+
+    #[test]
+    fn rows_are_set_removed_and_copied(
+        first in batch(),
+        set in prop::collection::vec((1000_u64..1100, -1.0_f32..1.0), 0..200),
+        removed in prop::collection::vec(1000_u64..1100, 0..200),
+    ) {
+        let mut store = Store::new(tables(), SEED).unwrap();
+        let mut naive = Naive::default();
+        for row in &first {
+            let (keys, gradient) = gradients(std::slice::from_ref(row));
+            store.update(keys[0], &gradient).unwrap();
+            naive.update(keys[0], &gradient);
+        }
+        for ((key, value), removed) in set.iter().zip(removed) {
+            store.insert(*key, &[*value; 3], &[2.0; 7]).unwrap();
+            naive.rows.insert(*key, (vec![*value; 3], vec![2.0; 7]));
+            prop_assert_eq!(store.remove(removed), Ok(naive.rows.remove(&removed).is_some()));
+        }
+        let mut copy = Store::new(tables(), SEED).unwrap();
+        for position in 0..tables().len() {
+            for (key, values, state) in store.rows_of(position) {
+                copy.insert(key, values, state).unwrap();
+            }
+        }
+        prop_assert_eq!((store.rows(), copy.rows()), (naive.rows.len(), naive.rows.len()));
+        for key in (0..40).chain(50..100).chain(1000..1100) {
+            let mut values = [vec![0.0; store.width(key).unwrap()], vec![0.0; store.width(key).unwrap()]];
+            store.read(key, &mut values[0]).unwrap();
+            copy.read(key, &mut values[1]).unwrap();
+            prop_assert_eq!(&values[0], &naive.read(key).unwrap());
+            prop_assert_eq!(&values[0], &values[1]);
+        }
+    }
+}
+
+#[test]
+fn a_batch_with_a_flaw_changes_nothing() {
+    let mut store = Store::new(tables(), SEED).unwrap();
+    let unknown = RowError::UnknownKey { key: 45 };
+    assert_eq!(store.update_many(&[3, 45], &[1.0; 2]), Err(unknown));
+    assert_eq!(store.read_many(&[3, 45], &mut [1.0; 2]), Err(unknown));
+    let length = RowError::WrongLength { width: 6, found: 5 };
+    assert_eq!(store.update_many(&[3, 60, 1000], &[1.0; 5]), Err(length));
+    assert_eq!(store.read_many(&[3, 60, 1000], &mut [1.0; 5]), Err(length));
+    let state = RowError::WrongState { key: 60, words: 2, found: 1 };
+    assert_eq!(store.insert(60, &[1.0; 2], &[0.0]), Err(state));
+    assert_eq!(store.remove(45), Err(unknown));
+    assert_eq!((store.rows(), store.steps(0), store.memory_bytes()), (0, 0, 0));
+    store.update_many(&[], &[]).unwrap();
+    store.read_many(&[], &mut []).unwrap();
+}
+
+/// A table of so many rows with these keys, filled by batches.
+fn filled(keys: impl Iterator<Item = u64>) -> Store {
+    let optimizer = Optimizer::Adagrad { rate: 0.1, epsilon: 1e-6 };
+    let table = TableSpec {
+        name: "row".into(),
+        keys: 0..u64::MAX,
+        width: 1,
+        rule: optimizer.into(),
+        init: Init::Zero,
+    };
+    let mut store = Store::new(vec![table], SEED).unwrap();
+    let keys: Vec<u64> = keys.collect();
+    for keys in keys.chunks(1000) {
+        store.update_many(keys, &vec![1.0; keys.len()]).unwrap();
+    }
+    store
+}
+
+/// Dense, with a stride, with equal low bits, and of which the hashes have equal fragments.
+#[test]
+fn keys_of_any_pattern_are_found_and_take_as_much_memory() {
+    let equal_fragments = (0_u64..).filter(|key| crate::index::hash_of(*key) & 0xfff0 == 0);
+    let patterns: [&mut dyn Iterator<Item = u64>; 5] = [
+        &mut (0..100_000),
+        &mut (0..100_000).map(|key| key * 4096),
+        &mut (0..100_000).map(|key| key << 32 | 0x1234),
+        &mut (0..100_000).map(|key| u64::MAX - 1 - key),
+        &mut equal_fragments.take(2_000),
+    ];
+    for keys in patterns {
+        let keys: Vec<u64> = keys.collect();
+        let store = filled(keys.iter().copied());
+        assert_eq!(store.rows(), keys.len());
+        let mut values = vec![0.0; keys.len()];
+        store.read_many(&keys, &mut values).unwrap();
+        assert!(values.iter().all(|value| *value < 0.0));
+        store.read_many(&keys.iter().map(|key| key ^ 1 << 63).collect::<Vec<_>>(), &mut values).unwrap();
+        assert!(values.iter().all(|value| *value == 0.0) || keys[0] > 1 << 63);
+        if keys.len() == 100_000 {
+            assert_small(&store);
+        }
+    }
+}
+
+fn assert_small(store: &Store) {
+    let beyond = store.memory_bytes() as f64 / store.rows() as f64 - 8.0;
+    assert!((14.0..=16.0).contains(&beyond), "{beyond} bytes for each of {} rows", store.rows());
+}
+
+#[test]
+fn a_row_costs_at_most_16_bytes_beyond_values_and_state() {
+    let mut store = filled(0..100_000);
+    for key in 100_000..1_000_000 {
+        store.update(key * 7, &[1.0]).unwrap();
+        if key % 4096 == 0 {
+            assert_small(&store);
+        }
+    }
+    assert_small(&store);
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! All that decides how gradients change the rows of a table.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::OutOfRange;
+use crate::{Optimizer, Schedule, Update};
+
+/// How gradients change the rows of a table: the optimizer, and what goes into it.
+///
+/// A gradient is clipped, then the weight decay is added to it, then the optimizer takes it. A plain optimizer is
+/// a rule too:
+///
+/// ```
+/// use libra_store::{Clip, Decay, Optimizer, Rule, Schedule};
+///
+/// let plain: Rule = Optimizer::Sgd { rate: 0.1 }.into();
+/// let rule = Rule {
+///     schedule: Schedule { warmup: 1000, decay: Decay::InverseRoot },
+///     clip: Clip::Norm { limit: 1.0 },
+///     ..plain
+/// };
+/// let mut row = [1.0, 1.0];
+/// rule.prepare(999).apply(&mut row, &mut [], &[3.0, 4.0]);
+/// assert_eq!(row, [0.94, 0.92]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The formula.
+    pub optimizer: Optimizer,
+    /// How its rate changes with the steps of the table.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// At least 0. So many times the row are added to each gradient, the gradient of so many times half its sum of
+    /// squares; with [`Optimizer::AdamW`], the row is made smaller directly. A row without a gradient does not
+    /// decay.
+    #[serde(default)]
+    pub weight_decay: f32,
+    /// What is done to large gradients.
+    #[serde(default)]
+    pub clip: Clip,
+}
+
+/// What is done to the gradient of a row that is too large.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub enum Clip {
+    /// Nothing.
+    #[default]
+    None,
+    /// Each value is moved to the nearest between `-limit` and `limit`.
+    Value {
+        /// Above 0.
+        limit: f32,
+    },
+    /// The gradient of a row whose Euclidean norm is larger than `limit` is scaled to that norm.
+    Norm {
+        /// Above 0.
+        limit: f32,
+    },
+}
+
+impl From<Optimizer> for Rule {
+    fn from(optimizer: Optimizer) -> Self {
+        Self { optimizer, schedule: Schedule::default(), weight_decay: 0.0, clip: Clip::None }
+    }
+}
+
+impl Rule {
+    /// How many f32 of state a row of `width` values needs.
+    #[must_use]
+    pub fn state_len(&self, width: usize) -> usize {
+        self.optimizer.state_len(width)
+    }
+
+    /// What a batch does to each of its rows, where `step` batches have touched the table before.
+    #[must_use]
+    pub fn prepare(&self, step: u64) -> Update {
+        Update::new(self, step)
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// The first one that training cannot use.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        self.optimizer.check()?;
+        self.schedule.check()?;
+        OutOfRange::unless_not_negative("weight_decay", self.weight_decay)?;
+        match self.clip {
+            Clip::None => Ok(()),
+            Clip::Value { limit } | Clip::Norm { limit } => OutOfRange::unless_positive("limit", limit),
+        }
+    }
+
+    /// Whether a formula that needs its own rate was given another one.
+    pub(crate) fn schedules_ftrl(&self) -> bool {
+        matches!(self.optimizer, Optimizer::Ftrl { .. }) && self.schedule != Schedule::default()
+    }
+}

@@ -1,0 +1,179 @@
+//! Rows of one size in memory that never move.
+
+use std::mem::size_of;
+use std::ops::Range;
+
+use crate::index::NO_ROW;
+
+/// Slabs grow up to this, or to one row.
+const SLAB_BYTES_MAX: usize = 1 << 20;
+/// The first slabs have about this.
+const SLAB_BYTES_MIN: usize = 1 << 14;
+/// So many slabs are of one size before the next ones are twice as large: so at most about 1/64 of all is
+/// allocated in advance. A power of two.
+const SLABS_OF_A_SIZE_LOG2: u32 = 6;
+const _: () = assert!(SLAB_BYTES_MAX / SLAB_BYTES_MIN <= 1 << SLABS_OF_A_SIZE_LOG2);
+
+/// Words of a row before its payload: the key.
+const KEY_WORDS: usize = 2;
+/// The key of a row that is free. It cannot be that of a row: ranges of keys end before it.
+const FREE: u64 = u64::MAX;
+
+/// The rows of one table: each the key, and a payload of words, side by side.
+///
+/// They lie in slabs that are allocated as the rows come, so growth copies nothing. A row keeps its number
+/// until it is freed.
+#[derive(Debug, Clone)]
+pub(crate) struct Slabs {
+    slabs: Vec<Box<[u32]>>,
+    /// Words of a row.
+    stride: u32,
+    /// Rows of the smallest slab, as a power of two.
+    rows_log2: u32,
+    /// How often the size of slabs doubles.
+    doublings: u32,
+    /// Rows that were ever used; those from here on are free and zero.
+    used: u32,
+    /// The first of the freed ones. Each has the number of the next one in its payload, for a list of its own
+    /// would have to be copied when it grows.
+    freed: u32,
+}
+
+/// Where a row is, as long as it is not freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    slab: u32,
+    /// First word.
+    start: u32,
+}
+
+impl Place {
+    /// That of no row.
+    pub(crate) const NONE: Self = Self { slab: u32::MAX, start: 0 };
+}
+
+impl Slabs {
+    /// No rows yet, each of which will have a payload of so many words, at least one.
+    pub(crate) fn new(payload_words: usize) -> Self {
+        assert!(payload_words > 0, "a freed row keeps the number of the next one");
+        let stride = KEY_WORDS + payload_words;
+        let row_bytes = stride * size_of::<u32>();
+        let stride = u32::try_from(stride).expect("a row has less than 2^32 words");
+        let rows_log2 = (SLAB_BYTES_MIN / row_bytes).max(1).ilog2();
+        let doublings = (SLAB_BYTES_MAX / (row_bytes << rows_log2)).max(1).ilog2();
+        Self { slabs: Vec::new(), stride, rows_log2, doublings, used: 0, freed: NO_ROW }
+    }
+
+    /// Where the row of a number is.
+    #[inline]
+    pub(crate) fn place(&self, row: u32) -> Place {
+        // In units of the smallest slab and counted from 64 on, the slabs of size 2^n are those from 64 * 2^n
+        // to 128 * 2^n: the highest bit tells the size.
+        let unit = (row >> self.rows_log2) + (1 << SLABS_OF_A_SIZE_LOG2);
+        let size = (unit.ilog2() - SLABS_OF_A_SIZE_LOG2).min(self.doublings);
+        let slab = (size << SLABS_OF_A_SIZE_LOG2) + (unit >> size) - (1 << SLABS_OF_A_SIZE_LOG2);
+        let shift = size + self.rows_log2;
+        // Slabs begin at multiples of their size, for 64 is a multiple of any size.
+        let within = row & ((1 << shift) - 1);
+        Place { slab, start: within * self.stride }
+    }
+
+    #[inline]
+    fn words(&self, place: Place, words: Range<usize>) -> &[u32] {
+        let start = place.start as usize;
+        &self.slabs[place.slab as usize][start + words.start..start + words.end]
+    }
+
+    #[inline]
+    fn words_mut(&mut self, place: Place, words: Range<usize>) -> &mut [u32] {
+        let start = place.start as usize;
+        &mut self.slabs[place.slab as usize][start + words.start..start + words.end]
+    }
+
+    /// The key of a row.
+    #[inline]
+    pub(crate) fn key(&self, place: Place) -> u64 {
+        let words = self.words(place, 0..KEY_WORDS);
+        u64::from(words[0]) | u64::from(words[1]) << 32
+    }
+
+    /// The payload of a row.
+    #[inline]
+    pub(crate) fn payload(&self, place: Place) -> &[u32] {
+        self.words(place, KEY_WORDS..self.stride as usize)
+    }
+
+    /// The payload of a row.
+    #[inline]
+    pub(crate) fn payload_mut(&mut self, place: Place) -> &mut [u32] {
+        self.words_mut(place, KEY_WORDS..self.stride as usize)
+    }
+
+    /// Reads a word of each cache line of a row, and no more, so that many can be on their way from memory at
+    /// once. The result means nothing.
+    #[inline]
+    pub(crate) fn touch(&self, place: Place) -> u32 {
+        const LINE_WORDS: usize = 16;
+        let row = self.words(place, 0..self.stride as usize);
+        let mut sum = row[0] ^ row[row.len() - 1];
+        let mut at = LINE_WORDS;
+        while at < row.len() {
+            sum ^= row[at];
+            at += LINE_WORDS;
+        }
+        sum
+    }
+
+    /// Makes a row with a payload of zeros, and says its number.
+    pub(crate) fn take(&mut self, key: u64) -> u32 {
+        let row = if self.freed == NO_ROW { self.used } else { self.freed };
+        assert_ne!(row, NO_ROW, "a table has fewer than 2^32 - 1 rows");
+        let place = self.place(row);
+        if self.freed == NO_ROW {
+            if place.slab as usize == self.slabs.len() {
+                let size = (place.slab >> SLABS_OF_A_SIZE_LOG2).min(self.doublings);
+                let words = (self.stride as usize) << (size + self.rows_log2);
+                self.slabs.push(vec![0; words].into());
+            }
+            self.used += 1;
+        } else {
+            self.freed = self.payload(place)[0];
+            self.payload_mut(place).fill(0);
+        }
+        self.set_key(place, key);
+        row
+    }
+
+    /// Frees a row.
+    pub(crate) fn free(&mut self, row: u32) {
+        let place = self.place(row);
+        self.set_key(place, FREE);
+        let next = self.freed;
+        self.payload_mut(place)[0] = next;
+        self.freed = row;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a word has half of the key")]
+    fn set_key(&mut self, place: Place, key: u64) {
+        self.words_mut(place, 0..KEY_WORDS).copy_from_slice(&[key as u32, (key >> 32) as u32]);
+    }
+
+    /// Keys and payloads of all rows, in the order in which they lie.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
+        let rows = self.slabs.iter().flat_map(|slab| slab.chunks_exact(self.stride as usize));
+        rows.take(self.used as usize).filter_map(|row| {
+            let (key, payload) = row.split_at(KEY_WORDS);
+            let key = u64::from(key[0]) | u64::from(key[1]) << 32;
+            (key != FREE).then_some((key, payload))
+        })
+    }
+
+    /// Bytes that they take, with what was allocated in advance.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let words: usize = self.slabs.iter().map(|slab| slab.len()).sum();
+        words * size_of::<u32>() + self.slabs.capacity() * size_of::<Box<[u32]>>()
+    }
+}
+
+#[cfg(test)]
+mod tests;
