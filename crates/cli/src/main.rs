@@ -8,6 +8,7 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member; what to do, the controller says
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
+//!  bench       ──▶ processes that push and pull as fast as they can ──▶ figures, beside those of the machine
 //!  soak        ──▶ processes that add known numbers, and are killed ──▶ are the sums equal to the bit?
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! Exit codes: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
 
 mod arguments;
+mod bench;
 mod chronicle;
 mod config_file;
 mod controller;
@@ -71,6 +73,9 @@ enum Command {
     Worker(member::WorkerArguments),
     /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
     Soak(soak::Arguments),
+    /// Measures what servers can do on this machine
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Bench(command) => bench::run(&command),
     });
     match result {
         _ if interrupt::happened() => ExitCode::from(interrupt::EXIT_CODE),

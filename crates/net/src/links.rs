@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -38,6 +40,7 @@ pub(crate) struct Links {
     accepted: u32,
     /// How long to try to reach a peer that does not listen yet.
     patience: Duration,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Links {
@@ -50,7 +53,13 @@ impl Links {
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
             patience,
+            bytes: Arc::default(),
         }
+    }
+
+    /// Counts what messages take, in both directions.
+    pub(crate) fn bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
     }
 
     /// The next thing that happened on any stream.
@@ -64,11 +73,11 @@ impl Links {
     }
 
     pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
-        let (patience, report) = (self.patience, self.report.clone());
+        let (patience, report, bytes) = (self.patience, self.report.clone(), Arc::clone(&self.bytes));
         let messages = self.register(link);
         self.tasks.spawn(async move {
             match connect(address, patience).await {
-                Ok(stream) => converse(link, stream, address, messages, report).await,
+                Ok(stream) => converse(link, stream, address, messages, report, &bytes).await,
                 Err(error) => {
                     let reason = error.to_string();
                     let _ = report.send((link, Input::Event(LinkEvent::Closed { reason }))).await;
@@ -80,9 +89,9 @@ impl Links {
     pub(crate) fn accept(&mut self, stream: TcpStream, remote: SocketAddr) {
         let link = Link(self.accepted);
         self.accepted += 1;
-        let report = self.report.clone();
+        let (report, bytes) = (self.report.clone(), Arc::clone(&self.bytes));
         let messages = self.register(link);
-        self.tasks.spawn(converse(link, stream, remote, messages, report));
+        self.tasks.spawn(async move { converse(link, stream, remote, messages, report, &bytes).await });
     }
 
     fn register(&mut self, link: Link) -> mpsc::UnboundedReceiver<Message> {
@@ -140,6 +149,7 @@ async fn converse(
     remote: SocketAddr,
     messages: mpsc::UnboundedReceiver<Message>,
     report: mpsc::Sender<(Link, Input)>,
+    bytes: &AtomicU64,
 ) {
     let _ = stream.set_nodelay(true);
     // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
@@ -152,7 +162,7 @@ async fn converse(
     let (reader, writer) = stream.into_split();
     let mut frames = FramedRead::new(reader, codec());
     let reason = {
-        let (read, write) = (read(link, &mut frames, &report), write(writer, messages));
+        let (read, write) = (read(link, &mut frames, &report, bytes), write(writer, messages, bytes));
         tokio::pin!(read, write);
         tokio::select! {
             biased;
@@ -182,11 +192,13 @@ async fn read(
     link: Link,
     frames: &mut FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     report: &mpsc::Sender<(Link, Input)>,
+    bytes: &AtomicU64,
 ) -> String {
     while let Some(frame) = frames.next().await {
-        let message = frame
-            .map_err(|error| error.to_string())
-            .and_then(|frame| Message::decode(&frame).map_err(|error| error.to_string()));
+        let message = frame.map_err(|error| error.to_string()).and_then(|frame| {
+            count(bytes, frame.len());
+            Message::decode(&frame).map_err(|error| error.to_string())
+        });
         match message {
             // Nobody listens while a role says its farewells, and those must still leave.
             Ok(message) => drop(report.send((link, Input::Message(message))).await),
@@ -197,14 +209,28 @@ async fn read(
 }
 
 /// Writes messages until nobody will send another.
-async fn write(writer: OwnedWriteHalf, mut messages: mpsc::UnboundedReceiver<Message>) -> io::Result<()> {
+async fn write(
+    writer: OwnedWriteHalf,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+    bytes: &AtomicU64,
+) -> io::Result<()> {
+    let encode = |message: Message| {
+        let frame = Bytes::from(message.encode());
+        count(bytes, frame.len());
+        frame
+    };
     let mut frames = FramedWrite::new(writer, codec());
     while let Some(message) = messages.recv().await {
-        frames.feed(Bytes::from(message.encode())).await?;
+        frames.feed(encode(message)).await?;
         while let Ok(message) = messages.try_recv() {
-            frames.feed(Bytes::from(message.encode())).await?;
+            frames.feed(encode(message)).await?;
         }
         SinkExt::<Bytes>::flush(&mut frames).await?;
     }
     SinkExt::<Bytes>::close(&mut frames).await
+}
+
+/// Counts one frame, with the length that goes before it.
+fn count(bytes: &AtomicU64, frame: usize) {
+    bytes.fetch_add(frame as u64 + 4, Ordering::Relaxed);
 }

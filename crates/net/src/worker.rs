@@ -3,7 +3,8 @@
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::mpsc as std_mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -37,6 +38,7 @@ pub struct WorkerNode {
     followed: HashSet<u64>,
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
+    stream_bytes: Arc<AtomicU64>,
     ended: Option<ClientError>,
 }
 
@@ -77,10 +79,11 @@ impl WorkerNode {
         let (socket, address) = bind_datagrams(&runtime, &options, None)?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let (outbox, events) = std_mpsc::channel();
+        let links = Links::new(options.patience);
+        let stream_bytes = links.bytes();
         let network = move || {
             let role = Worker::new(options.controller, address);
-            let ports =
-                Ports { listener: None, datagrams: Some(socket), links: Links::new(options.patience) };
+            let ports = Ports { listener: None, datagrams: Some(socket), links };
             let last = outbox.clone();
             let driven = runtime.block_on(drive(role, ports, inbox, |event| {
                 let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
@@ -113,6 +116,7 @@ impl WorkerNode {
                 followed: HashSet::new(),
                 accepted: VecDeque::new(),
                 stalls: Stalls::default(),
+                stream_bytes,
                 ended: None,
             }),
             Ok(WorkerEvent::Ended { reason }) => Err(NodeError::Ended { reason }),
@@ -184,6 +188,11 @@ impl WorkerNode {
     /// The longest time so far in which pushes were under way and none got done.
     pub fn longest_stall(&self) -> Duration {
         self.stalls.longest
+    }
+
+    /// Bytes of messages to and from everybody so far, without those of the hot path.
+    pub fn stream_bytes(&self) -> u64 {
+        self.stream_bytes.load(Ordering::Relaxed)
     }
 
     /// Tells the controller what came of the task, and waits until all workers have done so.

@@ -205,6 +205,14 @@ impl Director {
                 controller.handle_command(now, ControllerCommand::Migrate { switch });
             }
         });
+        // Who is to hold a region finds its stream to the shard broken.
+        if self.random.chance(0.3) {
+            self.switches_excused_until = self.now() + EXCUSE;
+            let switches = self.alive(Kind::Switch);
+            if let Some(server) = self.pick(Kind::Server, false) {
+                switches.into_iter().for_each(|switch| self.world.reset_streams(server, switch));
+            }
+        }
     }
 
     fn kill_controller(&mut self, machine: bool, returns: Duration) {

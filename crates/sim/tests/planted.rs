@@ -10,6 +10,8 @@ fn seeds_max(bug: PlantedBug) -> u64 {
     match bug {
         // A stream must break, and an epoch close while the switch and the shard find each other again.
         PlantedBug::CommitAppliedTwice => 1000,
+        // A switch must start again at its address, and answer before its worker has heard of it.
+        PlantedBug::StrangerBelieved => 300,
         // A flow must number more packets than a window has entries.
         PlantedBug::GenerationNotChecked => 100,
         // What is replaced must come back, or be replayed, with something to lose.

@@ -110,3 +110,30 @@ fn six_processes_train_one_model() {
     assert_eq!(json["epochs"].as_array().unwrap().len(), 12);
     assert!(json["switch"]["unknown_senders"].as_u64().unwrap() > 0);
 }
+
+#[test]
+fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
+    for operation in ["push", "pull", "push-pull"] {
+        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation];
+        arguments.extend(sizes);
+        arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        let figures = [
+            &json["pairs_per_second"],
+            &json["server"]["cpu_ns_per_pair"],
+            &json["server"]["resident_bytes"],
+            &json["bytes_per_pair"],
+            &json["latency_us"]["p50"],
+            &json["latency_us"]["p99"],
+            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+            &json["limits"]["tcp_bytes_per_second"],
+        ];
+        assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
+    }
+}

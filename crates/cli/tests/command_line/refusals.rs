@@ -19,6 +19,9 @@ fn every_bad_input_gets_one_clear_line() {
     assert_refused(&["train", "--loss", "1.5"], 1, &["--loss", "1.5"]);
     assert_refused(&["train", "--sample", "0"], 1, &["sample", "0"]);
     assert_refused(&["train", "--data", &path("nowhere")], 1, &["nowhere"]);
+    assert_refused(&["bench", "push-pull", "--keys", "10", "--batch", "11"], 1, &["--batch 11", "--keys 10"]);
+    assert_refused(&["bench", "push-pull", "--zipf", "NaN"], 1, &["--zipf NaN"]);
+    assert_refused(&["bench", "push-pull", "--op", "pop"], 2, &["pop", "--op"]);
 
     let broken = TempDir::new().unwrap();
     let broken_data = tiny_data(broken.path());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::Store;
+use libra_store::{Store, TableSpec};
 
 use crate::bulk::Bulk;
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
@@ -123,19 +123,29 @@ impl Shard {
         }
     }
 
-    /// The width of a row that this shard owns.
-    fn own_width(&self, key: u64) -> Result<usize, Nonsense> {
-        let own = shard_of(key, self.cluster.shards()) == self.number;
-        self.store.width(key).filter(|_| own).ok_or(Nonsense)
+    /// How many values rows have that this shard must own.
+    fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
+        let (mut values, mut table) = (0, None::<&TableSpec>);
+        let shards = self.cluster.shards();
+        for &key in keys {
+            let of = match table {
+                Some(table) if table.keys.contains(&key) => table,
+                _ => self.store.table_of(key).ok_or(Nonsense)?,
+            };
+            if shards > 1 && shard_of(key, shards) != self.number {
+                return Err(Nonsense);
+            }
+            values += of.width;
+            table = Some(of);
+        }
+        Ok(values)
     }
 
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
     pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
-        let mut values = 0;
-        for &key in &push.keys.0 {
-            values += self.own_width(key)?;
-        }
-        if values != push.gradients.0.len() || !push.gradients.0.iter().all(|value| value.is_finite()) {
+        let values = self.own_values(&push.keys.0)?;
+        let finite = |chunk: &[f32]| chunk.iter().fold(true, |all, value| all & value.is_finite());
+        if values != push.gradients.0.len() || !push.gradients.0.chunks(64).all(finite) {
             return Err(Nonsense);
         }
         let last = self.pushed.entry(worker).or_default();
@@ -234,11 +244,13 @@ impl Shard {
     }
 
     fn read(&self, keys: &[u64]) -> Result<Vec<f32>, Nonsense> {
-        let mut values = Vec::new();
+        let mut values = vec![0.0; self.own_values(keys)?];
+        let mut rest = values.as_mut_slice();
         for &key in keys {
-            let start = values.len();
-            values.resize(start + self.own_width(key)?, 0.0);
-            self.store.read(key, &mut values[start..]).expect("the key and the width were just looked up");
+            let width = self.store.width(key).expect("the keys were just looked up");
+            let (row, later) = rest.split_at_mut(width);
+            self.store.read(key, row).expect("the key and the width were just looked up");
+            rest = later;
         }
         Ok(values)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::rows::ColdRow;
+use super::rows::{ColdRow, spans};
 use crate::bulk::Bulk;
 use crate::message::{ColdPush, Message};
 
@@ -56,8 +56,8 @@ impl ColdClient {
         let request = |number, rows: &[ColdRow]| {
             let keys = Bulk(rows.iter().map(|row| row.key).collect());
             let mut values = Vec::with_capacity(rows.iter().map(|row| row.width as usize).sum());
-            for row in rows {
-                values.extend_from_slice(&gradients[row.range()]);
+            for span in spans(rows) {
+                values.extend_from_slice(&gradients[span]);
             }
             let push = ColdPush { number, keys, gradients: Bulk(values), answer };
             let answered = if answer { rows.to_vec() } else { Vec::new() };

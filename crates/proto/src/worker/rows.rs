@@ -41,6 +41,33 @@ impl ColdRow {
     }
 }
 
+/// Where rows lie in the caller's arrays, those that follow each other there as one.
+pub(crate) fn spans(rows: &[ColdRow]) -> impl Iterator<Item = core::ops::Range<usize>> {
+    let runs = rows.chunk_by(|row, next| row.range().end == next.range().start);
+    runs.map(|run| run[0].range().start..run[run.len() - 1].range().end)
+}
+
+/// Orders rows by shard, and those of a shard as they are: counted, as to compare them takes ten times as long.
+fn by_shard(rows: Vec<ColdRow>, shards: u16) -> Vec<ColdRow> {
+    if shards == 1 || rows.is_empty() {
+        return rows;
+    }
+    let mut places = vec![0; usize::from(shards) + 1];
+    for row in &rows {
+        places[usize::from(row.shard) + 1] += 1;
+    }
+    for shard in 0..usize::from(shards) {
+        places[shard + 1] += places[shard];
+    }
+    let mut sorted = vec![rows[0]; rows.len()];
+    for row in rows {
+        let place = &mut places[usize::from(row.shard)];
+        sorted[*place] = row;
+        *place += 1;
+    }
+    sorted
+}
+
 /// The rows of one operation, sorted out.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
@@ -70,17 +97,22 @@ impl Directory {
         self.placement.as_ref()?.find(key)
     }
 
-    /// The width of a row by its table.
-    fn width(&self, key: u64) -> Result<u32, ClientError> {
-        let table = self.tables.iter().find(|table| table.keys.contains(&key));
-        let width = table.ok_or(ClientError::UnknownKey { key })?.width;
-        Ok(u32::try_from(width).expect("a store refuses rows this wide"))
+    /// The table of a row. `guess` is that of the row before: most rows have the same.
+    fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {
+        match guess {
+            Some(table) if table.keys.contains(&key) => Ok(table),
+            _ => {
+                let table = self.tables.iter().find(|table| table.keys.contains(&key));
+                table.ok_or(ClientError::UnknownKey { key })
+            }
+        }
     }
 
     /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
     pub(crate) fn sort(&self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
         let mut sorted = Sorted::default();
-        let mut offset = 0;
+        let (mut offset, mut table) = (0, None);
+        let mut cold = Vec::new();
         for &key in keys {
             let width = if let Some(place) = self.place(key).filter(|place| is_held(place.region)) {
                 let hot = HotRow {
@@ -94,14 +126,19 @@ impl Directory {
                 sorted.hot.push(hot);
                 place.width
             } else {
-                let width = self.width(key)?;
-                sorted.cold.push(self.cold(key, offset, width));
+                let of = self.table(key, table)?;
+                table = Some(of);
+                let width = u32::try_from(of.width).expect("a store refuses rows this wide");
+                if cold.is_empty() {
+                    cold.reserve(keys.len() - sorted.hot.len());
+                }
+                cold.push(self.cold(key, offset, width));
                 width
             };
             offset += width;
         }
         sorted.hot.sort_unstable_by_key(|row| (row.region, row.slot));
-        sorted.cold.sort_by_key(|row| row.shard);
+        sorted.cold = by_shard(cold, self.shards);
         sorted.values = offset as usize;
         Ok(sorted)
     }
@@ -120,7 +157,8 @@ impl Directory {
 
     /// A row for the cold path.
     pub(crate) fn cold(&self, key: u64, offset: u32, width: u32) -> ColdRow {
-        ColdRow { shard: shard_of(key, self.shards), width, offset, key }
+        let shard = if self.shards == 1 { 0 } else { shard_of(key, self.shards) };
+        ColdRow { shard, width, offset, key }
     }
 
     /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.
@@ -129,11 +167,42 @@ impl Directory {
         keys: &mut Vec<u64>,
         gradients: &mut Vec<f32>,
     ) -> Result<(), ClientError> {
+        // Ascending keys, as most callers have them, are distinct.
+        if keys.is_sorted_by(|key, next| key < next) {
+            return self.check(keys, gradients);
+        }
         let mut seen = core::mem::take(&mut self.seen);
         seen.clear();
         let merged = self.merge(&mut seen, keys, gradients);
         self.seen = seen;
         merged
+    }
+
+    /// Checks that there is a finite gradient for each value of the rows.
+    fn check(&self, keys: &[u64], gradients: &[f32]) -> Result<(), ClientError> {
+        let (mut expected, mut table) = (0, None);
+        for &key in keys {
+            let of = self.table(key, table)?;
+            table = Some(of);
+            expected += of.width;
+        }
+        if expected != gradients.len() {
+            return Err(ClientError::WrongLength { keys: keys.len(), expected, found: gradients.len() });
+        }
+        if gradients.chunks(64).all(|chunk| chunk.iter().fold(true, |all, value| all & value.is_finite())) {
+            return Ok(());
+        }
+        let (mut rest, mut table) = (gradients, None);
+        for &key in keys {
+            let of = self.table(key, table)?;
+            table = Some(of);
+            let (gradient, later) = rest.split_at(of.width);
+            if !gradient.iter().all(|value| value.is_finite()) {
+                return Err(ClientError::NotFinite { key });
+            }
+            rest = later;
+        }
+        unreachable!("one of the gradients is not finite")
     }
 
     fn merge(
@@ -143,8 +212,11 @@ impl Directory {
         gradients: &mut Vec<f32>,
     ) -> Result<(), ClientError> {
         let mut widths = Vec::with_capacity(keys.len());
+        let mut table = None;
         for &key in keys.iter() {
-            widths.push(self.place(key).map_or_else(|| self.width(key), |place| Ok(place.width))? as usize);
+            let of = self.table(key, table)?;
+            table = Some(of);
+            widths.push(of.width);
         }
         let expected: usize = widths.iter().sum();
         if expected != gradients.len() {

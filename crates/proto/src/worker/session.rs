@@ -11,7 +11,7 @@ use super::WorkerEvent;
 use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient};
 use super::operations::{Level, Operation, Operations};
-use super::rows::{ColdRow, Directory, HotRow, Sorted};
+use super::rows::{ColdRow, Directory, HotRow, Sorted, spans};
 use crate::client::{ClientError, PullId, Pulled};
 use crate::cluster::{Cluster, View};
 use crate::message::Message;
@@ -179,7 +179,9 @@ impl Session {
                 cold.push(directory.cold(row.key, row.offset, row.width));
                 too_large += 1;
             });
-            sorted.cold.sort_by_key(|row| row.shard);
+            if too_large > 0 {
+                sorted.cold.sort_by_key(|row| row.shard);
+            }
         }
         self.statistics.pushes += 1;
         self.statistics.rows += keys.len() as u64;
@@ -276,9 +278,9 @@ impl Session {
         }
         let operation = self.operations.operation(request.operation);
         let mut rest = values.as_slice();
-        for row in &request.rows {
-            let (row_values, later) = rest.split_at(row.width as usize);
-            operation.values[row.range()].copy_from_slice(row_values);
+        for span in spans(&request.rows) {
+            let (values, later) = rest.split_at(span.len());
+            operation.values[span].copy_from_slice(values);
             rest = later;
         }
         self.answered(request.operation);

@@ -1,0 +1,95 @@
+//! What this machine can do: the figures beside which those of the servers are read.
+
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// How long each limit is measured.
+const TIME: Duration = Duration::from_millis(700);
+/// Writes to the stream, as large as messages are.
+const MESSAGE_BYTES: usize = 128 << 10;
+const COPY_BYTES: usize = 64 << 20;
+
+/// Of one core each, but for the stream, which has one at either end.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Limits {
+    /// Additions to values at random places of as much memory as the rows have.
+    pub(super) random_accesses_per_second: f64,
+    /// From one place of memory to another, larger than caches.
+    pub(super) memcpy_bytes_per_second: f64,
+    /// Through a TCP stream on loopback.
+    pub(super) tcp_bytes_per_second: f64,
+}
+
+impl Limits {
+    pub(super) fn measure(rows: u64, width: usize) -> Result<Self> {
+        Ok(Self {
+            random_accesses_per_second: random_accesses(usize::try_from(rows)? * width),
+            memcpy_bytes_per_second: memcpy(),
+            tcp_bytes_per_second: tcp()?,
+        })
+    }
+}
+
+/// Repeats `step`, which does `count` things, until the time is over. Returns things per second.
+fn rate(count: usize, mut step: impl FnMut()) -> f64 {
+    let (began, mut steps) = (Instant::now(), 0_u32);
+    while began.elapsed() < TIME {
+        step();
+        steps += 1;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count of things in a second")]
+    let things = f64::from(steps) * count as f64;
+    things / began.elapsed().as_secs_f64()
+}
+
+fn random_accesses(values: usize) -> f64 {
+    const COUNT: usize = 1 << 16;
+    let mut memory = vec![1.0_f32; values.max(1)];
+    let mut state = 1_u64;
+    rate(COUNT, || {
+        for _ in 0..COUNT {
+            // The places must not follow from what is read, or each access would wait for the one before.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = (u128::from(state) * values as u128) >> 64;
+            memory[usize::try_from(place).unwrap_or(0)] += 1.0;
+        }
+        black_box(&mut memory);
+    })
+}
+
+fn memcpy() -> f64 {
+    let (from, mut to) = (vec![1_u8; COPY_BYTES], vec![0_u8; COPY_BYTES]);
+    rate(COPY_BYTES, || {
+        to.copy_from_slice(black_box(&from));
+        black_box(&mut to);
+    })
+}
+
+fn tcp() -> Result<f64> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
+    let mut sender = TcpStream::connect(listener.local_addr()?).context("cannot connect on loopback")?;
+    let (mut receiver, _) = listener.accept()?;
+    let reader = thread::spawn(move || {
+        let mut buffer = vec![0; MESSAGE_BYTES];
+        while receiver.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    });
+    let message = vec![1; MESSAGE_BYTES];
+    let mut failed = None;
+    let rate = rate(MESSAGE_BYTES, || {
+        if let Err(error) = sender.write_all(&message) {
+            failed.get_or_insert(error);
+        }
+    });
+    drop(sender);
+    let _ = reader.join();
+    match failed {
+        Some(error) => Err(error).context("a stream on loopback broke"),
+        None => Ok(rate),
+    }
+}

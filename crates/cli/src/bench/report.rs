@@ -1,0 +1,156 @@
+//! The figures of a run: a table for a person, JSON for a machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use super::limits::Limits;
+use super::load::Load;
+use super::usage::Watch;
+use super::worker::Account;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    load: Load,
+    servers: u16,
+    /// A pair is a key and its row.
+    pairs_per_second: f64,
+    /// Of messages, in both directions, without TCP's own.
+    bytes_per_pair: f64,
+    server: Server,
+    latency_us: Latency,
+    limits: Limits,
+}
+
+/// All servers together.
+#[derive(Debug, Serialize)]
+struct Server {
+    /// Processor time, user and system.
+    cpu_ns_per_pair: f64,
+    resident_bytes: u64,
+    resident_bytes_per_row: f64,
+}
+
+/// From the beginning of an operation to its answer.
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: u32,
+    p99: u32,
+    max: u32,
+}
+
+impl Report {
+    #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
+    pub(super) fn new(
+        servers: u16,
+        load: &Load,
+        accounts: &[Account],
+        watch: Watch,
+        limits: Limits,
+    ) -> Result<Self> {
+        let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
+        let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
+        let usage = watch.between(begun, ended)?;
+        let seconds = |account: &Account| (account.ended - account.begun) as f64 / 1e9;
+        let pairs_per_second: f64 =
+            accounts.iter().map(|account| account.rows as f64 / seconds(account)).sum();
+        let rows: u64 = accounts.iter().map(|account| account.rows).sum();
+        let bytes: u64 = accounts.iter().map(|account| account.bytes).sum();
+        let mut latencies: Vec<u32> =
+            accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();
+        latencies.sort_unstable();
+        let at = |percent: usize| latencies.get(latencies.len() * percent / 100).or_else(|| latencies.last());
+        let at = |percent| at(percent).copied().context("no operation got done: measure for longer");
+        Ok(Self {
+            load: load.clone(),
+            servers,
+            pairs_per_second,
+            bytes_per_pair: bytes as f64 / rows as f64,
+            server: Server {
+                cpu_ns_per_pair: usage.cpu_ns as f64 / (pairs_per_second * (ended - begun) as f64 / 1e9),
+                resident_bytes: usage.resident_bytes,
+                resident_bytes_per_row: usage.resident_bytes as f64 / load.keys as f64,
+            },
+            latency_us: Latency { p50: at(50)?, p99: at(99)?, max: at(100)? },
+            limits,
+        })
+    }
+
+    pub(super) fn print(&self) {
+        let Self { load, servers, server, latency_us, limits, .. } = self;
+        let random = limits.random_accesses_per_second;
+        let stream = limits.tcp_bytes_per_second;
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let title = format!(
+            "{} workers, {servers} servers; {} rows of width {}; {} of {} rows, {} under way; Zipf {}; {} s",
+            load.workers,
+            load.keys,
+            load.width,
+            load.operation.name(),
+            load.batch,
+            load.open,
+            load.zipf,
+            load.seconds
+        );
+        table.set_header(vec!["bench".to_owned(), String::new(), title]);
+        let ratio = self.pairs_per_second / random;
+        let rows = [
+            (
+                "pairs",
+                million(self.pairs_per_second),
+                format!("{:.2} of the random accesses of one core", ratio),
+            ),
+            (
+                "server CPU",
+                format!("{:.1} ns/pair", server.cpu_ns_per_pair),
+                "user and system, all servers".to_owned(),
+            ),
+            (
+                "bytes",
+                format!("{:.2} a pair", self.bytes_per_pair),
+                format!(
+                    "{:.2} of what one TCP stream carries",
+                    self.bytes_per_pair * self.pairs_per_second / stream
+                ),
+            ),
+            (
+                "memory",
+                format!("{:.0} MB", megabytes(server.resident_bytes)),
+                format!("{:.1} bytes a row", server.resident_bytes_per_row),
+            ),
+            (
+                "latency",
+                format!("{} us", latency_us.p50),
+                format!("median; 99% {} us, longest {} us", latency_us.p99, latency_us.max),
+            ),
+            ("limits", million(random), "random accesses to the memory of all values, one core".to_owned()),
+            ("", format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9), "memcpy".to_owned()),
+            ("", format!("{:.1} GB/s", stream / 1e9), "one TCP stream on loopback".to_owned()),
+        ];
+        for (name, figure, remark) in rows {
+            table.add_row(vec![name.to_owned(), figure, remark]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+    }
+
+    pub(super) fn write_json(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn million(rate: f64) -> String {
+    format!("{:.2} M/s", rate / 1e6)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

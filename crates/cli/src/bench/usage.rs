@@ -1,0 +1,86 @@
+//! What processes use: processor time and memory, as the kernel counts them.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use procfs::process::Process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::worker::wall_clock;
+
+/// The kernel counts processor time in steps of 10 ms: to look more often tells nothing.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sample {
+    /// Nanoseconds since 1970.
+    at: u64,
+    /// Processor time of all processes, user and system.
+    cpu_ns: u64,
+    resident_bytes: u64,
+}
+
+/// Watches processes from a thread.
+pub(super) struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+/// What processes used in some time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    /// Processor time, user and system.
+    pub(super) cpu_ns: u64,
+    /// Memory of all of them at most.
+    pub(super) resident_bytes: u64,
+}
+
+impl Watch {
+    pub(super) fn start(pids: Vec<u32>) -> Result<Self> {
+        let processes =
+            pids.into_iter().map(|pid| Process::new(i32::try_from(pid)?).context("no such process"));
+        let processes = processes.collect::<Result<Vec<_>>>()?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let watch = move || {
+            let mut samples = Vec::new();
+            // Processes that have ended use nothing more.
+            while let (false, Ok(sample)) = (ended.load(Ordering::Relaxed), sample(&processes)) {
+                samples.push(sample);
+                thread::sleep(INTERVAL);
+            }
+            samples
+        };
+        Ok(Self { over, thread: thread::Builder::new().name("usage".to_owned()).spawn(watch)? })
+    }
+
+    /// What they used between two times, in nanoseconds since 1970.
+    pub(super) fn between(self, begin: u64, end: u64) -> Result<Usage> {
+        self.over.store(true, Ordering::Relaxed);
+        let samples = self.thread.join().ok().context("the thread that watches processes is gone")?;
+        let inside: Vec<Sample> =
+            samples.into_iter().filter(|sample| (begin..=end).contains(&sample.at)).collect();
+        let (Some(first), Some(last)) = (inside.first(), inside.last()) else {
+            anyhow::bail!("the time that was measured is too short to see what servers used");
+        };
+        let measured = (last.at - first.at).max(1);
+        let scale = |cpu: u64| u128::from(cpu) * u128::from(end - begin) / u128::from(measured);
+        Ok(Usage {
+            cpu_ns: u64::try_from(scale(last.cpu_ns - first.cpu_ns))?,
+            resident_bytes: inside.iter().map(|sample| sample.resident_bytes).max().unwrap_or(0),
+        })
+    }
+}
+
+fn sample(processes: &[Process]) -> Result<Sample> {
+    let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+    let mut sample = Sample { at: wall_clock(), ..Sample::default() };
+    for process in processes {
+        let stat = process.stat()?;
+        sample.cpu_ns += (stat.utime + stat.stime) * tick_ns;
+        sample.resident_bytes += stat.rss * procfs::page_size();
+    }
+    Ok(sample)
+}

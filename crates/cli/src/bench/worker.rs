@@ -1,0 +1,138 @@
+//! A worker of the benchmark: first it makes all rows, then it pushes and pulls for as long as it is told.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use libra_net::{NodeOptions, WorkerNode};
+use libra_proto::{Parameters, PullId};
+use serde::{Deserialize, Serialize};
+
+use super::load::{Load, Operation};
+use crate::leash;
+
+/// Operations before those that are measured: streams are slow at first.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[arg(long)]
+    controller: SocketAddr,
+}
+
+/// What a worker tells the controller.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Account {
+    /// When it began and ended to measure, in nanoseconds since 1970.
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    /// Rows of operations that were begun and done meanwhile.
+    pub(super) rows: u64,
+    /// How long each of them took, in microseconds.
+    pub(super) latencies: Vec<u32>,
+    /// Bytes of messages from and to this worker meanwhile.
+    pub(super) bytes: u64,
+}
+
+pub(super) fn wall_clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    leash::hold(|_| ())?;
+    let mut worker = WorkerNode::join(NodeOptions::new(arguments.controller))?;
+    let account = Load::from_text(&worker.cluster().task).and_then(|load| measure(&mut worker, &load));
+    match account.and_then(|account| Ok(serde_json::to_string(&account)?)) {
+        Ok(text) => Ok(worker.report(text)?),
+        Err(error) => {
+            worker.abort(format!("{error:#}"));
+            Err(error)
+        }
+    }
+}
+
+fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
+    let batches = load.batches(worker.share())?;
+    make_rows(worker, load)?;
+    worker.barrier()?;
+    let mut operations = Operations { worker, load, open: VecDeque::new(), pushed: HashMap::new() };
+    let mut batches = batches.iter().cycle();
+    let warm = Instant::now() + WARM_UP;
+    while Instant::now() < warm {
+        operations.turn(batches.next().context("there are batches")?)?;
+    }
+    let bytes = operations.worker.stream_bytes();
+    let (begun, started) = (wall_clock(), Instant::now());
+    let (mut rows, mut latencies) = (0, Vec::new());
+    while started.elapsed().as_secs_f64() < load.seconds {
+        if let Some(took) = operations.turn(batches.next().context("there are batches")?)? {
+            rows += load.batch as u64;
+            latencies.push(u32::try_from(took.as_micros())?);
+        }
+    }
+    let (ended, bytes) = (wall_clock(), operations.worker.stream_bytes() - bytes);
+    while operations.finish()?.is_some() {}
+    Ok(Account { begun, ended, rows, latencies, bytes })
+}
+
+/// Pushes every row of this worker's share once, so that it is there.
+fn make_rows(worker: &mut WorkerNode, load: &Load) -> Result<()> {
+    let share = load.share(worker.share());
+    let mut keys = share.peekable();
+    while keys.peek().is_some() {
+        let batch: Vec<u64> = keys.by_ref().take(load.batch).collect();
+        let gradients = vec![1.0; batch.len() * load.width];
+        worker.push(batch, gradients)?;
+    }
+    Ok(worker.flush()?)
+}
+
+/// Operations under way, oldest first.
+struct Operations<'w> {
+    worker: &'w mut WorkerNode,
+    load: &'w Load,
+    open: VecDeque<(Handle, Instant)>,
+    /// Pushes that got done before an older one.
+    pushed: HashMap<u64, Instant>,
+}
+
+enum Handle {
+    Push(u64),
+    Pull(PullId),
+}
+
+impl Operations<'_> {
+    /// Begins one, and finishes the oldest if there are enough. Returns how long that took.
+    fn turn(&mut self, keys: &[u64]) -> Result<Option<Duration>> {
+        let began = Instant::now();
+        let gradients = || vec![0.001; keys.len() * self.load.width];
+        let handle = match self.load.operation {
+            Operation::Push => Handle::Push(self.worker.start_push(keys.to_vec(), gradients())?),
+            Operation::Pull => Handle::Pull(self.worker.start_pull(keys.to_vec())?),
+            Operation::PushPull => Handle::Pull(self.worker.start_push_pull(keys.to_vec(), gradients())?),
+        };
+        self.open.push_back((handle, began));
+        if self.open.len() < self.load.open { Ok(None) } else { self.finish() }
+    }
+
+    fn finish(&mut self) -> Result<Option<Duration>> {
+        let Some((handle, began)) = self.open.pop_front() else { return Ok(None) };
+        let at = match handle {
+            Handle::Pull(pull) => {
+                self.worker.finish_pull(pull)?;
+                Instant::now()
+            }
+            Handle::Push(push) => loop {
+                if let Some(at) = self.pushed.remove(&push) {
+                    break at;
+                }
+                let accepted = self.worker.finish_push()?.context("a push is under way")?;
+                self.pushed.insert(accepted.push, accepted.at);
+            },
+        };
+        Ok(Some(at.saturating_duration_since(began)))
+    }
+}
