@@ -67,7 +67,7 @@ impl Load {
             name: "rows".to_owned(),
             keys: 0..self.keys,
             width: self.width,
-            optimizer: Optimizer::Sgd { rate: 0.5 },
+            rule: Optimizer::Sgd { rate: 0.5 }.into(),
             init: Init::Zero,
         }]
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::{Store, TableSpec};
+use libra_store::{Store, TableSpec, first_non_finite};
 
 use crate::bulk::Bulk;
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
@@ -31,7 +31,9 @@ pub(super) struct Shard {
     pushed: BTreeMap<u16, u64>,
     /// Pushes that are applied, and whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
-    row: Vec<f32>,
+    /// What the store is given at once, in memory that is used again.
+    keys: Vec<u64>,
+    gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
     pub(super) outbox: VecDeque<(Link, Message)>,
 }
@@ -87,7 +89,8 @@ impl Shard {
             placement,
             pushed: BTreeMap::new(),
             waiting: Vec::new(),
-            row: vec![0.0; cluster.tables.iter().map(|table| table.width).max().unwrap_or(0)],
+            keys: Vec::new(),
+            gradients: Vec::new(),
             statistics: ServerStatistics::default(),
             outbox: VecDeque::new(),
             cluster,
@@ -144,8 +147,7 @@ impl Shard {
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
     pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
         let values = self.own_values(&push.keys.0)?;
-        let finite = |chunk: &[f32]| chunk.iter().fold(true, |all, value| all & value.is_finite());
-        if values != push.gradients.0.len() || !push.gradients.0.chunks(64).all(finite) {
+        if values != push.gradients.0.len() || first_non_finite(&push.gradients.0).is_some() {
             return Err(Nonsense);
         }
         let last = self.pushed.entry(worker).or_default();
@@ -163,14 +165,9 @@ impl Shard {
     }
 
     fn apply(&mut self, push: &ColdPush) {
-        let mut rest = push.gradients.0.as_slice();
-        for &key in &push.keys.0 {
-            let width = self.store.width(key).expect("push has looked the key up");
-            let (gradient, later) = rest.split_at(width);
-            rest = later;
-            self.store.update(key, gradient).expect("push has checked the key and the width");
-        }
-        self.statistics.row_updates += push.keys.0.len() as u64;
+        let ColdPush { keys: Bulk(keys), gradients: Bulk(gradients), .. } = push;
+        self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
+        self.statistics.row_updates += keys.len() as u64;
     }
 
     /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
@@ -245,13 +242,7 @@ impl Shard {
 
     fn read(&self, keys: &[u64]) -> Result<Vec<f32>, Nonsense> {
         let mut values = vec![0.0; self.own_values(keys)?];
-        let mut rest = values.as_mut_slice();
-        for &key in keys {
-            let width = self.store.width(key).expect("the keys were just looked up");
-            let (row, later) = rest.split_at_mut(width);
-            self.store.read(key, row).expect("the key and the width were just looked up");
-            rest = later;
-        }
+        self.store.read_many(keys, &mut values).expect("the keys and the length were just checked");
         Ok(values)
     }
 
@@ -312,19 +303,21 @@ impl Shard {
     fn apply_sums(&mut self, number: u8, touched: &[(usize, usize)], sums: &[u32]) {
         let arithmetic = self.cluster.hot_path.arithmetic;
         let region = &self.regions[&number];
+        self.keys.clear();
+        self.gradients.clear();
         for &(position, start) in touched {
             let row = region.layout.rows[position];
-            let width = row.width as usize;
-            let sums = &sums[start..start + width];
+            let sums = &sums[start..start + row.width as usize];
             if sums.iter().all(|&sum| sum == 0) {
                 continue;
             }
-            let gradient = &mut self.row[..width];
-            gradient_of(sums, row.scale, arithmetic, gradient);
-            self.store.update(row.key, gradient).expect("a placed row belongs to a table, with this width");
-            self.statistics.row_updates += 1;
-            self.statistics.row_updates_hot += 1;
+            self.keys.push(row.key);
+            self.gradients.extend(sums.iter().map(|&sum| gradient_of(sum, row.scale, arithmetic)));
         }
+        let updated = self.store.update_many(&self.keys, &self.gradients);
+        updated.expect("placed rows belong to tables, with these widths");
+        self.statistics.row_updates += self.keys.len() as u64;
+        self.statistics.row_updates_hot += self.keys.len() as u64;
     }
 
     /// Takes packets for a region that no switch holds, as a switch would, and commits what it took at once (rule V6).
@@ -381,20 +374,20 @@ impl Shard {
     fn values(&self, number: u8, positions: impl IntoIterator<Item = usize>) -> SlotValues {
         let layout = &self.regions[&number].layout;
         let mut slots: Vec<SlotRun> = Vec::new();
-        let mut values = Vec::new();
-        let mut row_values = self.row.clone();
+        let (mut keys, mut count) = (Vec::new(), 0);
         for position in positions {
             let row = layout.rows[position];
             let width = u16::try_from(row.width).expect("a hot row fits a region");
-            let row_values = &mut row_values[..usize::from(width)];
-            self.store.read(row.key, row_values).expect("a placed row belongs to a table, with this width");
-            values.extend(row_values.iter().map(|value| value.to_bits()));
+            keys.push(row.key);
+            count += usize::from(width);
             match slots.last_mut() {
                 Some((first, count)) if *first + *count == row.slot => *count += width,
                 _ => slots.push((row.slot, width)),
             }
         }
-        SlotValues { slots, values: Bulk(values) }
+        let mut values = vec![0.0; count];
+        self.store.read_many(&keys, &mut values).expect("placed rows belong to tables, with these widths");
+        SlotValues { slots, values: Bulk(values.into_iter().map(f32::to_bits).collect()) }
     }
 
     fn region_mut(&mut self, number: u8) -> &mut Region {
@@ -439,11 +432,9 @@ impl Region {
 }
 
 /// The gradient that the slots of a row hold (rule E6).
-fn gradient_of(sums: &[u32], scale: Scale, arithmetic: ArithmeticMode, gradient: &mut [f32]) {
-    for (value, &sum) in gradient.iter_mut().zip(sums) {
-        *value = match arithmetic {
-            ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
-            ArithmeticMode::F32 => f32::from_bits(sum),
-        };
+fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) -> f32 {
+    match arithmetic {
+        ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
+        ArithmeticMode::F32 => f32::from_bits(sum),
     }
 }

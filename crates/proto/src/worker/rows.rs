@@ -3,7 +3,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
-use libra_store::TableSpec;
+use libra_store::{TableSpec, first_non_finite};
 
 use crate::client::ClientError;
 
@@ -189,20 +189,17 @@ impl Directory {
         if expected != gradients.len() {
             return Err(ClientError::WrongLength { keys: keys.len(), expected, found: gradients.len() });
         }
-        if gradients.chunks(64).all(|chunk| chunk.iter().fold(true, |all, value| all & value.is_finite())) {
-            return Ok(());
-        }
-        let (mut rest, mut table) = (gradients, None);
+        let Some(bad) = first_non_finite(gradients) else { return Ok(()) };
+        let (mut end, mut table) = (0, None);
         for &key in keys {
             let of = self.table(key, table)?;
             table = Some(of);
-            let (gradient, later) = rest.split_at(of.width);
-            if !gradient.iter().all(|value| value.is_finite()) {
+            end += of.width;
+            if bad < end {
                 return Err(ClientError::NotFinite { key });
             }
-            rest = later;
         }
-        unreachable!("one of the gradients is not finite")
+        unreachable!("every gradient is that of a row")
     }
 
     fn merge(
