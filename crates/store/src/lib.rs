@@ -5,8 +5,9 @@
 //! first asked for.
 //!
 //! ```text
-//!  keys ──► table ──► index ──► slabs of the table: │ key │ values │ optimizer state │ key │ values │ ..
-//!                       └─ none: the first value, computed and not kept until the first update
+//!  keys ──► table ──► dense chunk of neighbouring keys: │ values │ optimizer state │ values │ optimizer state │ ..
+//!               ├───► index ──► slabs of all others: │ key │ values │ optimizer state │ key │ values │ ..
+//!               └─ none: the first value, computed and not kept until the first update
 //! ```
 //!
 //! How gradients change the rows of a table is its [`Rule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
@@ -46,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dense;
 mod exact;
 mod finite;
 mod index;

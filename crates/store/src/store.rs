@@ -1,13 +1,14 @@
 //! The rows of one shard.
 
+mod kept;
 mod rows;
 
 use thiserror::Error;
 
 use crate::Update;
-use crate::slab::Place;
 use crate::table::{TableError, TableSpec, order};
-use rows::{BLOCK, Rows};
+use kept::{Kept, RowPlace};
+use rows::BLOCK;
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
@@ -20,7 +21,7 @@ pub struct Store {
     seed: u64,
     tables: Vec<TableSpec>,
     /// The rows of each table, in the order of `tables`: values, then state of the optimizer.
-    rows: Vec<Rows>,
+    rows: Vec<Kept>,
     /// How often each table, in the order of `tables`, was touched.
     steps: Vec<Steps>,
     /// How many batches were applied.
@@ -97,7 +98,7 @@ impl Store {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
-        let rows = tables.iter().map(|spec| Rows::new(words(spec))).collect();
+        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec))).collect();
         let steps = vec![Steps::default(); tables.len()];
         Ok(Self { seed, tables, rows, steps, batches: 0, by_first_key })
     }
@@ -128,8 +129,8 @@ impl Store {
         let position = self.position_for(key, values.len())?;
         let (spec, rows) = (&self.tables[position], &self.rows[position]);
         match rows.find(key) {
-            Some(place) => copy_values(rows.words(place), values),
-            None => spec.init.fill(self.seed, key, values),
+            RowPlace::Nowhere => spec.init.fill(self.seed, key, values),
+            place => copy_values(rows.words(place), values),
         }
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Store {
                 let found = rows.find_block(keys);
                 for ((key, place), values) in keys.iter().zip(found).zip(values.chunks_exact_mut(spec.width))
                 {
-                    if place == Place::NONE {
+                    if place == RowPlace::Nowhere {
                         spec.init.fill(self.seed, *key, values);
                     } else {
                         copy_values(rows.words(place), values);
@@ -177,7 +178,7 @@ impl Store {
         self.batches += 1;
         let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
         let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
-        update_row(spec, &update, self.seed, rows, key, Place::NONE, gradient);
+        update_row(spec, &update, self.seed, rows, key, RowPlace::Nowhere, gradient);
         Ok(())
     }
 
@@ -202,9 +203,12 @@ impl Store {
             (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
             for (keys, gradients) in of_run.chunks(BLOCK).zip(gradients_of_run.chunks(BLOCK * spec.width)) {
                 let found = rows.find_block(keys);
+                let mut moved = false;
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {
-                    update_row(spec, &update, self.seed, rows, *key, place, gradient);
+                    // A row that is made may move others, and its key may come again.
+                    let place = if moved { RowPlace::Nowhere } else { place };
+                    moved |= update_row(spec, &update, self.seed, rows, *key, place, gradient);
                 }
             }
         }
@@ -222,7 +226,7 @@ impl Store {
         if state.len() != words {
             return Err(RowError::WrongState { key, words, found: state.len() });
         }
-        let place = rows.find_or_insert(key, |_| ());
+        let (place, _) = rows.find_or_insert(key, |_| ());
         let (row_values, row_state) = rows.words_mut(place).split_at_mut(spec.width);
         row_values.copy_from_slice(bytemuck::cast_slice(values));
         row_state.copy_from_slice(bytemuck::cast_slice(state));
@@ -272,13 +276,13 @@ impl Store {
     /// How many rows are kept: those that were updated at least once.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.rows.iter().map(Rows::len).sum()
+        self.rows.iter().map(Kept::len).sum()
     }
 
     /// Bytes of memory that the rows and their index take, with what was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.rows.iter().map(Rows::memory_bytes).sum()
+        self.rows.iter().map(Kept::memory_bytes).sum()
     }
 
     /// The table of the first key, and how many keys from there on are of it. [`Store::check_many`] went
@@ -332,27 +336,27 @@ fn copy_values(words: &[u32], values: &mut [f32]) {
     }
 }
 
-/// Updates the row that is at `place`, or looks for it and makes it if that is none.
+/// Updates the row that is at `place`, or looks for it and makes it if that is nowhere. Returns whether it was made.
 #[inline]
 fn update_row(
     spec: &TableSpec,
     update: &Update,
     seed: u64,
-    rows: &mut Rows,
+    rows: &mut Kept,
     key: u64,
-    place: Place,
+    place: RowPlace,
     gradient: &[f32],
-) {
-    let place = match place {
-        // Not even one that was looked up before in vain: the same key may have come since.
-        Place::NONE => rows.find_or_insert(key, |words| {
+) -> bool {
+    let (place, is_new) = match place {
+        RowPlace::Nowhere => rows.find_or_insert(key, |words| {
             spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
         }),
-        place => place,
+        place => (place, false),
     };
     let words: &mut [f32] = bytemuck::cast_slice_mut(rows.words_mut(place));
     let (values, state) = words.split_at_mut(spec.width);
     update.apply(values, state, gradient);
+    is_new
 }
 
 #[cfg(test)]

@@ -1,0 +1,213 @@
+//! Runs of neighbouring keys most of which have rows: there the place of a row follows from its key.
+
+use std::mem::size_of;
+use std::ops::Range;
+
+use crate::index::hash_of;
+
+/// Keys of a chunk. What one insertion may move depends on it.
+const CHUNK: usize = 1 << 12;
+const CHUNK_KEYS: u64 = CHUNK as u64;
+/// Tables of more keys have no chunks: the directory would cost more than it is worth.
+const KEYS_MAX: u64 = 1 << 32;
+/// A directory entry of a chunk that is dense: this bit and the number of its block. Of any other it is how many rows there
+/// are in the chunk.
+const DENSE: u32 = 1 << 31;
+/// And this one if all its keys have rows.
+const FULL: u32 = 1 << 30;
+/// Words of the bits that say which keys of a chunk have rows.
+const BITS_WORDS: usize = CHUNK / 32;
+
+/// The dense chunks of one table.
+#[derive(Debug, Clone)]
+pub(crate) struct Dense {
+    first_key: u64,
+    /// Words of a row.
+    words: usize,
+    /// So many rows, or some more, make a chunk dense.
+    rows_min: u32,
+    /// An entry for each chunk of the table; none before there is a row.
+    directory: Vec<u32>,
+    chunks: usize,
+    blocks: Vec<Block>,
+    rows: usize,
+}
+
+/// A dense chunk.
+#[derive(Debug, Clone)]
+struct Block {
+    chunk: u32,
+    rows: u32,
+    /// The rows of all keys, and then a bit for each key that has one.
+    words: Box<[u32]>,
+}
+
+/// Where a row of a dense chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DensePlace {
+    block: u32,
+    /// First word.
+    start: u32,
+}
+
+/// What the chunk of a key says of its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The row is here.
+    Row(DensePlace),
+    /// The chunk is dense, and the row is not there.
+    Nothing,
+    /// The chunk is not dense: if there is a row, it is elsewhere.
+    Elsewhere,
+}
+
+impl Dense {
+    /// No dense chunk yet in a table of these keys, whose rows have so many words.
+    pub(crate) fn new(keys: &Range<u64>, words: usize) -> Self {
+        let count = keys.end - keys.start;
+        let chunks = if count > KEYS_MAX { 0 } else { count.div_ceil(CHUNK_KEYS) };
+        let chunks = usize::try_from(chunks).expect("at most 2^20 chunks");
+        // Where rows are as wide as 4 words, 16 bytes a row are the price of a chunk that is half full.
+        let rows_min = CHUNK_KEYS * words as u64 / (words as u64 + 4);
+        Self {
+            first_key: keys.start,
+            words,
+            rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
+            directory: Vec::new(),
+            chunks,
+            blocks: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// Rows in dense chunks.
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Chunk of a key of the table, and its place in there.
+    #[inline]
+    fn split(&self, key: u64) -> (usize, usize) {
+        let offset = key - self.first_key;
+        let chunk = usize::try_from(offset / CHUNK_KEYS).unwrap_or(usize::MAX);
+        (chunk, usize::try_from(offset % CHUNK_KEYS).expect("it is below the keys of a chunk"))
+    }
+
+    /// The row of a key of the table.
+    #[inline]
+    pub(crate) fn find(&self, key: u64) -> Found {
+        let (chunk, at) = self.split(key);
+        let entry = self.directory.get(chunk).copied().unwrap_or(0);
+        if entry & DENSE == 0 {
+            return Found::Elsewhere;
+        }
+        let place = self.place(entry, at);
+        if entry & FULL == 0 && !self.blocks[place.block as usize].has(self.words, at) {
+            return Found::Nothing;
+        }
+        Found::Row(place)
+    }
+
+    #[inline]
+    fn place(&self, entry: u32, at: usize) -> DensePlace {
+        let start = u32::try_from(at * self.words).expect("a block has less than 2^32 words");
+        DensePlace { block: entry & !(DENSE | FULL), start }
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, place: DensePlace) -> &[u32] {
+        let start = place.start as usize;
+        &self.blocks[place.block as usize].words[start..start + self.words]
+    }
+
+    #[inline]
+    pub(crate) fn row_mut(&mut self, place: DensePlace) -> &mut [u32] {
+        let start = place.start as usize;
+        &mut self.blocks[place.block as usize].words[start..start + self.words]
+    }
+
+    /// Makes the row of a key that has none, all zero, in a chunk that is dense.
+    pub(crate) fn insert(&mut self, key: u64) -> DensePlace {
+        let (chunk, at) = self.split(key);
+        let place = self.place(self.directory[chunk], at);
+        let block = &mut self.blocks[place.block as usize];
+        block.words[CHUNK * self.words + at / 32] |= 1 << (at % 32);
+        block.rows += 1;
+        if u64::from(block.rows) == CHUNK_KEYS {
+            self.directory[chunk] |= FULL;
+        }
+        self.rows += 1;
+        place
+    }
+
+    /// Removes the row of a key, if its chunk is dense and has it.
+    pub(crate) fn remove(&mut self, key: u64) -> bool {
+        let Found::Row(place) = self.find(key) else { return false };
+        self.row_mut(place).fill(0);
+        let (chunk, at) = self.split(key);
+        let block = &mut self.blocks[place.block as usize];
+        block.words[CHUNK * self.words + at / 32] &= !(1 << (at % 32));
+        block.rows -= 1;
+        self.directory[chunk] &= !FULL;
+        self.rows -= 1;
+        true
+    }
+
+    /// Counts a row that was made elsewhere. The keys of its chunk if there are now so many of them that the chunk should be
+    /// dense.
+    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Range<u64>> {
+        let (chunk, _) = self.split(key);
+        if self.directory.is_empty() {
+            self.directory = vec![0; self.chunks];
+        }
+        let entry = self.directory.get_mut(chunk)?;
+        *entry += 1;
+        // Chunks do not all become dense at the same number of rows, for one batch would then have to move very many.
+        let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
+        let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
+        (*entry > self.rows_min + spread.expect("less than the keys of a chunk")).then(|| {
+            let first = self.first_key + chunk as u64 * CHUNK_KEYS;
+            first..first.saturating_add(CHUNK_KEYS)
+        })
+    }
+
+    /// Counts a row that was removed elsewhere.
+    pub(crate) fn removed_elsewhere(&mut self, key: u64) {
+        let (chunk, _) = self.split(key);
+        if let Some(entry) = self.directory.get_mut(chunk) {
+            *entry -= 1;
+        }
+    }
+
+    /// Makes the chunk of a key dense. It has no rows then; those that are elsewhere are to be moved.
+    pub(crate) fn open(&mut self, key: u64) {
+        let (chunk, _) = self.split(key);
+        let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
+        let words = vec![0; CHUNK * self.words + BITS_WORDS].into();
+        let of = u32::try_from(chunk).expect("at most 2^20 chunks");
+        self.blocks.push(Block { chunk: of, rows: 0, words });
+        self.directory[chunk] = DENSE | number;
+    }
+
+    /// Keys and rows of all dense chunks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
+        self.blocks.iter().flat_map(move |block| {
+            let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
+            let rows = block.words.chunks_exact(self.words).take(CHUNK).enumerate();
+            rows.filter(|(at, _)| block.has(self.words, *at)).map(move |(at, row)| (first + at as u64, row))
+        })
+    }
+
+    /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let words: usize = self.blocks.iter().map(|block| block.words.len()).sum();
+        (words + self.directory.capacity()) * size_of::<u32>() + self.blocks.capacity() * size_of::<Block>()
+    }
+}
+
+impl Block {
+    #[inline]
+    fn has(&self, words: usize, at: usize) -> bool {
+        self.words[CHUNK * words + at / 32] >> (at % 32) & 1 == 1
+    }
+}

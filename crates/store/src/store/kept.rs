@@ -1,0 +1,178 @@
+//! The rows of one table that are kept: where keys are close together by key, elsewhere by hash.
+
+use std::hint::black_box;
+use std::ops::Range;
+
+use super::rows::{BLOCK, Rows};
+use crate::dense::{Dense, DensePlace, Found};
+use crate::slab::Place;
+
+/// The rows of one table.
+///
+/// A chunk of neighbouring keys is dense once rows are so close that empty places cost less than an index. Then a row is
+/// found without one, which takes a third of the time.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    dense: Dense,
+    sparse: Rows,
+    keys: Range<u64>,
+}
+
+/// Where a row is, until the next one is made or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowPlace {
+    Dense(DensePlace),
+    Sparse(Place),
+    Nowhere,
+}
+
+impl Kept {
+    /// No rows yet of a table of these keys, each of which will have so many words of values and state.
+    pub(super) fn new(keys: &Range<u64>, words: usize) -> Self {
+        Self { dense: Dense::new(keys, words), sparse: Rows::new(words), keys: keys.clone() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.dense.len() + self.sparse.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.dense.memory_bytes() + self.sparse.memory_bytes()
+    }
+
+    /// Where a row is.
+    pub(super) fn find(&self, key: u64) -> RowPlace {
+        match self.dense.find(key) {
+            Found::Row(place) => RowPlace::Dense(place),
+            Found::Nothing => RowPlace::Nowhere,
+            Found::Elsewhere => self.sparse.find(key).map_or(RowPlace::Nowhere, RowPlace::Sparse),
+        }
+    }
+
+    /// Where up to [`BLOCK`] rows are. Their memory is asked for before any of them is needed.
+    #[inline]
+    pub(super) fn find_block(&self, keys: &[u64]) -> [RowPlace; BLOCK] {
+        let mut places = [RowPlace::Nowhere; BLOCK];
+        let (mut others, mut count) = ([0; BLOCK], 0);
+        for (at, key) in keys.iter().enumerate() {
+            match self.dense.find(*key) {
+                Found::Row(place) => places[at] = RowPlace::Dense(place),
+                Found::Nothing => {}
+                Found::Elsewhere => {
+                    others[count] = at;
+                    count += 1;
+                }
+            }
+        }
+        let mut touched = 0;
+        for place in &places[..keys.len()] {
+            if let RowPlace::Dense(place) = place {
+                touched ^= touch(self.dense.row(*place));
+            }
+        }
+        black_box(touched);
+        if count > 0 {
+            let mut keys_of_others = [0; BLOCK];
+            for (key, at) in keys_of_others.iter_mut().zip(&others[..count]) {
+                *key = keys[*at];
+            }
+            let found = self.sparse.find_block(&keys_of_others[..count]);
+            for (place, at) in found.into_iter().zip(&others[..count]) {
+                if place != Place::NONE {
+                    places[*at] = RowPlace::Sparse(place);
+                }
+            }
+        }
+        places
+    }
+
+    /// Where a row is, which is made if it is not there; `fill` gets its words, all zero. Whether it was made: then rows may
+    /// have moved.
+    pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
+        match self.find(key) {
+            RowPlace::Nowhere => {}
+            place => return (place, false),
+        }
+        if self.dense.find(key) == Found::Nothing {
+            let place = self.dense.insert(key);
+            fill(self.dense.row_mut(place));
+            return (RowPlace::Dense(place), true);
+        }
+        let place = self.sparse.find_or_insert(key, fill);
+        match self.dense.made_elsewhere(key) {
+            None => (RowPlace::Sparse(place), true),
+            Some(chunk) => {
+                self.make_dense(key, chunk.start..chunk.end.min(self.keys.end));
+                (self.find(key), true)
+            }
+        }
+    }
+
+    /// Moves the rows of a chunk, of which `key` is one, to where they are found by key.
+    fn make_dense(&mut self, key: u64, chunk: Range<u64>) {
+        self.dense.open(key);
+        let keys: Vec<u64> = chunk.collect();
+        for keys in keys.chunks(BLOCK) {
+            let places = self.sparse.find_block(keys);
+            for (key, place) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
+                let to = self.dense.insert(*key);
+                self.dense.row_mut(to).copy_from_slice(self.sparse.words(place));
+            }
+            for (key, _) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
+                self.sparse.remove(*key);
+            }
+        }
+    }
+
+    /// Removes a row, if it is there.
+    pub(super) fn remove(&mut self, key: u64) -> bool {
+        if self.dense.remove(key) {
+            return true;
+        }
+        let removed = self.sparse.remove(key);
+        if removed {
+            self.dense.removed_elsewhere(key);
+        }
+        removed
+    }
+
+    /// The words of a row, which is somewhere.
+    #[inline]
+    pub(super) fn words(&self, place: RowPlace) -> &[u32] {
+        match place {
+            RowPlace::Dense(place) => self.dense.row(place),
+            RowPlace::Sparse(place) => self.sparse.words(place),
+            RowPlace::Nowhere => unreachable!("a row that is nowhere has no words"),
+        }
+    }
+
+    /// The words of a row, which is somewhere.
+    #[inline]
+    pub(super) fn words_mut(&mut self, place: RowPlace) -> &mut [u32] {
+        match place {
+            RowPlace::Dense(place) => self.dense.row_mut(place),
+            RowPlace::Sparse(place) => self.sparse.words_mut(place),
+            RowPlace::Nowhere => unreachable!("a row that is nowhere has no words"),
+        }
+    }
+
+    /// Keys and words of all rows, in the order in which they lie in memory.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
+        self.dense.iter().chain(self.sparse.iter())
+    }
+}
+
+/// Reads a word of each cache line of a row, and no more, so that many can be on their way from memory at once. The result
+/// means nothing.
+#[inline]
+fn touch(row: &[u32]) -> u32 {
+    const LINE_WORDS: usize = 16;
+    let mut sum = row[row.len() - 1];
+    for word in row.iter().step_by(LINE_WORDS) {
+        sum ^= word;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests;

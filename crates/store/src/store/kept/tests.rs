@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Rows beside a naive model of them. The only word of a row is what was written there last.
+struct Pair {
+    kept: Kept,
+    model: BTreeMap<u64, u32>,
+}
+
+impl Pair {
+    fn new(keys: Range<u64>, words: usize) -> Self {
+        Self { kept: Kept::new(&keys, words), model: BTreeMap::new() }
+    }
+
+    fn set(&mut self, key: u64, value: u32) {
+        let is_new = !self.model.contains_key(&key);
+        let (place, was_made) =
+            self.kept.find_or_insert(key, |words| assert!(words.iter().all(|word| *word == 0)));
+        assert_eq!(was_made, is_new);
+        self.kept.words_mut(place).fill(value);
+        self.model.insert(key, value);
+    }
+
+    fn remove(&mut self, key: u64) {
+        assert_eq!(self.kept.remove(key), self.model.remove(&key).is_some());
+    }
+
+    fn check(&self, keys: Range<u64>) {
+        assert_eq!(self.kept.len(), self.model.len());
+        let rows: BTreeMap<u64, u32> = self.kept.iter().map(|(key, words)| (key, words[0])).collect();
+        assert_eq!(rows, self.model);
+        let keys: Vec<u64> = keys.collect();
+        for keys in keys.chunks(BLOCK) {
+            for (key, place) in keys.iter().zip(self.kept.find_block(keys)) {
+                assert_eq!(place, self.kept.find(*key));
+                let value = (place != RowPlace::Nowhere).then(|| self.kept.words(place)[0]);
+                assert_eq!(value, self.model.get(key).copied(), "key {key}");
+            }
+        }
+    }
+}
+
+/// A permutation of 0..2^16.
+fn scattered(index: u64) -> u64 {
+    index.wrapping_mul(40_503) % (1 << 16)
+}
+
+#[test]
+fn rows_are_the_same_before_and_after_their_chunk_is_dense() {
+    // From a key that begins no chunk of all keys to one that ends none.
+    let keys = 1_000_001..1_000_001 + 3 * 4096 + 77;
+    for words in [1, 2, 5] {
+        let mut pair = Pair::new(keys.clone(), words);
+        let all = (0..1 << 16).map(|index| keys.start + scattered(index)).filter(|key| keys.contains(key));
+        for (value, key) in (1..).zip(all) {
+            pair.set(key, value);
+            if value % 977 == 0 {
+                pair.check(keys.clone());
+            }
+        }
+        pair.check(keys.clone());
+        // The last one is of few keys, and need not be dense.
+        assert!(pair.kept.dense.len() >= 3 * 4096, "{} of {}", pair.kept.dense.len(), pair.kept.len());
+        for key in keys.clone().step_by(3) {
+            pair.remove(key);
+            pair.remove(key);
+        }
+        pair.check(keys.clone());
+        for key in keys.clone().step_by(2) {
+            pair.set(key, 7);
+        }
+        pair.check(keys.clone());
+    }
+}
+
+#[test]
+fn rows_that_are_far_apart_stay_where_they_are_found_by_hash() {
+    let keys = 0..1 << 24;
+    let mut pair = Pair::new(keys, 1);
+    for key in (0..1 << 24).step_by(6) {
+        pair.kept.find_or_insert(key, |_| ());
+    }
+    assert_eq!(pair.kept.dense.len(), 0);
+    let mut huge = Pair::new(0..u64::MAX, 1);
+    (0..10_000).for_each(|key| huge.set(key, 1));
+    assert_eq!(huge.kept.dense.len(), 0, "a directory of all keys would be too large");
+    huge.check(0..10_100);
+}
+
+#[test]
+fn to_make_a_chunk_dense_moves_it_and_no_other() {
+    let mut kept = Kept::new(&(0..1 << 20), 1);
+    let mut most = 0;
+    for index in 0..1 << 16 {
+        let before = kept.dense.len();
+        kept.find_or_insert(scattered(index), |_| ());
+        most = most.max(kept.dense.len() - before);
+    }
+    assert!((800..=4096).contains(&most), "{most} rows were moved at once");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_comes_and_goes(
+        deeds in prop::collection::vec((0u64..9000, 0u64..400, 0u8..8), 1..60),
+        start in prop_oneof![Just(0u64), Just(12_345)],
+    ) {
+        let keys = start..start + 9400;
+        let mut pair = Pair::new(keys.clone(), 1);
+        for (first, count, deed) in deeds {
+            for key in start + first..start + first + count {
+                if deed == 0 { pair.remove(key) } else { pair.set(key, u32::from(deed)) }
+            }
+        }
+        pair.check(keys);
+    }
+}
