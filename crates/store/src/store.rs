@@ -178,7 +178,7 @@ impl Store {
         self.batches += 1;
         let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
         let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
-        update_row(spec, &update, self.seed, rows, key, RowPlace::Nowhere, gradient);
+        update_or_make(spec, &update, self.seed, rows, key, gradient);
         Ok(())
     }
 
@@ -207,8 +207,11 @@ impl Store {
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {
                     // A row that is made may move others, and its key may come again.
-                    let place = if moved { RowPlace::Nowhere } else { place };
-                    moved |= update_row(spec, &update, self.seed, rows, *key, place, gradient);
+                    if moved || place == RowPlace::Nowhere {
+                        moved |= update_or_make(spec, &update, self.seed, rows, *key, gradient);
+                    } else {
+                        update_row(spec.width, &update, rows.words_mut(place), gradient);
+                    }
                 }
             }
         }
@@ -336,27 +339,27 @@ fn copy_values(words: &[u32], values: &mut [f32]) {
     }
 }
 
-/// Updates the row that is at `place`, or looks for it and makes it if that is nowhere. Returns whether it was made.
-#[inline]
-fn update_row(
+/// Updates a row, wherever it is; or makes it, and says so.
+fn update_or_make(
     spec: &TableSpec,
     update: &Update,
     seed: u64,
     rows: &mut Kept,
     key: u64,
-    place: RowPlace,
     gradient: &[f32],
 ) -> bool {
-    let (place, is_new) = match place {
-        RowPlace::Nowhere => rows.find_or_insert(key, |words| {
-            spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
-        }),
-        place => (place, false),
-    };
-    let words: &mut [f32] = bytemuck::cast_slice_mut(rows.words_mut(place));
-    let (values, state) = words.split_at_mut(spec.width);
-    update.apply(values, state, gradient);
+    let (place, is_new) = rows.find_or_insert(key, |words| {
+        spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
+    });
+    update_row(spec.width, update, rows.words_mut(place), gradient);
     is_new
+}
+
+#[inline]
+fn update_row(width: usize, update: &Update, words: &mut [u32], gradient: &[f32]) {
+    let words: &mut [f32] = bytemuck::cast_slice_mut(words);
+    let (values, state) = words.split_at_mut(width);
+    update.apply(values, state, gradient);
 }
 
 #[cfg(test)]

@@ -53,10 +53,14 @@ impl Kept {
     #[inline]
     pub(super) fn find_block(&self, keys: &[u64]) -> [RowPlace; BLOCK] {
         let mut places = [RowPlace::Nowhere; BLOCK];
+        let mut rows: [&[u32]; BLOCK] = [&[]; BLOCK];
         let (mut others, mut count) = ([0; BLOCK], 0);
         for (at, key) in keys.iter().enumerate() {
             match self.dense.find(*key) {
-                Found::Row(place) => places[at] = RowPlace::Dense(place),
+                Found::Row(place) => {
+                    places[at] = RowPlace::Dense(place);
+                    rows[at] = self.dense.row(place);
+                }
                 Found::Nothing => {}
                 Found::Elsewhere => {
                     others[count] = at;
@@ -64,13 +68,7 @@ impl Kept {
                 }
             }
         }
-        let mut touched = 0;
-        for place in &places[..keys.len()] {
-            if let RowPlace::Dense(place) = place {
-                touched ^= touch(self.dense.row(*place));
-            }
-        }
-        black_box(touched);
+        black_box(touch(&rows[..keys.len()]));
         if count > 0 {
             let mut keys_of_others = [0; BLOCK];
             for (key, at) in keys_of_others.iter_mut().zip(&others[..count]) {
@@ -162,14 +160,20 @@ impl Kept {
     }
 }
 
-/// Reads a word of each cache line of a row, and no more, so that many can be on their way from memory at once. The result
-/// means nothing.
+/// Reads a word of each cache line of rows, and no more, so that many are on their way from memory at once: the fewer
+/// instructions lie between two of them, the more. The result means nothing.
 #[inline]
-fn touch(row: &[u32]) -> u32 {
+fn touch(rows: &[&[u32]]) -> u32 {
     const LINE_WORDS: usize = 16;
-    let mut sum = row[row.len() - 1];
-    for word in row.iter().step_by(LINE_WORDS) {
-        sum ^= word;
+    let mut sum = 0;
+    for row in rows {
+        sum ^= row.first().copied().unwrap_or(0);
+    }
+    for row in rows.iter().filter(|row| row.len() > 1) {
+        sum ^= row[row.len() - 1];
+        for word in row.iter().step_by(LINE_WORDS).skip(1) {
+            sum ^= word;
+        }
     }
     sum
 }
