@@ -40,6 +40,12 @@ mod training;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// Messages are as large as what the system's allocator gives back to the kernel at once: it then makes and clears their pages
+/// again for each.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Trains sparse models with in-network aggregation of the hot rows.
 ///

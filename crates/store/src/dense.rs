@@ -38,8 +38,10 @@ pub(crate) struct Dense {
 struct Block {
     chunk: u32,
     rows: u32,
-    /// The rows of all keys, and then a bit for each key that has one.
+    /// The rows of all keys. Nothing else, so that its size is one that allocators have.
     words: Box<[u32]>,
+    /// A bit for each key that has a row.
+    bits: Box<[u32]>,
 }
 
 /// Where a row of a dense chunk is.
@@ -102,7 +104,7 @@ impl Dense {
             return Found::Elsewhere;
         }
         let place = self.place(entry, at);
-        if entry & FULL == 0 && !self.blocks[place.block as usize].has(self.words, at) {
+        if entry & FULL == 0 && !self.blocks[place.block as usize].has(at) {
             return Found::Nothing;
         }
         Found::Row(place)
@@ -131,7 +133,7 @@ impl Dense {
         let (chunk, at) = self.split(key);
         let place = self.place(self.directory[chunk], at);
         let block = &mut self.blocks[place.block as usize];
-        block.words[CHUNK * self.words + at / 32] |= 1 << (at % 32);
+        block.bits[at / 32] |= 1 << (at % 32);
         block.rows += 1;
         if u64::from(block.rows) == CHUNK_KEYS {
             self.directory[chunk] |= FULL;
@@ -146,7 +148,7 @@ impl Dense {
         self.row_mut(place).fill(0);
         let (chunk, at) = self.split(key);
         let block = &mut self.blocks[place.block as usize];
-        block.words[CHUNK * self.words + at / 32] &= !(1 << (at % 32));
+        block.bits[at / 32] &= !(1 << (at % 32));
         block.rows -= 1;
         self.directory[chunk] &= !FULL;
         self.rows -= 1;
@@ -183,9 +185,9 @@ impl Dense {
     pub(crate) fn open(&mut self, key: u64) {
         let (chunk, _) = self.split(key);
         let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
-        let words = vec![0; CHUNK * self.words + BITS_WORDS].into();
+        let (words, bits) = (vec![0; CHUNK * self.words].into(), vec![0; BITS_WORDS].into());
         let of = u32::try_from(chunk).expect("at most 2^20 chunks");
-        self.blocks.push(Block { chunk: of, rows: 0, words });
+        self.blocks.push(Block { chunk: of, rows: 0, words, bits });
         self.directory[chunk] = DENSE | number;
     }
 
@@ -193,21 +195,21 @@ impl Dense {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
         self.blocks.iter().flat_map(move |block| {
             let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
-            let rows = block.words.chunks_exact(self.words).take(CHUNK).enumerate();
-            rows.filter(|(at, _)| block.has(self.words, *at)).map(move |(at, row)| (first + at as u64, row))
+            let rows = block.words.chunks_exact(self.words).enumerate();
+            rows.filter(|(at, _)| block.has(*at)).map(move |(at, row)| (first + at as u64, row))
         })
     }
 
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let words: usize = self.blocks.iter().map(|block| block.words.len()).sum();
+        let words: usize = self.blocks.iter().map(|block| block.words.len() + block.bits.len()).sum();
         (words + self.directory.capacity()) * size_of::<u32>() + self.blocks.capacity() * size_of::<Block>()
     }
 }
 
 impl Block {
     #[inline]
-    fn has(&self, words: usize, at: usize) -> bool {
-        self.words[CHUNK * words + at / 32] >> (at % 32) & 1 == 1
+    fn has(&self, at: usize) -> bool {
+        self.bits[at / 32] >> (at % 32) & 1 == 1
     }
 }
