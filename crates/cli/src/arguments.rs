@@ -9,6 +9,7 @@ use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
 use libra_proto::ArithmeticMode;
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
+use serde::Serialize;
 
 use crate::progress::Bars;
 
@@ -150,6 +151,12 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
 /// run left cannot be taken for the result.
 pub(crate) fn clear(path: &Path) -> Result<()> {
     std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes what came of a command, for machines.
+pub(crate) fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(content)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads a plan, and refuses one that was made for another model.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use libra_proto::{Outcome, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics};
@@ -10,6 +10,7 @@ use libra_train::{Quality, quality};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::arguments::write_json;
 use crate::chronicle::Chronicle;
 use crate::job::Job;
 use crate::task::{Account, EpochAccount};
@@ -95,8 +96,7 @@ impl<'c> Report<'c> {
     }
 
     pub(crate) fn write_json(&self, path: &Path, job: &Job, configuration: Value) -> Result<()> {
-        let text = serde_json::to_string_pretty(&self.json(job, configuration))?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        write_json(path, &self.json(job, configuration))
     }
 
     fn json(&self, job: &Job, configuration: Value) -> Value {

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use libra_sim::{Options, Report, Scenario, TraceWriter};
 use serde_json::json;
 
-use crate::arguments::clear;
+use crate::arguments::{clear, write_json};
 use crate::progress::Bars;
 
 /// Runs whole clusters in virtual time under every fault, and checks that each gradient counts exactly once.
@@ -72,8 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         print(&sums, seconds);
     }
     if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&sums.json(seconds))?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        write_json(path, &sums.json(seconds))?;
     }
     if let Some((seed, _)) = sums.failures.first_key_value() {
         bail!(

@@ -14,7 +14,7 @@ use super::load::{Load, Operation};
 use super::report::Report;
 use super::usage::Watch;
 use super::worker::Account;
-use crate::arguments::clear;
+use crate::arguments::{clear, write_json};
 use crate::interrupt;
 use crate::job::failure;
 use crate::progress::Bars;
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         report.print();
     }
     if let Some(path) = &arguments.json {
-        report.write_json(path)?;
+        write_json(path, &report)?;
     }
     Ok(())
 }

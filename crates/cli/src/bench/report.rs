@@ -1,7 +1,5 @@
 //! The figures of a run: a table for a person, JSON for a machine.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
@@ -138,11 +136,6 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         println!("{table}");
-    }
-
-    pub(super) fn write_json(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

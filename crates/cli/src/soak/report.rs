@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::Arguments;
 use super::check::Verdict;
 use super::controller::News;
 use super::history::{Deed, History, Struck, lost};
+use crate::arguments::write_json;
 use crate::chronicle::milliseconds;
 use crate::report::group;
 
@@ -42,8 +43,7 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn write_json(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(&self.json())?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        write_json(path, &self.json())
     }
 
     fn json(&self) -> Value {
