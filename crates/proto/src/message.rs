@@ -273,7 +273,7 @@ pub struct Drained {
     pub region: u8,
     /// Since which view it is the sender's. A shard takes nothing from a holder before the present one.
     pub since: u64,
-    /// The epoch, counted from one for the life of the region, whoever holds it (rule E4).
+    /// The epoch, counted on for the life of the region, whoever holds it (rule E4).
     pub epoch: u64,
     /// Which packets the region has taken up to and including this epoch.
     pub cut: Cut,

@@ -297,8 +297,11 @@ impl Store {
         (position, run)
     }
 
-    /// Checks that there are all keys, and that their rows have so many values together.
-    fn check_many(&self, keys: &[u64], found: usize) -> Result<(), RowError> {
+    /// How many values the rows of these keys have together.
+    ///
+    /// # Errors
+    /// No table holds one of the keys.
+    pub fn values_of(&self, keys: &[u64]) -> Result<usize, RowError> {
         let (mut rest, mut width) = (keys, 0);
         while let Some(key) = rest.first() {
             let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;
@@ -306,6 +309,12 @@ impl Store {
             width += run * self.tables[position].width;
             rest = &rest[run..];
         }
+        Ok(width)
+    }
+
+    /// Checks that there are all keys, and that their rows have so many values together.
+    fn check_many(&self, keys: &[u64], found: usize) -> Result<(), RowError> {
+        let width = self.values_of(keys)?;
         if found != width {
             return Err(RowError::WrongLength { width, found });
         }

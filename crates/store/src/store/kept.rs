@@ -87,18 +87,18 @@ impl Kept {
     /// Where a row is, which is made if it is not there; `fill` gets its words, all zero. Whether it was made: then rows may
     /// have moved.
     pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
-        match self.find(key) {
-            RowPlace::Nowhere => {}
-            place => return (place, false),
+        match self.dense.find(key) {
+            Found::Row(place) => return (RowPlace::Dense(place), false),
+            Found::Nothing => {
+                let place = self.dense.insert(key);
+                fill(self.dense.row_mut(place));
+                return (RowPlace::Dense(place), true);
+            }
+            Found::Elsewhere => {}
         }
-        if self.dense.find(key) == Found::Nothing {
-            let place = self.dense.insert(key);
-            fill(self.dense.row_mut(place));
-            return (RowPlace::Dense(place), true);
-        }
-        let place = self.sparse.find_or_insert(key, fill);
-        match self.dense.made_elsewhere(key) {
-            None => (RowPlace::Sparse(place), true),
+        let (place, is_new) = self.sparse.find_or_insert(key, fill);
+        match is_new.then(|| self.dense.made_elsewhere(key)).flatten() {
+            None => (RowPlace::Sparse(place), is_new),
             Some(chunk) => {
                 self.make_dense(key, chunk.start..chunk.end.min(self.keys.end));
                 (self.find(key), true)

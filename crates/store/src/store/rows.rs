@@ -76,18 +76,18 @@ impl Rows {
         places
     }
 
-    /// Where a row is, which is made if it is not there; `fill` gets its words, all zero.
-    pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> Place {
+    /// Where a row is, which is made if it is not there, and whether it was; `fill` gets its words, all zero.
+    pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (Place, bool) {
         let hash = hash_of(key);
         if let Some(place) = self.find_hashed(hash, key) {
-            return place;
+            return (place, false);
         }
         let row = self.slabs.take(key);
         let place = self.slabs.place(row);
         fill(self.slabs.payload_mut(place));
         self.index.insert(hash, row, |row| hash_of(self.slabs.key(self.slabs.place(row))));
         self.count += 1;
-        place
+        (place, true)
     }
 
     /// Removes a row, if it is there.

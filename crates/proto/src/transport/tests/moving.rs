@@ -159,13 +159,8 @@ impl Moving {
     }
 
     fn send(&mut self, bytes: &[u8], arrival: impl Fn(Vec<u8>) -> Arrival) {
-        if self.random.percent(self.link.loss) {
-            return;
-        }
-        let copies = if self.random.percent(self.link.duplicate) { 2 } else { 1 };
-        for _ in 0..copies {
-            let late = if self.random.percent(self.link.reorder) { self.random.below(3000) } else { 0 };
-            self.schedule(self.link.delay + Duration::from_micros(late), arrival(bytes.to_vec()));
+        for after in self.link.carry(&mut self.random) {
+            self.schedule(after, arrival(bytes.to_vec()));
         }
     }
 

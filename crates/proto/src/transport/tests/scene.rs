@@ -89,6 +89,16 @@ impl Link {
     pub(super) const GOOD: Self =
         Self { loss: 0, duplicate: 0, reorder: 0, delay: Duration::from_micros(50) };
     pub(super) const BAD: Self = Self { loss: 20, duplicate: 20, reorder: 20, ..Self::GOOD };
+
+    /// After how long each copy of a datagram arrives; none if it is lost.
+    pub(super) fn carry(&self, random: &mut Random) -> Vec<Duration> {
+        if random.percent(self.loss) {
+            return Vec::new();
+        }
+        let copies = if random.percent(self.duplicate) { 2 } else { 1 };
+        let mut late = || if random.percent(self.reorder) { random.below(3000) } else { 0 };
+        (0..copies).map(|_| self.delay + Duration::from_micros(late())).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -176,13 +186,8 @@ impl Scene {
 
     /// Sends a datagram over the link.
     pub(super) fn send(&mut self, bytes: &[u8], arrival: fn(Vec<u8>) -> Arrival) {
-        if self.random.percent(self.link.loss) {
-            return;
-        }
-        let copies = if self.random.percent(self.link.duplicate) { 2 } else { 1 };
-        for _ in 0..copies {
-            let late = if self.random.percent(self.link.reorder) { self.random.below(3000) } else { 0 };
-            self.schedule(self.link.delay + Duration::from_micros(late), arrival(bytes.to_vec()));
+        for after in self.link.carry(&mut self.random) {
+            self.schedule(after, arrival(bytes.to_vec()));
         }
     }
 
