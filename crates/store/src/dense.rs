@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 use crate::index::hash_of;
+use crate::slab::Multiples;
 
 /// Keys of a chunk. What one insertion may move depends on it.
 const CHUNK: usize = 1 << 12;
@@ -24,6 +25,7 @@ pub(crate) struct Dense {
     first_key: u64,
     /// Words of a row.
     words: usize,
+    of_words: Multiples,
     /// So many rows, or some more, make a chunk dense.
     rows_min: u32,
     /// An entry for each chunk of the table; none before there is a row.
@@ -63,6 +65,14 @@ pub(crate) enum Found {
     Elsewhere,
 }
 
+/// A chunk that has enough rows to be dense, and is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Crowd {
+    pub(crate) keys: Range<u64>,
+    /// How many rows it has beyond what it may have, at least 1.
+    pub(crate) beyond: u32,
+}
+
 impl Dense {
     /// No dense chunk yet in a table of these keys, whose rows have so many words.
     pub(crate) fn new(keys: &Range<u64>, words: usize) -> Self {
@@ -74,6 +84,7 @@ impl Dense {
         Self {
             first_key: keys.start,
             words,
+            of_words: Multiples::new(u32::try_from(words).expect("a row has less than 2^32 words")),
             rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
             directory: Vec::new(),
             chunks,
@@ -155,22 +166,74 @@ impl Dense {
         true
     }
 
-    /// Counts a row that was made elsewhere. The keys of its chunk if there are now so many of them that the chunk should be
-    /// dense.
-    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Range<u64>> {
+    /// Counts a row that was made elsewhere, and says whether its chunk should now be dense.
+    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Crowd> {
         let (chunk, _) = self.split(key);
-        if self.directory.is_empty() {
-            self.directory = vec![0; self.chunks];
-        }
-        let entry = self.directory.get_mut(chunk)?;
-        *entry += 1;
+        self.make_directory();
+        *self.directory.get_mut(chunk)? += 1;
+        self.crowded(key)
+    }
+
+    /// The chunk of a key, if it is not dense and should be.
+    pub(crate) fn crowded(&self, key: u64) -> Option<Crowd> {
+        let (chunk, _) = self.split(key);
+        let entry = *self.directory.get(chunk)?;
         // Chunks do not all become dense at the same number of rows, for one batch would then have to move very many.
         let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
         let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
-        (*entry > self.rows_min + spread.expect("less than the keys of a chunk")).then(|| {
-            let first = self.first_key + chunk as u64 * CHUNK_KEYS;
-            first..first.saturating_add(CHUNK_KEYS)
-        })
+        let limit = self.rows_min + spread.expect("less than the keys of a chunk");
+        (entry & DENSE == 0 && entry > limit)
+            .then(|| Crowd { keys: self.chunk_of(key), beyond: entry - limit })
+    }
+
+    /// The keys of the chunk of the first of these keys, if it is not dense and the next ones, in rising order, are enough to
+    /// make it so.
+    pub(crate) fn half_of_chunk(&self, keys: &[u64]) -> Option<Range<u64>> {
+        let key = *keys.first()?;
+        let (chunk, _) = self.split(key);
+        if chunk >= self.chunks || self.directory.get(chunk).is_some_and(|entry| entry & DENSE != 0) {
+            return None;
+        }
+        let of_chunk = self.chunk_of(key);
+        let half = keys.get(self.rows_min as usize)?;
+        let rising = keys[..=self.rows_min as usize].is_sorted_by(|one, next| one < next);
+        (rising && of_chunk.contains(half)).then_some(of_chunk)
+    }
+
+    fn make_directory(&mut self) {
+        if self.directory.is_empty() {
+            self.directory = vec![0; self.chunks];
+        }
+    }
+
+    fn chunk_of(&self, key: u64) -> Range<u64> {
+        let (chunk, _) = self.split(key);
+        let first = self.first_key + chunk as u64 * CHUNK_KEYS;
+        first..first.saturating_add(CHUNK_KEYS)
+    }
+
+    /// Where a row is among all rows that dense chunks have room for. It never changes.
+    #[inline]
+    pub(crate) fn position(&self, place: DensePlace) -> usize {
+        place.block as usize * CHUNK + self.of_words.quotient(place.start) as usize
+    }
+
+    /// How many rows they have room for.
+    pub(crate) fn positions(&self) -> usize {
+        self.blocks.len() * CHUNK
+    }
+
+    /// Which of the 64 positions from one on, a multiple of 64, have rows: a bit each.
+    pub(crate) fn rows_from(&self, position: usize) -> u64 {
+        let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK / 32);
+        u64::from(block.bits[at]) | u64::from(block.bits[at + 1]) << 32
+    }
+
+    /// Key and words of the row at a position, which is there.
+    pub(crate) fn row_at(&self, position: usize) -> (u64, &[u32]) {
+        let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK);
+        let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
+        (first + at as u64, &block.words[at * self.words..(at + 1) * self.words])
     }
 
     /// Counts a row that was removed elsewhere.
@@ -183,6 +246,7 @@ impl Dense {
 
     /// Makes the chunk of a key dense. It has no rows then; those that are elsewhere are to be moved.
     pub(crate) fn open(&mut self, key: u64) {
+        self.make_directory();
         let (chunk, _) = self.split(key);
         let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
         let (words, bits) = (vec![0; CHUNK * self.words].into(), vec![0; BITS_WORDS].into());

@@ -65,6 +65,6 @@ pub use init::Init;
 pub use optimizer::Optimizer;
 pub use rule::{Clip, Rule};
 pub use schedule::{Decay, Schedule};
-pub use store::{RowError, Store};
+pub use store::{Extent, RowBlock, RowError, Store};
 pub use table::{OutOfRange, TableError, TableSpec};
 pub use update::Update;

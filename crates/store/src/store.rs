@@ -1,14 +1,21 @@
 //! The rows of one shard.
 
+mod aside;
 mod kept;
+mod marks;
 mod rows;
+mod snapshot;
+mod watch;
 
 use thiserror::Error;
 
 use crate::Update;
 use crate::table::{TableError, TableSpec, order};
 use kept::{Kept, RowPlace};
+use marks::Snapshots;
 use rows::BLOCK;
+use snapshot::Reading;
+pub use snapshot::{Extent, RowBlock};
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
@@ -28,6 +35,9 @@ pub struct Store {
     batches: u64,
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
+    snapshots: Snapshots,
+    /// How far the active snapshot was read, or the last one.
+    reading: Reading,
 }
 
 /// How many batches touched a table.
@@ -77,6 +87,20 @@ pub enum RowError {
         /// How many there were room for or gradients of.
         found: usize,
     },
+    /// A table other than the one that was named holds this key, or none does.
+    #[error("key {key} is not of this table")]
+    NotOfTable {
+        /// The key.
+        key: u64,
+    },
+    /// What should be the state of the optimizer of many rows is of another length.
+    #[error("the optimizer of these rows keeps {words} values together, not {found}")]
+    WrongStates {
+        /// How many values it keeps of all.
+        words: usize,
+        /// How many were given.
+        found: usize,
+    },
     /// What should be the state of the optimizer of a row is of another length.
     #[error("the optimizer of row {key} keeps {words} values, not {found}")]
     WrongState {
@@ -100,7 +124,16 @@ impl Store {
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
         let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec))).collect();
         let steps = vec![Steps::default(); tables.len()];
-        Ok(Self { seed, tables, rows, steps, batches: 0, by_first_key })
+        Ok(Self {
+            seed,
+            tables,
+            rows,
+            steps,
+            batches: 0,
+            by_first_key,
+            snapshots: Snapshots::default(),
+            reading: Reading::default(),
+        })
     }
 
     /// The tables, in the order they were given.
@@ -178,6 +211,7 @@ impl Store {
         self.batches += 1;
         let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
         let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+        rows.settle();
         update_or_make(spec, &update, self.seed, rows, key, gradient);
         Ok(())
     }
@@ -197,12 +231,14 @@ impl Store {
             let (position, run) = self.run(keys);
             let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
             let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+            rows.settle();
             let of_run;
             (of_run, keys) = keys.split_at(run);
             let gradients_of_run;
             (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
             for (keys, gradients) in of_run.chunks(BLOCK).zip(gradients_of_run.chunks(BLOCK * spec.width)) {
                 let found = rows.find_block(keys);
+                rows.touch_block(keys, &found);
                 let mut moved = false;
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {

@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::ops::Range;
 
+use super::marks::Snapshots;
 use super::rows::{BLOCK, Rows};
+use super::watch::Watch;
 use crate::dense::{Dense, DensePlace, Found};
 use crate::slab::Place;
 
@@ -16,6 +18,12 @@ pub(super) struct Kept {
     dense: Dense,
     sparse: Rows,
     keys: Range<u64>,
+    /// Words of a row.
+    words: usize,
+    /// There if changes matter to anyone.
+    watch: Option<Box<Watch>>,
+    /// Keys of chunks that would be dense if rows could have moved.
+    deferred: Vec<u64>,
 }
 
 /// Where a row is, until the next one is made or removed.
@@ -29,15 +37,28 @@ pub(super) enum RowPlace {
 impl Kept {
     /// No rows yet of a table of these keys, each of which will have so many words of values and state.
     pub(super) fn new(keys: &Range<u64>, words: usize) -> Self {
-        Self { dense: Dense::new(keys, words), sparse: Rows::new(words), keys: keys.clone() }
+        Self {
+            dense: Dense::new(keys, words),
+            sparse: Rows::new(words),
+            keys: keys.clone(),
+            words,
+            watch: None,
+            deferred: Vec::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn dense_rows(&self) -> usize {
+        self.dense.len()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
-        self.dense.memory_bytes() + self.sparse.memory_bytes()
+        let watch = self.watch.as_ref().map_or(0, |watch| watch.memory_bytes());
+        self.dense.memory_bytes() + self.sparse.memory_bytes() + watch
     }
 
     /// Where a row is.
@@ -84,24 +105,59 @@ impl Kept {
         places
     }
 
-    /// Where a row is, which is made if it is not there; `fill` gets its words, all zero. Whether it was made: then rows may
-    /// have moved.
+    /// Where a row is that will change, and which is made if it is not there; `fill` gets its words, all zero. Whether it
+    /// was made: then rows may have moved.
+    #[inline]
     pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
+        // No place is looked at through memory where nobody watches: that would wait for the store of the row before.
         match self.dense.find(key) {
-            Found::Row(place) => return (RowPlace::Dense(place), false),
-            Found::Nothing => {
-                let place = self.dense.insert(key);
-                fill(self.dense.row_mut(place));
-                return (RowPlace::Dense(place), true);
+            Found::Row(place) => {
+                if self.watch.is_some() {
+                    self.touch_block(&[key], &[RowPlace::Dense(place)]);
+                }
+                return (RowPlace::Dense(place), false);
             }
-            Found::Elsewhere => {}
+            Found::Nothing => {}
+            Found::Elsewhere => {
+                if let Some(place) = self.sparse.find(key) {
+                    if self.watch.is_some() {
+                        self.touch_block(&[key], &[RowPlace::Sparse(place)]);
+                    }
+                    return (RowPlace::Sparse(place), false);
+                }
+            }
         }
-        let (place, is_new) = self.sparse.find_or_insert(key, fill);
-        match is_new.then(|| self.dense.made_elsewhere(key)).flatten() {
-            None => (RowPlace::Sparse(place), is_new),
-            Some(chunk) => {
-                self.make_dense(key, chunk.start..chunk.end.min(self.keys.end));
-                (self.find(key), true)
+        (self.insert(key, fill), true)
+    }
+
+    /// Makes a row that is not there.
+    #[inline(never)]
+    fn insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> RowPlace {
+        let place = if self.dense.find(key) == Found::Nothing {
+            let place = self.dense.insert(key);
+            fill(self.dense.row_mut(place));
+            RowPlace::Dense(place)
+        } else {
+            RowPlace::Sparse(self.sparse.insert(key, fill))
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.made(place, &self.dense, self.sparse.slabs());
+        }
+        if matches!(place, RowPlace::Dense(_)) {
+            return place;
+        }
+        match self.dense.made_elsewhere(key) {
+            None => place,
+            Some(crowd) if self.is_read() => {
+                // Later ones find it mentioned.
+                if crowd.beyond == 1 {
+                    self.deferred.push(key);
+                }
+                place
+            }
+            Some(crowd) => {
+                self.make_dense(key, crowd.keys);
+                self.find(key)
             }
         }
     }
@@ -109,12 +165,15 @@ impl Kept {
     /// Moves the rows of a chunk, of which `key` is one, to where they are found by key.
     fn make_dense(&mut self, key: u64, chunk: Range<u64>) {
         self.dense.open(key);
-        let keys: Vec<u64> = chunk.collect();
+        let keys: Vec<u64> = (chunk.start..chunk.end.min(self.keys.end)).collect();
         for keys in keys.chunks(BLOCK) {
             let places = self.sparse.find_block(keys);
             for (key, place) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
                 let to = self.dense.insert(*key);
                 self.dense.row_mut(to).copy_from_slice(self.sparse.words(place));
+                if let Some(watch) = &mut self.watch {
+                    watch.moved(self.sparse.slabs().position(place), self.dense.position(to));
+                }
             }
             for (key, _) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
                 self.sparse.remove(*key);
@@ -124,14 +183,91 @@ impl Kept {
 
     /// Removes a row, if it is there.
     pub(super) fn remove(&mut self, key: u64) -> bool {
-        if self.dense.remove(key) {
-            return true;
+        if self.watch.is_some() {
+            self.touch_block(&[key], &[self.find(key)]);
         }
-        let removed = self.sparse.remove(key);
-        if removed {
+        let removed = if self.dense.remove(key) {
+            true
+        } else if self.sparse.remove(key) {
             self.dense.removed_elsewhere(key);
+            true
+        } else {
+            false
+        };
+        if let Some(watch) = self.watch.as_mut().filter(|_| removed) {
+            watch.removed(key);
         }
         removed
+    }
+
+    /// Rows, some of which are nowhere, will change.
+    #[inline]
+    pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace]) {
+        if let Some(watch) = &mut self.watch {
+            watch.touch_block(keys, places, &self.dense, self.sparse.slabs());
+        }
+    }
+
+    /// Moves the rows of a chunk that should have been moved while a snapshot forbade it; of one only, for a batch should not
+    /// take long.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if !self.deferred.is_empty() && !self.is_read() {
+            self.settle_one();
+        }
+    }
+
+    #[cold]
+    fn settle_one(&mut self) {
+        if let Some(key) = self.deferred.pop()
+            && let Some(crowd) = self.dense.crowded(key)
+        {
+            self.make_dense(key, crowd.keys);
+        }
+    }
+
+    /// Makes room for the first of these keys and its neighbours by key, if enough of them follow.
+    pub(super) fn expect(&mut self, keys: &[u64]) {
+        if !self.is_read()
+            && let Some(chunk) = self.dense.half_of_chunk(keys)
+        {
+            self.make_dense(keys[0], chunk);
+        }
+    }
+
+    /// Whether a snapshot is active.
+    fn is_read(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.snapshots.active.is_some())
+    }
+
+    /// Watches changes from now on.
+    pub(super) fn watch(&mut self, snapshots: Snapshots) {
+        self.watch.get_or_insert_with(|| Box::new(Watch::new(self.words))).snapshots = snapshots;
+    }
+
+    /// Watches changes no more.
+    pub(super) fn forget(&mut self) {
+        self.watch = None;
+    }
+
+    pub(super) fn begin(&mut self, snapshots: Snapshots) {
+        self.watch(snapshots);
+        let watch = self.watch.as_mut().expect("it was just made");
+        watch.begin(snapshots, &self.dense, self.sparse.slabs());
+    }
+
+    pub(super) fn watched(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    pub(super) fn watched_mut(&mut self) -> Option<&mut Watch> {
+        self.watch.as_deref_mut()
+    }
+
+    /// Hands out rows of the active snapshot: see [`Watch::walk`].
+    pub(super) fn walk(&mut self, rows_max: usize, give: impl FnMut(u64, &[u32])) -> bool {
+        let watch = self.watch.as_mut().expect("a snapshot is active");
+        watch.walk(rows_max, &self.dense, self.sparse.slabs(), give)
     }
 
     /// The words of a row, which is somewhere.
