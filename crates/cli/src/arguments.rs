@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
-use libra_proto::ArithmeticMode;
+use libra_proto::{ArithmeticMode, Durability, Load};
+use libra_storage::{Complete, complete};
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 use serde::Serialize;
 
@@ -137,6 +139,73 @@ pub(crate) struct HotPathArguments {
     /// Milliseconds after which a switch closes an epoch that has fewer
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epoch_ms: u64,
+}
+
+/// What servers keep on disk.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct DurabilityArguments {
+    /// Servers keep a log, and answer when it is on the disk: one that is killed and started again goes on where it was
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Servers write a checkpoint so often, and at the end; one that is killed and has no log goes on from its last
+    #[arg(long, value_name = "S", value_parser = positive_seconds)]
+    pub(crate) checkpoint_every: Option<Duration>,
+    /// How many checkpoints each server keeps
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) keep: u16,
+    /// How many checkpoints between two full ones hold only what changed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) increments: u16,
+    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
+    #[arg(long, value_name = "DIR")]
+    pub(crate) load: Option<String>,
+}
+
+impl DurabilityArguments {
+    /// Whether servers need a place for it.
+    pub(crate) fn needs_disk(&self) -> bool {
+        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+
+    /// What servers are told, and the seed that the rows must follow from, if it is given.
+    pub(crate) fn durability(&self) -> Result<(Durability, Option<u64>)> {
+        let loaded = self.load.as_deref().map(find_checkpoint).transpose()?;
+        let seed = loaded.as_ref().map(|(_, seed)| *seed);
+        let durability = Durability {
+            log: self.log,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            increments: self.increments,
+            load: loaded.map(|(load, _)| load),
+            ..Durability::NONE
+        };
+        Ok((durability, seed))
+    }
+}
+
+/// The checkpoint that is meant, and its seed.
+fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
+    let numbered =
+        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
+    let (directory, wanted): (&str, Option<u64>) =
+        numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
+    let found = complete(Path::new(directory)).context("--load")?;
+    let is_wanted = |complete: &&Complete| wanted.is_none_or(|number| complete.number == number);
+    let Some(Complete { number, seed, .. }) = found.iter().find(is_wanted) else {
+        let there: Vec<String> = found.iter().map(|complete| complete.number.to_string()).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        bail!("--load: {directory} has no such checkpoint of all shards; there are: {there}");
+    };
+    let directory = std::path::absolute(directory).context("--load")?.display().to_string();
+    Ok((Load { directory, number: *number }, *seed))
+}
+
+/// A time above zero, in seconds.
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| *time >= Duration::from_millis(1))
+        .ok_or_else(|| "expected a number of seconds above 0, as in 60 or 0.5".to_owned())
 }
 
 fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {

@@ -15,7 +15,9 @@ use libra_proto::{Cluster, HotPath, Outcome, Sizes};
 use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
-use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan};
+use crate::arguments::{
+    DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan,
+};
 use crate::chronicle::Chronicle;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -36,6 +38,8 @@ pub(crate) struct JobArguments {
     sample: SampleArguments,
     #[command(flatten)]
     hot: HotPathArguments,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArguments,
     /// Writes what came of it to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,6 +97,9 @@ impl JobArguments {
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,
             "mtu": self.hot.mtu,
+            "log": self.durability.log,
+            "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
+            "load": self.durability.load,
             "training": job.task.config,
         });
         if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
@@ -148,7 +155,10 @@ impl Job {
         }
         let task = Task::new(&training.model.data, &dataset, &config);
         let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
-        cluster.seed = training.model.seed;
+        let (durability, seed) = arguments.durability.durability()?;
+        // Rows that were never updated are not in a checkpoint: they follow from its seed.
+        cluster.seed = seed.unwrap_or(training.model.seed);
+        cluster.durability = durability;
         cluster.task = task.to_text()?;
         Ok(Self { sizes, dataset, task, cluster })
     }

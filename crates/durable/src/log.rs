@@ -15,6 +15,9 @@ pub use recovery::{Recovery, Torn};
 use format::{HEADER_LEN, Header, Owner, RECORD_BYTES_MAX, RECORD_HEADER_LEN, UNFINISHED};
 use format::{encode_mark, encode_record, segment_name};
 
+/// What a file of the log takes without a record.
+pub const HEADER_BYTES: u64 = HEADER_LEN as u64;
+
 /// The number of a record in its log. The first one is 1; 0 stands for none.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,

@@ -52,6 +52,7 @@ mod driver;
 mod faults;
 mod links;
 mod node;
+mod storage;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};

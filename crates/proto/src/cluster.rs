@@ -82,6 +82,49 @@ impl HotPath {
     }
 }
 
+/// What servers keep on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durability {
+    /// Servers write to a log what they apply, and answer when it is on the disk: then a server that dies loses nothing.
+    pub log: bool,
+    /// How often the job is checkpointed; none: never, nor at its end.
+    pub checkpoint_every: Option<Duration>,
+    /// A checkpoint is also made when the log of a server has grown by this many bytes since the one before.
+    pub log_bytes_max: u64,
+    /// How many checkpoints each server keeps.
+    pub keep: u16,
+    /// How many checkpoints between two full ones hold only what changed.
+    pub increments: u16,
+    /// The checkpoint that rows begin with.
+    pub load: Option<Load>,
+}
+
+/// A checkpoint of another job, or of an earlier run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// The data directory that it is in, as servers see it.
+    pub directory: String,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Durability {
+    /// Nothing is kept.
+    pub const NONE: Self = Self {
+        log: false,
+        checkpoint_every: None,
+        log_bytes_max: 4 << 30,
+        keep: 2,
+        increments: 0,
+        load: None,
+    };
+
+    /// Whether servers need a disk.
+    pub fn needs_disk(&self) -> bool {
+        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+}
+
 /// Who is there, and who holds which region: the part of a cluster that changes.
 ///
 /// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
@@ -138,6 +181,8 @@ pub struct Cluster {
     pub plan: Option<Plan>,
     /// How the hot path behaves.
     pub hot_path: HotPath,
+    /// What servers keep on disk.
+    pub durability: Durability,
     /// What to train: a text that the roles carry and do not read.
     pub task: String,
     /// How many shares the task has: one for each worker that the job began with.
@@ -161,6 +206,7 @@ impl Cluster {
             tables,
             plan,
             hot_path,
+            durability: Durability::NONE,
             task: String::new(),
             shares: 0,
             servers: Vec::new(),

@@ -68,6 +68,7 @@ mod region;
 mod role;
 mod server;
 mod statistics;
+mod storage;
 mod switch;
 mod time;
 mod transport;
@@ -75,7 +76,7 @@ mod worker;
 
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
-pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer, Tenure, View};
+pub use cluster::{ArithmeticMode, Cluster, Durability, HotPath, Load, Peer, Tenure, View};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
     Sizes,
@@ -83,13 +84,14 @@ pub use controller::{
 pub use dial::PATIENCE;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, Rejoin,
-    Replay, SlotRun, SlotValues, Start, VERSION,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind, Malformed,
+    Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use region::EPOCHS_BEGIN_AFTER;
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
-pub use server::{MemberEvent, Server};
+pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::Switch;
 pub use time::Instant;
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};

@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Peer, View};
 use crate::statistics::Statistics;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// What a process that joins a cluster can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,18 +91,25 @@ pub enum Message {
     },
     /// From the controller: every worker has reported; send a last heartbeat and stop.
     Finish,
+    /// From the controller to a server: write a checkpoint.
+    Checkpoint {
+        /// Its number, the same at all servers.
+        number: u64,
+    },
+    /// From that server: it is there, or nothing came of it.
+    Checkpointed {
+        /// Its number.
+        number: u64,
+        /// Why nothing came of it.
+        failure: Option<String>,
+    },
     /// From anyone to anyone: the job has failed.
     Abort {
         /// Who failed and why.
         reason: String,
     },
     /// To a server, first on a stream: who is calling.
-    Hello {
-        /// The job the caller works for.
-        job: u16,
-        /// The caller.
-        from: Peer,
-    },
+    Hello(Hello),
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
     /// From a shard: the push is applied, and whoever holds its rows has their new values.
@@ -145,6 +152,11 @@ pub enum Message {
         region: u8,
         /// Since which view it is.
         since: u64,
+        /// The newest epoch that the switch knows to be committed, and what was in it and all before it: a shard that had to go on from
+        /// an old checkpoint goes on from there. 0 if the switch knows nothing.
+        epoch: u64,
+        /// See `epoch`.
+        cut: Cut,
     },
     /// From a shard to a switch: all that the holder of a region must know.
     Adopted(Adopted),
@@ -179,6 +191,8 @@ pub struct Join {
     /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
     /// before they are answered.
     pub receive_bytes: u32,
+    /// Whether it comes back if its process ends, with all that it had or nearly so (servers).
+    pub returns: bool,
 }
 
 /// The first message of a member on a new stream to the controller.
@@ -209,6 +223,26 @@ pub struct Start {
     pub barrier: u64,
     /// The whole picture.
     pub cluster: Cluster,
+}
+
+/// The first message of a worker or switch to a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The job the caller works for.
+    pub job: u16,
+    /// The caller.
+    pub from: Peer,
+    /// The pushes that the server has answered (workers).
+    pub answered: Answered,
+}
+
+/// What a worker knows of its pushes to a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The highest number of a push that was answered.
+    pub newest: u64,
+    /// How many were.
+    pub count: u64,
 }
 
 /// Gradients on the cold path.

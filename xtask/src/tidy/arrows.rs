@@ -14,8 +14,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-store", &[]),
     ("libra-durable", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
-    ("libra-net", &["libra-proto"]),
-    ("libra-sim", &["libra-dataplane", "libra-plan", "libra-store", "libra-proto"]),
+    ("libra-storage", &["libra-durable", "libra-proto", "libra-store"]),
+    ("libra-net", &["libra-durable", "libra-proto", "libra-storage"]),
+    (
+        "libra-sim",
+        &["libra-dataplane", "libra-durable", "libra-plan", "libra-store", "libra-proto", "libra-storage"],
+    ),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
         "libra-cli",
@@ -26,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-proto",
             "libra-net",
             "libra-sim",
+            "libra-storage",
             "libra-train",
         ],
     ),

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::{Store, first_non_finite};
+use libra_store::{RowBlock, RowError, Store, first_non_finite};
+use serde::{Deserialize, Serialize};
 
+use super::journal::{Journal, RecordOf};
+use super::snapshot::{Checkpoints, Snapshot};
 use crate::bulk::Bulk;
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
 use crate::message::{
-    Adopted, Changed, ColdPush, Committed, Cut, Drained, Message, Replay, SlotRun, SlotValues,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, Message, Replay, SlotRun, SlotValues,
 };
 use crate::region::{self, Epoch};
 use crate::role::Link;
@@ -22,15 +25,24 @@ pub(super) struct Nonsense;
 
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
-    number: u16,
+    pub(super) number: u16,
     pub(super) cluster: Box<Cluster>,
-    store: Store,
+    pub(super) store: Store,
     placement: Option<Placement>,
-    regions: BTreeMap<u8, Region>,
-    /// For each worker the number of its last push that was applied. Streams keep the order.
-    pushed: BTreeMap<u16, u64>,
-    /// Pushes that are applied, and whose rows a switch does not have yet.
+    pub(super) regions: BTreeMap<u8, Region>,
+    /// For each worker its last push that was applied. Streams keep the order.
+    pub(super) pushed: BTreeMap<u16, Pushed>,
+    /// What must be on the disk before it counts.
+    pub(super) journal: Journal,
+    /// Whether it goes on from a disk, and others may know more of it than it does.
+    pub(super) has_returned: bool,
+    pub(super) checkpoints: Checkpoints,
+    /// The checkpoint that is being written.
+    pub(super) snapshot: Option<Snapshot>,
+    /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
+    /// What else is said once the log has a record.
+    held: VecDeque<(u64, Held)>,
     /// What the store is given at once, in memory that is used again.
     keys: Vec<u64>,
     gradients: Vec<f32>,
@@ -38,9 +50,18 @@ pub(super) struct Shard {
     pub(super) outbox: VecDeque<(Link, Message)>,
 }
 
+/// The last push of a worker that was applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pushed {
+    /// Its number.
+    pub(super) number: u64,
+    /// How many pushes of this worker were applied up to it.
+    pub(super) count: u64,
+}
+
 /// The shard's end of one region.
 #[derive(Debug, Clone)]
-struct Region {
+pub(super) struct Region {
     layout: RegionLayout,
     /// Who may commit.
     tenure: Tenure,
@@ -49,25 +70,52 @@ struct Region {
     /// The stream to the holder, while it is open.
     holder: Option<Link>,
     /// The newest epoch that is applied, and what was in it and all before it.
-    committed: u64,
-    cut: Cut,
+    pub(super) committed: u64,
+    pub(super) cut: Cut,
     /// Numbers what the holder is told, and how much of it the holder has confirmed.
     change: u64,
     installed: u64,
 }
 
-/// A push whose answer waits until switches have the new values of its rows.
+/// A push whose answer waits until the log has it, and switches have the new values of its rows.
 #[derive(Debug, Clone)]
 struct Waiting {
     link: Link,
     number: u64,
+    /// The record that the log must have.
+    record: u64,
     /// Empty if no values were asked for.
     keys: Vec<u64>,
     changes: Vec<(u8, u64)>,
 }
 
+/// What is said or done once the log has all that it rests on. Values are read then: what a switch was told meanwhile is newer than
+/// those of now.
+#[derive(Debug, Clone)]
+enum Held {
+    /// An epoch, with the positions of its rows in the region.
+    Committed {
+        link: Link,
+        region: u8,
+        since: u64,
+        positions: Vec<usize>,
+    },
+    Replayed {
+        link: Link,
+        region: u8,
+        since: u64,
+        below: u32,
+    },
+    Adopt {
+        link: Link,
+        switch: u16,
+        region: u8,
+        since: u64,
+    },
+}
+
 impl Shard {
-    pub(super) fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
+    pub(super) fn new(number: u16, cluster: Box<Cluster>, journal: Journal) -> Result<Self, String> {
         let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
         cluster.check_plan()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
@@ -88,7 +136,12 @@ impl Shard {
             regions: layouts.map(|layout| (layout.region, region(layout))).collect(),
             placement,
             pushed: BTreeMap::new(),
+            journal,
+            has_returned: false,
+            checkpoints: Checkpoints::default(),
+            snapshot: None,
             waiting: Vec::new(),
+            held: VecDeque::new(),
             keys: Vec::new(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
@@ -103,9 +156,14 @@ impl Shard {
 
     /// From here on nothing is taken from whom this view does not name as holder (rule V3).
     pub(super) fn enter(&mut self, view: View) {
-        if view.number <= self.cluster.view.number {
-            return;
+        if view.number > self.cluster.view.number {
+            self.journal.write(&RecordOf::View(&view));
+            self.apply_view(view);
+            self.answer();
         }
+    }
+
+    pub(super) fn apply_view(&mut self, view: View) {
         for (number, region) in &mut self.regions {
             let tenure = view.tenure(*number);
             if tenure.since > region.tenure.since {
@@ -115,24 +173,48 @@ impl Shard {
             }
         }
         self.cluster.view = view;
-        self.answer_waiting();
+    }
+
+    /// Whoever held a region before this server stopped may still answer pulls from it, and must hear of every change (rule L5).
+    pub(super) fn expect_holders(&mut self) {
+        for region in self.regions.values_mut() {
+            region.adopted = region.tenure.holder.is_some();
+        }
     }
 
     /// A stream is gone. Whoever it led to comes again, and repeats what was not answered.
     pub(super) fn close(&mut self, link: Link) {
         self.waiting.retain(|waiting| waiting.link != link);
+        self.held.retain(|(_, held)| held.link() != link);
         for region in self.regions.values_mut().filter(|region| region.holder == Some(link)) {
             region.holder = None;
         }
     }
 
+    /// Sets rows to what they were, as far as they are of this shard.
+    pub(super) fn put(&mut self, rows: &RowBlock) -> Result<(), RowError> {
+        for key in &rows.removed {
+            self.store.remove(*key)?;
+        }
+        self.store.restore(rows.table, &rows.keys, &rows.values, &rows.state)
+    }
+
     /// How many values rows have that this shard must own.
-    fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
+    pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
         let shards = self.cluster.shards();
         if shards > 1 && keys.iter().any(|&key| shard_of(key, shards) != self.number) {
             return Err(Nonsense);
         }
         self.store.values_of(keys).map_err(|_| Nonsense)
+    }
+
+    /// A worker comes, and says which of its pushes were answered. Of those that this shard does not know, it had to forget (rule L4).
+    pub(super) fn greet(&mut self, worker: u16, answered: Answered) {
+        let last = self.pushed.entry(worker).or_default();
+        if answered.newest > last.number {
+            self.statistics.lost_pushes += answered.count.saturating_sub(last.count);
+            last.count = last.count.max(answered.count);
+        }
     }
 
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
@@ -141,21 +223,24 @@ impl Shard {
         if values != push.gradients.0.len() || first_non_finite(&push.gradients.0).is_some() {
             return Err(Nonsense);
         }
-        let last = self.pushed.entry(worker).or_default();
-        if push.number > *last || is_planted(PlantedBug::ColdPushAppliedTwice) {
-            *last = push.number;
-            self.apply(&push);
+        let last = self.pushed.get(&worker).map_or(0, |last| last.number);
+        if push.number > last || is_planted(PlantedBug::ColdPushAppliedTwice) {
+            self.journal.write(&RecordOf::Push { worker, push: &push });
+            self.apply(worker, &push);
         } else {
             self.statistics.duplicates += 1;
         }
         let changes = self.tell_holders(&push.keys.0);
         let keys = if push.answer { push.keys.0 } else { Vec::new() };
-        self.waiting.push(Waiting { link, number: push.number, keys, changes });
+        let record = self.journal.newest();
+        self.waiting.push(Waiting { link, number: push.number, record, keys, changes });
         self.answer_waiting();
         Ok(())
     }
 
-    fn apply(&mut self, push: &ColdPush) {
+    pub(super) fn apply(&mut self, worker: u16, push: &ColdPush) {
+        let last = self.pushed.entry(worker).or_default();
+        *last = Pushed { number: push.number, count: last.count + 1 };
         let ColdPush { keys: Bulk(keys), gradients: Bulk(gradients), .. } = push;
         self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
         self.statistics.row_updates += keys.len() as u64;
@@ -206,14 +291,47 @@ impl Shard {
         Ok(())
     }
 
-    /// Answers the pushes that wait for no switch any more (rule C3).
+    /// Says what the log and switches no longer hold up.
+    pub(super) fn answer(&mut self) {
+        while let Some((_, held)) = self.held.pop_front_if(|(record, _)| self.journal.has(*record)) {
+            self.say(held);
+        }
+        self.answer_waiting();
+    }
+
+    /// Says something now, or when the log has all that was written so far (rule L1).
+    fn hold(&mut self, held: Held) {
+        self.held.push_back((self.journal.newest(), held));
+        self.answer();
+    }
+
+    fn say(&mut self, held: Held) {
+        match held {
+            Held::Committed { link, region: number, since, positions } => {
+                let region = &self.regions[&number];
+                if region.tenure.since != since {
+                    return;
+                }
+                let epoch = region.committed;
+                let values = self.values(number, positions);
+                let committed = Committed { region: number, since, epoch, values };
+                self.outbox.push_back((link, Message::Committed(committed)));
+            }
+            Held::Replayed { link, region, since, below } => {
+                self.outbox.push_back((link, Message::Replayed { region, since, below }));
+            }
+            Held::Adopt { link, switch, region, since } => self.adopt_now(link, switch, region, since),
+        }
+    }
+
+    /// Answers the pushes that the log has, and that wait for no switch any more (rules C3, L1).
     fn answer_waiting(&mut self) {
         for mut waiting in core::mem::take(&mut self.waiting) {
             waiting.changes.retain(|(number, change)| {
                 let region = &self.regions[number];
                 region.adopted && region.installed < *change
             });
-            if waiting.changes.is_empty() {
+            if waiting.changes.is_empty() && self.journal.has(waiting.record) {
                 let values = self.read(&waiting.keys).expect("the push was checked when it came");
                 let view = self.cluster.view.number;
                 let message = Message::Pushed { number: waiting.number, view, values: Bulk(values) };
@@ -237,18 +355,48 @@ impl Shard {
         Ok(values)
     }
 
-    /// A switch takes a region over: it learns what the shard has of it (rule V4).
-    pub(super) fn adopt(&mut self, link: Link, switch: u16, number: u8, since: u64) -> Result<(), Nonsense> {
-        let region = self.regions.get_mut(&number).ok_or(Nonsense)?;
+    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It says which epoch it knows to be
+    /// committed, and what was in it and all before.
+    pub(super) fn adopt(
+        &mut self,
+        link: Link,
+        switch: u16,
+        number: u8,
+        since: u64,
+        known: (u64, Cut),
+    ) -> Result<(), Nonsense> {
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
+        let (epoch, cut) = known;
+        if region.tenure == (Tenure { holder: Some(switch), since }) && epoch > region.committed {
+            if !self.has_returned || epoch >> 63 != 0 {
+                return Err(Nonsense);
+            }
+            self.journal.write(&RecordOf::Forgotten { region: number, epoch, cut: &cut });
+            self.forget(number, epoch, cut);
+        }
+        self.hold(Held::Adopt { link, switch, region: number, since });
+        Ok(())
+    }
+
+    /// This shard had applied more epochs of a region before it stopped than it knows of: their sums are lost. What is said to be in them must not
+    /// be added again, as nobody has all of it any more (rule L4).
+    pub(super) fn forget(&mut self, number: u8, epoch: u64, cut: Cut) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        self.statistics.lost_epochs += epoch - region.committed;
+        (region.committed, region.cut) = (epoch, cut);
+    }
+
+    fn adopt_now(&mut self, link: Link, switch: u16, number: u8, since: u64) {
+        let region = self.region_mut(number);
         if region.tenure != (Tenure { holder: Some(switch), since }) {
             // It believes in an old view, and will hear of a newer one.
             self.statistics.fenced += 1;
-            return Ok(());
+            return;
         }
         // What was said on a stream that broke may be read after what was said on the next one.
         if region.holder.is_some_and(|newer| newer > link) {
             self.statistics.fenced += 1;
-            return Ok(());
+            return;
         }
         region.adopted = true;
         region.holder = Some(link);
@@ -257,7 +405,6 @@ impl Shard {
         let values = self.values(number, 0..self.regions[&number].layout.rows.len());
         let adopted = Adopted { region: number, since, epoch, cut, change, values };
         self.outbox.push_back((link, Message::Adopted(adopted)));
-        Ok(())
     }
 
     /// Applies an epoch of a switch once (rules E4, E5).
@@ -268,7 +415,7 @@ impl Shard {
             self.statistics.fenced += 1;
             return Ok(());
         }
-        let number = drained.region;
+        let (number, since) = (drained.region, drained.since);
         let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
         if drained.epoch <= region.committed {
             self.statistics.duplicates += 1;
@@ -276,18 +423,29 @@ impl Shard {
                 self.apply_sums(number, &touched, &drained.sums.0);
             }
         } else if drained.epoch == region.committed + 1 {
-            self.apply_sums(number, &touched, &drained.sums.0);
-            let region = self.region_mut(number);
-            region.committed = drained.epoch;
-            region.cut = drained.cut;
-            self.statistics.epochs += 1;
+            self.journal.write(&RecordOf::Epoch(&drained));
+            self.apply_epoch(&touched, drained);
         } else {
             return Err(Nonsense);
         }
-        let values = self.values(number, touched.iter().map(|&(position, _)| position));
-        let epoch = self.regions[&number].committed;
-        let committed = Committed { region: number, since: drained.since, epoch, values };
-        self.outbox.push_back((link, Message::Committed(committed)));
+        let positions = touched.into_iter().map(|(position, _)| position).collect();
+        self.hold(Held::Committed { link, region: number, since, positions });
+        Ok(())
+    }
+
+    fn apply_epoch(&mut self, touched: &[(usize, usize)], drained: Drained) {
+        self.apply_sums(drained.region, touched, &drained.sums.0);
+        let region = self.region_mut(drained.region);
+        region.committed = drained.epoch;
+        region.cut = drained.cut;
+        self.statistics.epochs += 1;
+    }
+
+    /// Applies an epoch that was written down.
+    pub(super) fn apply_written_epoch(&mut self, drained: Drained) -> Result<(), Nonsense> {
+        let region = self.regions.get(&drained.region).ok_or(Nonsense)?;
+        let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
+        self.apply_epoch(&touched, drained);
         Ok(())
     }
 
@@ -319,6 +477,17 @@ impl Shard {
             self.statistics.fenced += 1;
             return Ok(());
         }
+        self.journal.write(&RecordOf::Replay { worker, replay: &replay });
+        let (since, below) = (replay.since, replay.below);
+        self.apply_replay(worker, replay)?;
+        self.hold(Held::Replayed { link, region: number, since, below });
+        Ok(())
+    }
+
+    /// What is nonsense in it is so again when it is read from the log.
+    pub(super) fn apply_replay(&mut self, worker: u16, replay: Replay) -> Result<(), Nonsense> {
+        let number = replay.region;
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
         let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
         let nothing = Cut::default();
         let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
@@ -342,8 +511,6 @@ impl Shard {
         }
         self.commit_own(number, &mut pipeline);
         self.statistics.replays += 1;
-        let (since, below) = (replay.since, replay.below);
-        self.outbox.push_back((link, Message::Replayed { region: number, since, below }));
         Ok(())
     }
 
@@ -394,6 +561,14 @@ fn execute(
     match pipeline.process(packet) {
         Verdict::Reply(length) => Header::parse_without_entries(&packet[..length]).map_err(|_| Nonsense),
         Verdict::Drop(_) => Err(Nonsense),
+    }
+}
+
+impl Held {
+    fn link(&self) -> Link {
+        match self {
+            Self::Committed { link, .. } | Self::Replayed { link, .. } | Self::Adopt { link, .. } => *link,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::rows::{ColdRow, spans};
 use crate::bulk::Bulk;
-use crate::message::{ColdPush, Message};
+use crate::message::{Answered, ColdPush, Message};
 
 /// A request to a shard that is not answered yet.
 #[derive(Debug, Clone)]
@@ -18,6 +18,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, Default)]
 struct Shard {
     numbered: u64,
+    answered: Answered,
     /// Requests with the messages that carry them: should the stream break, they go again, in order (rule C1).
     open: BTreeMap<u64, (Request, Message)>,
 }
@@ -86,6 +87,17 @@ impl ColdClient {
 
     /// What the answer of a shard with this number is for; `None` if nothing waits for it.
     pub(crate) fn answered(&mut self, shard: u16, number: u64) -> Option<Request> {
-        self.shards.get_mut(usize::from(shard))?.open.remove(&number).map(|(request, _)| request)
+        let shard = self.shards.get_mut(usize::from(shard))?;
+        let (request, message) = shard.open.remove(&number)?;
+        if matches!(message, Message::Push(_)) {
+            let Answered { newest, count } = shard.answered;
+            shard.answered = Answered { newest: newest.max(number), count: count + 1 };
+        }
+        Some(request)
+    }
+
+    /// The pushes that a shard has answered.
+    pub(crate) fn answered_by(&self, shard: u16) -> Answered {
+        self.shards[usize::from(shard)].answered
     }
 }

@@ -14,7 +14,7 @@ use super::operations::{Level, Operation, Operations};
 use super::rows::{ColdRow, Directory, HotRow, Sorted, spans};
 use crate::client::{ClientError, PullId, Pulled};
 use crate::cluster::{Cluster, View};
-use crate::message::Message;
+use crate::message::{Answered, Message};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -120,6 +120,11 @@ impl Session {
         for region in self.directory.regions_of(shard) {
             self.replay(region);
         }
+    }
+
+    /// The pushes that a shard has answered.
+    pub(super) fn answered_by(&self, shard: u16) -> Answered {
+        self.cold.answered_by(shard)
     }
 
     /// The next message for a shard.

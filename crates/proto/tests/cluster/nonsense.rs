@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_proto::{
-    Adopted, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, HotPath, Join, Kind, Level,
-    MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics, SwitchStatistics, Tenure,
-    View, WorkerCommand, WorkerEvent, WorkerStatistics,
+    Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, Hello, HotPath,
+    Join, Kind, Level, MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics,
+    SwitchStatistics, Tenure, View, WorkerCommand, WorkerEvent, WorkerStatistics,
 };
 use libra_sim::{Event, Quality, Random, Setup, Stage, whole};
 use proptest::prelude::*;
@@ -70,6 +70,7 @@ fn join() -> impl Strategy<Value = Join> {
             stream,
             datagrams,
             receive_bytes,
+            returns: version & 1 == 0,
         },
     )
 }
@@ -125,7 +126,11 @@ fn control() -> impl Strategy<Value = Message> {
         (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
         ".*".prop_map(|reason| Message::Abort { reason }),
-        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello { job, from }),
+        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello(Hello {
+            job,
+            from,
+            answered: Answered { newest: u64::from(job), count: 1 }
+        })),
     ]
 }
 
@@ -153,7 +158,12 @@ fn data() -> impl Strategy<Value = Message> {
             since,
             below
         }),
-        (region(), number()).prop_map(|(region, since)| Message::Adopt { region, since }),
+        (region(), number()).prop_map(|(region, since)| Message::Adopt {
+            region,
+            since,
+            epoch: 0,
+            cut: Cut::default()
+        }),
         (region(), (number(), number(), number()), cut(), values()).prop_map(
             |(region, (since, epoch, change), cut, values)| {
                 Message::Adopted(Adopted { region, since, epoch, cut, change, values })

@@ -8,7 +8,7 @@ use super::desk::{Desk, join, ms};
 use crate::bulk::Bulk;
 use crate::cluster::Peer;
 use crate::controller::ControllerCommand;
-use crate::message::{Kind, Message, Rejoin};
+use crate::message::{Answered, Hello, Kind, Message, Rejoin};
 use crate::role::{Link, LinkEvent, Role};
 use crate::statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 
@@ -57,7 +57,7 @@ fn message() -> impl Strategy<Value = Message> {
         1 => statistics.prop_map(|statistics| Message::Report { text: String::new(), statistics }),
         1 => number().prop_map(|number| Message::Release { number }),
         1 => number().prop_map(|number| Message::Pull { number, keys: Bulk(vec![1]) }),
-        1 => Just(Message::Hello { job: 9, from: Peer::Worker(0) }),
+        1 => Just(Message::Hello(Hello { job: 9, from: Peer::Worker(0), answered: Answered::default() })),
         1 => (0u16..4).prop_map(|switch| Message::Unreachable { switch }),
         1 => Just(Message::Retire),
         1 => Just(Message::Finish),

@@ -3,7 +3,7 @@
 use super::counter::{Counter, push, pushed, pushed_in};
 use crate::bulk::Bulk;
 use crate::cluster::Peer;
-use crate::message::{Changed, Message, SlotValues};
+use crate::message::{Answered, Changed, Cut, Hello, Message, SlotValues};
 use crate::role::Link;
 use crate::testing::HOT_ROWS;
 
@@ -151,14 +151,14 @@ fn each_does_what_it_may() {
     let stranger = Link(Link::ACCEPTED + 77);
     let replay = Message::Replay(super::counter::replay(1, 1, 0..1));
     let drained = super::counter::drained(1, 1, 5);
-    let adopt = Message::Adopt { region: 0, since: 1 };
+    let adopt = Message::Adopt { region: 0, since: 1, epoch: 0, cut: Cut::default() };
     let pull = Message::Pull { number: 1, keys: Bulk(vec![COLD]) };
     for (link, message) in [
         (stranger, push(1, &[COLD], 1.0)),
         (stranger, pull),
         (worker, adopt.clone()),
         (switch, push(1, &[COLD], 1.0)),
-        (stranger, Message::Hello { job: 77, from: Worker(1) }),
+        (stranger, Message::Hello(Hello { job: 77, from: Worker(1), answered: Answered::default() })),
     ] {
         counter.say(link, message.clone());
         assert_eq!(counter.closed.last(), Some(&link), "{message:?}");
@@ -170,7 +170,7 @@ fn each_does_what_it_may() {
         assert_eq!(counter.closed.last(), Some(&link));
     }
     let switch = counter.call(Switch(0));
-    counter.say(switch, Message::Adopt { region: 9, since: 1 });
+    counter.say(switch, Message::Adopt { region: 9, since: 1, epoch: 0, cut: Cut::default() });
     assert_eq!(counter.closed.last(), Some(&switch));
     assert_eq!(counter.value(COLD), 0.0);
 }
