@@ -9,7 +9,9 @@ use libra_plan::{Placement, PlacementError, Plan, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::message::MESSAGE_BYTES_MAX;
 use crate::region;
+use crate::values::ValueFormat;
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +84,13 @@ impl HotPath {
     }
 }
 
+/// How the cold path behaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdPath {
+    /// How pushes carry gradients, and answers values.
+    pub values: ValueFormat,
+}
+
 /// Who is there, and who holds which region: the part of a cluster that changes.
 ///
 /// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
@@ -138,6 +147,8 @@ pub struct Cluster {
     pub plan: Option<Plan>,
     /// How the hot path behaves.
     pub hot_path: HotPath,
+    /// How the cold path behaves.
+    pub cold_path: ColdPath,
     /// What to train: a text that the roles carry and do not read.
     pub task: String,
     /// How many shares the task has: one for each worker that the job began with.
@@ -152,6 +163,9 @@ pub struct Cluster {
 /// windows of all switches remember what the dead one has sent (rule M2).
 const WORKERS_OF_A_SHARE: u16 = 16;
 
+/// Values of a row at most: as many as a message holds, with room for what goes with them.
+const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
+
 impl Cluster {
     /// A cluster for a job, with nobody in it yet.
     pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
@@ -161,6 +175,7 @@ impl Cluster {
             tables,
             plan,
             hot_path,
+            cold_path: ColdPath::default(),
             task: String::new(),
             shares: 0,
             servers: Vec::new(),
@@ -181,6 +196,16 @@ impl Cluster {
     /// Where the hot rows lie; none if there are none.
     pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
         self.plan.as_ref().map(|plan| Placement::new(plan, self.shards())).transpose()
+    }
+
+    /// Whether each row fits a message: it is never split (rule C8).
+    pub(crate) fn check_tables(&self) -> Result<(), String> {
+        match self.tables.iter().find(|table| table.width > ROW_VALUES_MAX) {
+            Some(TableSpec { name, width, .. }) => {
+                Err(format!("rows of table {name:?} have {width} values, a message holds {ROW_VALUES_MAX}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.

@@ -62,6 +62,7 @@ mod client;
 mod cluster;
 mod controller;
 mod dial;
+mod keys;
 mod membership;
 mod message;
 mod region;
@@ -71,20 +72,22 @@ mod statistics;
 mod switch;
 mod time;
 mod transport;
+mod values;
 mod worker;
 
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
-pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer, Tenure, View};
+pub use cluster::{ArithmeticMode, Cluster, ColdPath, HotPath, Peer, Tenure, View};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
     Sizes,
 };
 pub use dial::PATIENCE;
+pub use keys::Keys;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, Rejoin,
-    Replay, SlotRun, SlotValues, Start, VERSION,
+    Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, MESSAGE_BYTES_MAX, Malformed,
+    Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use region::EPOCHS_BEGIN_AFTER;
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
@@ -92,6 +95,7 @@ pub use server::{MemberEvent, Server};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use switch::Switch;
 pub use time::Instant;
+pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -132,8 +132,8 @@ fn a_push_that_makes_no_sense_is_not_applied_in_part() {
     let bad = [push(1, &[COLD, 999], 1.0), push(1, &[COLD], f32::NAN), push(1, &[COLD], f32::INFINITY)];
     let short = Message::Push(crate::message::ColdPush {
         number: 1,
-        keys: Bulk(vec![COLD]),
-        gradients: Bulk(vec![1.0]),
+        keys: [COLD].as_slice().into(),
+        gradients: vec![1.0].into(),
         answer: true,
     });
     for message in bad.into_iter().chain([short]) {
@@ -152,7 +152,7 @@ fn each_does_what_it_may() {
     let replay = Message::Replay(super::counter::replay(1, 1, 0..1));
     let drained = super::counter::drained(1, 1, 5);
     let adopt = Message::Adopt { region: 0, since: 1 };
-    let pull = Message::Pull { number: 1, keys: Bulk(vec![COLD]) };
+    let pull = Message::Pull { number: 1, keys: [COLD].as_slice().into() };
     for (link, message) in [
         (stranger, push(1, &[COLD], 1.0)),
         (stranger, pull),
