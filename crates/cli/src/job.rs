@@ -15,7 +15,9 @@ use libra_proto::{Cluster, HotPath, Outcome, Sizes};
 use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
-use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan};
+use crate::arguments::{
+    ColdPathArguments, HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan,
+};
 use crate::chronicle::Chronicle;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -36,6 +38,8 @@ pub(crate) struct JobArguments {
     sample: SampleArguments,
     #[command(flatten)]
     hot: HotPathArguments,
+    #[command(flatten)]
+    cold: ColdPathArguments,
     /// Writes what came of it to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,6 +97,7 @@ impl JobArguments {
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,
             "mtu": self.hot.mtu,
+            "wire": self.cold.wire.to_string(),
             "training": job.task.config,
         });
         if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
@@ -113,7 +118,7 @@ pub(crate) struct Job {
 impl Job {
     /// Reads the data and finds the hot rows.
     pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
-        let JobArguments { training, sample, hot, .. } = arguments;
+        let JobArguments { training, sample, hot, cold, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
         if let Some(path) = &arguments.json {
             clear(path)?;
@@ -148,6 +153,7 @@ impl Job {
         }
         let task = Task::new(&training.model.data, &dataset, &config);
         let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
+        cluster.cold_path = cold.cold_path();
         cluster.seed = training.model.seed;
         cluster.task = task.to_text()?;
         Ok(Self { sizes, dataset, task, cluster })
