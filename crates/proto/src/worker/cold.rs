@@ -43,6 +43,10 @@ enum Order {
 #[derive(Debug, Clone)]
 struct Piece {
     rows: Range<usize>,
+    /// How many values they have.
+    values: usize,
+    /// Whether those lie one behind the other in the caller's array: most do, and then need not be looked at one by one.
+    together: bool,
     /// What request and answer take together, without compression.
     bytes: usize,
 }
@@ -81,13 +85,29 @@ impl Request {
         &self.rows[self.piece.rows.clone()]
     }
 
-    /// Where the values of the answer belong in the caller's array.
+    fn is_answered_with_values(&self) -> bool {
+        !matches!(self.order, Order::Push { answer: false, .. })
+    }
+
+    /// How many values the answer holds.
+    pub(crate) fn answered_values(&self) -> usize {
+        if self.is_answered_with_values() { self.piece.values } else { 0 }
+    }
+
+    /// Where they belong in the caller's array.
     pub(crate) fn answered_spans(&self) -> impl Iterator<Item = Range<usize>> {
-        let rows = match self.order {
-            Order::Push { answer: false, .. } => &[],
-            Order::Pull | Order::Push { .. } => self.rows(),
-        };
-        spans(rows)
+        self.is_answered_with_values().then(|| self.spans()).into_iter().flatten()
+    }
+
+    /// Where the rows lie in the caller's array.
+    fn spans(&self) -> impl Iterator<Item = Range<usize>> {
+        let rows = self.rows();
+        let whole = rows.first().filter(|_| self.piece.together).map(|row| {
+            let start = row.range().start;
+            start..start + self.piece.values
+        });
+        let scattered = if self.piece.together { &[] } else { rows };
+        whole.into_iter().chain(spans(scattered))
     }
 
     /// The same whenever it is made.
@@ -97,8 +117,8 @@ impl Request {
         match &self.order {
             Order::Pull => Message::Pull { number, keys },
             Order::Push { gradients, answer } => {
-                let mut values = Vec::with_capacity(rows.iter().map(|row| row.width as usize).sum());
-                for span in spans(rows) {
+                let mut values = Vec::with_capacity(self.piece.values);
+                for span in self.spans() {
                     values.extend_from_slice(&gradients[span]);
                 }
                 Message::Push(ColdPush {
@@ -181,11 +201,11 @@ impl ColdClient {
     fn each_shard(&mut self, operation: u64, rows: Vec<ColdRow>, order: &Order) -> u32 {
         let rows = Arc::new(rows);
         let (mut answers, mut start) = (0, 0);
-        for of_shard in rows.chunk_by(|a, b| a.shard == b.shard) {
-            let pieces = pieces(of_shard, start, order.transfers());
-            start += of_shard.len();
+        while start < rows.len() {
+            let number = rows[start].shard;
+            let pieces = pieces(&rows, start, order.transfers());
+            start = pieces.back().expect("there was a row").rows.end;
             answers += pieces.len();
-            let number = of_shard[0].shard;
             let (order, rows) = (order.clone(), Arc::clone(&rows));
             self.shards[usize::from(number)].waiting.push_back(Waiting { operation, order, rows, pieces });
             self.send(number);
@@ -211,18 +231,23 @@ impl ColdClient {
     }
 }
 
-/// Rows in as few pieces as may be, none of them larger than a request (rule C8). The first row is number `start` of the operation.
+/// The rows of one shard from `start` on in as few pieces as may be, none of them larger than a request (rule C8).
 fn pieces(rows: &[ColdRow], start: usize, transfers: usize) -> VecDeque<Piece> {
+    let empty = |start| Piece { rows: start..start, values: 0, together: true, bytes: 0 };
+    let shard = rows[start].shard;
     let mut pieces = VecDeque::with_capacity(1);
-    let mut piece = Piece { rows: start..start, bytes: 0 };
-    for row in rows {
+    let (mut piece, mut end) = (empty(start), rows[start].offset);
+    for row in rows[start..].iter().take_while(|row| row.shard == shard) {
         let bytes = size_of::<u64>() + transfers * size_of::<f32>() * row.width as usize;
         if piece.bytes + bytes > REQUEST_BYTES_MAX && !piece.rows.is_empty() {
-            let next = Piece { rows: piece.rows.end..piece.rows.end, bytes: 0 };
+            let next = empty(piece.rows.end);
             pieces.push_back(core::mem::replace(&mut piece, next));
         }
+        piece.together &= piece.rows.is_empty() || row.offset == end;
         piece.rows.end += 1;
+        piece.values += row.width as usize;
         piece.bytes += bytes;
+        end = row.offset + row.width;
     }
     pieces.push_back(piece);
     pieces

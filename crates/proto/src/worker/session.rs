@@ -268,7 +268,7 @@ impl Session {
             self.statistics.dropped += 1;
             return Ok(());
         };
-        let expected: usize = request.answered_spans().map(|span| span.len()).sum();
+        let expected = request.answered_values();
         if values.len() != expected {
             let found = values.len();
             return Err(format!(
