@@ -235,3 +235,25 @@ impl Cluster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use libra_store::{Init, Optimizer};
+
+    use super::*;
+
+    // rule C8
+    #[test]
+    fn a_row_that_no_message_holds_is_refused_before_the_job_begins() {
+        let of_width = |width| {
+            let rule = Optimizer::Sgd { rate: 1.0 }.into();
+            let table = TableSpec { name: "layer".into(), keys: 0..1, width, rule, init: Init::Zero };
+            Cluster::new(1, vec![table], None, HotPath::for_workers(1)).check_tables()
+        };
+        assert_eq!(of_width(ROW_VALUES_MAX), Ok(()));
+        assert_eq!(
+            of_width(ROW_VALUES_MAX + 1),
+            Err("rows of table \"layer\" have 67107841 values, a message holds 67107840".to_owned())
+        );
+    }
+}

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use libra_plan::shard_of;
-use libra_proto::{Cluster, HotPath, Link, LinkEvent, MemberEvent, Message, Outgoing, Role, Server, Sizes};
+use libra_proto::{
+    Cluster, HotPath, Link, LinkEvent, MemberEvent, Message, Outgoing, Role, Server, Sizes, ValueFormat,
+};
 use libra_store::{Init, Optimizer, TableSpec};
 
 use super::*;
@@ -105,13 +107,14 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 
-/// Starts a controller, a gated server and another, and joins as the only worker. Returns which shard is gated.
-fn cluster(gate: &Arc<Mutex<()>>) -> (WorkerNode, Vec<thread::JoinHandle<()>>) {
+/// Starts a controller, a gated server and another, and joins as the only worker.
+fn cluster(gate: &Arc<Mutex<()>>, wire: ValueFormat) -> (WorkerNode, Vec<thread::JoinHandle<()>>) {
     let controller = ControllerNode::bind((std::net::Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let options = NodeOptions::new(controller.address());
     let rule = Optimizer::Sgd { rate: 1.0 }.into();
     let table = TableSpec { name: "rows".into(), keys: 0..KEYS, width: 1, rule, init: Init::Zero };
-    let cluster = Cluster::new(1, vec![table], None, HotPath::for_workers(1));
+    let mut cluster = Cluster::new(1, vec![table], None, HotPath::for_workers(1));
+    cluster.cold_path.values = wire;
     let gate = Arc::clone(gate);
     let server = ServerNode::bind(options, None).unwrap();
     let threads = vec![
@@ -132,7 +135,7 @@ fn cluster(gate: &Arc<Mutex<()>>) -> (WorkerNode, Vec<thread::JoinHandle<()>>) {
 #[test]
 fn a_shard_that_stops_answering_stalls_its_own_rows_and_then_the_caller() {
     let gate = Arc::<Mutex<()>>::default();
-    let (mut worker, threads) = cluster(&gate);
+    let (mut worker, threads) = cluster(&gate, ValueFormat::F32);
     let of_shard = |shard| (0..KEYS).filter(|key| shard_of(*key, 2) == shard).collect::<Vec<u64>>();
     let shards = [of_shard(0), of_shard(1)];
     let gradients = |keys: &[u64], gradient| vec![gradient; keys.len()];
@@ -202,5 +205,37 @@ fn a_shard_that_stops_answering_stalls_its_own_rows_and_then_the_caller() {
     worker.report(String::new()).unwrap();
     for thread in threads {
         thread.join().unwrap();
+    }
+}
+
+// rules C6, C7
+#[test]
+fn gradients_and_values_travel_in_the_format_of_the_job() {
+    const THIRD: f32 = 1.0 / 3.0;
+    // What is left of a third: 8 bits of it, or 11. 70,000 is too large for f16 and goes as it is.
+    for (format, bytes, rounded, large) in [
+        (ValueFormat::F32, 4, THIRD, 70_000.0),
+        (ValueFormat::Bf16, 2, 171.0 / 512.0, 70_144.0),
+        (ValueFormat::F16, 2, 1365.0 / 4096.0, 70_000.0),
+    ] {
+        let (mut worker, threads) = cluster(&Arc::default(), format);
+        let keys: Vec<u64> = (0..KEYS).collect();
+        let before = worker.stream_bytes();
+        worker.push_visibly(keys.clone(), vec![THIRD; keys.len()]).unwrap();
+        let pull = worker.start_pull(keys.clone()).unwrap();
+        assert_eq!(worker.finish_pull(pull).unwrap().values, vec![-rounded; keys.len()]);
+        let took = usize::try_from(worker.stream_bytes() - before).unwrap();
+        // Each way a key of a byte and a value; heads of blocks and messages, and a heartbeat or two.
+        let expected = 2 * keys.len() * (1 + bytes);
+        assert!((expected..expected * 102 / 100 + 1000).contains(&took), "{format}: {took} of {expected}");
+        worker.push_visibly(vec![0, 1], vec![large, rounded]).unwrap();
+        let pull = worker.start_pull(vec![0, 1]).unwrap();
+        let values = worker.finish_pull(pull).unwrap().values;
+        let sum = if format == ValueFormat::Bf16 { -large } else { -rounded - large };
+        assert_eq!(values, [sum, -2.0 * rounded], "{format}");
+        worker.report(String::new()).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }

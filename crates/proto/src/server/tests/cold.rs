@@ -5,6 +5,7 @@ use crate::bulk::Bulk;
 use crate::cluster::Peer;
 use crate::message::{Changed, Message, SlotValues};
 use crate::role::Link;
+use crate::server::shard::Shard;
 use crate::testing::HOT_ROWS;
 
 use Peer::{Switch, Worker};
@@ -173,4 +174,20 @@ fn each_does_what_it_may() {
     counter.say(switch, Message::Adopt { region: 9, since: 1 });
     assert_eq!(counter.closed.last(), Some(&switch));
     assert_eq!(counter.value(COLD), 0.0);
+}
+
+/// Tests rule C8.
+#[test]
+fn nobody_may_ask_for_more_than_a_message_holds() {
+    let rule = libra_store::Optimizer::Sgd { rate: 1.0 }.into();
+    let (width, init) = (1 << 20, libra_store::Init::Zero);
+    let table = libra_store::TableSpec { name: "layers".into(), keys: 0..100, width, rule, init };
+    let mut cluster = crate::Cluster::new(9, vec![table], None, crate::HotPath::for_workers(1));
+    cluster.servers = vec![super::counter::address(1)];
+    let mut shard = Shard::new(0, Box::new(cluster)).unwrap();
+    let too_many: Vec<u64> = (0..64).collect();
+    assert!(shard.pull(Link(7), 1, &too_many.as_slice().into()).is_err());
+    assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (0, 0));
+    assert!(shard.pull(Link(7), 1, &[3, 4].as_slice().into()).is_ok());
+    assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (1, 2));
 }
