@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
-use libra_proto::{ArithmeticMode, Durability, Load};
+use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
 use libra_storage::{Complete, complete};
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 use serde::Serialize;
@@ -213,6 +213,20 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
         "fixed" => Ok(ArithmeticMode::Fixed),
         "f32" => Ok(ArithmeticMode::F32),
         _ => Err("expected fixed or f32".to_owned()),
+    }
+}
+
+/// How the cold path works.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ColdPathArguments {
+    /// How messages to and from servers carry gradients and values: f32, or bf16 or f16, which round them to half the bytes
+    #[arg(long, value_name = "FORMAT", default_value_t = ValueFormat::F32)]
+    pub(crate) wire: ValueFormat,
+}
+
+impl ColdPathArguments {
+    pub(crate) fn cold_path(&self) -> ColdPath {
+        ColdPath { values: self.wire }
     }
 }
 

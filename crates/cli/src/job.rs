@@ -16,7 +16,8 @@ use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan,
+    ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
+    read_plan,
 };
 use crate::chronicle::Chronicle;
 use crate::progress::Bars;
@@ -40,6 +41,8 @@ pub(crate) struct JobArguments {
     hot: HotPathArguments,
     #[command(flatten)]
     pub(crate) durability: DurabilityArguments,
+    #[command(flatten)]
+    cold: ColdPathArguments,
     /// Writes what came of it to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -100,6 +103,7 @@ impl JobArguments {
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
             "load": self.durability.load,
+            "wire": self.cold.wire.to_string(),
             "training": job.task.config,
         });
         if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
@@ -120,7 +124,7 @@ pub(crate) struct Job {
 impl Job {
     /// Reads the data and finds the hot rows.
     pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
-        let JobArguments { training, sample, hot, .. } = arguments;
+        let JobArguments { training, sample, hot, cold, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
         if let Some(path) = &arguments.json {
             clear(path)?;
@@ -155,6 +159,7 @@ impl Job {
         }
         let task = Task::new(&training.model.data, &dataset, &config);
         let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
+        cluster.cold_path = cold.cold_path();
         let (durability, seed) = arguments.durability.durability()?;
         // Rows that were never updated are not in a checkpoint: they follow from its seed.
         cluster.seed = seed.unwrap_or(training.model.seed);

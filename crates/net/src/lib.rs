@@ -50,6 +50,7 @@
 mod datagrams;
 mod driver;
 mod faults;
+mod frames;
 mod links;
 mod node;
 mod storage;

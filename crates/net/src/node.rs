@@ -109,7 +109,7 @@ pub(crate) fn runtime() -> Result<Runtime, NodeError> {
         .map_err(NodeError::io("cannot start an event loop"))
 }
 
-fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
+pub(crate) fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
     let bind = |source| NodeError::Bind { address, source };
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
@@ -160,7 +160,7 @@ impl ControllerNode {
 }
 
 /// Drives a server or switch to the end of its job.
-async fn run_member<R: Role<Event = MemberEvent>>(
+pub(crate) async fn run_member<R: Role<Event = MemberEvent>>(
     role: R,
     ports: Ports,
     mut on_event: impl FnMut(&MemberEvent),

@@ -9,7 +9,9 @@ use libra_plan::{Placement, PlacementError, Plan, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::message::MESSAGE_BYTES_MAX;
 use crate::region;
+use crate::values::ValueFormat;
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -125,6 +127,13 @@ impl Durability {
     }
 }
 
+/// How the cold path behaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdPath {
+    /// How pushes carry gradients, and answers values.
+    pub values: ValueFormat,
+}
+
 /// Who is there, and who holds which region: the part of a cluster that changes.
 ///
 /// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
@@ -183,6 +192,8 @@ pub struct Cluster {
     pub hot_path: HotPath,
     /// What servers keep on disk.
     pub durability: Durability,
+    /// How the cold path behaves.
+    pub cold_path: ColdPath,
     /// What to train: a text that the roles carry and do not read.
     pub task: String,
     /// How many shares the task has: one for each worker that the job began with.
@@ -197,6 +208,9 @@ pub struct Cluster {
 /// windows of all switches remember what the dead one has sent (rule M2).
 const WORKERS_OF_A_SHARE: u16 = 16;
 
+/// Values of a row at most: as many as a message holds, with room for what goes with them.
+const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
+
 impl Cluster {
     /// A cluster for a job, with nobody in it yet.
     pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
@@ -207,6 +221,7 @@ impl Cluster {
             plan,
             hot_path,
             durability: Durability::NONE,
+            cold_path: ColdPath::default(),
             task: String::new(),
             shares: 0,
             servers: Vec::new(),
@@ -227,6 +242,16 @@ impl Cluster {
     /// Where the hot rows lie; none if there are none.
     pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
         self.plan.as_ref().map(|plan| Placement::new(plan, self.shards())).transpose()
+    }
+
+    /// Whether each row fits a message: it is never split (rule C8).
+    pub(crate) fn check_tables(&self) -> Result<(), String> {
+        match self.tables.iter().find(|table| table.width > ROW_VALUES_MAX) {
+            Some(TableSpec { name, width, .. }) => {
+                Err(format!("rows of table {name:?} have {width} values, a message holds {ROW_VALUES_MAX}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
@@ -254,5 +279,27 @@ impl Cluster {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_store::{Init, Optimizer};
+
+    use super::*;
+
+    // rule C8
+    #[test]
+    fn a_row_that_no_message_holds_is_refused_before_the_job_begins() {
+        let of_width = |width| {
+            let rule = Optimizer::Sgd { rate: 1.0 }.into();
+            let table = TableSpec { name: "layer".into(), keys: 0..1, width, rule, init: Init::Zero };
+            Cluster::new(1, vec![table], None, HotPath::for_workers(1)).check_tables()
+        };
+        assert_eq!(of_width(ROW_VALUES_MAX), Ok(()));
+        assert_eq!(
+            of_width(ROW_VALUES_MAX + 1),
+            Err("rows of table \"layer\" have 67107841 values, a message holds 67107840".to_owned())
+        );
     }
 }

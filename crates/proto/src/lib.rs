@@ -62,6 +62,7 @@ mod client;
 mod cluster;
 mod controller;
 mod dial;
+mod keys;
 mod membership;
 mod message;
 mod region;
@@ -72,20 +73,22 @@ mod storage;
 mod switch;
 mod time;
 mod transport;
+mod values;
 mod worker;
 
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
-pub use cluster::{ArithmeticMode, Cluster, Durability, HotPath, Load, Peer, Tenure, View};
+pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
     Sizes,
 };
 pub use dial::PATIENCE;
+pub use keys::Keys;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind, Malformed,
-    Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
+    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use region::EPOCHS_BEGIN_AFTER;
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
@@ -94,6 +97,7 @@ pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStati
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::Switch;
 pub use time::Instant;
+pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -6,10 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Peer, View};
+use crate::keys::Keys;
 use crate::statistics::Statistics;
+use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
 pub const VERSION: u16 = 3;
+
+/// No message takes more bytes: what claims to is not read.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// What a process that joins a cluster can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,21 +124,21 @@ pub enum Message {
         /// The number of the view that the shard acts on: rows may have moved to a switch that the worker does not know of.
         view: u64,
         /// The new values of its rows, if they were asked for.
-        values: Bulk<f32>,
+        values: Values,
     },
     /// From a worker to a shard: read these rows.
     Pull {
         /// The request's number, counted by the worker for each shard.
         number: u64,
         /// Keys of rows of that shard.
-        keys: Bulk<u64>,
+        keys: Keys,
     },
     /// From a shard: the rows of a pull, one after the other.
     Pulled {
         /// The request's number.
         number: u64,
         /// Their values.
-        values: Bulk<f32>,
+        values: Values,
     },
     /// From a worker to a shard: packets for a region that no switch holds any more, and that may have been taken by none.
     Replay(Replay),
@@ -251,9 +256,9 @@ pub struct ColdPush {
     /// Counted by the worker for each shard, from one: a shard applies each number once.
     pub number: u64,
     /// Rows of that shard, each once.
-    pub keys: Bulk<u64>,
+    pub keys: Keys,
     /// Their gradients one after the other.
-    pub gradients: Bulk<f32>,
+    pub gradients: Values,
     /// Whether the answer must hold the new values.
     pub answer: bool,
 }
@@ -367,11 +372,50 @@ pub struct Malformed(postcard::Error);
 impl Message {
     /// The message as the bytes of one frame.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a vector takes any message")
+        self.encode_behind(&[])
+    }
+
+    /// The bytes of one frame behind others, so that whoever puts something before a frame need not copy it.
+    pub fn encode_behind(&self, head: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(head.len() + self.bytes_about());
+        bytes.extend_from_slice(head);
+        postcard::serialize_with_flavor(self, Bytes(bytes)).expect("a vector takes any message")
+    }
+
+    /// What the message takes, or a little more; of what is small or rare only a guess.
+    fn bytes_about(&self) -> usize {
+        let large = match self {
+            Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
+            Self::Pull { keys, .. } => keys.bytes(),
+            Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
+            _ => 0,
+        };
+        large + 64
     }
 
     /// The message in the bytes of one frame.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         postcard::from_bytes(frame).map_err(Malformed)
+    }
+}
+
+/// Bytes that grow by whole slices: the flavour of the library goes byte by byte.
+struct Bytes(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Bytes {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
     }
 }

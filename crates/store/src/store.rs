@@ -329,8 +329,13 @@ impl Store {
     fn run(&self, keys: &[u64]) -> (usize, usize) {
         let position = self.position_of(keys[0]).expect("all keys were checked");
         let of_table = &self.tables[position].keys;
-        let run = keys.iter().position(|key| !of_table.contains(key)).unwrap_or(keys.len());
-        (position, run)
+        let is_other = |key: &u64| !of_table.contains(key);
+        // Whole blocks without a way out in their midst, which is several times as fast.
+        let blocks = keys.chunks_exact(BLOCK);
+        let of_one = blocks.take_while(|block| !block.iter().fold(false, |found, key| found | is_other(key)));
+        let whole = of_one.count() * BLOCK;
+        let rest = &keys[whole..];
+        (position, whole + rest.iter().position(is_other).unwrap_or(rest.len()))
     }
 
     /// How many values the rows of these keys have together.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use libra_proto::ValueFormat;
 use libra_store::{Init, Optimizer, TableSpec};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -42,6 +43,8 @@ pub(super) struct Load {
     pub(super) keys: u64,
     /// Values of a row.
     pub(super) width: usize,
+    /// How messages carry gradients and values.
+    pub(super) wire: ValueFormat,
     /// Rows of one operation.
     pub(super) batch: usize,
     /// Exponent of Zipf's law: how likely a row is by its rank.
@@ -122,6 +125,7 @@ mod tests {
             operation: Operation::Push,
             keys,
             width: 1,
+            wire: ValueFormat::F32,
             batch: 50,
             zipf: 1.05,
             open: 4,

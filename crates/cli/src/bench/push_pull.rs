@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::ControllerNode;
-use libra_proto::{Cluster, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
+use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
 use super::limits::Limits;
 use super::load::{Load, Operation};
 use super::report::Report;
 use super::usage::Watch;
 use super::worker::Account;
-use crate::arguments::{clear, write_json};
+use crate::arguments::{ColdPathArguments, clear, write_json};
 use crate::interrupt;
 use crate::job::failure;
 use crate::progress::Bars;
@@ -43,6 +43,8 @@ pub(crate) struct Arguments {
     /// Values of a row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     width: u16,
+    #[command(flatten)]
+    cold: ColdPathArguments,
     /// What workers do
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
@@ -121,6 +123,7 @@ impl Arguments {
             operation: self.operation,
             keys: self.keys,
             width: self.width.into(),
+            wire: self.cold.wire,
             batch: self.batch,
             zipf: self.zipf,
             open: self.open.into(),
@@ -155,6 +158,7 @@ impl Processes {
 
     fn run(&mut self, controller: ControllerNode, sizes: Sizes, load: &Load) -> Result<Outcome> {
         let mut cluster = Cluster::new(1, load.tables(), None, HotPath::for_workers(sizes.workers));
+        cluster.cold_path = ColdPath { values: load.wire };
         cluster.task = load.to_text()?;
         let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
         interrupt::on_first(move || {

@@ -84,10 +84,11 @@ impl Report {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
         let title = format!(
-            "{} workers, {servers} servers; {} rows of width {}; {} of {} rows, {} under way; Zipf {}; {} s",
+            "{} workers, {servers} servers; {} rows of width {} ({}); {} of {} rows, {} under way; Zipf {}; {} s",
             load.workers,
             load.keys,
             load.width,
+            load.wire,
             load.operation.name(),
             load.batch,
             load.open,

@@ -45,7 +45,19 @@ fn a_cluster_in_one_process_learns_and_says_so() {
 fn the_summary_says_what_the_switch_saved() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
-    let output = run(&["train", "--data", &data, "--epochs", "1", "--model", "gmf", "--arithmetic", "f32"]);
+    let output = run(&[
+        "train",
+        "--data",
+        &data,
+        "--epochs",
+        "1",
+        "--model",
+        "gmf",
+        "--arithmetic",
+        "f32",
+        "--wire",
+        "bf16",
+    ]);
     let table = String::from_utf8(output.stdout).unwrap();
     for word in ["HR@10", "chance 0.100", "absorbed", "saved the servers", "predicted"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
@@ -116,13 +128,21 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
-    for operation in ["push", "pull", "push-pull"] {
-        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation];
+    // A key of a byte or two, and values of four bytes or two; push-pull has those both ways.
+    for (operation, wire, bytes) in [
+        ("push", "f32", 13.0..16.0),
+        ("pull", "f32", 13.0..16.0),
+        ("push", "bf16", 7.0..10.0),
+        ("push-pull", "f16", 13.0..16.0),
+    ] {
+        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
         arguments.extend(sizes);
         arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
         let output = run(&arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
+        assert_eq!(json["load"]["wire"], wire);
+        assert!(bytes.contains(&json["bytes_per_pair"].as_f64().unwrap()), "{json:#}");
         let figures = [
             &json["pairs_per_second"],
             &json["server"]["cpu_ns_per_pair"],

@@ -5,15 +5,17 @@ use std::collections::VecDeque;
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use serde::{Deserialize, Serialize};
 
+use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::View;
-use crate::message::{ColdPush, Cut, Drained, Replay};
+use crate::keys::Keys;
+use crate::message::{Cut, Drained, Replay};
 use crate::storage::StorageRequest;
 
 /// A record of the log: applied to the state before, it gives the state after, to the bit.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) enum Record {
     View(View),
-    Push { worker: u16, push: ColdPush },
+    Push { worker: u16, number: u64, keys: Keys, gradients: Bulk<f32> },
     Epoch(Drained),
     Replay { worker: u16, replay: Replay },
     Forgotten { region: u8, epoch: u64, cut: Cut },
@@ -23,7 +25,7 @@ pub(super) enum Record {
 #[derive(Debug, Serialize)]
 pub(super) enum RecordOf<'a> {
     View(&'a View),
-    Push { worker: u16, push: &'a ColdPush },
+    Push { worker: u16, number: u64, keys: &'a Keys, gradients: BulkOf<'a, f32> },
     Epoch(&'a Drained),
     Replay { worker: u16, replay: &'a Replay },
     Forgotten { region: u8, epoch: u64, cut: &'a Cut },
@@ -117,14 +119,12 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::Bulk;
     use crate::cluster::Tenure;
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let view = View { number: 3, tenures: vec![Tenure { holder: Some(1), since: 2 }], ..View::default() };
-        let push =
-            ColdPush { number: 7, keys: Bulk(vec![1, 9]), gradients: Bulk(vec![0.5, -1.0]), answer: true };
+        let (keys, gradients) = (Keys::from([1u64, 9].as_slice()), vec![0.5, -1.0]);
         let cut = Cut::default();
         let drained = Drained {
             region: 1,
@@ -137,7 +137,10 @@ mod tests {
         let replay = Replay { region: 1, since: 4, below: 5, packets: vec![Bulk(vec![1, 2, 3])] };
         let pairs = [
             (RecordOf::View(&view), Record::View(view.clone())),
-            (RecordOf::Push { worker: 2, push: &push }, Record::Push { worker: 2, push: push.clone() }),
+            (
+                RecordOf::Push { worker: 2, number: 7, keys: &keys, gradients: BulkOf(&gradients) },
+                Record::Push { worker: 2, number: 7, keys: keys.clone(), gradients: Bulk(gradients.clone()) },
+            ),
             (RecordOf::Epoch(&drained), Record::Epoch(drained.clone())),
             (
                 RecordOf::Replay { worker: 2, replay: &replay },

@@ -167,7 +167,7 @@ impl Server {
         let shard = self.shard.as_mut().ok_or(Nonsense)?;
         match (self.callers.get(&link), message) {
             (Some(Peer::Worker(worker)), Message::Push(push)) => shard.push(link, *worker, push),
-            (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys.0),
+            (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys),
             (Some(Peer::Worker(worker)), Message::Replay(replay)) => shard.replay(link, *worker, replay),
             (Some(Peer::Switch(switch)), Message::Adopt { region, since, epoch, cut }) => {
                 shard.adopt(link, *switch, region, since, (epoch, cut))

@@ -92,9 +92,12 @@ impl Restored {
         let record = postcard::from_bytes(record).map_err(|error| wrong(&error.to_string()))?;
         match record {
             Record::View(view) => shard.apply_view(view),
-            Record::Push { worker, push } => {
-                shard.own_values(&push.keys.0).map_err(|_| wrong("a push of rows that are not here"))?;
-                shard.apply(worker, &push);
+            Record::Push { worker, number, keys, gradients } => {
+                let (keys, gradients) = (keys.to_vec(), gradients.0);
+                if shard.own_values(&keys).ok() != Some(gradients.len()) {
+                    return Err(wrong("a push of rows that are not here"));
+                }
+                shard.apply(worker, number, &keys, &gradients);
             }
             Record::Epoch(drained) => {
                 shard.apply_written_epoch(drained).map_err(|_| wrong("an epoch that does not fit"))?;

@@ -10,14 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
 use super::snapshot::{Checkpoints, Snapshot};
-use crate::bulk::Bulk;
+use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::keys::Keys;
 use crate::message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, Message, Replay, SlotRun, SlotValues,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, Replay,
+    SlotRun, SlotValues,
 };
 use crate::region::{self, Epoch};
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
+use crate::values::Values;
+
+/// Values of an answer at most.
+const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
@@ -117,6 +123,7 @@ enum Held {
 impl Shard {
     pub(super) fn new(number: u16, cluster: Box<Cluster>, journal: Journal) -> Result<Self, String> {
         let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
+        cluster.check_tables()?;
         cluster.check_plan()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
@@ -219,29 +226,32 @@ impl Shard {
 
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
     pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
-        let values = self.own_values(&push.keys.0)?;
-        if values != push.gradients.0.len() || first_non_finite(&push.gradients.0).is_some() {
+        let (keys, gradients) = (push.keys.to_vec(), push.gradients.into_vec());
+        let values = self.own_values(&keys)?;
+        let fits = !push.answer || values <= ANSWER_VALUES_MAX;
+        if !fits || values != gradients.len() || first_non_finite(&gradients).is_some() {
             return Err(Nonsense);
         }
         let last = self.pushed.get(&worker).map_or(0, |last| last.number);
         if push.number > last || is_planted(PlantedBug::ColdPushAppliedTwice) {
-            self.journal.write(&RecordOf::Push { worker, push: &push });
-            self.apply(worker, &push);
+            let (number, keys_sent) = (push.number, &push.keys);
+            let record = RecordOf::Push { worker, number, keys: keys_sent, gradients: BulkOf(&gradients) };
+            self.journal.write(&record);
+            self.apply(worker, number, &keys, &gradients);
         } else {
             self.statistics.duplicates += 1;
         }
-        let changes = self.tell_holders(&push.keys.0);
-        let keys = if push.answer { push.keys.0 } else { Vec::new() };
+        let changes = self.tell_holders(&keys);
+        let keys = if push.answer { keys } else { Vec::new() };
         let record = self.journal.newest();
         self.waiting.push(Waiting { link, number: push.number, record, keys, changes });
         self.answer_waiting();
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, worker: u16, push: &ColdPush) {
+    pub(super) fn apply(&mut self, worker: u16, number: u64, keys: &[u64], gradients: &[f32]) {
         let last = self.pushed.entry(worker).or_default();
-        *last = Pushed { number: push.number, count: last.count + 1 };
-        let ColdPush { keys: Bulk(keys), gradients: Bulk(gradients), .. } = push;
+        *last = Pushed { number, count: last.count + 1 };
         self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
         self.statistics.row_updates += keys.len() as u64;
     }
@@ -334,7 +344,7 @@ impl Shard {
             if waiting.changes.is_empty() && self.journal.has(waiting.record) {
                 let values = self.read(&waiting.keys).expect("the push was checked when it came");
                 let view = self.cluster.view.number;
-                let message = Message::Pushed { number: waiting.number, view, values: Bulk(values) };
+                let message = Message::Pushed { number: waiting.number, view, values };
                 self.outbox.push_back((waiting.link, message));
             } else {
                 self.waiting.push(waiting);
@@ -342,17 +352,26 @@ impl Shard {
         }
     }
 
-    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &[u64]) -> Result<(), Nonsense> {
-        let values = self.read(keys)?;
+    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &Keys) -> Result<(), Nonsense> {
+        let mut decoded = core::mem::take(&mut self.keys);
+        keys.decode_into(&mut decoded);
+        let values = self.read(&decoded);
+        self.keys = decoded;
+        let values = values?;
         self.statistics.row_reads += keys.len() as u64;
-        self.outbox.push_back((link, Message::Pulled { number, values: Bulk(values) }));
+        self.outbox.push_back((link, Message::Pulled { number, values }));
         Ok(())
     }
 
-    fn read(&self, keys: &[u64]) -> Result<Vec<f32>, Nonsense> {
-        let mut values = vec![0.0; self.own_values(keys)?];
+    /// The values of rows as an answer holds them. Nobody may ask for more than a message holds (rule C8).
+    fn read(&self, keys: &[u64]) -> Result<Values, Nonsense> {
+        let count = self.own_values(keys)?;
+        if count > ANSWER_VALUES_MAX {
+            return Err(Nonsense);
+        }
+        let mut values = vec![0.0; count];
         self.store.read_many(keys, &mut values).expect("the keys and the length were just checked");
-        Ok(values)
+        Ok(Values::new(self.cluster.cold_path.values, values))
     }
 
     /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It says which epoch it knows to be

@@ -6,8 +6,8 @@ use core::time::Duration;
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_proto::{
     Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, Hello, HotPath,
-    Join, Kind, Level, MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics,
-    SwitchStatistics, Tenure, View, WorkerCommand, WorkerEvent, WorkerStatistics,
+    Join, Keys, Kind, Level, MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics,
+    SwitchStatistics, Tenure, ValueFormat, Values, View, WorkerCommand, WorkerEvent, WorkerStatistics,
 };
 use libra_sim::{Event, Quality, Random, Setup, Stage, whole};
 use proptest::prelude::*;
@@ -17,6 +17,23 @@ const HOT_ROWS: u64 = 25;
 
 fn bulk<T: core::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Bulk<T>> {
     prop::collection::vec(value, 0..12).prop_map(Bulk)
+}
+
+/// Mostly ascending, as callers have them.
+fn keys() -> impl Strategy<Value = Keys> {
+    let drawn = prop::collection::vec(key(), 0..12);
+    (drawn, any::<bool>()).prop_map(|(mut keys, sorted)| {
+        if sorted {
+            keys.sort_unstable();
+        }
+        Keys::from(keys.as_slice())
+    })
+}
+
+fn gradients() -> impl Strategy<Value = Values> {
+    let format = prop_oneof![Just(ValueFormat::F32), Just(ValueFormat::Bf16), Just(ValueFormat::F16)];
+    (format, prop::collection::vec(gradient(), 0..12))
+        .prop_map(|(format, values)| Values::new(format, values))
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -138,18 +155,16 @@ fn control() -> impl Strategy<Value = Message> {
 fn data() -> impl Strategy<Value = Message> {
     let region = || 0u8..4;
     prop_oneof![
-        (number(), bulk(key()), bulk(gradient()), any::<bool>()).prop_map(
-            |(number, keys, gradients, answer)| {
-                Message::Push(ColdPush { number, keys, gradients, answer })
-            }
-        ),
-        (number(), number(), bulk(gradient())).prop_map(|(number, view, values)| Message::Pushed {
+        (number(), keys(), gradients(), any::<bool>()).prop_map(|(number, keys, gradients, answer)| {
+            Message::Push(ColdPush { number, keys, gradients, answer })
+        }),
+        (number(), number(), gradients()).prop_map(|(number, view, values)| Message::Pushed {
             number,
             view,
             values
         }),
-        (number(), bulk(key())).prop_map(|(number, keys)| Message::Pull { number, keys }),
-        (number(), bulk(gradient())).prop_map(|(number, values)| Message::Pulled { number, values }),
+        (number(), keys()).prop_map(|(number, keys)| Message::Pull { number, keys }),
+        (number(), gradients()).prop_map(|(number, values)| Message::Pulled { number, values }),
         (region(), number(), any::<u32>(), prop::collection::vec(datagram().prop_map(Bulk), 0..3)).prop_map(
             |(region, since, below, packets)| Message::Replay(Replay { region, since, below, packets })
         ),

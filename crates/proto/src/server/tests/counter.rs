@@ -180,9 +180,9 @@ impl Counter {
     /// The first value of a row, as a worker reads it.
     pub(super) fn value(&mut self, key: u64) -> f32 {
         let reader = self.call(Peer::Worker(3));
-        let answer = self.ask(reader, Message::Pull { number: 1, keys: Bulk(vec![key]) });
+        let answer = self.ask(reader, Message::Pull { number: 1, keys: [key].as_slice().into() });
         let [Message::Pulled { number: 1, values }] = answer.as_slice() else { panic!("{answer:?}") };
-        values.0[0]
+        values.clone().into_vec()[0]
     }
 }
 
@@ -206,8 +206,8 @@ pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {
 
 /// A push of `gradient` to each of some rows.
 pub(super) fn push(number: u64, keys: &[u64], gradient: f32) -> Message {
-    let gradients = Bulk(vec![gradient; WIDTH * keys.len()]);
-    Message::Push(ColdPush { number, keys: Bulk(keys.into()), gradients, answer: true })
+    let gradients = vec![gradient; WIDTH * keys.len()].into();
+    Message::Push(ColdPush { number, keys: keys.into(), gradients, answer: true })
 }
 
 /// The answer to a push under the first view.
@@ -216,7 +216,7 @@ pub(super) fn pushed(number: u64, values: &[f32]) -> Message {
 }
 
 pub(super) fn pushed_in(view: u64, number: u64, values: &[f32]) -> Message {
-    Message::Pushed { number, view, values: Bulk(values.into()) }
+    Message::Pushed { number, view, values: values.to_vec().into() }
 }
 
 /// The bits of all hot rows, of which row 0 has a value.
