@@ -32,6 +32,7 @@ mod plan;
 mod profile;
 mod progress;
 mod report;
+mod rule;
 mod sim;
 mod soak;
 mod strike;
