@@ -14,6 +14,7 @@ use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 use serde::Serialize;
 
 use crate::progress::Bars;
+use crate::rule::RuleArguments;
 
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
@@ -33,6 +34,8 @@ pub(crate) struct ModelArguments {
     /// Decides initial values, order and negatives
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) rules: RuleArguments,
 }
 
 /// What to train, and for how long.
@@ -58,6 +61,8 @@ impl ModelArguments {
             factors: self.factors,
             batch: self.batch,
             seed: self.seed,
+            embeddings: self.rules.embeddings(self.batch),
+            layers: self.rules.layers(self.batch),
             ..TrainConfig::default()
         };
         config.check()?;

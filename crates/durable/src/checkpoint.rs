@@ -7,13 +7,15 @@ use crate::log::RecordNumber;
 
 mod error;
 mod export;
+mod find;
 mod manifest;
 mod reader;
 mod safetensors;
 mod writer;
 
 pub use error::{CheckpointError, Fault, WriteError};
-pub use export::{ExportError, Exported, export};
+pub use export::{ExportError, Exported, export, export_split};
+pub use find::Row;
 pub use manifest::{Base, Content, Description, FileInfo, Manifest, TableInfo};
 pub use reader::{Block, Blocks, Checkpoint};
 pub use writer::{PartSettings, Writer};
@@ -158,6 +160,41 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(self.manifest(number)?.0)
     }
 
+    /// What a checkpoint and all that it builds on say about themselves, the full one first; their other files are
+    /// not looked at.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn manifests(&self, number: u64) -> Result<Vec<Manifest>, CheckpointError> {
+        self.chain(number)
+    }
+
+    /// Reads every file of one checkpoint, but not what it builds on, and says of each whether it is as it was
+    /// written. Unlike [`verify`](Self::verify) it goes on behind a damaged one.
+    ///
+    /// # Errors
+    /// There is no manifest that can be read.
+    pub fn verify_files(
+        &self,
+        number: u64,
+        mut verified: impl FnMut(&FileInfo, Result<(), CheckpointError>),
+    ) -> Result<(), CheckpointError> {
+        let manifest = self.inspect(number)?;
+        for file in &manifest.files {
+            verified(file, reader::verify(&self.disk, &manifest, file));
+        }
+        Ok(())
+    }
+
+    /// The row of a key of the table at this position, as it is in a checkpoint or in what that builds on; `None` if
+    /// they have none. Compares with its checksum every file that it reads, and reads no more of them than it must.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn find(&self, number: u64, table: usize, key: u64) -> Result<Option<Row>, CheckpointError> {
+        find::find(&self.disk, &self.chain(number)?, table, key)
+    }
+
     /// Reads a checkpoint and all that it builds on, and compares every byte with its checksum.
     ///
     /// # Errors
@@ -224,15 +261,28 @@ impl<D: Disk + Clone> Checkpoints<D> {
             if needed.contains(&number) {
                 continue;
             }
-            let removed = format!("{directory}{REMOVED}");
-            remove_directory(&self.disk, &removed)?;
-            self.disk.rename(&directory, &removed)?;
-            self.disk.sync_directory("")?;
-            remove_directory(&self.disk, &removed)?;
+            self.remove_named(&directory)?;
             pruned.removed.push(number);
         }
         pruned.kept = needed.into_iter().rev().collect();
         Ok(pruned)
+    }
+
+    /// Removes a checkpoint, sound or not, if it is there. What builds on it can be used no more: the caller removes
+    /// that before, or has none.
+    ///
+    /// # Errors
+    /// The disk refused. Another call goes on, or [`discard_unfinished`](Self::discard_unfinished).
+    pub fn remove(&self, number: u64) -> Result<(), DiskError> {
+        if self.numbers()?.contains(&number) { self.remove_named(&directory_name(number)) } else { Ok(()) }
+    }
+
+    fn remove_named(&self, directory: &str) -> Result<(), DiskError> {
+        let removed = format!("{directory}{REMOVED}");
+        remove_directory(&self.disk, &removed)?;
+        self.disk.rename(directory, &removed)?;
+        self.disk.sync_directory("")?;
+        remove_directory(&self.disk, &removed)
     }
 
     /// Removes what is left of checkpoints that were being written or removed when something happened. Not while one

@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-dataplane",
             "libra-plan",
             "libra-store",
+            "libra-durable",
             "libra-proto",
             "libra-net",
             "libra-sim",

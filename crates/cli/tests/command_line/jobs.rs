@@ -157,3 +157,50 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
         assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
     }
 }
+
+#[test]
+fn a_cluster_learns_with_the_optimizer_that_was_asked_for() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    // Of 21 candidates the first 10 count, so chance is 0.48.
+    for (rules, kind) in [
+        (&["--optimizer", "sgd:rate=8", "--layer-optimizer", "adagrad", "--clip", "norm:1"][..], "Sgd"),
+        (&["--optimizer", "rowwise-adagrad:rate=0.1", "--weight-decay", "0.000001"], "RowAdagrad"),
+        (&["--optimizer", "ftrl", "--layer-optimizer", "adam:rate=0.01"], "Ftrl"),
+        (&["--optimizer", "rmsprop", "--schedule", "linear:steps=3000,floor=0.1"], "RmsProp"),
+    ] {
+        let arguments = ["train", "--data", &data, "--epochs", "20", "--batch", "64", "--sample", "1"];
+        let output = run(&[&arguments[..], &["--factors", "4", "--quiet", "--json", path], rules].concat());
+        assert!(output.status.success(), "{rules:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.7, "{rules:?}: {json:#}");
+        assert!(json["configuration"]["training"]["embeddings"]["optimizer"][kind].is_object(), "{json:#}");
+    }
+}
+
+#[test]
+fn all_members_hear_of_every_rule() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let options = directory.path().join("options.toml");
+    let rules = "optimizer = 'adamw:rate=0.02,beta2=0.99'\nschedule = 'cosine:steps=5000,warmup=10'\nweight-decay = 0.001\n\
+                 clip = 'value:0.5'\nlayer-optimizer = 'momentum:rate=0.05,nesterov=true'\n";
+    fs::write(&options, format!("data = '{data}'\nbatch = 64\nsample = 1.0\nfactors = 4\n{rules}")).unwrap();
+    let config = ["--config", options.to_str().unwrap(), "--epochs", "15", "--json", file.to_str().unwrap()];
+    let (controller, address) = controller(&config);
+    let members = members(&address);
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let json = json(&file);
+    assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.7, "{json:#}");
+    let training = &json["configuration"]["training"];
+    assert_eq!(training["embeddings"]["schedule"]["decay"]["Cosine"]["steps"], 5000);
+    assert_eq!(training["layers"]["optimizer"]["Momentum"]["nesterov"], true);
+    assert_eq!(training["layers"]["clip"]["Value"]["limit"], 0.5);
+}
