@@ -285,6 +285,20 @@ fn rows_move_to_their_chunk_when_the_snapshot_is_over() {
 }
 
 #[test]
+fn rows_that_move_away_from_an_empty_chunk_are_still_changed() {
+    let mut pair = Pair::new();
+    let near: Vec<u64> = (77..77 + 4096).collect();
+    pair.update(&near);
+    pair.begin(Extent::Full);
+    while pair.read(1000) {}
+    pair.update(&near[..10]);
+    pair.remove(&near[20..4000]);
+    assert_eq!((pair.store.rows[1].dense_rows(), pair.store.rows()), (0, 116));
+    let (keys, removed) = keys_of(&snapshot(&mut pair.store, Extent::Changed));
+    assert_eq!((keys, removed), (near[..10].to_vec(), near[20..4000].to_vec()));
+}
+
+#[test]
 fn without_a_snapshot_or_tracking_nothing_is_kept_for_them() {
     let mut store = Store::new(tables(), 5).unwrap();
     store.update_many(&(77..20_000).collect::<Vec<_>>(), &[1.0; 19_923]).unwrap();

@@ -264,6 +264,8 @@ fn a_table_whose_keys_pass_by_is_no_larger_than_what_is_there() {
             while first % 100_000 == 50_000 && store.read_snapshot(1000).is_some() {}
         }
         assert!(most < 40_000, "{most} rows");
+        let room = store.rows[0].positions();
+        assert!(room < 200_000, "room for {room} rows");
         // 45 bytes a row, of as many as there are in half of a snapshot, and 8 bytes of each key that is removed.
         assert!(store.memory_bytes() < 8 << 20, "{} bytes", store.memory_bytes());
         let keys: Vec<u64> = (0..500_000).step_by(20_000).collect();
