@@ -32,6 +32,8 @@ pub(crate) struct Dense {
     directory: Vec<u32>,
     chunks: usize,
     blocks: Vec<Block>,
+    /// Numbers of blocks that are of no chunk.
+    free: Vec<u32>,
     rows: usize,
 }
 
@@ -73,6 +75,13 @@ pub(crate) struct Crowd {
     pub(crate) beyond: u32,
 }
 
+/// A chunk that is dense, and has too few rows for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thin {
+    /// One more, and it had not too few.
+    pub(crate) is_just: bool,
+}
+
 impl Dense {
     /// No dense chunk yet in a table of these keys, whose rows have so many words.
     pub(crate) fn new(keys: &Range<u64>, words: usize) -> Self {
@@ -89,6 +98,7 @@ impl Dense {
             directory: Vec::new(),
             chunks,
             blocks: Vec::new(),
+            free: Vec::new(),
             rows: 0,
         }
     }
@@ -226,7 +236,8 @@ impl Dense {
     /// Which of the 64 positions from one on, a multiple of 64, have rows: a bit each.
     pub(crate) fn rows_from(&self, position: usize) -> u64 {
         let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK / 32);
-        u64::from(block.bits[at]) | u64::from(block.bits[at + 1]) << 32
+        let bits = |at| u64::from(block.bits.get(at).copied().unwrap_or(0));
+        bits(at) | bits(at + 1) << 32
     }
 
     /// Key and words of the row at a position, which is there.
@@ -248,11 +259,52 @@ impl Dense {
     pub(crate) fn open(&mut self, key: u64) {
         self.make_directory();
         let (chunk, _) = self.split(key);
-        let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
         let (words, bits) = (vec![0; CHUNK * self.words].into(), vec![0; BITS_WORDS].into());
         let of = u32::try_from(chunk).expect("at most 2^20 chunks");
-        self.blocks.push(Block { chunk: of, rows: 0, words, bits });
+        let block = Block { chunk: of, rows: 0, words, bits };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.blocks[number as usize] = block;
+                number
+            }
+            None => {
+                self.blocks.push(block);
+                u32::try_from(self.blocks.len() - 1).expect("at most 2^20 blocks")
+            }
+        };
         self.directory[chunk] = DENSE | number;
+    }
+
+    /// The chunk of a key, if it is dense and should not be: its rows are a quarter of those that would make it so.
+    pub(crate) fn thin(&self, key: u64) -> Option<Thin> {
+        let entry = *self.directory.get(self.split(key).0)?;
+        let rows_max = self.rows_min / 4;
+        if entry & DENSE == 0 {
+            return None;
+        }
+        let rows = self.blocks[self.place(entry, 0).block as usize].rows;
+        (rows <= rows_max).then_some(Thin { is_just: rows == rows_max })
+    }
+
+    /// Keys, positions and words of the rows of a dense chunk, of which `key` is one.
+    pub(crate) fn rows_of_chunk(&self, key: u64) -> impl Iterator<Item = (u64, usize, &[u32])> {
+        let block = self.place(self.directory[self.split(key).0], 0).block as usize;
+        let rows = (0..CHUNK).filter(move |at| self.blocks[block].has(*at));
+        rows.map(move |at| {
+            let (key, words) = self.row_at(block * CHUNK + at);
+            (key, block * CHUNK + at, words)
+        })
+    }
+
+    /// Makes the chunk of a key one that is not dense. Its rows were copied to elsewhere.
+    pub(crate) fn close(&mut self, key: u64) {
+        let chunk = self.split(key).0;
+        let number = self.place(self.directory[chunk], 0).block;
+        let block = &mut self.blocks[number as usize];
+        self.directory[chunk] = block.rows;
+        self.rows -= block.rows as usize;
+        *block = Block { chunk: 0, rows: 0, words: Box::default(), bits: Box::default() };
+        self.free.push(number);
     }
 
     /// Keys and rows of all dense chunks.

@@ -1,21 +1,27 @@
 //! The rows of one shard.
 
 mod aside;
+mod batch;
+mod gate;
 mod kept;
 mod marks;
 mod rows;
 mod snapshot;
+mod sweep;
 mod watch;
 
 use thiserror::Error;
 
-use crate::Update;
 use crate::table::{TableError, TableSpec, order};
+use batch::Batch;
+use gate::Gate;
 use kept::{Kept, RowPlace};
 use marks::Snapshots;
 use rows::BLOCK;
 use snapshot::Reading;
 pub use snapshot::{Extent, RowBlock};
+use sweep::Sweep;
+pub use sweep::{Evicted, GrowthCounts};
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
@@ -35,6 +41,9 @@ pub struct Store {
     batches: u64,
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
+    /// What decides which gradients make rows, for each table.
+    gates: Vec<Gate>,
+    sweep: Sweep,
     snapshots: Snapshots,
     /// How far the active snapshot was read, or the last one.
     reading: Reading,
@@ -87,6 +96,12 @@ pub enum RowError {
         /// How many there were room for or gradients of.
         found: usize,
     },
+    /// What should be the state of an admission is not, or is of another table.
+    #[error("table {table} cannot have this state of its admission")]
+    WrongAdmission {
+        /// Position of the table in [`Store::tables`].
+        table: usize,
+    },
     /// A table other than the one that was named holds this key, or none does.
     #[error("key {key} is not of this table")]
     NotOfTable {
@@ -124,6 +139,8 @@ impl Store {
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
         let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec))).collect();
         let steps = vec![Steps::default(); tables.len()];
+        let gates = tables.iter().map(|spec| Gate::new(&spec.rule.growth, seed)).collect();
+        let sweep = Sweep::new(tables.len());
         Ok(Self {
             seed,
             tables,
@@ -131,6 +148,8 @@ impl Store {
             steps,
             batches: 0,
             by_first_key,
+            gates,
+            sweep,
             snapshots: Snapshots::default(),
             reading: Reading::default(),
         })
@@ -200,7 +219,7 @@ impl Store {
     }
 
     /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the rule of its
-    /// table says. It counts as one step of the table.
+    /// table says; or makes it, if the [`Growth`](crate::Growth) of the table lets it. It counts as one step of the table.
     ///
     /// The gradient is taken as it is: one that is not finite makes the row so too.
     ///
@@ -209,10 +228,13 @@ impl Store {
     pub fn update(&mut self, key: u64, gradient: &[f32]) -> Result<(), RowError> {
         let position = self.position_for(key, gradient.len())?;
         self.batches += 1;
-        let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
-        let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+        let step = self.steps[position].before(self.batches);
+        let spec = &self.tables[position];
+        let update = spec.rule.prepare(step);
+        let batch = Batch::new(spec, self.seed, step, &update);
+        let rows = &mut self.rows[position];
         rows.settle();
-        update_or_make(spec, &update, self.seed, rows, key, gradient);
+        batch.update_or_make(rows, &mut self.gates[position], key, gradient);
         Ok(())
     }
 
@@ -229,8 +251,10 @@ impl Store {
         let (mut keys, mut gradients) = (keys, gradients);
         while !keys.is_empty() {
             let (position, run) = self.run(keys);
-            let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
-            let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+            let (spec, step) = (&self.tables[position], self.steps[position].before(self.batches));
+            let update = spec.rule.prepare(step);
+            let batch = Batch::new(spec, self.seed, step, &update);
+            let (rows, gate) = (&mut self.rows[position], &mut self.gates[position]);
             rows.settle();
             let of_run;
             (of_run, keys) = keys.split_at(run);
@@ -244,9 +268,9 @@ impl Store {
                 {
                     // A row that is made may move others, and its key may come again.
                     if moved || place == RowPlace::Nowhere {
-                        moved |= update_or_make(spec, &update, self.seed, rows, *key, gradient);
+                        moved |= batch.update_or_make(rows, gate, *key, gradient);
                     } else {
-                        update_row(spec.width, &update, rows.words_mut(place), gradient);
+                        batch.update(rows.words_mut(place), gradient);
                     }
                 }
             }
@@ -318,10 +342,12 @@ impl Store {
         self.rows.iter().map(Kept::len).sum()
     }
 
-    /// Bytes of memory that the rows and their index take, with what was allocated in advance.
+    /// Bytes of memory that the rows, their index, the counts of an admission and the copies for a snapshot take, with what
+    /// was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.rows.iter().map(Kept::memory_bytes).sum()
+        let rows: usize = self.rows.iter().map(Kept::memory_bytes).sum();
+        rows + self.gates.iter().map(Gate::memory_bytes).sum::<usize>()
     }
 
     /// The table of the first key, and how many keys from there on are of it. [`Store::check_many`] went
@@ -387,29 +413,6 @@ fn copy_values(words: &[u32], values: &mut [f32]) {
     } else {
         values.copy_from_slice(bytemuck::cast_slice(&words[..values.len()]));
     }
-}
-
-/// Updates a row, wherever it is; or makes it, and says so.
-fn update_or_make(
-    spec: &TableSpec,
-    update: &Update,
-    seed: u64,
-    rows: &mut Kept,
-    key: u64,
-    gradient: &[f32],
-) -> bool {
-    let (place, is_new) = rows.find_or_insert(key, |words| {
-        spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
-    });
-    update_row(spec.width, update, rows.words_mut(place), gradient);
-    is_new
-}
-
-#[inline]
-fn update_row(width: usize, update: &Update, words: &mut [u32], gradient: &[f32]) {
-    let words: &mut [f32] = bytemuck::cast_slice_mut(words);
-    let (values, state) = words.split_at_mut(width);
-    update.apply(values, state, gradient);
 }
 
 #[cfg(test)]

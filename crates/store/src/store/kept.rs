@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use super::marks::Snapshots;
+use super::marks::{GROUP, Snapshots};
 use super::rows::{BLOCK, Rows};
 use super::watch::Watch;
 use crate::dense::{Dense, DensePlace, Found};
@@ -22,7 +22,7 @@ pub(super) struct Kept {
     words: usize,
     /// There if changes matter to anyone.
     watch: Option<Box<Watch>>,
-    /// Keys of chunks that would be dense if rows could have moved.
+    /// Keys of chunks that would be dense, or not dense any more, if rows could have moved.
     deferred: Vec<u64>,
 }
 
@@ -172,7 +172,7 @@ impl Kept {
                 let to = self.dense.insert(*key);
                 self.dense.row_mut(to).copy_from_slice(self.sparse.words(place));
                 if let Some(watch) = &mut self.watch {
-                    watch.moved(self.sparse.slabs().position(place), self.dense.position(to));
+                    watch.moved_to_dense(self.sparse.slabs().position(place), self.dense.position(to));
                 }
             }
             for (key, _) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
@@ -181,12 +181,28 @@ impl Kept {
         }
     }
 
+    /// Moves the rows of a dense chunk, of which `key` is one, to where they are found by hash.
+    fn make_sparse(&mut self, key: u64) {
+        for (key, from, words) in self.dense.rows_of_chunk(key) {
+            let to = self.sparse.insert(key, |row| row.copy_from_slice(words));
+            if let Some(watch) = &mut self.watch {
+                watch.moved_to_sparse(from, self.sparse.slabs().position(to));
+            }
+        }
+        self.dense.close(key);
+    }
+
     /// Removes a row, if it is there.
     pub(super) fn remove(&mut self, key: u64) -> bool {
         if self.watch.is_some() {
             self.touch_block(&[key], &[self.find(key)]);
         }
         let removed = if self.dense.remove(key) {
+            match self.dense.thin(key) {
+                Some(thin) if thin.is_just && self.is_read() => self.deferred.push(key),
+                Some(_) if !self.is_read() => self.make_sparse(key),
+                _ => {}
+            }
             true
         } else if self.sparse.remove(key) {
             self.dense.removed_elsewhere(key);
@@ -219,10 +235,11 @@ impl Kept {
 
     #[cold]
     fn settle_one(&mut self) {
-        if let Some(key) = self.deferred.pop()
-            && let Some(crowd) = self.dense.crowded(key)
-        {
+        let Some(key) = self.deferred.pop() else { return };
+        if let Some(crowd) = self.dense.crowded(key) {
             self.make_dense(key, crowd.keys);
+        } else if self.dense.thin(key).is_some() {
+            self.make_sparse(key);
         }
     }
 
@@ -238,6 +255,54 @@ impl Kept {
     /// Whether a snapshot is active.
     fn is_read(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.snapshots.active.is_some())
+    }
+
+    /// Looks at rows from a place on, in the order in which they lie in memory; where there are none, it looks at nothing. How
+    /// often it looked, at most so often, and whether the end was reached: then the place is the beginning.
+    pub(super) fn look(
+        &self,
+        from: &mut usize,
+        looks_max: usize,
+        mut see: impl FnMut(u64, &[u32]),
+    ) -> (usize, bool) {
+        let dense_end = self.dense.positions();
+        for looks in 0..looks_max {
+            let at = *from;
+            let row = if at >= self.positions() {
+                *from = 0;
+                return (looks, true);
+            } else if at >= dense_end {
+                *from += 1;
+                self.row_at(at)
+            } else {
+                let left = self.dense.rows_from(at - at % GROUP) >> (at % GROUP);
+                let skipped = left.trailing_zeros() as usize;
+                *from = if left == 0 { at - at % GROUP + GROUP } else { at + skipped + 1 };
+                (left != 0).then(|| self.dense.row_at(at + skipped))
+            };
+            if let Some((key, words)) = row {
+                see(key, words);
+            }
+        }
+        (looks_max, false)
+    }
+
+    /// How many rows there is room for in memory that was used.
+    pub(super) fn positions(&self) -> usize {
+        self.dense.positions() + self.sparse.slabs().positions()
+    }
+
+    /// The row at a position in memory, if there is one. First come dense chunks, then the others.
+    pub(super) fn row_at(&self, position: usize) -> Option<(u64, &[u32])> {
+        let slabs = self.sparse.slabs();
+        match position.checked_sub(self.dense.positions()) {
+            None => {
+                let has = self.dense.rows_from(position - position % GROUP) >> (position % GROUP) & 1 == 1;
+                has.then(|| self.dense.row_at(position))
+            }
+            Some(in_slabs) if in_slabs < slabs.positions() => slabs.row_at(in_slabs),
+            Some(_) => None,
+        }
     }
 
     /// Watches changes from now on.

@@ -1,5 +1,6 @@
 //! Snapshots: the rows as they were at one moment, read while they go on changing.
 
+use super::gate::Gate;
 use super::kept::Kept;
 use super::marks::Snapshots;
 use super::rows::BLOCK;
@@ -20,6 +21,9 @@ pub struct RowBlock {
     /// Keys of rows that were removed since the last snapshot began. Some of them may have been made again, and are then
     /// among the rows of this block or a later one, never of an earlier one: first remove, then restore.
     pub removed: Vec<u64>,
+    /// A piece of what the admission of the table had counted, for [`Store::restore_admission`]: opaque, and the same on any
+    /// machine.
+    pub admission: Vec<u8>,
 }
 
 /// Which rows a snapshot has.
@@ -41,6 +45,8 @@ pub(super) struct Reading {
     removed_of: usize,
     /// The table whose rows come next.
     rows_of: usize,
+    /// The table whose admission comes next.
+    admission_of: usize,
 }
 
 /// # Snapshots
@@ -83,6 +89,7 @@ impl Store {
         for rows in &mut self.rows {
             rows.watch(self.snapshots);
         }
+        self.tell_gates();
     }
 
     /// Begins a snapshot of all tables as they are now. No row is looked at: this takes microseconds.
@@ -100,12 +107,13 @@ impl Store {
         for rows in &mut self.rows {
             rows.begin(self.snapshots);
         }
+        self.tell_gates();
         let steps = self.steps.iter().map(|steps| steps.count).collect();
         self.reading = Reading { steps, ..Reading::default() };
     }
 
     /// The next rows of the active snapshot, at most so many, of one table; each row comes once. First come removed keys,
-    /// at most so many at once, then rows, by and large in the order in which they lie in memory.
+    /// at most so many at once, then rows, by and large in the order in which they lie in memory, then admissions.
     ///
     /// A block may be empty: then many rows were looked at, and none of them is in the snapshot. `None`: all were read, and
     /// the snapshot is over, or none was active.
@@ -138,12 +146,19 @@ impl Store {
                 return Some(block);
             }
         }
-        let block = self.read_aside(rows_max, false);
-        if block.is_none() {
-            self.snapshots.finished = self.snapshots.begun;
-            self.end(Watch::finish);
+        if let Some(block) = self.read_aside(rows_max, false) {
+            return Some(block);
         }
-        block
+        while self.reading.admission_of < self.gates.len() {
+            let table = self.reading.admission_of;
+            if let Some(admission) = self.gates[table].counts_mut().and_then(|counts| counts.read(rows_max)) {
+                return Some(RowBlock { table, admission, ..RowBlock::default() });
+            }
+            self.reading.admission_of += 1;
+        }
+        self.snapshots.finished = self.snapshots.begun;
+        self.end(Watch::finish);
+        None
     }
 
     /// Rows that were set aside, of a table that has many of them or any.
@@ -204,6 +219,30 @@ impl Store {
                 rows.forget();
             }
         }
+        self.tell_gates();
+    }
+
+    fn tell_gates(&mut self) {
+        for counts in self.gates.iter_mut().filter_map(Gate::counts_mut) {
+            counts.enter(self.snapshots);
+        }
+    }
+
+    /// Sets a piece of what the admission of a table has counted, as [`RowBlock::admission`] gave it. It counts as
+    /// changed.
+    ///
+    /// # Errors
+    /// The table has no such admission, or is not the one that the piece is of. Nothing changed.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn restore_admission(&mut self, table: usize, admission: &[u8]) -> Result<(), RowError> {
+        if admission.is_empty() {
+            return Ok(());
+        }
+        let counts = self.gates[table].counts_mut().filter(|counts| counts.accepts(admission));
+        counts.ok_or(RowError::WrongAdmission { table })?.restore(admission);
+        Ok(())
     }
 
     /// Sets many rows of one table, as an [`Store::insert`] for each in this order does, but faster; most of all in the order

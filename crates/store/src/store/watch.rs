@@ -112,11 +112,19 @@ impl Watch {
         }
     }
 
-    /// A row was moved from slabs, while no snapshot is active.
-    pub(super) fn moved(&mut self, from: usize, to: usize) {
+    /// A row was moved from slabs to a dense chunk, while no snapshot is active.
+    pub(super) fn moved_to_dense(&mut self, from: usize, to: usize) {
         assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
         if self.sparse.has_changed(from, self.snapshots) {
             self.dense.touch(to, self.snapshots);
+        }
+    }
+
+    /// A row was moved from a dense chunk to slabs, while no snapshot is active.
+    pub(super) fn moved_to_sparse(&mut self, from: usize, to: usize) {
+        assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
+        if self.dense.has_changed(from, self.snapshots) {
+            self.sparse.touch(to, self.snapshots);
         }
     }
 

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Init, Optimizer, TableSpec};
+use crate::{Admission, Eviction, Growth, Init, Optimizer, Rule, TableSpec};
 
 /// Of each table, the words of values and state by key.
 type Contents = Vec<BTreeMap<u64, Vec<u32>>>;
@@ -18,11 +18,21 @@ fn tables() -> Vec<TableSpec> {
         init: Init::Uniform { bound: 1.0 },
     };
     let adagrad = Optimizer::Adagrad { rate: 0.1, epsilon: 1e-6 };
+    let growth = Growth {
+        admission: Some(Admission::Occurrences { updates: 2, keys: 5_000 }),
+        eviction: Some(Eviction::LeastUsed { rows_max: 1_000, half_life: 5 }),
+    };
     vec![
         table("far", 1 << 40..u64::MAX, 3, adagrad),
         table("near", 77..20_000, 1, Optimizer::Sgd { rate: 0.1 }),
         table("wide", 20_000..40_000, 2, adagrad),
+        TableSpec { rule: Rule { growth, ..adagrad.into() }, ..table("growing", 50_000..60_000, 1, adagrad) },
     ]
+}
+
+/// What the admission of the last table has counted.
+fn counted(store: &mut Store) -> Vec<u32> {
+    store.gates[3].counts_mut().unwrap().words().to_vec()
 }
 
 fn contents(store: &Store) -> Contents {
@@ -42,6 +52,8 @@ struct Pair {
     twin: Store,
     /// What the last snapshot that was read to its end had, with all before.
     base: Contents,
+    /// What the admission had then.
+    counted: Vec<u32>,
     active: Option<Active>,
 }
 
@@ -51,15 +63,18 @@ struct Active {
     steps: Vec<u64>,
     /// What it has so far, on top of the base.
     read: Contents,
+    /// The same of what the admission had, in a store that has nothing else.
+    counted: Vec<u32>,
+    counted_read: Store,
     seen: BTreeSet<u64>,
 }
 
 impl Pair {
     fn new() -> Self {
-        let twin = Store::new(tables(), 5).unwrap();
+        let mut twin = Store::new(tables(), 5).unwrap();
         let mut store = twin.clone();
         store.track_changes();
-        Self { store, base: contents(&twin), twin, active: None }
+        Self { store, base: contents(&twin), counted: counted(&mut twin), twin, active: None }
     }
 
     fn update(&mut self, keys: &[u64]) {
@@ -82,6 +97,13 @@ impl Pair {
         }
     }
 
+    fn evict(&mut self, looks: usize) {
+        // Others go if rows lie elsewhere, so it is the keys that are told.
+        for key in self.store.evict(looks).removed {
+            assert_eq!(self.twin.remove(key), Ok(true));
+        }
+    }
+
     fn begin(&mut self, extent: Extent) {
         if self.active.is_some() {
             return;
@@ -90,7 +112,12 @@ impl Pair {
         let then = contents(&self.twin);
         let read = if extent == Extent::Full { vec![BTreeMap::new(); then.len()] } else { self.base.clone() };
         let steps = (0..then.len()).map(|table| self.twin.steps(table)).collect();
-        self.active = Some(Active { then, steps, read, seen: BTreeSet::new() });
+        let mut counted_read = Store::new(tables(), 5).unwrap();
+        if extent == Extent::Changed {
+            counted_read.gates[3].counts_mut().unwrap().set_words(&self.counted);
+        }
+        let counted = counted(&mut self.twin);
+        self.active = Some(Active { then, steps, read, counted, counted_read, seen: BTreeSet::new() });
     }
 
     /// Whether the snapshot goes on.
@@ -106,6 +133,7 @@ impl Pair {
             assert!(block.keys.len() <= rows_max && block.removed.len() <= rows_max);
             assert_eq!(block.values.len(), block.keys.len() * spec.width);
             assert_eq!(block.state.len(), block.keys.len() * state_len);
+            active.counted_read.restore_admission(block.table, &block.admission).unwrap();
             let read = &mut active.read[block.table];
             for key in &block.removed {
                 assert!(!active.seen.contains(key), "{key} was removed after it was given");
@@ -119,9 +147,12 @@ impl Pair {
             }
             return true;
         }
-        let Active { then, steps, read, .. } = self.active.take().unwrap();
+        let Active { then, steps, read, counted: counted_then, mut counted_read, .. } =
+            self.active.take().unwrap();
         assert!(read == then, "a snapshot has the rows of its beginning");
-        assert_eq!(steps, (0..3).map(|table| self.store.snapshot_steps(table)).collect::<Vec<_>>());
+        assert!(counted(&mut counted_read) == counted_then, "and the counts");
+        self.counted = counted_then;
+        assert_eq!(steps, (0..4).map(|table| self.store.snapshot_steps(table)).collect::<Vec<_>>());
         assert_eq!(self.store.rows_set_aside(), 0);
         self.base = then;
         false
@@ -146,13 +177,14 @@ enum Deed {
     Update(Vec<u64>),
     Insert(u64),
     Remove(Vec<u64>),
+    Evict(usize),
     Begin(Extent),
     Read { blocks: usize, rows_max: usize },
     Cancel,
 }
 
 fn key() -> impl Strategy<Value = u64> {
-    prop_oneof![77_u64..40_000, 77_u64..600, 1_u64 << 40..(1 << 40) + 200]
+    prop_oneof![77_u64..40_000, 77_u64..600, 50_000_u64..51_000, 1_u64 << 40..(1 << 40) + 200]
 }
 
 /// Runs of neighbours or neighbours' neighbours, long enough to fill chunks; or a few from anywhere.
@@ -160,7 +192,9 @@ fn keys() -> impl Strategy<Value = Vec<u64>> {
     let run = (77_u64..30_000, 1_u64..5000, 1_usize..3).prop_map(|(first, count, step)| {
         (first..40_000.min(first + count)).step_by(step).collect::<Vec<_>>()
     });
-    prop_oneof![run, prop::collection::vec(key(), 1..200)]
+    let growing =
+        (50_000_u64..59_000, 1_u64..1000).prop_map(|(first, count)| (first..first + count).collect());
+    prop_oneof![run, growing, prop::collection::vec(key(), 1..200)]
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
@@ -168,6 +202,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         6 => keys().prop_map(Deed::Update),
         1 => key().prop_map(Deed::Insert),
         2 => keys().prop_map(Deed::Remove),
+        2 => (1_usize..5000).prop_map(Deed::Evict),
         2 => Just(Deed::Begin(Extent::Full)),
         4 => Just(Deed::Begin(Extent::Changed)),
         6 => (1_usize..12, 1_usize..3000).prop_map(|(blocks, rows_max)| Deed::Read { blocks, rows_max }),
@@ -176,7 +211,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_snapshot_has_the_rows_of_its_beginning(deeds in prop::collection::vec(deed(), 1..40)) {
@@ -186,6 +221,7 @@ proptest! {
                 Deed::Update(keys) => pair.update(&keys),
                 Deed::Insert(key) => pair.insert(key),
                 Deed::Remove(keys) => pair.remove(&keys),
+                Deed::Evict(looks) => pair.evict(looks),
                 Deed::Begin(extent) => pair.begin(extent),
                 Deed::Read { blocks, rows_max } => {
                     for _ in 0..blocks {
@@ -246,6 +282,20 @@ fn rows_move_to_their_chunk_when_the_snapshot_is_over() {
     // They were changed since the snapshot began, and still are.
     pair.finish();
     assert_eq!(pair.base[1].len(), near.len());
+}
+
+#[test]
+fn rows_that_move_away_from_an_empty_chunk_are_still_changed() {
+    let mut pair = Pair::new();
+    let near: Vec<u64> = (77..77 + 4096).collect();
+    pair.update(&near);
+    pair.begin(Extent::Full);
+    while pair.read(1000) {}
+    pair.update(&near[..10]);
+    pair.remove(&near[20..4000]);
+    assert_eq!((pair.store.rows[1].dense_rows(), pair.store.rows()), (0, 116));
+    let (keys, removed) = keys_of(&snapshot(&mut pair.store, Extent::Changed));
+    assert_eq!((keys, removed), (near[..10].to_vec(), near[20..4000].to_vec()));
 }
 
 #[test]
