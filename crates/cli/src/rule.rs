@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use libra_store::{Clip, Decay, Optimizer, OutOfRange, Rule, Schedule};
+use libra_store::{Clip, Decay, Growth, Optimizer, OutOfRange, Rule, Schedule};
 
 const HEADING: &str = "How gradients change rows";
 
@@ -55,6 +55,7 @@ impl RuleArguments {
             schedule: self.schedule,
             weight_decay: self.weight_decay,
             clip: self.clip,
+            growth: Growth::default(),
         }
     }
 
@@ -66,6 +67,7 @@ impl RuleArguments {
             schedule: self.layer_schedule.unwrap_or(self.schedule),
             weight_decay: self.layer_weight_decay.unwrap_or(self.weight_decay),
             clip: self.layer_clip.unwrap_or(self.clip),
+            growth: Growth::default(),
         }
     }
 }

@@ -73,6 +73,10 @@ pub struct ServerStatistics {
     pub log_bytes: u64,
     /// Rows in the store.
     pub rows: u64,
+    /// Rows that went, by the rule of their table.
+    pub rows_evicted: u64,
+    /// Gradients that made no row, by the rule of their table.
+    pub gradients_not_admitted: u64,
 }
 
 /// What a switch counts.
@@ -119,6 +123,7 @@ macro_rules! add_counts {
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
     retransmits, refused, dropped; most round_trip_us);
 add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced, replays,
-    lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows; most checkpoint);
+    lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows,
+    rows_evicted, gradients_not_admitted; most checkpoint);
 add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
     epochs, slots_drained, queue_bytes, memory_bytes; most);

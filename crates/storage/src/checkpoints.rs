@@ -83,7 +83,7 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
 
 impl<D: Disk + Clone> Open<D> {
     fn write(&mut self, rows: &RowBlock) -> Result<(), WriteError> {
-        let RowBlock { table, keys, values, state, removed } = rows;
+        let RowBlock { table, keys, values, state, removed, .. } = rows;
         if !removed.is_empty() && self.is_increment {
             self.writer.remove_rows(*table, removed)?;
         }

@@ -117,7 +117,7 @@ pub(crate) fn rows_of(block: Block<'_>) -> RowBlock {
             keys: keys.to_vec(),
             values: values.to_vec(),
             state: state.to_vec(),
-            removed: Vec::new(),
+            ..RowBlock::default()
         },
         Block::Removed { table, keys } => RowBlock { table, removed: keys.to_vec(), ..RowBlock::default() },
     }

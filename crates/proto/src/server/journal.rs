@@ -19,6 +19,7 @@ pub(super) enum Record {
     Epoch(Drained),
     Replay { worker: u16, replay: Replay },
     Forgotten { region: u8, epoch: u64, cut: Cut },
+    Evicted { keys: Bulk<u64> },
 }
 
 /// A [`Record`] of what is elsewhere. Must be serialized as that is.
@@ -29,6 +30,7 @@ pub(super) enum RecordOf<'a> {
     Epoch(&'a Drained),
     Replay { worker: u16, replay: &'a Replay },
     Forgotten { region: u8, epoch: u64, cut: &'a Cut },
+    Evicted { keys: BulkOf<'a, u64> },
 }
 
 /// How far the log is, and what waits for it.
@@ -150,6 +152,7 @@ mod tests {
                 RecordOf::Forgotten { region: 1, epoch: 9, cut: &cut },
                 Record::Forgotten { region: 1, epoch: 9, cut: cut.clone() },
             ),
+            (RecordOf::Evicted { keys: BulkOf(&[5, 3]) }, Record::Evicted { keys: Bulk(vec![5, 3]) }),
         ];
         for (written, read) in pairs {
             let bytes = postcard::to_stdvec(&written).unwrap();

@@ -53,7 +53,7 @@ impl Restored {
     pub fn new(state: &[u8], covers: u64) -> Result<Self, RestoreError> {
         let state: State =
             postcard::from_bytes(state).map_err(|error| RestoreError::State(error.to_string()))?;
-        let State { number, cluster, pushed, regions, steps, statistics, checkpoints } = state;
+        let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission } = state;
         if checkpoints.is_last {
             return Err(RestoreError::Done);
         }
@@ -64,6 +64,18 @@ impl Restored {
         }
         for (table, steps) in steps.into_iter().enumerate() {
             shard.store.set_steps(table, steps);
+        }
+        for (table, counts) in admission {
+            let restored = if table < shard.store.tables().len() {
+                shard.store.restore_admission(table, &counts.0).is_ok()
+            } else {
+                false
+            };
+            if !restored {
+                return Err(RestoreError::State(
+                    "what it counted for admission is of another table".to_owned(),
+                ));
+            }
         }
         for (region, (committed, cut)) in shard.regions.values_mut().zip(regions.into_values()) {
             (region.committed, region.cut) = (committed, cut);
@@ -105,6 +117,11 @@ impl Restored {
             // What it brought in before it made no sense counts.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
+            Record::Evicted { keys } => {
+                for key in keys.0 {
+                    shard.store.remove(key).map_err(|error| wrong(&error.to_string()))?;
+                }
+            }
         }
         self.newest = number;
         Ok(())

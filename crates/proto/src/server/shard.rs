@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::{RowBlock, RowError, Store, first_non_finite};
+use libra_store::{GrowthCounts, RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
@@ -24,6 +24,9 @@ use crate::values::Values;
 
 /// Values of an answer at most.
 const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
+
+/// So many rows are looked at after each push at least: tables with little traffic lose old rows, too.
+const SWEEP_LOOKS_MIN: usize = 64;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
@@ -158,7 +161,13 @@ impl Shard {
     }
 
     pub(super) fn statistics(&self) -> ServerStatistics {
-        ServerStatistics { rows: self.store.rows() as u64, ..self.statistics }
+        let GrowthCounts { dropped, evicted } = self.store.growth_counts();
+        ServerStatistics {
+            rows: self.store.rows() as u64,
+            rows_evicted: evicted,
+            gradients_not_admitted: dropped,
+            ..self.statistics
+        }
     }
 
     /// From here on nothing is taken from whom this view does not name as holder (rule V3).
@@ -238,6 +247,7 @@ impl Shard {
             let record = RecordOf::Push { worker, number, keys: keys_sent, gradients: BulkOf(&gradients) };
             self.journal.write(&record);
             self.apply(worker, number, &keys, &gradients);
+            self.sweep(keys.len());
         } else {
             self.statistics.duplicates += 1;
         }
@@ -254,6 +264,16 @@ impl Shard {
         *last = Pushed { number, count: last.count + 1 };
         self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
         self.statistics.row_updates += keys.len() as u64;
+    }
+
+    /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
+    /// they lie in memory, which no checkpoint keeps: the log has their keys.
+    fn sweep(&mut self, updated: usize) {
+        let removed = self.store.evict(2 * updated + SWEEP_LOOKS_MIN).removed;
+        if !removed.is_empty() {
+            self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
+            self.tell_holders(&removed);
+        }
     }
 
     /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
@@ -444,6 +464,7 @@ impl Shard {
         } else if drained.epoch == region.committed + 1 {
             self.journal.write(&RecordOf::Epoch(&drained));
             self.apply_epoch(&touched, drained);
+            self.sweep(touched.len());
         } else {
             return Err(Nonsense);
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use libra_store::{Extent, Store};
+use libra_store::{Extent, RowBlock, Store};
 use serde::{Deserialize, Serialize};
 
 use super::shard::{Pushed, Shard};
+use crate::bulk::Bulk;
 use crate::cluster::Cluster;
 use crate::message::Cut;
 use crate::statistics::ServerStatistics;
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) steps: Vec<u64>,
     pub(super) statistics: ServerStatistics,
     pub(super) checkpoints: Checkpoints,
+    /// What the admission of tables has counted, in pieces with the position of the table.
+    pub(super) admission: Vec<(usize, Bulk<u8>)>,
 }
 
 /// The checkpoints of a server.
@@ -50,7 +53,7 @@ pub(super) struct Snapshot {
     pub(super) covers: u64,
     pub(super) checkpoints: Checkpoints,
     /// What is to be said after the rows; none when it was.
-    state: Option<Vec<u8>>,
+    state: Option<Box<State>>,
     /// Blocks of rows that the disk has not taken.
     on_the_way: usize,
 }
@@ -100,8 +103,9 @@ impl Shard {
             steps: steps(&self.store).collect(),
             statistics: self.statistics,
             checkpoints,
+            admission: Vec::new(),
         };
-        let state = postcard::to_stdvec(&state).expect("a vector takes any state");
+        let state = Box::new(state);
         let covers = head.covers;
         self.snapshot = Some(Snapshot { number, covers, checkpoints, state: Some(state), on_the_way: 0 });
         self.journal.checkpoint_begins();
@@ -117,12 +121,17 @@ impl Shard {
             && (snapshot.on_the_way < BLOCKS || self.store.rows_set_aside() > SET_ASIDE_MAX)
         {
             match self.store.read_snapshot(ROWS) {
+                Some(RowBlock { table, admission, .. }) if !admission.is_empty() => {
+                    let state = snapshot.state.as_mut().expect("it was there a moment ago");
+                    state.admission.push((table, Bulk(admission)));
+                }
                 Some(rows) => {
                     snapshot.on_the_way += 1;
                     self.journal.requests.push_back(StorageRequest::Rows(rows));
                 }
                 None => {
                     let state = snapshot.state.take().expect("it was there a moment ago");
+                    let state = postcard::to_stdvec(&state).expect("a vector takes any state");
                     self.journal.requests.push_back(StorageRequest::Finish { state });
                 }
             }
