@@ -14,10 +14,13 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         PlantedBug::StrangerBelieved => 300,
         // A flow must number more packets than a window has entries.
         PlantedBug::GenerationNotChecked => 100,
+        // A server must die between an answer and the sync.
+        PlantedBug::AnswerBeforeDurable => 200,
+        // A server must come back, and a push again that it had applied.
+        PlantedBug::PushesForgotten => 600,
         // What is replaced must come back, or be replayed, with something to lose.
-        PlantedBug::FencingIgnored
-        | PlantedBug::ColdPushAppliedTwice
-        | PlantedBug::ColdReplayWithoutDedup => 50,
+        PlantedBug::ColdPushAppliedTwice => 400,
+        PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }
 }

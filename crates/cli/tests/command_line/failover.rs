@@ -127,9 +127,18 @@ fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let faults = ["--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.05"];
-    let kills = ["--kill", "switch@1s,worker@2s", "--kill", "controller@4.5s", "--migrate", "5.5s"];
+    let kills = [
+        "--kill",
+        "switch@1s,worker@2s,server@3s",
+        "--kill",
+        "controller@4.5s,server@6.5s",
+        "--migrate",
+        "5.5s",
+    ];
+    let keep = ["--log", "--checkpoint-every", "1"];
+    let faults = [&faults[..], &keep].concat();
     let output =
-        run(&[&["soak", "--seconds", "7", "--json", file.to_str().unwrap()], &faults[..], &kills].concat());
+        run(&[&["soak", "--seconds", "8", "--json", file.to_str().unwrap()], &faults[..], &kills].concat());
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("equal to the bit"), "{stdout}");
