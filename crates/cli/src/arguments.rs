@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use libra_storage::{Complete, complete};
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 use serde::Serialize;
 
+use crate::checkpoint::JobDirectory;
 use crate::progress::Bars;
 use crate::rule::RuleArguments;
 
@@ -194,15 +194,13 @@ fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
         text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
     let (directory, wanted): (&str, Option<u64>) =
         numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
-    let found = complete(Path::new(directory)).context("--load")?;
-    let is_wanted = |complete: &&Complete| wanted.is_none_or(|number| complete.number == number);
-    let Some(Complete { number, seed, .. }) = found.iter().find(is_wanted) else {
-        let there: Vec<String> = found.iter().map(|complete| complete.number.to_string()).collect();
-        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        bail!("--load: {directory} has no such checkpoint of all shards; there are: {there}");
-    };
+    let checkpoint = JobDirectory::open(Path::new(directory))
+        .and_then(|data| data.pick_complete(wanted))
+        .context("--load")?;
+    let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
+    let seed = seed.context("--load: a checkpoint has a shard")?;
     let directory = std::path::absolute(directory).context("--load")?.display().to_string();
-    Ok((Load { directory, number: *number }, *seed))
+    Ok((Load { directory, number: checkpoint.number }, seed))
 }
 
 /// A time above zero, in seconds.

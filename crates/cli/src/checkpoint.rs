@@ -7,6 +7,8 @@ mod list;
 mod prune;
 mod verify;
 
+pub(crate) use self::directory::JobDirectory;
+
 use std::path::PathBuf;
 
 use anyhow::Result;

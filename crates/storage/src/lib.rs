@@ -41,7 +41,7 @@ mod place;
 mod restore;
 
 pub use checkpoints::ShardCheckpoints;
-pub use load::{Complete, LoadError, complete, load};
+pub use load::{LoadError, load};
 pub use log::ShardLog;
-pub use place::{Found, PlaceError, find, shard_directory};
+pub use place::{Found, PlaceError, find, shard_directory, shard_in};
 pub use restore::{Recovered, RestoreFailure, restore};

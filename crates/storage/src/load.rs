@@ -55,41 +55,6 @@ pub enum LoadError {
     },
 }
 
-/// A checkpoint that all shards have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Complete {
-    /// Its number.
-    pub number: u64,
-    /// How many shards it has.
-    pub shards: u16,
-    /// The seed that the first values of its rows follow from.
-    pub seed: u64,
-}
-
-/// The checkpoints in a data directory that all shards have, newest first. Only manifests are read.
-///
-/// # Errors
-/// There is no first shard, or its directory cannot be read.
-pub fn complete(data: &Path) -> Result<Vec<Complete>, LoadError> {
-    let directory = shard_directory(data, 0);
-    let fail = |source| LoadError::Directory { directory: directory.clone(), source };
-    let first = Checkpoints::new(RealDisk::read_only(&directory).map_err(fail)?);
-    let mut found = Vec::new();
-    for listed in first.list().map_err(fail)? {
-        let Ok(manifest) = listed.manifest else { continue };
-        let (number, shards) =
-            (listed.number, u16::try_from(manifest.description.shards).unwrap_or(u16::MAX));
-        let has_it = |shard: u16| {
-            let disk = RealDisk::read_only(shard_directory(data, shard)).ok();
-            disk.is_some_and(|disk| Checkpoints::new(disk).inspect(number).is_ok())
-        };
-        if (1..shards).all(has_it) {
-            found.push(Complete { number, shards, seed: manifest.description.seed });
-        }
-    }
-    Ok(found)
-}
-
 /// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
 /// Says how many steps each has made; `None` if `take` wanted no more.
 ///

@@ -13,6 +13,13 @@ pub fn shard_directory(data: &Path, shard: u16) -> PathBuf {
     data.join(format!("shard-{shard}"))
 }
 
+/// The shard that a directory of this name is for, if it is for one.
+pub fn shard_in(name: &str) -> Option<u16> {
+    let digits = name.strip_prefix("shard-")?;
+    // Not shard-007: each has one name.
+    digits.parse().ok().filter(|number: &u16| number.to_string() == digits)
+}
+
 /// A shard that no process has.
 #[derive(Debug)]
 pub struct Found {
@@ -61,7 +68,7 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
     for entry in entries {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("shard-")?.parse::<u16>().ok());
+        let number = name.to_str().and_then(shard_in);
         shards.extend(number.map(|number| (number, entry.path())));
     }
     shards.sort_unstable();

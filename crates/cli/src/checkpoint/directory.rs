@@ -8,9 +8,10 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 use libra_durable::checkpoint::{CheckpointError, Checkpoints, Manifest};
 use libra_durable::disk::{Disk, RealDisk};
+use libra_storage::{shard_directory, shard_in};
 
 /// The directory of a job, or of one of its shards.
-pub(super) struct JobDirectory {
+pub(crate) struct JobDirectory {
     pub(super) path: PathBuf,
     /// By number. One only if the directory is that of a shard.
     pub(super) shards: Vec<Shard>,
@@ -26,8 +27,8 @@ pub(super) struct Shard {
 }
 
 /// What the shards have of one number, newest first in a [`JobDirectory::list`].
-pub(super) struct JobCheckpoint {
-    pub(super) number: u64,
+pub(crate) struct JobCheckpoint {
+    pub(crate) number: u64,
     /// One for each shard that there should be.
     pub(super) parts: Vec<Part>,
 }
@@ -57,7 +58,7 @@ pub(super) struct Leftover {
 
 impl JobDirectory {
     /// Opens a directory to read it, whoever writes there.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, |path| Ok(RealDisk::read_only(path)?))
     }
 
@@ -78,7 +79,7 @@ impl JobDirectory {
             let entry = entry.with_context(|| format!("cannot read the directory {shown}"))?;
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
-            numbers.extend(shard_of_name(name).filter(|_| entry.path().is_dir()));
+            numbers.extend(shard_in(name).filter(|_| entry.path().is_dir()));
             is_one_shard |= name.starts_with("checkpoint-") || name.starts_with("log-");
         }
         let shard = |number, path: PathBuf| {
@@ -90,7 +91,7 @@ impl JobDirectory {
                 "{shown} is no directory of checkpoints: it has no shard-<n>, and no checkpoint-<number> or log-* itself"
             ),
             (false, _) => {
-                let at = |number: u32| shard(Some(number), path.join(format!("shard-{number}")));
+                let at = |number| shard(Some(u32::from(number)), shard_directory(path, number));
                 numbers.into_iter().map(at).collect::<Result<_>>()?
             }
         };
@@ -160,7 +161,7 @@ impl JobDirectory {
     }
 
     /// As [`pick`](Self::pick), and refuses one that cannot be used.
-    pub(super) fn pick_complete(&self, number: Option<u64>) -> Result<JobCheckpoint> {
+    pub(crate) fn pick_complete(&self, number: Option<u64>) -> Result<JobCheckpoint> {
         let picked = self.pick(number)?;
         let problems = picked.problems();
         if !problems.is_empty() {
@@ -266,7 +267,7 @@ impl JobCheckpoint {
     }
 
     /// The manifests that can be used, by shard.
-    pub(super) fn manifests(&self) -> impl Iterator<Item = &Manifest> {
+    pub(crate) fn manifests(&self) -> impl Iterator<Item = &Manifest> {
         self.parts.iter().filter_map(Part::manifest)
     }
 
@@ -322,11 +323,6 @@ fn agree(parts: &mut [Part]) {
         };
         part.state = PartState::Damaged(format!("{field} of {} is not that of {shard}", part.shard));
     }
-}
-
-fn shard_of_name(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix("shard-")?;
-    digits.parse().ok().filter(|number: &u32| number.to_string() == digits)
 }
 
 /// Bytes of the files in a directory.
