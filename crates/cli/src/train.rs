@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let state = arguments.state.clone();
     let local = Local { rates, job: &job, bars: arguments.job.bars(), standbys, strikes, state };
-    let (outcome, chronicle) = local.run(controller)?;
+    let (outcome, chronicle, unkept) = local.run(controller)?;
     let more = json!({
         "command": "train",
         "switch": kind,
@@ -116,5 +116,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "duplicate": duplicate,
         "reorder": reorder,
     });
-    arguments.job.report(&job, &outcome, &chronicle, started, more)
+    arguments.job.report(&job, &outcome, &chronicle, started, more)?;
+    unkept.map_or(Ok(()), |reason| bail!(reason))
 }

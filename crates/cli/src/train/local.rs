@@ -38,7 +38,8 @@ type Body = Box<dyn FnOnce() -> Result<()> + Send>;
 type Member = (String, Body);
 
 impl Local<'_> {
-    pub(super) fn run(self, controller: ControllerNode) -> Result<(Outcome, Chronicle)> {
+    /// Returns what came of the job, and why something of it could not be kept.
+    pub(super) fn run(self, controller: ControllerNode) -> Result<(Outcome, Chronicle, Option<String>)> {
         let address = controller.address();
         let sizes = self.job.sizes;
         let (failed, failures) = mpsc::channel::<Error>();
@@ -82,16 +83,15 @@ impl Local<'_> {
             }
         });
         bar.finish_and_clear();
-        if outcome.is_ok() && self.state.is_some() {
-            self.wait_for_servers(&ends)?;
-        }
+        let is_kept = outcome.is_ok() && self.state.is_some();
+        let unkept = if is_kept { self.wait_for_servers(&ends)? } else { None };
         let struck = switches.struck();
         let missed = self.strikes.len() - struck.len();
         if outcome.is_ok() && missed > 0 {
             self.bars.line(&format!("note: the job was over before {missed} of the kills and migrations"));
         }
         chronicle.add(&struck);
-        Ok((outcome.map_err(failure)?, chronicle))
+        Ok((outcome.map_err(failure)?, chronicle, unkept))
     }
 
     fn server(&self, controller: SocketAddr, ended: &mpsc::Sender<Option<String>>) -> Result<Body> {
@@ -119,14 +119,13 @@ impl Local<'_> {
         }))
     }
 
-    /// Servers write their last checkpoints when the job is done.
-    fn wait_for_servers(&self, ends: &mpsc::Receiver<Option<String>>) -> Result<()> {
+    /// Servers write their last checkpoints when the job is done. Returns why the first could not that could not.
+    fn wait_for_servers(&self, ends: &mpsc::Receiver<Option<String>>) -> Result<Option<String>> {
+        let mut unkept = None;
         for _ in 0..self.job.sizes.servers {
-            if let Some(reason) = ends.recv()? {
-                bail!(reason);
-            }
+            unkept = unkept.or(ends.recv()?);
         }
-        Ok(())
+        Ok(unkept)
     }
 
     fn switch(&self, controller: SocketAddr, number: u16, switches: &Switches) -> Result<Member> {

@@ -45,7 +45,7 @@ impl Controller {
     /// Tells all servers to write a checkpoint.
     pub(super) fn begin_checkpoint(&mut self, now: Instant) {
         self.schedule_checkpoint(now);
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || !self.cluster.durability.needs_disk() {
             return;
         }
         let ready = self.of_kind(Kind::Server).all(|(_, member)| member.link.is_some());

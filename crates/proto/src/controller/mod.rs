@@ -143,6 +143,8 @@ pub enum ControllerCommand {
         /// The switch.
         switch: u16,
     },
+    /// Let all servers write a checkpoint, if they have a disk and write none just now.
+    Checkpoint,
     /// End the job for everybody.
     Abort {
         /// Why.
@@ -452,6 +454,7 @@ impl Role for Controller {
         self.wake(now);
         match command {
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
+            ControllerCommand::Checkpoint => self.begin_checkpoint(now),
             ControllerCommand::Abort { reason } => self.fail(reason),
         }
         self.due = self.poll_timeout();

@@ -40,6 +40,10 @@ pub(super) struct Journal {
     /// Records are numbered without gaps, written or not.
     newest: u64,
     durable: u64,
+    /// Bytes of records: all, those before the checkpoint that is being written, and those that one covers that is there.
+    written: u64,
+    begun: u64,
+    covered: u64,
     pub(super) requests: VecDeque<StorageRequest>,
 }
 
@@ -58,7 +62,12 @@ impl Journal {
     /// A log that goes on after a record.
     pub(super) fn new(is_on: bool, newest: u64) -> Self {
         let mode = if is_on { Mode::On } else { Mode::Off };
-        Self { mode, newest, durable: newest, requests: VecDeque::new() }
+        Self { mode, newest, durable: newest, written: 0, begun: 0, covered: 0, requests: VecDeque::new() }
+    }
+
+    /// As if so many bytes were written since the newest checkpoint.
+    pub(super) fn with_bytes(self, written: u64) -> Self {
+        Self { written, ..self }
     }
 
     /// Writes something down. What follows from it may be said when [`Journal::has`] the newest record.
@@ -66,6 +75,7 @@ impl Journal {
         self.newest += 1;
         if matches!(self.mode, Mode::On | Mode::Resuming) {
             let record = postcard::to_stdvec(record).expect("a vector takes any record");
+            self.written += record.len() as u64;
             self.requests.push_back(StorageRequest::Append { number: self.newest, record });
         }
     }
@@ -73,6 +83,11 @@ impl Journal {
     /// The newest record.
     pub(super) fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Bytes that no checkpoint covers.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written - self.covered
     }
 
     /// Whether what was written up to a record survives the server, as far as it is to.
@@ -102,6 +117,7 @@ impl Journal {
 
     /// A checkpoint of this moment begins: the log may go on after it.
     pub(super) fn checkpoint_begins(&mut self) {
+        self.begun = self.written;
         if self.mode == Mode::Suspended {
             self.mode = Mode::Resuming;
         }
@@ -109,6 +125,9 @@ impl Journal {
 
     /// A checkpoint that covers a record is there, or none came of it.
     pub(super) fn checkpoint_ended(&mut self, covers: Option<u64>) {
+        if covers.is_some() {
+            self.covered = self.begun;
+        }
         if self.mode == Mode::Resuming {
             match covers {
                 Some(covers) => self.requests.push_back(StorageRequest::RestartLog { from: covers + 1 }),

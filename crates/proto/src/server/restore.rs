@@ -41,6 +41,8 @@ pub enum RestoreError {
 pub struct Restored {
     shard: Shard,
     newest: u64,
+    /// Bytes of the records.
+    log_bytes: u64,
     /// Whether all rows of the checkpoint are there, and what comes is a change.
     has_rows: bool,
 }
@@ -82,7 +84,7 @@ impl Restored {
         }
         (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
         shard.statistics.checkpoint = checkpoints.newest;
-        Ok(Self { shard, newest: covers, has_rows: false })
+        Ok(Self { shard, newest: covers, log_bytes: 0, has_rows: false })
     }
 
     /// Adds rows of the checkpoint: an increment after what it builds on.
@@ -99,6 +101,7 @@ impl Restored {
     /// [`RestoreError::Record`].
     pub fn record(&mut self, number: u64, record: &[u8]) -> Result<(), RestoreError> {
         self.end_rows();
+        let bytes = record.len() as u64;
         let shard = &mut self.shard;
         let wrong = |reason: &str| RestoreError::Record { number, reason: reason.to_owned() };
         let record = postcard::from_bytes(record).map_err(|error| wrong(&error.to_string()))?;
@@ -124,6 +127,7 @@ impl Restored {
             }
         }
         self.newest = number;
+        self.log_bytes += bytes;
         Ok(())
     }
 
@@ -162,7 +166,7 @@ impl Restored {
     pub fn finish(mut self, controller: SocketAddr, stream: SocketAddr) -> Server {
         self.end_rows();
         let log = self.has_log();
-        self.shard.journal = Journal::new(log, self.newest);
+        self.shard.journal = Journal::new(log, self.newest).with_bytes(self.log_bytes);
         self.shard.has_returned = true;
         self.shard.expect_holders();
         if is_planted(PlantedBug::PushesForgotten) {

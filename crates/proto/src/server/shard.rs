@@ -164,6 +164,7 @@ impl Shard {
         let GrowthCounts { dropped, evicted } = self.store.growth_counts();
         ServerStatistics {
             rows: self.store.rows() as u64,
+            log_bytes: self.journal.bytes(),
             rows_evicted: evicted,
             gradients_not_admitted: dropped,
             ..self.statistics
