@@ -1,5 +1,6 @@
 //! The controller, spoken to directly: the test is its driver and all its members.
 
+mod checkpoints;
 mod desk;
 mod ends;
 mod holes;
