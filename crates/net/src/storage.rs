@@ -167,10 +167,9 @@ fn keep_log(
             failing_since = None;
             let _ = events.send(StorageEvent::LogFailed { reason });
         }
-        if let Some(before) = trim.take()
-            && log.trim(before).is_err()
-        {
-            // It costs room, no more; the next checkpoint trims it.
+        if let Some(before) = trim.take() {
+            // What cannot be removed costs room, no more; the next checkpoint tries again.
+            let _ = log.trim(before);
         }
     }
     // What did not get there was not answered, or the server went on without a log and said so.

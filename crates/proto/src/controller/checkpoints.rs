@@ -79,7 +79,7 @@ impl Controller {
         };
         under_way.awaited.remove(&peer);
         if let Some(reason) = failure {
-            under_way.failure.get_or_insert(format!("{peer}: {reason}"));
+            under_way.failure.get_or_insert_with(|| format!("{peer}: {reason}"));
         }
         let Some(UnderWay { number, began, failure, .. }) =
             self.checkpoints.under_way.take_if(|open| open.awaited.is_empty())

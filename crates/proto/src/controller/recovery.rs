@@ -111,7 +111,7 @@ impl Controller {
         let mut member = Member::new(link, address.unwrap_or(remote), share, now);
         member.started = true;
         member.viewed = view;
-        member.returns = join.returns;
+        member.returns = join.returns && self.cluster.durability.needs_disk();
         self.members.insert(you, member);
         if join.kind == Kind::Switch {
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);
