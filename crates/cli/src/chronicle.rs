@@ -189,8 +189,8 @@ impl Chronicle {
         }
         let written =
             self.checkpoints.iter().filter_map(|(_, number, outcome)| Some((number, outcome.as_ref().ok()?)));
-        if let Some((number, slowest)) = written.clone().map(|(number, took)| (number, took)).max() {
-            let slowest = written.clone().map(|(_, took)| *took).max().unwrap_or(*slowest);
+        if let Some((number, _)) = written.clone().max() {
+            let slowest = written.clone().map(|(_, took)| *took).max().unwrap_or_default();
             let note = format!("{number} is the newest; the slowest took {:.1} s", slowest.as_secs_f64());
             lines.push(("checkpoints", written.count().to_string(), note));
         }

@@ -204,7 +204,7 @@ impl Server {
         }
     }
 
-    /// The job is over: what it came to is checkpointed once more.
+    /// The job is over: what it came to is checkpointed once more (rule L7).
     pub(super) fn finish(&mut self, event: MemberEvent) {
         let is_done = matches!(event, MemberEvent::Finished(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();

@@ -1,4 +1,4 @@
-//! A server that goes on where one before it stopped: from its newest checkpoint, and what is in the log after it.
+//! A server that goes on where one before it stopped: from its newest checkpoint, and what is in the log after it (rule L3).
 
 use core::net::SocketAddr;
 
