@@ -10,6 +10,9 @@ const CHUNK: usize = 1 << 12;
 const CHUNK_KEYS: u64 = CHUNK as u64;
 /// Tables of more keys have no chunks: the directory would cost more than it is worth.
 const KEYS_MAX: u64 = 1 << 32;
+/// Blocks lie in slabs of this size, or of one block. Large pages of memory fit in, and what an allocator rounds up is little;
+/// a block by itself is rounded up by a third.
+const SLAB_BYTES: usize = 4 << 20;
 /// A directory entry of a chunk that is dense: this bit and the number of its block. Of any other it is how many rows there
 /// are in the chunk.
 const DENSE: u32 = 1 << 31;
@@ -30,6 +33,10 @@ pub(crate) struct Dense {
     directory: Vec<u32>,
     chunks: usize,
     blocks: Vec<Block>,
+    /// The rows of all keys of the blocks, in the order of these. The last one has room for more.
+    slabs: Vec<Box<[u32]>>,
+    /// Blocks of a slab, as a power of two.
+    slab_log2: u32,
     rows: usize,
 }
 
@@ -38,8 +45,6 @@ pub(crate) struct Dense {
 struct Block {
     chunk: u32,
     rows: u32,
-    /// The rows of all keys. Nothing else, so that its size is one that allocators have.
-    words: Box<[u32]>,
     /// A bit for each key that has a row.
     bits: Box<[u32]>,
 }
@@ -48,7 +53,7 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DensePlace {
     block: u32,
-    /// First word.
+    /// First word in the block.
     start: u32,
 }
 
@@ -78,6 +83,8 @@ impl Dense {
             directory: Vec::new(),
             chunks,
             blocks: Vec::new(),
+            slabs: Vec::new(),
+            slab_log2: (SLAB_BYTES / (CHUNK * words * size_of::<u32>())).max(1).ilog2(),
             rows: 0,
         }
     }
@@ -116,16 +123,23 @@ impl Dense {
         DensePlace { block: entry & !(DENSE | FULL), start }
     }
 
+    /// The slab of a row, and where in there it begins.
+    #[inline]
+    fn in_slab(&self, place: DensePlace) -> (usize, usize) {
+        let before = (place.block & ((1 << self.slab_log2) - 1)) as usize * CHUNK * self.words;
+        ((place.block >> self.slab_log2) as usize, before + place.start as usize)
+    }
+
     #[inline]
     pub(crate) fn row(&self, place: DensePlace) -> &[u32] {
-        let start = place.start as usize;
-        &self.blocks[place.block as usize].words[start..start + self.words]
+        let (slab, start) = self.in_slab(place);
+        &self.slabs[slab][start..start + self.words]
     }
 
     #[inline]
     pub(crate) fn row_mut(&mut self, place: DensePlace) -> &mut [u32] {
-        let start = place.start as usize;
-        &mut self.blocks[place.block as usize].words[start..start + self.words]
+        let (slab, start) = self.in_slab(place);
+        &mut self.slabs[slab][start..start + self.words]
     }
 
     /// Makes the row of a key that has none, all zero, in a chunk that is dense.
@@ -185,25 +199,32 @@ impl Dense {
     pub(crate) fn open(&mut self, key: u64) {
         let (chunk, _) = self.split(key);
         let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
-        let (words, bits) = (vec![0; CHUNK * self.words].into(), vec![0; BITS_WORDS].into());
+        if self.blocks.len() == self.slabs.len() << self.slab_log2 {
+            let blocks = (self.chunks - self.blocks.len()).min(1 << self.slab_log2);
+            self.slabs.push(vec![0; blocks * CHUNK * self.words].into());
+        }
         let of = u32::try_from(chunk).expect("at most 2^20 chunks");
-        self.blocks.push(Block { chunk: of, rows: 0, words, bits });
+        self.blocks.push(Block { chunk: of, rows: 0, bits: vec![0; BITS_WORDS].into() });
         self.directory[chunk] = DENSE | number;
     }
 
     /// Keys and rows of all dense chunks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        self.blocks.iter().flat_map(move |block| {
+        let words = self.slabs.iter().flat_map(|slab| slab.chunks_exact(CHUNK * self.words));
+        self.blocks.iter().zip(words).flat_map(move |(block, words)| {
             let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
-            let rows = block.words.chunks_exact(self.words).enumerate();
+            let rows = words.chunks_exact(self.words).enumerate();
             rows.filter(|(at, _)| block.has(*at)).map(move |(at, row)| (first + at as u64, row))
         })
     }
 
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
+    /// What a slab has for blocks to come is not touched, either, and does not count.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let words: usize = self.blocks.iter().map(|block| block.words.len() + block.bits.len()).sum();
-        (words + self.directory.capacity()) * size_of::<u32>() + self.blocks.capacity() * size_of::<Block>()
+        let words = self.blocks.len() * (CHUNK * self.words + BITS_WORDS);
+        (words + self.directory.capacity()) * size_of::<u32>()
+            + self.blocks.capacity() * size_of::<Block>()
+            + self.slabs.capacity() * size_of::<Box<[u32]>>()
     }
 }
 
