@@ -1,11 +1,16 @@
 //! Runs of neighbouring keys most of which have rows: there the place of a row follows from its key.
+//!
+//! Of neighbouring keys a shard owns one in as many as there are shards, wherever a group of so many begins (`plan` deals them
+//! so). A chunk is of keys of the shard, so it is as dense, and its rows are found as fast, with any number of shards.
 
 use std::mem::size_of;
 use std::ops::Range;
 
+use libra_plan::Shard;
+
 use crate::index::hash_of;
 
-/// Keys of a chunk. What one insertion may move depends on it.
+/// Keys of the shard in a chunk. What one insertion may move depends on it.
 const CHUNK: usize = 1 << 12;
 const CHUNK_KEYS: u64 = CHUNK as u64;
 /// Tables of more keys have no chunks: the directory would cost more than it is worth.
@@ -24,7 +29,13 @@ const BITS_WORDS: usize = CHUNK / 32;
 /// The dense chunks of one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Dense {
+    /// Whose keys they are.
+    shard: Shard,
+    keys: Range<u64>,
+    /// The lowest key of the group of the first key of the table: from here on, groups are counted.
     first_key: u64,
+    /// The quotient by the number of shards, as a factor of 1/2^63.
+    per_shard: u64,
     /// Words of a row.
     words: usize,
     /// So many rows, or some more, make a chunk dense.
@@ -69,15 +80,21 @@ pub(crate) enum Found {
 }
 
 impl Dense {
-    /// No dense chunk yet in a table of these keys, whose rows have so many words.
-    pub(crate) fn new(keys: &Range<u64>, words: usize) -> Self {
-        let count = keys.end - keys.start;
-        let chunks = if count > KEYS_MAX { 0 } else { count.div_ceil(CHUNK_KEYS) };
+    /// No dense chunk yet in a table of these keys, as far as they are of the shard, whose rows have so many words.
+    pub(crate) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
+        let shards = u64::from(shard.shards());
+        let first_key = shard.group_of(keys.start) * shards;
+        let count = keys.end - first_key;
+        let groups = count.div_ceil(shards);
+        let chunks = if count > KEYS_MAX { 0 } else { groups.div_ceil(CHUNK_KEYS) };
         let chunks = usize::try_from(chunks).expect("at most 2^20 chunks");
         // Where rows are as wide as 4 words, 16 bytes a row are the price of a chunk that is half full.
         let rows_min = CHUNK_KEYS * words as u64 / (words as u64 + 4);
         Self {
-            first_key: keys.start,
+            shard,
+            keys: keys.clone(),
+            first_key,
+            per_shard: (1_u64 << 63).div_ceil(shards),
             words,
             rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
             directory: Vec::new(),
@@ -94,12 +111,21 @@ impl Dense {
         self.rows
     }
 
-    /// Chunk of a key of the table, and its place in there.
+    /// Chunk of a key of the table, and its place in there. Of a table without chunks, one that there is not.
     #[inline]
     fn split(&self, key: u64) -> (usize, usize) {
-        let offset = key - self.first_key;
-        let chunk = usize::try_from(offset / CHUNK_KEYS).unwrap_or(usize::MAX);
-        (chunk, usize::try_from(offset % CHUNK_KEYS).expect("it is below the keys of a chunk"))
+        // A division takes as long as the rest of a look-up. This is exact: the error of the factor is below 1/2^63, that
+        // of the product for a table that has chunks below 2^(33-63), and a quotient is at least 2^-16 from the next one.
+        let product = u128::from(key - self.first_key) * u128::from(self.per_shard);
+        let group = u64::try_from(product >> 63).unwrap_or(u64::MAX);
+        let chunk = usize::try_from(group / CHUNK_KEYS).unwrap_or(usize::MAX);
+        (chunk, usize::try_from(group % CHUNK_KEYS).expect("it is below the keys of a chunk"))
+    }
+
+    /// The key of the shard at a place of a chunk, if there is such a key in the table.
+    fn key_at(&self, chunk: usize, at: usize) -> Option<u64> {
+        let group = self.shard.group_of(self.first_key) + (chunk * CHUNK + at) as u64;
+        self.shard.key_in(group).filter(|key| self.keys.contains(key))
     }
 
     /// The row of a key of the table.
@@ -171,7 +197,7 @@ impl Dense {
 
     /// Counts a row that was made elsewhere. The keys of its chunk if there are now so many of them that the chunk should be
     /// dense.
-    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Range<u64>> {
+    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Vec<u64>> {
         let (chunk, _) = self.split(key);
         if self.directory.is_empty() {
             self.directory = vec![0; self.chunks];
@@ -181,10 +207,8 @@ impl Dense {
         // Chunks do not all become dense at the same number of rows, for one batch would then have to move very many.
         let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
         let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
-        (*entry > self.rows_min + spread.expect("less than the keys of a chunk")).then(|| {
-            let first = self.first_key + chunk as u64 * CHUNK_KEYS;
-            first..first.saturating_add(CHUNK_KEYS)
-        })
+        (*entry > self.rows_min + spread.expect("less than the keys of a chunk"))
+            .then(|| (0..CHUNK).filter_map(|at| self.key_at(chunk, at)).collect())
     }
 
     /// Counts a row that was removed elsewhere.
@@ -212,9 +236,9 @@ impl Dense {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
         let words = self.slabs.iter().flat_map(|slab| slab.chunks_exact(CHUNK * self.words));
         self.blocks.iter().zip(words).flat_map(move |(block, words)| {
-            let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
-            let rows = words.chunks_exact(self.words).enumerate();
-            rows.filter(|(at, _)| block.has(*at)).map(move |(at, row)| (first + at as u64, row))
+            let rows = words.chunks_exact(self.words).enumerate().filter(|(at, _)| block.has(*at));
+            let key = |at| self.key_at(block.chunk as usize, at).expect("a row has a key");
+            rows.map(move |(at, row)| (key(at), row))
         })
     }
 

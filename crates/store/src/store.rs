@@ -3,6 +3,7 @@
 mod kept;
 mod rows;
 
+use libra_plan::Shard;
 use thiserror::Error;
 
 use crate::Update;
@@ -90,15 +91,23 @@ pub enum RowError {
 }
 
 impl Store {
-    /// An empty store of these tables; `seed` decides the first values of all rows.
+    /// An empty store of these tables, for all of their rows; `seed` decides the first values of all rows.
     ///
     /// # Errors
     /// The tables are no tables of one model, or have numbers that cannot train: see [`TableError`].
     pub fn new(tables: Vec<TableSpec>, seed: u64) -> Result<Self, TableError> {
+        Self::of_shard(tables, seed, Shard::ONLY)
+    }
+
+    /// As [`Store::new`], for the rows of one shard. Keys of other shards must not come: it may take two of them for one.
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub fn of_shard(tables: Vec<TableSpec>, seed: u64, shard: Shard) -> Result<Self, TableError> {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
-        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec))).collect();
+        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec), shard)).collect();
         let steps = vec![Steps::default(); tables.len()];
         Ok(Self { seed, tables, rows, steps, batches: 0, by_first_key })
     }

@@ -68,7 +68,9 @@ struct Waiting {
 
 impl Shard {
     pub(super) fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
-        let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
+        let of = libra_plan::Shard::new(number, cluster.shards());
+        let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
+        let store = store.map_err(|error| error.to_string())?;
         cluster.check_plan()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));

@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::ops::Range;
 
+use libra_plan::Shard;
+
 use super::rows::{BLOCK, Rows};
 use crate::dense::{Dense, DensePlace, Found};
 use crate::slab::Place;
@@ -15,7 +17,6 @@ use crate::slab::Place;
 pub(super) struct Kept {
     dense: Dense,
     sparse: Rows,
-    keys: Range<u64>,
 }
 
 /// Where a row is, until the next one is made or removed.
@@ -27,9 +28,10 @@ pub(super) enum RowPlace {
 }
 
 impl Kept {
-    /// No rows yet of a table of these keys, each of which will have so many words of values and state.
-    pub(super) fn new(keys: &Range<u64>, words: usize) -> Self {
-        Self { dense: Dense::new(keys, words), sparse: Rows::new(words), keys: keys.clone() }
+    /// No rows yet of a table of these keys, as far as they are of the shard, each of which will have so many words of values
+    /// and state.
+    pub(super) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
+        Self { dense: Dense::new(keys, words, shard), sparse: Rows::new(words) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -100,17 +102,16 @@ impl Kept {
         match is_new.then(|| self.dense.made_elsewhere(key)).flatten() {
             None => (RowPlace::Sparse(place), is_new),
             Some(chunk) => {
-                self.make_dense(key, chunk.start..chunk.end.min(self.keys.end));
+                self.make_dense(key, &chunk);
                 (self.find(key), true)
             }
         }
     }
 
     /// Moves the rows of a chunk, of which `key` is one, to where they are found by key.
-    fn make_dense(&mut self, key: u64, chunk: Range<u64>) {
+    fn make_dense(&mut self, key: u64, chunk: &[u64]) {
         self.dense.open(key);
-        let keys: Vec<u64> = chunk.collect();
-        for keys in keys.chunks(BLOCK) {
+        for keys in chunk.chunks(BLOCK) {
             let places = self.sparse.find_block(keys);
             for (key, place) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
                 let to = self.dense.insert(*key);
