@@ -31,7 +31,8 @@ struct Server {
     /// Processor time, user and system.
     cpu_ns_per_pair: f64,
     resident_bytes: u64,
-    resident_bytes_per_row: f64,
+    /// Of all rows. Unknown where not all were made beforehand: nobody counts those that pushes have made.
+    resident_bytes_per_row: Option<f64>,
 }
 
 impl Report {
@@ -60,7 +61,8 @@ impl Report {
             server: Server {
                 cpu_ns_per_pair: usage.cpu_ns as f64 / (pairs_per_second * (ended - begun) as f64 / 1e9),
                 resident_bytes: usage.resident_bytes,
-                resident_bytes_per_row: usage.resident_bytes as f64 / load.rows.made().max(1) as f64,
+                resident_bytes_per_row: (load.rows.made() == load.rows.keys)
+                    .then(|| usage.resident_bytes as f64 / load.rows.keys as f64),
             },
             latency_us: Latency::of(latencies)?,
             limits,
@@ -108,10 +110,12 @@ impl Report {
             (
                 "memory",
                 format!("{:.0} MB", megabytes(server.resident_bytes)),
-                format!(
-                    "{:.2} bytes a row, of which {} are values and state",
-                    server.resident_bytes_per_row,
-                    rows.payload_bytes()
+                server.resident_bytes_per_row.map_or_else(
+                    || "of all servers; how many rows there are is not known".to_owned(),
+                    |bytes| {
+                        let payload = rows.payload_bytes();
+                        format!("{bytes:.2} bytes a row, of which {payload} are values and state")
+                    },
                 ),
             ),
             (
