@@ -2,16 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
-use libra_proto::ArithmeticMode;
+use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
+use libra_storage::{Complete, complete};
 use libra_train::{Dataset, Model, ModelKind, TrainConfig};
 use serde::Serialize;
 
 use crate::progress::Bars;
+use crate::rule::RuleArguments;
 
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
@@ -31,6 +34,8 @@ pub(crate) struct ModelArguments {
     /// Decides initial values, order and negatives
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) rules: RuleArguments,
 }
 
 /// What to train, and for how long.
@@ -56,6 +61,8 @@ impl ModelArguments {
             factors: self.factors,
             batch: self.batch,
             seed: self.seed,
+            embeddings: self.rules.embeddings(self.batch),
+            layers: self.rules.layers(self.batch),
             ..TrainConfig::default()
         };
         config.check()?;
@@ -139,11 +146,92 @@ pub(crate) struct HotPathArguments {
     pub(crate) epoch_ms: u64,
 }
 
+/// What servers keep on disk.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct DurabilityArguments {
+    /// Servers keep a log, and answer when it is on the disk: one that is killed and started again goes on where it was
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Servers write a checkpoint so often, and at the end; one that is killed and has no log goes on from its last
+    #[arg(long, value_name = "S", value_parser = positive_seconds)]
+    pub(crate) checkpoint_every: Option<Duration>,
+    /// How many checkpoints each server keeps
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) keep: u16,
+    /// How many checkpoints between two full ones hold only what changed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) increments: u16,
+    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
+    #[arg(long, value_name = "DIR")]
+    pub(crate) load: Option<String>,
+}
+
+impl DurabilityArguments {
+    /// Whether servers need a place for it.
+    pub(crate) fn needs_disk(&self) -> bool {
+        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+
+    /// What servers are told, and the seed that the rows must follow from, if it is given.
+    pub(crate) fn durability(&self) -> Result<(Durability, Option<u64>)> {
+        let loaded = self.load.as_deref().map(find_checkpoint).transpose()?;
+        let seed = loaded.as_ref().map(|(_, seed)| *seed);
+        let durability = Durability {
+            log: self.log,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            increments: self.increments,
+            load: loaded.map(|(load, _)| load),
+            ..Durability::NONE
+        };
+        Ok((durability, seed))
+    }
+}
+
+/// The checkpoint that is meant, and its seed.
+fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
+    let numbered =
+        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
+    let (directory, wanted): (&str, Option<u64>) =
+        numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
+    let found = complete(Path::new(directory)).context("--load")?;
+    let is_wanted = |complete: &&Complete| wanted.is_none_or(|number| complete.number == number);
+    let Some(Complete { number, seed, .. }) = found.iter().find(is_wanted) else {
+        let there: Vec<String> = found.iter().map(|complete| complete.number.to_string()).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        bail!("--load: {directory} has no such checkpoint of all shards; there are: {there}");
+    };
+    let directory = std::path::absolute(directory).context("--load")?.display().to_string();
+    Ok((Load { directory, number: *number }, *seed))
+}
+
+/// A time above zero, in seconds.
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| *time >= Duration::from_millis(1))
+        .ok_or_else(|| "expected a number of seconds above 0, as in 60 or 0.5".to_owned())
+}
+
 fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
     match text {
         "fixed" => Ok(ArithmeticMode::Fixed),
         "f32" => Ok(ArithmeticMode::F32),
         _ => Err("expected fixed or f32".to_owned()),
+    }
+}
+
+/// How the cold path works.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ColdPathArguments {
+    /// How messages to and from servers carry gradients and values: f32, or bf16 or f16, which round them to half the bytes
+    #[arg(long, value_name = "FORMAT", default_value_t = ValueFormat::F32)]
+    pub(crate) wire: ValueFormat,
+}
+
+impl ColdPathArguments {
+    pub(crate) fn cold_path(&self) -> ColdPath {
+        ColdPath { values: self.wire }
     }
 }
 

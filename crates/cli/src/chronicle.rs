@@ -38,6 +38,8 @@ pub(crate) struct Chronicle {
     changes: Vec<Change>,
     joined: Vec<(Instant, Peer)>,
     lost: Vec<(Instant, Peer, String)>,
+    returned: Vec<(Instant, Peer, Duration)>,
+    checkpoints: Vec<(Instant, u64, Result<Duration, String>)>,
     struck: Vec<Struck>,
 }
 
@@ -58,7 +60,15 @@ impl Chronicle {
             ControllerEvent::Settled { view, moved, took } => {
                 self.changes.push(Change { at: now, view: *view, moved: *moved, took: *took });
             }
+            ControllerEvent::Returned { peer, took } => self.returned.push((now, *peer, *took)),
+            ControllerEvent::Checkpointed { number, took } => {
+                self.checkpoints.push((now, *number, Ok(*took)));
+            }
+            ControllerEvent::CheckpointFailed { number, reason } => {
+                self.checkpoints.push((now, *number, Err(reason.clone())));
+            }
             ControllerEvent::Joined { .. }
+            | ControllerEvent::Away { .. }
             | ControllerEvent::Finished(_)
             | ControllerEvent::Failed { .. } => {}
         }
@@ -111,7 +121,24 @@ impl Chronicle {
             });
             those.collect::<Vec<_>>()
         };
+        let returned = self.returned.iter().map(|(at, peer, took)| {
+            json!({
+                "seconds": self.seconds(*at),
+                "member": peer.to_string(),
+                "away_ms": milliseconds(*took),
+            })
+        });
+        let checkpoints = self.checkpoints.iter().map(|(at, number, outcome)| {
+            json!({
+                "seconds": self.seconds(*at),
+                "number": number,
+                "took_ms": outcome.as_ref().ok().map(|took| milliseconds(*took)),
+                "failure": outcome.as_ref().err(),
+            })
+        });
         json!({
+            "returned": returned.collect::<Vec<_>>(),
+            "checkpoints": checkpoints.collect::<Vec<_>>(),
             "views": self.changes.len() + 1,
             "regions_moved": self.regions_moved(),
             "recovered": self.recovered,
@@ -155,6 +182,23 @@ impl Chronicle {
         }
         for (at, peer) in self.joined.iter().filter(|(_, peer)| matches!(peer, Peer::Worker(_))) {
             lines.push(("joined late", peer.to_string(), format!("{:.1} s", self.seconds(*at))));
+        }
+        for (at, peer, took) in &self.returned {
+            let note = format!("{:.1} s: it was away for {:.1} s", self.seconds(*at), took.as_secs_f64());
+            lines.push(("returned", peer.to_string(), note));
+        }
+        let written =
+            self.checkpoints.iter().filter_map(|(_, number, outcome)| Some((number, outcome.as_ref().ok()?)));
+        if let Some((number, _)) = written.clone().max() {
+            let slowest = written.clone().map(|(_, took)| *took).max().unwrap_or_default();
+            let note = format!("{number} is the newest; the slowest took {:.1} s", slowest.as_secs_f64());
+            lines.push(("checkpoints", written.count().to_string(), note));
+        }
+        for (at, number, outcome) in &self.checkpoints {
+            if let Err(reason) = outcome {
+                let note = format!("{:.1} s: {reason}", self.seconds(*at));
+                lines.push(("checkpoint failed", number.to_string(), note));
+            }
         }
         if !self.changes.is_empty() {
             let moved = format!("{} regions moved", self.regions_moved());

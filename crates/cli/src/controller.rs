@@ -75,6 +75,18 @@ pub(crate) fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::Settled { moved, took, .. } => {
             format!("{moved} regions have moved, {:.1} ms after that was noticed", milliseconds(*took))
         }
+        ControllerEvent::Away { peer, reason } => {
+            format!("{peer} is away ({reason}); it can be started again with what it keeps")
+        }
+        ControllerEvent::Returned { peer, took } => {
+            format!("{peer} is back after {:.1} s", took.as_secs_f64())
+        }
+        ControllerEvent::Checkpointed { number, took } => {
+            format!("checkpoint {number} is there, after {:.1} s", took.as_secs_f64())
+        }
+        ControllerEvent::CheckpointFailed { number, reason } => {
+            format!("nothing came of checkpoint {number}: {reason}")
+        }
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
     })
 }

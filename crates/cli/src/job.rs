@@ -15,7 +15,10 @@ use libra_proto::{Cluster, HotPath, Outcome, Sizes};
 use libra_train::{Dataset, Model};
 use serde_json::{Value, json};
 
-use crate::arguments::{HotPathArguments, SampleArguments, TrainingArguments, clear, read_plan};
+use crate::arguments::{
+    ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
+    read_plan,
+};
 use crate::chronicle::Chronicle;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -36,6 +39,10 @@ pub(crate) struct JobArguments {
     sample: SampleArguments,
     #[command(flatten)]
     hot: HotPathArguments,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArguments,
+    #[command(flatten)]
+    cold: ColdPathArguments,
     /// Writes what came of it to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -93,6 +100,10 @@ impl JobArguments {
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,
             "mtu": self.hot.mtu,
+            "log": self.durability.log,
+            "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
+            "load": self.durability.load,
+            "wire": self.cold.wire.to_string(),
             "training": job.task.config,
         });
         if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
@@ -113,7 +124,7 @@ pub(crate) struct Job {
 impl Job {
     /// Reads the data and finds the hot rows.
     pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
-        let JobArguments { training, sample, hot, .. } = arguments;
+        let JobArguments { training, sample, hot, cold, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
         if let Some(path) = &arguments.json {
             clear(path)?;
@@ -148,7 +159,11 @@ impl Job {
         }
         let task = Task::new(&training.model.data, &dataset, &config);
         let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
-        cluster.seed = training.model.seed;
+        cluster.cold_path = cold.cold_path();
+        let (durability, seed) = arguments.durability.durability()?;
+        // Rows that were never updated are not in a checkpoint: they follow from its seed.
+        cluster.seed = seed.unwrap_or(training.model.seed);
+        cluster.durability = durability;
         cluster.task = task.to_text()?;
         Ok(Self { sizes, dataset, task, cluster })
     }

@@ -8,7 +8,8 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member; what to do, the controller says
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
-//!  bench       ──▶ a store, or processes, as fast as they can      ──▶ figures, beside those of the machine
+//!  bench       ──▶ a store, or processes, as fast as they can       ──▶ figures, beside those of the machine
+//!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //!  soak        ──▶ processes that add known numbers, and are killed ──▶ are the sums equal to the bit?
 //! ```
 //!
@@ -19,6 +20,7 @@
 
 mod arguments;
 mod bench;
+mod checkpoint;
 mod chronicle;
 mod config_file;
 mod controller;
@@ -30,6 +32,7 @@ mod plan;
 mod profile;
 mod progress;
 mod report;
+mod rule;
 mod sim;
 mod soak;
 mod strike;
@@ -67,6 +70,8 @@ enum Command {
     /// Shows a plan
     #[command(subcommand)]
     Plan(plan::Command),
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
     /// Gathers a cluster, runs one job on it and prints what came of it
     Controller(controller::Arguments),
     /// Runs clusters in virtual time under every fault, and checks that nothing is lost or counted twice
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
         Command::Train(arguments) => train::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(command) => plan::run(&command),
+        Command::Checkpoint(command) => checkpoint::run(&command),
         Command::Controller(arguments) => controller::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Server(arguments) => member::run_server(&arguments),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{MemberEvent, Peer};
+use libra_proto::{MemberEvent, Peer, ServerEvent};
 use libra_train::Dataset;
 
 use crate::arguments::FaultArguments;
@@ -60,9 +60,13 @@ impl MemberArguments {
 pub(crate) struct ServerArguments {
     #[command(flatten)]
     member: MemberArguments,
-    /// Where to listen for workers and switches; by default any free port
+    /// Where to listen for workers and switches; by default any free port, or the one that a server before this one had
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
+    /// Where to keep the log and the checkpoints that the job asks for. A server that was killed goes on when it is
+    /// started again with the same directory
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
 }
 
 /// Adds up the gradients of hot rows, and brings the sums to the servers once an epoch.
@@ -91,13 +95,27 @@ pub(crate) struct WorkerArguments {
 
 pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let node = ServerNode::bind(arguments.member.options(), arguments.listen)?;
+    let options = arguments.member.options();
+    let node = match &arguments.state {
+        Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
+        None => ServerNode::bind(options, arguments.listen)?,
+    };
+    if let Some(found) = node.goes_on_from() {
+        bars.line(&format!("server: {found}"));
+    }
     bars.line(&format!(
         "server: at {}, waiting for the cluster at {}",
         node.address(),
         arguments.member.controller
     ));
-    node.run(|event| tell(bars, event))?;
+    node.run(|event| match event {
+        ServerEvent::Member(event) => tell(bars, event),
+        ServerEvent::LogSuspended { reason } => bars.line(&format!(
+            "server: the log cannot be written, and training goes on without: a crash would lose what comes now. {reason}"
+        )),
+        ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
+        ServerEvent::Storage(_) => {}
+    })?;
     Ok(())
 }
 

@@ -17,12 +17,23 @@ impl Bars {
 
     /// A bar that counts samples.
     pub(crate) fn bar(self, name: &str) -> ProgressBar {
+        self.counting(name, "{human_pos}/{human_len} {per_sec:>14}")
+    }
+
+    /// A bar that counts bytes.
+    pub(crate) fn bytes_bar(self, name: &str, bytes: u64) -> ProgressBar {
+        let bar = self.counting(name, "{binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec:>12}");
+        bar.set_length(bytes);
+        bar
+    }
+
+    fn counting(self, name: &str, counts: &str) -> ProgressBar {
         if self.quiet {
             return ProgressBar::hidden();
         }
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
-        let template = "{prefix:>10} {wide_bar} {human_pos}/{human_len} {per_sec:>14} {eta:>4} {msg}";
-        let style = ProgressStyle::with_template(template).expect("the template is right");
+        let template = format!("{{prefix:>10}} {{wide_bar}} {counts} {{eta:>4}} {{msg}}");
+        let style = ProgressStyle::with_template(&template).expect("the template is right");
         bar.set_style(style.progress_chars("━╸─"));
         bar.set_prefix(name.to_owned());
         bar.enable_steady_tick(Duration::from_millis(500));

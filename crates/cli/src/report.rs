@@ -291,12 +291,8 @@ fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Option<Epoc
     (workers > 0).then_some(together)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate of samples is small and positive"
-)]
-fn whole(value: f64) -> u64 {
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]
+pub(crate) fn whole(value: f64) -> u64 {
     value as u64
 }
 

@@ -26,14 +26,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use libra_net::{FaultRates, NodeOptions};
-use libra_proto::Sizes;
+use libra_proto::{Durability, Sizes};
 use serde::{Deserialize, Serialize};
 
 use self::course::Course;
 use self::load::Load;
 use self::records::wall_clock;
 use self::report::Report;
-use crate::arguments::{FaultArguments, clear};
+use crate::arguments::{FaultArguments, clear, positive_seconds};
 use crate::interrupt;
 use crate::leash;
 use crate::progress::Bars;
@@ -45,8 +45,9 @@ const PRELUDE: Duration = Duration::from_millis(1500);
 /// Runs a cluster of processes on this machine, kills some of them, and compares what the rows hold at the end with what was
 /// acknowledged, to the bit.
 ///
-/// Workers push whole numbers all the time. What was killed is started again: a switch, as a standby, and a worker after a second, the
-/// controller at once. Exit code 1 if a single bit is wrong.
+/// Workers push whole numbers all the time. What was killed is started again: a switch, as a standby, and a worker after a second, a server
+/// and the controller at once. Exit code 1 if a single bit is wrong; but a server without a log loses what came after its last
+/// checkpoint, and that is only counted.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Workers
@@ -66,7 +67,13 @@ pub(crate) struct Arguments {
     seconds: u64,
     #[command(flatten)]
     faults: FaultArguments,
-    /// What gets SIGKILL, and when: `switch@5s,worker@8s,controller@12s`
+    /// Servers keep a log, and one that is killed goes on where it was
+    #[arg(long)]
+    log: bool,
+    /// Servers write a checkpoint so often; one that is killed without a log goes on from its last one, and what came after is lost
+    #[arg(long, value_name = "S", value_parser = positive_seconds)]
+    checkpoint_every: Option<Duration>,
+    /// What gets SIGKILL, and when: `switch@5s,worker@8s,server@10s,controller@12s`
     #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
     kill: Vec<Kill>,
     /// When everything that a switch holds moves to another: `10s`; several with commas between
@@ -130,7 +137,7 @@ fn soak(arguments: &Arguments) -> Result<()> {
         if let Some(path) = &arguments.json {
             report.write_json(path)?;
         }
-        verdict.result()
+        if arguments.may_lose() { Ok(()) } else { verdict.result() }
     });
     directory.disable_cleanup(verdict.is_err() && !interrupt::happened());
     let place = directory.path().display();
@@ -148,6 +155,9 @@ impl Arguments {
         if let Some(Moment(at)) = self.migrate.iter().find(|moment| moment.0 >= end) {
             bail!("--migrate {}s: the soak lasts {} s", at.as_secs_f64(), self.seconds);
         }
+        if self.kills(Victim::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
+            bail!("--kill server: a server that keeps nothing ends the job; add --log or --checkpoint-every");
+        }
         if self.workers < 2 && self.kills(Victim::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
         }
@@ -156,6 +166,11 @@ impl Arguments {
 
     fn kills(&self, victim: Victim) -> usize {
         self.kill.iter().filter(|kill| kill.victim == victim).count()
+    }
+
+    /// Whether servers lose something, and know it.
+    fn may_lose(&self) -> bool {
+        self.kills(Victim::Server) > 0 && !self.log
     }
 
     fn settings(&self) -> Result<Settings> {
@@ -168,6 +183,8 @@ impl Arguments {
             controller: free_address()?,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
             faults: [loss, duplicate, reorder],
+            log: self.log,
+            checkpoint_every: self.checkpoint_every,
             task: Task { load: Load { seed: self.seed, lanes }, end },
         })
     }
@@ -195,6 +212,8 @@ struct Settings {
     sizes: Numbers,
     /// Probabilities of loss, duplication and reordering.
     faults: [f64; 3],
+    log: bool,
+    checkpoint_every: Option<Duration>,
     task: Task,
 }
 
@@ -246,6 +265,15 @@ impl Settings {
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} is not from a soak", path.display()))
+    }
+
+    /// What servers keep.
+    fn durability(&self) -> Durability {
+        Durability { log: self.log, checkpoint_every: self.checkpoint_every, ..Durability::NONE }
+    }
+
+    fn needs_disk(&self) -> bool {
+        self.durability().needs_disk()
     }
 
     /// How a worker reaches the cluster.

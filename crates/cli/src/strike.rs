@@ -9,6 +9,7 @@ use core::time::Duration;
 pub(crate) enum Victim {
     Switch,
     Worker,
+    Server,
     Controller,
 }
 
@@ -17,6 +18,7 @@ impl fmt::Display for Victim {
         formatter.write_str(match self {
             Self::Switch => "switch",
             Self::Worker => "worker",
+            Self::Server => "server",
             Self::Controller => "controller",
         })
     }
@@ -38,9 +40,11 @@ impl FromStr for Kill {
         let victim = match victim {
             "switch" => Victim::Switch,
             "worker" => Victim::Worker,
+            "server" => Victim::Server,
             "controller" => Victim::Controller,
             other => {
-                return Err(format!("{other:?} cannot be killed: expected switch, worker or controller"));
+                let possible = "switch, worker, server or controller";
+                return Err(format!("{other:?} cannot be killed: expected {possible}"));
             }
         };
         Ok(Self { victim, at: at.parse::<Moment>()?.0 })
@@ -83,7 +87,7 @@ mod tests {
         let times =
             ["worker@500ms", "worker@0.5s", "worker@0.5"].map(|text| text.parse::<Kill>().unwrap().at);
         assert_eq!(times, [Duration::from_millis(500); 3]);
-        for text in ["switch", "server@3s", "switch@soon", "switch@-1s", "switch@1m", "@1s"] {
+        for text in ["switch", "servant@3s", "switch@soon", "switch@-1s", "switch@1m", "@1s"] {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
     }

@@ -4,7 +4,8 @@ mod local;
 mod strikes;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -26,6 +27,9 @@ enum SwitchKind {
     None,
 }
 
+/// How often rows are checkpointed if there is a place for it and nobody says how often.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
+
 /// Starts a whole cluster on this machine and trains a model on it.
 ///
 /// Without options: NeuMF on built-in data, 2 workers, 2 servers and a software switch, in well under a minute.
@@ -33,6 +37,9 @@ enum SwitchKind {
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
+    /// Where servers keep a log (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// What aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
@@ -89,9 +96,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if switches == 0 && (standbys > 0 || !strikes.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
+    if arguments.state.is_none() && arguments.job.durability.needs_disk() {
+        bail!("--log, --checkpoint-every and --load need --state DIR, where servers keep what they have");
+    }
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let job = Job::prepare(&arguments.job, switches, controller.address())?;
-    let local = Local { rates, job: &job, bars: arguments.job.bars(), standbys, strikes };
+    let mut job = Job::prepare(&arguments.job, switches, controller.address())?;
+    if arguments.state.is_some() {
+        job.cluster.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+    }
+    let state = arguments.state.clone();
+    let local = Local { rates, job: &job, bars: arguments.job.bars(), standbys, strikes, state };
     let (outcome, chronicle) = local.run(controller)?;
     let more = json!({
         "command": "train",

@@ -48,11 +48,15 @@ pub enum PlantedBug {
     ColdReplayWithoutDedup,
     /// In the roles: a switch that does not have a region is believed when it says what is durable there.
     StrangerBelieved,
+    /// In the roles: a server answers before its log has what it applied.
+    AnswerBeforeDurable,
+    /// In the roles: a server that was started again does not know which pushes it has applied.
+    PushesForgotten,
 }
 
 impl PlantedBug {
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -69,6 +73,8 @@ impl PlantedBug {
         Self::ColdPushAppliedTwice,
         Self::ColdReplayWithoutDedup,
         Self::StrangerBelieved,
+        Self::AnswerBeforeDurable,
+        Self::PushesForgotten,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -91,6 +97,8 @@ impl PlantedBug {
             Self::ColdPushAppliedTwice => "cold-push-applied-twice",
             Self::ColdReplayWithoutDedup => "cold-replay-without-dedup",
             Self::StrangerBelieved => "stranger-believed",
+            Self::AnswerBeforeDurable => "answer-before-durable",
+            Self::PushesForgotten => "pushes-forgotten",
         }
     }
 
@@ -149,7 +157,7 @@ mod tests {
     #[test]
     fn every_bug_has_a_bit_and_a_name_of_its_own() {
         let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
-        assert!(bits.into_iter().eq((0..16).map(|place| 1 << place)));
+        assert!(bits.into_iter().eq((0..18).map(|place| 1 << place)));
         for bug in PlantedBug::ALL {
             let mut kebab = String::new();
             for letter in format!("{bug:?}").chars() {

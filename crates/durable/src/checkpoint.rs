@@ -7,13 +7,15 @@ use crate::log::RecordNumber;
 
 mod error;
 mod export;
+mod find;
 mod manifest;
 mod reader;
 mod safetensors;
 mod writer;
 
 pub use error::{CheckpointError, Fault, WriteError};
-pub use export::{ExportError, Exported, export};
+pub use export::{ExportError, Exported, export, export_split};
+pub use find::Row;
 pub use manifest::{Base, Content, Description, FileInfo, Manifest, TableInfo};
 pub use reader::{Block, Blocks, Checkpoint};
 pub use writer::{PartSettings, Writer};
@@ -158,6 +160,41 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(self.manifest(number)?.0)
     }
 
+    /// What a checkpoint and all that it builds on say about themselves, the full one first; their other files are
+    /// not looked at.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn manifests(&self, number: u64) -> Result<Vec<Manifest>, CheckpointError> {
+        self.chain(number)
+    }
+
+    /// Reads every file of one checkpoint, but not what it builds on, and says of each whether it is as it was
+    /// written. Unlike [`verify`](Self::verify) it goes on behind a damaged one.
+    ///
+    /// # Errors
+    /// There is no manifest that can be read.
+    pub fn verify_files(
+        &self,
+        number: u64,
+        mut verified: impl FnMut(&FileInfo, Result<(), CheckpointError>),
+    ) -> Result<(), CheckpointError> {
+        let manifest = self.inspect(number)?;
+        for file in &manifest.files {
+            verified(file, reader::verify(&self.disk, &manifest, file));
+        }
+        Ok(())
+    }
+
+    /// The row of a key of the table at this position, as it is in a checkpoint or in what that builds on; `None` if
+    /// they have none. Compares with its checksum every file that it reads, and reads no more of them than it must.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn find(&self, number: u64, table: usize, key: u64) -> Result<Option<Row>, CheckpointError> {
+        find::find(&self.disk, &self.chain(number)?, table, key)
+    }
+
     /// Reads a checkpoint and all that it builds on, and compares every byte with its checksum.
     ///
     /// # Errors
@@ -184,6 +221,22 @@ impl<D: Disk + Clone> Checkpoints<D> {
     /// # Errors
     /// The disk refused. Another call goes on.
     pub fn prune(&self, keep: usize) -> Result<Pruned, DiskError> {
+        self.remove_all_but(keep, |number| self.verify(number).map(drop))
+    }
+
+    /// As [`prune`](Self::prune), but takes the word of manifests for the files: for the owner, who has written them a moment ago.
+    ///
+    /// # Errors
+    /// The disk refused. Another call goes on.
+    pub fn retain(&self, keep: usize) -> Result<Pruned, DiskError> {
+        self.remove_all_but(keep, |_| Ok(()))
+    }
+
+    fn remove_all_but(
+        &self,
+        keep: usize,
+        check: impl Fn(u64) -> Result<(), CheckpointError>,
+    ) -> Result<Pruned, DiskError> {
         let (mut kept, mut needed) = (Vec::new(), BTreeSet::new());
         let mut pruned =
             Pruned { kept: Vec::new(), removed: Vec::new(), damaged: Vec::new(), log_from: None };
@@ -193,7 +246,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
                 superfluous.push((number, directory));
                 continue;
             }
-            match self.verify(number).and_then(|_| self.chain(number)) {
+            match check(number).and_then(|()| self.chain(number)) {
                 Ok(chain) => {
                     let from = chain.last().expect("the chain has itself").description.covers.next();
                     pruned.log_from = Some(pruned.log_from.map_or(from, |before| before.min(from)));
@@ -208,15 +261,28 @@ impl<D: Disk + Clone> Checkpoints<D> {
             if needed.contains(&number) {
                 continue;
             }
-            let removed = format!("{directory}{REMOVED}");
-            remove_directory(&self.disk, &removed)?;
-            self.disk.rename(&directory, &removed)?;
-            self.disk.sync_directory("")?;
-            remove_directory(&self.disk, &removed)?;
+            self.remove_named(&directory)?;
             pruned.removed.push(number);
         }
         pruned.kept = needed.into_iter().rev().collect();
         Ok(pruned)
+    }
+
+    /// Removes a checkpoint, sound or not, if it is there. What builds on it can be used no more: the caller removes
+    /// that before, or has none.
+    ///
+    /// # Errors
+    /// The disk refused. Another call goes on, or [`discard_unfinished`](Self::discard_unfinished).
+    pub fn remove(&self, number: u64) -> Result<(), DiskError> {
+        if self.numbers()?.contains(&number) { self.remove_named(&directory_name(number)) } else { Ok(()) }
+    }
+
+    fn remove_named(&self, directory: &str) -> Result<(), DiskError> {
+        let removed = format!("{directory}{REMOVED}");
+        remove_directory(&self.disk, &removed)?;
+        self.disk.rename(directory, &removed)?;
+        self.disk.sync_directory("")?;
+        remove_directory(&self.disk, &removed)
     }
 
     /// Removes what is left of checkpoints that were being written or removed when something happened. Not while one

@@ -7,13 +7,18 @@ use crate::disk::{Disk, DiskError, remove_if_there};
 mod error;
 mod format;
 mod recovery;
+mod verify;
 mod window;
 
 pub use error::{AppendError, Damage, OpenError, SyncError};
 pub use recovery::{Recovery, Torn};
+pub use verify::{SegmentInfo, Verified, segments, verify};
 
 use format::{HEADER_LEN, Header, Owner, RECORD_BYTES_MAX, RECORD_HEADER_LEN, UNFINISHED};
 use format::{encode_mark, encode_record, segment_name};
+
+/// What a file of the log takes without a record.
+pub const HEADER_BYTES: u64 = HEADER_LEN as u64;
 
 /// The number of a record in its log. The first one is 1; 0 stands for none.
 #[derive(

@@ -124,7 +124,7 @@ async fn drain<R: Role, T>(
     while let Some(action) = role.poll_action() {
         match action {
             Action::Connect { link, address } => ports.links.connect(link, address),
-            Action::Send { link, message } => ports.links.send(link, message),
+            Action::Send { link, message } => ports.links.send(link, &message),
             Action::Close { link } => ports.links.close(link),
         }
     }

@@ -50,8 +50,10 @@
 mod datagrams;
 mod driver;
 mod faults;
+mod frames;
 mod links;
 mod node;
+mod storage;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};

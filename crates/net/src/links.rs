@@ -5,22 +5,25 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
 use libra_proto::{Link, LinkEvent, Message};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant as Deadline;
-use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
-/// No message is larger. The largest that are sent are a few MB: drained regions and pulls of whole tables in pieces.
-const FRAME_BYTES_MAX: usize = 256 << 20;
+use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
+
 /// How many messages of all streams wait for the role before the kernel holds the senders back.
 const QUEUE: usize = 1024;
+/// Of one stream so many messages wait for the role, and then those of others go first.
+const UNHANDLED_MAX: usize = 16;
+/// When so many bytes wait to be written to a caller, nothing more is read of it (rule C10). Workers keep fewer unanswered (rule C9): none
+/// that reads its answers ever gets here.
+const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long written messages may take to leave at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -33,9 +36,11 @@ pub(crate) enum Input {
 
 /// All streams of one role.
 pub(crate) struct Links {
-    senders: HashMap<Link, mpsc::UnboundedSender<Message>>,
+    streams: HashMap<Link, Stream>,
     inputs: mpsc::Receiver<(Link, Input)>,
     report: mpsc::Sender<(Link, Input)>,
+    /// Streams whose messages the role was given since it was last asked for what it has to say.
+    handed: Vec<Arc<Gauge>>,
     tasks: JoinSet<()>,
     accepted: u32,
     /// How long to try to reach a peer that does not listen yet.
@@ -43,13 +48,62 @@ pub(crate) struct Links {
     bytes: Arc<AtomicU64>,
 }
 
+/// The role's end of a stream.
+struct Stream {
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+    gauge: Arc<Gauge>,
+}
+
+/// What lies between a role and one of its streams.
+#[derive(Debug, Default)]
+struct Gauge {
+    /// Messages that the role was not given yet, or has not answered.
+    unhandled: AtomicUsize,
+    /// Bytes that the kernel has not taken yet.
+    unwritten: AtomicUsize,
+    /// Nothing more will be written: there is no reason to wait for it.
+    broken: AtomicBool,
+    less: Notify,
+}
+
+impl Gauge {
+    /// Waits until there is little enough of both. A stream that this end has opened is always read: were both ends to wait until the
+    /// other reads, neither would.
+    async fn room(&self, accepted: bool) {
+        let is_full = || {
+            let unwritten = accepted && !self.broken.load(Ordering::Relaxed);
+            self.unhandled.load(Ordering::Relaxed) >= UNHANDLED_MAX
+                || (unwritten && self.unwritten.load(Ordering::Relaxed) >= UNWRITTEN_BYTES_MAX)
+        };
+        while is_full() {
+            self.less.notified().await;
+        }
+    }
+
+    fn handled(&self) {
+        self.unhandled.fetch_sub(1, Ordering::Relaxed);
+        self.less.notify_one();
+    }
+
+    fn written(&self, bytes: usize) {
+        self.unwritten.fetch_sub(bytes, Ordering::Relaxed);
+        self.less.notify_one();
+    }
+
+    fn break_off(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+        self.less.notify_one();
+    }
+}
+
 impl Links {
     pub(crate) fn new(patience: Duration) -> Self {
         let (report, inputs) = mpsc::channel(QUEUE);
         Self {
-            senders: HashMap::new(),
+            streams: HashMap::new(),
             inputs,
             report,
+            handed: Vec::new(),
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
             patience,
@@ -62,25 +116,37 @@ impl Links {
         Arc::clone(&self.bytes)
     }
 
-    /// The next thing that happened on any stream.
+    /// The next thing that happened on any stream. Whoever asks has sent the answers to what it was given before.
     pub(crate) async fn next(&mut self) -> (Link, Input) {
-        self.inputs.recv().await.expect("self holds a sender")
+        for gauge in self.handed.drain(..) {
+            gauge.handled();
+        }
+        let input = self.inputs.recv().await.expect("self holds a sender");
+        self.hand_out(input)
     }
 
     /// The next thing that has happened already.
     pub(crate) fn try_next(&mut self) -> Option<(Link, Input)> {
-        self.inputs.try_recv().ok()
+        let input = self.inputs.try_recv().ok()?;
+        Some(self.hand_out(input))
+    }
+
+    fn hand_out(&mut self, (link, input): (Link, Input)) -> (Link, Input) {
+        if let (Input::Message(_), Some(stream)) = (&input, self.streams.get(&link)) {
+            self.handed.push(Arc::clone(&stream.gauge));
+        }
+        (link, input)
     }
 
     pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
-        let (patience, report, bytes) = (self.patience, self.report.clone(), Arc::clone(&self.bytes));
-        let messages = self.register(link);
+        let (patience, conversation) = (self.patience, self.register(link));
         self.tasks.spawn(async move {
             match connect(address, patience).await {
-                Ok(stream) => converse(link, stream, address, messages, report, &bytes).await,
+                Ok(stream) => conversation.hold(stream, address).await,
                 Err(error) => {
                     let reason = error.to_string();
-                    let _ = report.send((link, Input::Event(LinkEvent::Closed { reason }))).await;
+                    let closed = Input::Event(LinkEvent::Closed { reason });
+                    let _ = conversation.report.send((link, closed)).await;
                 }
             }
         });
@@ -89,31 +155,34 @@ impl Links {
     pub(crate) fn accept(&mut self, stream: TcpStream, remote: SocketAddr) {
         let link = Link(self.accepted);
         self.accepted += 1;
-        let (report, bytes) = (self.report.clone(), Arc::clone(&self.bytes));
-        let messages = self.register(link);
-        self.tasks.spawn(async move { converse(link, stream, remote, messages, report, &bytes).await });
+        let conversation = self.register(link);
+        self.tasks.spawn(conversation.hold(stream, remote));
     }
 
-    fn register(&mut self, link: Link) -> mpsc::UnboundedReceiver<Message> {
-        let (sender, messages) = mpsc::unbounded_channel();
-        self.senders.insert(link, sender);
-        messages
+    fn register(&mut self, link: Link) -> Conversation {
+        let (frames, outbox) = mpsc::unbounded_channel();
+        let gauge = Arc::<Gauge>::default();
+        self.streams.insert(link, Stream { frames, gauge: Arc::clone(&gauge) });
+        Conversation { link, outbox, gauge, report: self.report.clone(), bytes: Arc::clone(&self.bytes) }
     }
 
-    pub(crate) fn send(&mut self, link: Link, message: Message) {
+    pub(crate) fn send(&mut self, link: Link, message: &Message) {
         // A stream that has just closed: the role will hear of it, and what it said to it is lost with it.
-        if let Some(sender) = self.senders.get(&link) {
-            let _ = sender.send(message);
-        }
+        let Some(stream) = self.streams.get(&link) else { return };
+        let mut frame = message.encode_behind(&frames::NO_LENGTH);
+        frames::seal(&mut frame);
+        self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        stream.gauge.unwritten.fetch_add(frame.len(), Ordering::Relaxed);
+        let _ = stream.frames.send(frame);
     }
 
     pub(crate) fn close(&mut self, link: Link) {
-        self.senders.remove(&link);
+        self.streams.remove(&link);
     }
 
     /// Lets what was written leave, then closes everything.
     pub(crate) async fn finish(mut self) {
-        self.senders.clear();
+        self.streams.clear();
         self.inputs.close();
         let _ =
             tokio::time::timeout(FAREWELL, async { while self.tasks.join_next().await.is_some() {} }).await;
@@ -138,99 +207,104 @@ async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStrea
     }
 }
 
-fn codec() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX).new_codec()
+/// What the task of a stream needs.
+struct Conversation {
+    link: Link,
+    outbox: mpsc::UnboundedReceiver<Vec<u8>>,
+    gauge: Arc<Gauge>,
+    report: mpsc::Sender<(Link, Input)>,
+    bytes: Arc<AtomicU64>,
 }
 
-/// Reads and writes one stream until either end closes it.
-async fn converse(
-    link: Link,
-    stream: TcpStream,
-    remote: SocketAddr,
-    messages: mpsc::UnboundedReceiver<Message>,
-    report: mpsc::Sender<(Link, Input)>,
-    bytes: &AtomicU64,
-) {
-    let _ = stream.set_nodelay(true);
-    // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
-    let keepalive =
-        socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2));
-    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
-    if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
-        return;
-    }
-    let (reader, writer) = stream.into_split();
-    let mut frames = FramedRead::new(reader, codec());
-    let reason = {
-        let (read, write) = (read(link, &mut frames, &report, bytes), write(writer, messages, bytes));
-        tokio::pin!(read, write);
-        tokio::select! {
-            biased;
-            reason = &mut read => Some(reason),
-            written = &mut write => match written {
-                Ok(()) => None,
-                // What the other end has said before is there to be read: it may say why.
-                Err(error) => {
-                    let read = tokio::time::timeout(FAREWELL, read).await;
-                    Some(read.unwrap_or_else(|_| error.to_string()))
-                }
-            },
+impl Conversation {
+    /// Reads and writes one stream until either end closes it.
+    async fn hold(self, stream: TcpStream, remote: SocketAddr) {
+        let Self { link, outbox, gauge, report, bytes } = self;
+        let _ = stream.set_nodelay(true);
+        // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
+        let keepalive = socket2::TcpKeepalive::new()
+            .with_time(Duration::from_secs(5))
+            .with_interval(Duration::from_secs(2));
+        let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
+        if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
+            return;
         }
-    };
-    match reason {
-        Some(reason) => drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await),
-        // We closed it. What the other end still says has no reader; but a stream that is dropped with something unread is
-        // reset, and the other end may lose what we have said last.
-        None => drop(
-            tokio::time::timeout(FAREWELL, async { while let Some(Ok(_)) = frames.next().await {} }).await,
-        ),
+        let (reader, writer) = stream.into_split();
+        let mut frames = FrameReader::new(reader);
+        let reason = {
+            let (read, write) =
+                (read(link, &mut frames, &report, &gauge, &bytes), write(writer, outbox, &gauge));
+            tokio::pin!(read, write);
+            tokio::select! {
+                biased;
+                reason = &mut read => Some(reason),
+                written = &mut write => match written {
+                    Ok(()) => None,
+                    // What the other end has said before is there to be read: it may say why.
+                    Err(error) => {
+                        gauge.break_off();
+                        let read = tokio::time::timeout(FAREWELL, read).await;
+                        Some(read.unwrap_or_else(|_| error.to_string()))
+                    }
+                },
+            }
+        };
+        match reason {
+            Some(reason) => drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await),
+            // We closed it. What the other end still says has no reader; but a stream that is dropped with something unread is
+            // reset, and the other end may lose what we have said last.
+            None => {
+                let rest = async { while let Ok(Some(_)) = frames.next().await {} };
+                drop(tokio::time::timeout(FAREWELL, rest).await);
+            }
+        }
     }
 }
 
 /// Hands messages over until the stream ends. Returns why it did.
 async fn read(
     link: Link,
-    frames: &mut FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+    frames: &mut FrameReader<OwnedReadHalf>,
     report: &mpsc::Sender<(Link, Input)>,
+    gauge: &Gauge,
     bytes: &AtomicU64,
 ) -> String {
-    while let Some(frame) = frames.next().await {
-        let message = frame.map_err(|error| error.to_string()).and_then(|frame| {
-            count(bytes, frame.len());
-            Message::decode(&frame).map_err(|error| error.to_string())
-        });
+    loop {
+        gauge.room(link.0 >= Link::ACCEPTED).await;
+        let message = match frames.next().await {
+            Ok(Some(frame)) => {
+                bytes.fetch_add((frame.len() + LENGTH_BYTES) as u64, Ordering::Relaxed);
+                Message::decode(frame).map_err(|error| error.to_string())
+            }
+            Ok(None) => Err("the connection was closed".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
         match message {
-            // Nobody listens while a role says its farewells, and those must still leave.
-            Ok(message) => drop(report.send((link, Input::Message(message))).await),
+            Ok(message) => {
+                gauge.unhandled.fetch_add(1, Ordering::Relaxed);
+                // Nobody listens while a role says its farewells, and those must still leave.
+                if report.send((link, Input::Message(message))).await.is_err() {
+                    gauge.handled();
+                }
+            }
             Err(reason) => return reason,
         }
     }
-    "the connection was closed".to_owned()
 }
 
 /// Writes messages until nobody will send another.
 async fn write(
-    writer: OwnedWriteHalf,
-    mut messages: mpsc::UnboundedReceiver<Message>,
-    bytes: &AtomicU64,
+    mut writer: OwnedWriteHalf,
+    mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,
+    gauge: &Gauge,
 ) -> io::Result<()> {
-    let encode = |message: Message| {
-        let frame = Bytes::from(message.encode());
-        count(bytes, frame.len());
-        frame
-    };
-    let mut frames = FramedWrite::new(writer, codec());
-    while let Some(message) = messages.recv().await {
-        frames.feed(encode(message)).await?;
-        while let Ok(message) = messages.try_recv() {
-            frames.feed(encode(message)).await?;
-        }
-        SinkExt::<Bytes>::flush(&mut frames).await?;
+    let mut waiting = Vec::new();
+    while outbox.recv_many(&mut waiting, 64).await > 0 {
+        write_frames(&mut writer, &waiting, |bytes| gauge.written(bytes)).await?;
+        waiting.clear();
     }
-    SinkExt::<Bytes>::close(&mut frames).await
+    writer.shutdown().await
 }
 
-/// Counts one frame, with the length that goes before it.
-fn count(bytes: &AtomicU64, frame: usize) {
-    bytes.fetch_add(frame as u64 + 4, Ordering::Relaxed);
-}
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,13 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Role, Server, Sizes,
-    Statistics, Switch,
+    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Role, Server, ServerEvent,
+    Sizes, Statistics, Switch,
 };
+use libra_storage::{Found, PlaceError, find};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -18,6 +20,7 @@ use crate::datagrams::DatagramSocket;
 use crate::driver::{Ports, drive};
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
+use crate::storage::Storage;
 
 /// Why a node could not run to the end of its job.
 #[derive(Debug, Error)]
@@ -38,6 +41,17 @@ pub enum NodeError {
         attempted: &'static str,
         /// What the system said.
         source: io::Error,
+    },
+    /// The shard in the data directory cannot go on.
+    #[error(transparent)]
+    Data(#[from] PlaceError),
+    /// Workers and switches know the shard at another address.
+    #[error("the shard in the data directory is known at port {} to the job: it cannot listen at {address}", known.port())]
+    Moved {
+        /// Where they know it.
+        known: SocketAddr,
+        /// What was asked for.
+        address: SocketAddr,
     },
     /// The job ended before it was done.
     #[error("{reason}")]
@@ -95,7 +109,7 @@ pub(crate) fn runtime() -> Result<Runtime, NodeError> {
         .map_err(NodeError::io("cannot start an event loop"))
 }
 
-fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
+pub(crate) fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
     let bind = |source| NodeError::Bind { address, source };
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
@@ -146,7 +160,7 @@ impl ControllerNode {
 }
 
 /// Drives a server or switch to the end of its job.
-async fn run_member<R: Role<Event = MemberEvent>>(
+pub(crate) async fn run_member<R: Role<Event = MemberEvent>>(
     role: R,
     ports: Ports,
     mut on_event: impl FnMut(&MemberEvent),
@@ -169,6 +183,8 @@ pub struct ServerNode {
     listener: TcpListener,
     address: SocketAddr,
     options: NodeOptions,
+    data: Option<PathBuf>,
+    found: Option<Found>,
 }
 
 impl ServerNode {
@@ -176,7 +192,35 @@ impl ServerNode {
     pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
-        Ok(Self { runtime, listener, address, options })
+        Ok(Self { runtime, listener, address, options, data: None, found: None })
+    }
+
+    /// The same, with a data directory: if there is a shard in it whose process has ended, this one goes on with it, at the address that the
+    /// others know.
+    pub fn bind_with_data(
+        options: NodeOptions,
+        address: Option<SocketAddr>,
+        data: PathBuf,
+    ) -> Result<Self, NodeError> {
+        let found = find(&data)?;
+        let known = found.as_ref().map(|found| found.recovered.restored.address());
+        let node = Self::bind(options, address.or(known))?;
+        if let Some(known) = known.filter(|known| known.port() != node.address.port()) {
+            let address = node.address;
+            return Err(NodeError::Moved { known, address });
+        }
+        Ok(Self { data: Some(data), found, ..node })
+    }
+
+    /// What it goes on from, in words for a person; `None` if it is new.
+    pub fn goes_on_from(&self) -> Option<String> {
+        self.found.as_ref().map(|found| {
+            format!(
+                "server {} goes on with {}",
+                found.recovered.restored.number(),
+                found.recovered.describe()
+            )
+        })
     }
 
     /// Where it listens.
@@ -184,12 +228,40 @@ impl ServerNode {
         self.address
     }
 
-    /// Serves until the job is done.
-    pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
-        let role = Server::new(self.options.controller, self.address);
+    /// Serves until the job is done, and everything is written that is to be kept.
+    pub fn run(self, mut on_event: impl FnMut(&ServerEvent)) -> Result<Statistics, NodeError> {
+        let (events, commands) = mpsc::unbounded_channel();
+        let has_disk = self.data.is_some();
+        let mut storage = Storage::new(self.data, events);
+        let role = match self.found {
+            Some(Found { recovered, disk, .. }) => {
+                let started = storage.go_on(disk, recovered.log);
+                started.map_err(NodeError::io("cannot start the threads of the disk"))?;
+                recovered.restored.finish(self.options.controller, self.address)
+            }
+            None if has_disk => Server::new(self.options.controller, self.address).with_disk(),
+            None => Server::new(self.options.controller, self.address),
+        };
         let links = Links::new(self.options.patience);
         let ports = Ports { listener: Some(self.listener), datagrams: None, links };
-        self.runtime.block_on(run_member(role, ports, on_event))
+        let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
+            on_event(&event);
+            match event {
+                ServerEvent::Storage(request) => storage.carry_out(request),
+                ServerEvent::Member(MemberEvent::Finished(statistics)) => {
+                    return ControlFlow::Break(Ok(statistics));
+                }
+                ServerEvent::Member(MemberEvent::Ended { reason }) => {
+                    return ControlFlow::Break(Err(NodeError::Ended { reason }));
+                }
+                ServerEvent::Member(MemberEvent::Started { .. })
+                | ServerEvent::LogSuspended { .. }
+                | ServerEvent::LogResumed => {}
+            }
+            ControlFlow::Continue(())
+        }));
+        storage.finish();
+        ended.map_err(NodeError::io("the sockets failed"))?
     }
 }
 

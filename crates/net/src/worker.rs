@@ -20,6 +20,10 @@ use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
 /// Pushes that may be under way before the next one waits: enough to hide a round trip, few enough that values stay fresh.
 const PUSHES_OPEN_MAX: usize = 2;
 
+/// Keys and values of operations under way take no more bytes, unless one alone does: what waits for a slow shard is then bounded, and
+/// its caller waits in its place (rule C9). Several times what all windows of a few shards hold.
+const OPERATIONS_BYTES_MAX: usize = 64 << 20;
+
 /// A worker of a cluster.
 pub struct WorkerNode {
     number: u16,
@@ -38,6 +42,7 @@ pub struct WorkerNode {
     followed: HashSet<u64>,
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
+    under_way: UnderWay,
     stream_bytes: Arc<AtomicU64>,
     ended: Option<ClientError>,
 }
@@ -69,6 +74,28 @@ impl Stalls {
             self.longest = self.longest.max(at.saturating_duration_since(since));
         }
         self.since = (left > 0).then_some(at);
+    }
+}
+
+/// What operations without an answer take.
+#[derive(Debug, Default)]
+struct UnderWay {
+    bytes_of: HashMap<u64, usize>,
+    bytes: usize,
+}
+
+impl UnderWay {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= OPERATIONS_BYTES_MAX
+    }
+
+    fn begin(&mut self, operation: u64, bytes: usize) {
+        self.bytes += bytes;
+        self.bytes_of.insert(operation, bytes);
+    }
+
+    fn end(&mut self, operation: u64) {
+        self.bytes -= self.bytes_of.remove(&operation).unwrap_or(0);
     }
 }
 
@@ -116,6 +143,7 @@ impl WorkerNode {
                 followed: HashSet::new(),
                 accepted: VecDeque::new(),
                 stalls: Stalls::default(),
+                under_way: UnderWay::default(),
                 stream_bytes,
                 ended: None,
             }),
@@ -146,9 +174,9 @@ impl WorkerNode {
         &self.cluster
     }
 
-    /// Adds gradients to rows and reads the same rows in one trip; completes like a pull.
+    /// Adds gradients to rows and reads the same rows in one trip; completes like a pull. Waits first when too much is under way.
     pub fn start_push_pull(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<PullId, ClientError> {
-        let id = PullId(self.number_operation());
+        let id = PullId(self.begin(&keys, 2 * gradients.len())?);
         self.command(WorkerCommand::PushPull { id, keys, gradients })?;
         self.pulling.insert(id);
         Ok(id)
@@ -163,7 +191,7 @@ impl WorkerNode {
         Ok(())
     }
 
-    /// Adds gradients to rows, and waits for nothing. Returns the number of the push, for
+    /// Adds gradients to rows, and waits only while too many bytes are under way. Returns the number of the push, for
     /// [`finish_push`](Self::finish_push); how many are under way at once is the caller's business.
     pub fn start_push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
         let number = self.push_at(Level::Accepted, keys, gradients)?;
@@ -227,13 +255,36 @@ impl WorkerNode {
         }
     }
 
+    /// Numbers an operation, and waits before that until it fits beside those under way.
+    fn begin(&mut self, keys: &[u64], values: usize) -> Result<u64, ClientError> {
+        let bytes = size_of_val(keys) + values * size_of::<f32>();
+        self.take_events()?;
+        while !self.under_way.has_room(bytes) {
+            self.wait()?;
+        }
+        let number = self.number_operation();
+        self.under_way.begin(number, bytes);
+        Ok(number)
+    }
+
+    /// How many values the rows of these keys have.
+    fn values_of(&self, keys: &[u64]) -> usize {
+        let tables = &self.cluster.tables;
+        if let [table] = tables.as_slice() {
+            return keys.len() * table.width;
+        }
+        let width =
+            |key: &u64| tables.iter().find(|table| table.keys.contains(key)).map_or(0, |table| table.width);
+        keys.iter().map(width).sum()
+    }
+
     fn number_operation(&mut self) -> u64 {
         self.operations += 1;
         self.operations
     }
 
     fn push_at(&mut self, level: Level, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
-        let number = self.number_operation();
+        let number = self.begin(&keys, gradients.len())?;
         self.command(WorkerCommand::Push { number, keys, gradients, level })?;
         self.pushing.insert(number);
         self.stalls.pushed(Instant::now());
@@ -274,15 +325,18 @@ impl WorkerNode {
     fn take(&mut self, at: Instant, event: WorkerEvent) -> Result<WorkerNote, ClientError> {
         match event {
             WorkerEvent::Pulled(id, pulled) => {
+                self.under_way.end(id.0);
                 self.pulled.insert(id, pulled);
             }
             WorkerEvent::Pushed { number } => {
+                self.under_way.end(number);
                 self.end_push(number, at);
                 if self.followed.remove(&number) {
                     self.accepted.push_back(Accepted { push: number, at });
                 }
             }
             WorkerEvent::Refused { number, error } => {
+                self.under_way.end(number);
                 self.end_push(number, at);
                 self.followed.remove(&number);
                 self.pulling.remove(&PullId(number));
@@ -315,7 +369,8 @@ fn vanished() -> ClientError {
 
 impl Parameters for WorkerNode {
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
-        let id = PullId(self.number_operation());
+        let values = self.values_of(&keys);
+        let id = PullId(self.begin(&keys, values)?);
         self.command(WorkerCommand::Pull { id, keys })?;
         self.pulling.insert(id);
         Ok(id)
@@ -359,25 +414,4 @@ impl Parameters for WorkerNode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stall_is_a_time_without_an_answer_while_pushes_are_under_way() {
-        let start = Instant::now();
-        let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let mut stalls = Stalls::default();
-        stalls.pushed(at(0));
-        stalls.pushed(at(5));
-        stalls.answered(at(7), 1);
-        stalls.answered(at(10), 0);
-        assert_eq!(stalls.longest, Duration::from_millis(7));
-        // Nothing was under way: nobody waited.
-        stalls.pushed(at(1000));
-        stalls.answered(at(1003), 0);
-        assert_eq!(stalls.longest, Duration::from_millis(7));
-        stalls.pushed(at(2000));
-        stalls.answered(at(2020), 0);
-        assert_eq!(stalls.longest, Duration::from_millis(20));
-    }
-}
+mod tests;

@@ -26,6 +26,16 @@ impl<'de, T: Pod> Deserialize<'de> for Bulk<T> {
     }
 }
 
+/// Values that are elsewhere, serialized as [`Bulk`] is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BulkOf<'a, T>(pub(crate) &'a [T]);
+
+impl<T: NoUninit> Serialize for BulkOf<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytemuck::cast_slice(self.0))
+    }
+}
+
 struct BulkVisitor<T>(PhantomData<T>);
 
 impl<T: Pod> Visitor<'_> for BulkVisitor<T> {

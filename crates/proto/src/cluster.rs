@@ -9,7 +9,9 @@ use libra_plan::{Placement, PlacementError, Plan, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::message::MESSAGE_BYTES_MAX;
 use crate::region;
+use crate::values::ValueFormat;
 
 /// A member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +84,56 @@ impl HotPath {
     }
 }
 
+/// What servers keep on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durability {
+    /// Servers write to a log what they apply, and answer when it is on the disk: then a server that dies loses nothing.
+    pub log: bool,
+    /// How often the job is checkpointed; none: never, nor at its end.
+    pub checkpoint_every: Option<Duration>,
+    /// A checkpoint is also made when the log of a server has grown by this many bytes since the one before.
+    pub log_bytes_max: u64,
+    /// How many checkpoints each server keeps.
+    pub keep: u16,
+    /// How many checkpoints between two full ones hold only what changed.
+    pub increments: u16,
+    /// The checkpoint that rows begin with.
+    pub load: Option<Load>,
+}
+
+/// A checkpoint of another job, or of an earlier run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// The data directory that it is in, as servers see it.
+    pub directory: String,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Durability {
+    /// Nothing is kept.
+    pub const NONE: Self = Self {
+        log: false,
+        checkpoint_every: None,
+        log_bytes_max: 4 << 30,
+        keep: 2,
+        increments: 0,
+        load: None,
+    };
+
+    /// Whether servers need a disk.
+    pub fn needs_disk(&self) -> bool {
+        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+}
+
+/// How the cold path behaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdPath {
+    /// How pushes carry gradients, and answers values.
+    pub values: ValueFormat,
+}
+
 /// Who is there, and who holds which region: the part of a cluster that changes.
 ///
 /// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
@@ -138,6 +190,10 @@ pub struct Cluster {
     pub plan: Option<Plan>,
     /// How the hot path behaves.
     pub hot_path: HotPath,
+    /// What servers keep on disk.
+    pub durability: Durability,
+    /// How the cold path behaves.
+    pub cold_path: ColdPath,
     /// What to train: a text that the roles carry and do not read.
     pub task: String,
     /// How many shares the task has: one for each worker that the job began with.
@@ -152,6 +208,9 @@ pub struct Cluster {
 /// windows of all switches remember what the dead one has sent (rule M2).
 const WORKERS_OF_A_SHARE: u16 = 16;
 
+/// Values of a row at most: as many as a message holds, with room for what goes with them.
+const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
+
 impl Cluster {
     /// A cluster for a job, with nobody in it yet.
     pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
@@ -161,6 +220,8 @@ impl Cluster {
             tables,
             plan,
             hot_path,
+            durability: Durability::NONE,
+            cold_path: ColdPath::default(),
             task: String::new(),
             shares: 0,
             servers: Vec::new(),
@@ -181,6 +242,16 @@ impl Cluster {
     /// Where the hot rows lie; none if there are none.
     pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
         self.plan.as_ref().map(|plan| Placement::new(plan, self.shards())).transpose()
+    }
+
+    /// Whether each row fits a message: it is never split (rule C8).
+    pub(crate) fn check_tables(&self) -> Result<(), String> {
+        match self.tables.iter().find(|table| table.width > ROW_VALUES_MAX) {
+            Some(TableSpec { name, width, .. }) => {
+                Err(format!("rows of table {name:?} have {width} values, a message holds {ROW_VALUES_MAX}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
@@ -208,5 +279,27 @@ impl Cluster {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_store::{Init, Optimizer};
+
+    use super::*;
+
+    // rule C8
+    #[test]
+    fn a_row_that_no_message_holds_is_refused_before_the_job_begins() {
+        let of_width = |width| {
+            let rule = Optimizer::Sgd { rate: 1.0 }.into();
+            let table = TableSpec { name: "layer".into(), keys: 0..1, width, rule, init: Init::Zero };
+            Cluster::new(1, vec![table], None, HotPath::for_workers(1)).check_tables()
+        };
+        assert_eq!(of_width(ROW_VALUES_MAX), Ok(()));
+        assert_eq!(
+            of_width(ROW_VALUES_MAX + 1),
+            Err("rows of table \"layer\" have 67107841 values, a message holds 67107840".to_owned())
+        );
     }
 }

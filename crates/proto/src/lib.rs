@@ -62,36 +62,42 @@ mod client;
 mod cluster;
 mod controller;
 mod dial;
+mod keys;
 mod membership;
 mod message;
 mod region;
 mod role;
 mod server;
 mod statistics;
+mod storage;
 mod switch;
 mod time;
 mod transport;
+mod values;
 mod worker;
 
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
-pub use cluster::{ArithmeticMode, Cluster, HotPath, Peer, Tenure, View};
+pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
     Sizes,
 };
 pub use dial::PATIENCE;
+pub use keys::Keys;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    Adopted, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Join, Kind, Malformed, Message, Rejoin,
-    Replay, SlotRun, SlotValues, Start, VERSION,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
+    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use region::EPOCHS_BEGIN_AFTER;
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
-pub use server::{MemberEvent, Server};
+pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
+pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::Switch;
 pub use time::Instant;
+pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ pub(crate) enum MembershipEvent {
     Released {
         number: u64,
     },
+    Checkpoint {
+        number: u64,
+    },
     Finish,
     Ended {
         reason: String,
@@ -58,7 +61,7 @@ impl Membership {
         Self {
             dial: Dial::new(controller),
             links: LinkNumbers::default(),
-            join: Join { version: VERSION, kind, stream, datagrams, receive_bytes },
+            join: Join { version: VERSION, kind, stream, datagrams, receive_bytes, returns: false },
             you: None,
             view: 0,
             heartbeat_at: None,
@@ -66,6 +69,22 @@ impl Membership {
             finished: false,
             actions: VecDeque::new(),
         }
+    }
+
+    /// The process can be started again when it ends, and goes on.
+    pub(crate) fn returns(&mut self) {
+        self.join.returns = true;
+    }
+
+    /// Whether it can.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.join.returns
+    }
+
+    /// It was a member already, in a process before this one, and acted on this view.
+    pub(crate) fn returning(mut self, you: Peer, view: u64) -> Self {
+        (self.you, self.view) = (Some((you, 0)), view);
+        self
     }
 
     pub(crate) fn handle_start(&mut self, now: Instant) {
@@ -158,6 +177,7 @@ impl Membership {
                 None
             }
             Message::Release { number } => Some(MembershipEvent::Released { number }),
+            Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Finish => {
                 self.finished = true;
                 Some(MembershipEvent::Finish)

@@ -6,10 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Peer, View};
+use crate::keys::Keys;
 use crate::statistics::Statistics;
+use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
+
+/// No message takes more bytes: what claims to is not read.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// What a process that joins a cluster can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,18 +96,25 @@ pub enum Message {
     },
     /// From the controller: every worker has reported; send a last heartbeat and stop.
     Finish,
+    /// From the controller to a server: write a checkpoint.
+    Checkpoint {
+        /// Its number, the same at all servers.
+        number: u64,
+    },
+    /// From that server: it is there, or nothing came of it.
+    Checkpointed {
+        /// Its number.
+        number: u64,
+        /// Why nothing came of it.
+        failure: Option<String>,
+    },
     /// From anyone to anyone: the job has failed.
     Abort {
         /// Who failed and why.
         reason: String,
     },
     /// To a server, first on a stream: who is calling.
-    Hello {
-        /// The job the caller works for.
-        job: u16,
-        /// The caller.
-        from: Peer,
-    },
+    Hello(Hello),
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
     /// From a shard: the push is applied, and whoever holds its rows has their new values.
@@ -112,21 +124,21 @@ pub enum Message {
         /// The number of the view that the shard acts on: rows may have moved to a switch that the worker does not know of.
         view: u64,
         /// The new values of its rows, if they were asked for.
-        values: Bulk<f32>,
+        values: Values,
     },
     /// From a worker to a shard: read these rows.
     Pull {
         /// The request's number, counted by the worker for each shard.
         number: u64,
         /// Keys of rows of that shard.
-        keys: Bulk<u64>,
+        keys: Keys,
     },
     /// From a shard: the rows of a pull, one after the other.
     Pulled {
         /// The request's number.
         number: u64,
         /// Their values.
-        values: Bulk<f32>,
+        values: Values,
     },
     /// From a worker to a shard: packets for a region that no switch holds any more, and that may have been taken by none.
     Replay(Replay),
@@ -145,6 +157,11 @@ pub enum Message {
         region: u8,
         /// Since which view it is.
         since: u64,
+        /// The newest epoch that the switch knows to be committed, and what was in it and all before it: a shard that had to go on from
+        /// an old checkpoint goes on from there. 0 if the switch knows nothing.
+        epoch: u64,
+        /// See `epoch`.
+        cut: Cut,
     },
     /// From a shard to a switch: all that the holder of a region must know.
     Adopted(Adopted),
@@ -179,6 +196,8 @@ pub struct Join {
     /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
     /// before they are answered.
     pub receive_bytes: u32,
+    /// Whether it comes back if its process ends, with all that it had or nearly so (servers).
+    pub returns: bool,
 }
 
 /// The first message of a member on a new stream to the controller.
@@ -211,15 +230,35 @@ pub struct Start {
     pub cluster: Cluster,
 }
 
+/// The first message of a worker or switch to a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The job the caller works for.
+    pub job: u16,
+    /// The caller.
+    pub from: Peer,
+    /// The pushes that the server has answered (workers).
+    pub answered: Answered,
+}
+
+/// What a worker knows of its pushes to a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The highest number of a push that was answered.
+    pub newest: u64,
+    /// How many were.
+    pub count: u64,
+}
+
 /// Gradients on the cold path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdPush {
     /// Counted by the worker for each shard, from one: a shard applies each number once.
     pub number: u64,
     /// Rows of that shard, each once.
-    pub keys: Bulk<u64>,
+    pub keys: Keys,
     /// Their gradients one after the other.
-    pub gradients: Bulk<f32>,
+    pub gradients: Values,
     /// Whether the answer must hold the new values.
     pub answer: bool,
 }
@@ -333,11 +372,50 @@ pub struct Malformed(postcard::Error);
 impl Message {
     /// The message as the bytes of one frame.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a vector takes any message")
+        self.encode_behind(&[])
+    }
+
+    /// The bytes of one frame behind others, so that whoever puts something before a frame need not copy it.
+    pub fn encode_behind(&self, head: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(head.len() + self.bytes_about());
+        bytes.extend_from_slice(head);
+        postcard::serialize_with_flavor(self, Bytes(bytes)).expect("a vector takes any message")
+    }
+
+    /// What the message takes, or a little more; of what is small or rare only a guess.
+    fn bytes_about(&self) -> usize {
+        let large = match self {
+            Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
+            Self::Pull { keys, .. } => keys.bytes(),
+            Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
+            _ => 0,
+        };
+        large + 64
     }
 
     /// The message in the bytes of one frame.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         postcard::from_bytes(frame).map_err(Malformed)
+    }
+}
+
+/// Bytes that grow by whole slices: the flavour of the library goes byte by byte.
+struct Bytes(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Bytes {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
     }
 }

@@ -61,8 +61,22 @@ pub struct ServerStatistics {
     pub fenced: u64,
     /// Replays of packets that no switch could take any more.
     pub replays: u64,
+    /// Pushes that were answered, and whose effect was lost when the server stopped.
+    pub lost_pushes: u64,
+    /// Epochs that were committed, and whose effect was lost when the server stopped.
+    pub lost_epochs: u64,
+    /// The newest checkpoint.
+    pub checkpoint: u64,
+    /// Checkpoints of which nothing came.
+    pub checkpoints_failed: u64,
+    /// Bytes of the log that the newest checkpoint does not cover.
+    pub log_bytes: u64,
     /// Rows in the store.
     pub rows: u64,
+    /// Rows that went, by the rule of their table.
+    pub rows_evicted: u64,
+    /// Gradients that made no row, by the rule of their table.
+    pub gradients_not_admitted: u64,
 }
 
 /// What a switch counts.
@@ -108,6 +122,8 @@ macro_rules! add_counts {
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
     retransmits, refused, dropped; most round_trip_us);
-add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced, replays, rows; most);
+add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced, replays,
+    lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows,
+    rows_evicted, gradients_not_admitted; most checkpoint);
 add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
     epochs, slots_drained, queue_bytes, memory_bytes; most);

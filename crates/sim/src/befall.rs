@@ -95,6 +95,8 @@ impl Director {
             }
             Fault::ServerSleeps(lasts) => self.put_server_to_sleep(lasts),
             Fault::ServerCutOff(cut_off) => self.cut_server_off(cut_off),
+            Fault::ServerDies { machine, returns } => self.kill_server(machine, returns),
+            Fault::DiskFull(lasts) => self.fill_disk(lasts),
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
         }
@@ -244,6 +246,45 @@ impl Director {
             self.servers_busy_until = now + lasts + SHORT;
             self.world.pause(host);
             self.plan(now + lasts, Plan::Resume(host));
+        }
+    }
+
+    /// A server dies, and comes back with what is on its disk. One that goes on without its log would have lost something.
+    fn kill_server(&mut self, machine: bool, returns: Duration) {
+        let now = self.now();
+        if !self.scenario.durability.log || now < self.servers_busy_until {
+            return;
+        }
+        let Some(host) = self.pick(Kind::Server, false) else { return };
+        if self.without_log.contains(&host) || self.full.contains(&host) {
+            return;
+        }
+        self.count_fault(if machine { "server machine fails" } else { "server crashes" });
+        self.servers_busy_until = now + returns + SHORT;
+        // Switches that cannot bring their epochs to it give up; and who is about to be missed is missed for longer.
+        let others: Vec<Host> = [Kind::Switch, Kind::Worker].map(|kind| self.hosts_of(kind)).concat();
+        others.into_iter().for_each(|other| self.excuse(other, returns));
+        self.kill(host, Kind::Server, machine, Some(returns));
+    }
+
+    fn fill_disk(&mut self, lasts: Duration) {
+        if !self.scenario.durability.needs_disk() {
+            return;
+        }
+        let Some(host) = self.pick(Kind::Server, false) else { return };
+        if !self.full.insert(host) {
+            return;
+        }
+        self.count_fault("disk is full");
+        let room = self.random.within(0..=3000);
+        let disk = self.world.disk(host);
+        disk.set_capacity(Some(disk.used() + room));
+        self.plan(self.now() + lasts, Plan::MakeRoom(host));
+    }
+
+    pub(crate) fn make_room(&mut self, host: Host) {
+        if self.full.remove(&host) {
+            self.world.disk(host).set_capacity(None);
         }
     }
 

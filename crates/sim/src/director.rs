@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_proto::{
-    Controller, ControllerEvent, Instant, MemberEvent, Peer, Role, Server, Switch, Worker, WorkerCommand,
-    WorkerEvent,
+    Controller, ControllerEvent, Instant, MemberEvent, Peer, Role, Server, ServerEvent, Switch, Worker,
+    WorkerCommand, WorkerEvent,
 };
+use libra_storage::Recovered;
 
 use crate::check::{Checkers, Violation};
 use crate::network::{Host, Network, Quality};
@@ -44,6 +45,7 @@ pub(crate) enum Plan {
     Resume(Host),
     Heal { ones: Vec<Host>, others: Vec<Host>, both: bool },
     Mend(Host),
+    MakeRoom(Host),
     Calm,
     CheckBegin,
     CheckEnd,
@@ -86,6 +88,10 @@ pub(crate) struct Director {
     given_up: BTreeSet<u16>,
     /// Hosts whose process may be missing.
     pub(crate) down: BTreeSet<Host>,
+    /// Servers that go on without their log, and would lose something.
+    pub(crate) without_log: BTreeSet<Host>,
+    /// Servers whose disk is full.
+    pub(crate) full: BTreeSet<Host>,
     counts: Counts,
 }
 
@@ -117,6 +123,8 @@ impl Director {
             servers_busy_until: Instant::ZERO,
             given_up: BTreeSet::new(),
             down: BTreeSet::new(),
+            without_log: BTreeSet::new(),
+            full: BTreeSet::new(),
             counts: Counts::default(),
             scenario,
         }
@@ -179,6 +187,7 @@ impl Director {
             Kind::Controller => {
                 AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
             }
+            Kind::Server if self.scenario.durability.needs_disk() => return self.start_server(host),
             Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
             Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
             Kind::Worker => {
@@ -189,6 +198,21 @@ impl Director {
             }
         };
         self.world.start(host, role);
+    }
+
+    /// Starts a server that has a disk: it goes on with what is there.
+    fn start_server(&mut self, host: Host) {
+        let (controller, own) = (self.world.address(CONTROLLER), self.world.address(host));
+        match self.world.shard_on_disk(host) {
+            Some(Recovered { restored, log, .. }) => {
+                let server = restored.finish(controller, own);
+                self.world.start_with_disk(host, AnyRole::Server(Box::new(server)), log, true);
+            }
+            None => {
+                let server = Server::new(controller, own).with_disk();
+                self.world.start_with_disk(host, AnyRole::Server(Box::new(server)), None, false);
+            }
+        }
     }
 
     /// Runs the scenario to its end. Returns what went wrong.
@@ -255,6 +279,7 @@ impl Director {
             Plan::Resume(host) => self.world.resume(host),
             Plan::Heal { ones, others, both } => self.world.heal(&ones, &others, both),
             Plan::Mend(host) => self.world.network.set_quality_of(host, None),
+            Plan::MakeRoom(host) => self.make_room(host),
             Plan::Calm => self.calm(),
             Plan::CheckBegin if self.begun_at.is_none() => {
                 self.violate("liveness", format!("the job has not begun after {BEGIN_BOUND:?}"));
@@ -281,6 +306,10 @@ impl Director {
         for host in 0..self.kinds.len() {
             self.world.network.set_quality_of(host, None);
             self.world.resume(host);
+            self.make_room(host);
+            if self.kinds[host] == Kind::Server && !self.world.is_alive(host) {
+                self.start(host, Kind::Server);
+            }
         }
         self.set_last_barrier();
         let at = self.now() + LIVENESS_BOUND;
@@ -340,6 +369,9 @@ impl Director {
             }
             Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
             Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
+            Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),
+            Event::Server(ServerEvent::LogResumed) => drop(self.without_log.remove(&host)),
+            Event::Server(_) => {}
             Event::Member(MemberEvent::Ended { reason }) => self.ended(host, &reason),
             Event::Worker(event) => {
                 let ended = match &event {

@@ -39,6 +39,7 @@ mod befall;
 pub mod check;
 mod checksum;
 mod director;
+mod disks;
 mod ending;
 mod life;
 mod links;

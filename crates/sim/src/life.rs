@@ -18,7 +18,7 @@ impl<O: Observer> World<O> {
         let actor = Actor { host, before: machine.started };
         machine.started += 1;
         self.observer.process_starts(self.now, actor, &role);
-        machine.process = Some(Process::new(actor, role, self.now));
+        machine.process = Some(Process::new(actor, role, self.now, self.keeping.take()));
         if !machine.powered {
             machine.powered = true;
             // The new kernel knows none of the old streams, and says so to whoever still believes in them.
@@ -52,6 +52,9 @@ impl<O: Observer> World<O> {
     pub fn fail_machine(&mut self, host: Host) {
         let streams = self.end_process(host);
         self.machines[host].powered = false;
+        if let Some(disk) = &self.machines[host].disk {
+            disk.crash();
+        }
         for (stream, end) in streams {
             // If it stays away, keep-alives notice; until then the other end may hear of it in other ways.
             let item = Item::Closed { reason: "connection timed out" };

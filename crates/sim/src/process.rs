@@ -4,10 +4,11 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{
-    Controller, ControllerEvent, Instant, Link, LinkEvent, MemberEvent, Message, Role, Server, Switch,
-    Worker, WorkerEvent,
+    Controller, ControllerEvent, Instant, Link, LinkEvent, MemberEvent, Message, Role, Server, ServerEvent,
+    Switch, Worker, WorkerEvent,
 };
 
+use crate::disks::Keeping;
 use crate::network::Host;
 
 /// A process: the host that it runs on, and how many ran there before it.
@@ -52,6 +53,8 @@ pub enum Event {
     Controller(ControllerEvent),
     /// A server or switch says it.
     Member(MemberEvent),
+    /// A server says it, and nobody else could.
+    Server(ServerEvent),
     /// A worker says it.
     Worker(WorkerEvent),
 }
@@ -59,6 +62,15 @@ pub enum Event {
 impl From<ControllerEvent> for Event {
     fn from(event: ControllerEvent) -> Self {
         Self::Controller(event)
+    }
+}
+
+impl From<ServerEvent> for Event {
+    fn from(event: ServerEvent) -> Self {
+        match event {
+            ServerEvent::Member(event) => Self::Member(event),
+            event => Self::Server(event),
+        }
     }
 }
 
@@ -126,15 +138,17 @@ pub(crate) struct Process {
     pub(crate) accepted: u32,
     /// Its open streams: which, and which end of it.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
+    /// What it has on the disk (servers).
+    pub(crate) keeping: Option<Keeping>,
     paused: bool,
     inbox: VecDeque<Input>,
     waiting_bytes: usize,
 }
 
 impl Process {
-    pub(crate) fn new(actor: Actor, role: AnyRole, started_at: Instant) -> Self {
+    pub(crate) fn new(actor: Actor, role: AnyRole, started_at: Instant, keeping: Option<Keeping>) -> Self {
         let (links, inbox) = (BTreeMap::new(), VecDeque::new());
-        Self { actor, role, started_at, accepted: 0, links, paused: false, inbox, waiting_bytes: 0 }
+        Self { actor, role, started_at, accepted: 0, links, keeping, paused: false, inbox, waiting_bytes: 0 }
     }
 
     /// The time by its own clock.

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use libra_proto::{ArithmeticMode, Cluster, HotPath, Sizes};
+use libra_proto::{ArithmeticMode, Cluster, Durability, HotPath, Sizes};
 
 use crate::network::{Bursts, Quality};
 use crate::random::Random;
@@ -63,6 +63,15 @@ pub enum Fault {
     ServerSleeps(Duration),
     /// A server is cut off.
     ServerCutOff(CutOff),
+    /// A server's process is killed, or its machine loses power and forgets what was not synced. It comes back.
+    ServerDies {
+        /// The machine, so that no stream is reset.
+        machine: bool,
+        /// After how long another process starts in its place.
+        returns: Duration,
+    },
+    /// The disk of a server takes no more, for so long.
+    DiskFull(Duration),
     /// Streams break, some of them just when something is on its way.
     StreamsBreak,
     /// Packets come that nobody of the job has sent, or that somebody sent long ago.
@@ -112,6 +121,8 @@ pub struct Scenario {
     pub planned: bool,
     /// How the hot path behaves.
     pub hot_path: HotPath,
+    /// What servers keep on disk.
+    pub durability: Durability,
     /// What users do.
     pub workload: Workload,
     /// When faults begin, counted from the start of the job, and which.
@@ -137,6 +148,7 @@ impl Scenario {
             rows: draw_rows(&mut trunk.fork(3)),
             planned,
             hot_path: draw_hot_path(&mut trunk.fork(4), sizes.workers),
+            durability: draw_durability(&mut trunk.fork(9)),
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
             faults: draw_faults(&mut trunk.fork(6), safety, planned),
             safety,
@@ -188,6 +200,7 @@ impl Scenario {
         let plan = self.planned.then(|| self.rows.plan());
         let mut cluster = Cluster::new(JOB, self.rows.tables(), plan, self.hot_path.clone());
         cluster.seed = self.seed;
+        cluster.durability = self.durability.clone();
         cluster
     }
 }
@@ -244,6 +257,21 @@ fn draw_hot_path(random: &mut Random, workers: u16) -> HotPath {
     }
 }
 
+fn draw_durability(random: &mut Random) -> Durability {
+    if random.chance(0.4) {
+        return Durability::NONE;
+    }
+    let every = random.duration(Duration::from_millis(50)..Duration::from_secs(4));
+    Durability {
+        log: random.chance(0.85),
+        checkpoint_every: Some(every),
+        log_bytes_max: *random.pick(&[10_000, 1 << 30]),
+        keep: random.small(1..=3),
+        increments: *random.pick(&[0, 0, 1, 4]),
+        load: None,
+    }
+}
+
 fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workload {
     // So many operations of one user, whatever else happens: the time that a scenario takes depends on it.
     let operations = *random.pick(&[100, 400, 1000, 6000]) / u64::from(workers);
@@ -269,9 +297,12 @@ fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workloa
     }
 }
 
+/// How many kinds of faults there are.
+const KINDS: u8 = 19;
+
 /// How much happens in a scenario, and which kinds of faults there are in it at all.
 fn draw_faults(random: &mut Random, safety: Duration, planned: bool) -> Vec<(Duration, Fault)> {
-    let kinds: Vec<u8> = (0..17).filter(|_| random.chance(0.4)).collect();
+    let kinds: Vec<u8> = (0..KINDS).filter(|_| random.chance(0.4)).collect();
     let count = if kinds.is_empty() { 0 } else { random.within(0..=14) };
     let mut faults: Vec<(Duration, Fault)> = (0..count)
         .map(|_| {
@@ -307,6 +338,8 @@ fn draw_fault(random: &mut Random, kind: u8) -> Fault {
         13 => Fault::ServerSleeps(random.duration(ms(20)..ms(1200))),
         14 => Fault::StreamsBreak,
         15 => Fault::ServerCutOff(draw_cut_off(random, ms(900))),
+        16 => Fault::ServerDies { machine: random.chance(0.5), returns: random.duration(ms(1)..ms(3000)) },
+        17 => Fault::DiskFull(random.duration(ms(20)..ms(6000))),
         _ => Fault::Foreign,
     }
 }
@@ -340,6 +373,6 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        assert_eq!(kinds.len(), 17);
+        assert_eq!(kinds.len(), usize::from(KINDS));
     }
 }

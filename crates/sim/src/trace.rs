@@ -101,9 +101,9 @@ pub(crate) fn describe_message(message: &Message) -> String {
         Message::View(view) => format!("View {view:?}"),
         Message::Rejoin(rejoin) => format!("Rejoin {} view {:#x}", rejoin.you, rejoin.view),
         Message::Heartbeat { probe, .. } => format!("Heartbeat probe {probe}"),
-        Message::Push(push) => format!("cold Push {} keys {:?}", push.number, push.keys.0),
+        Message::Push(push) => format!("cold Push {} keys {:?}", push.number, push.keys.to_vec()),
         Message::Pushed { number, .. } => format!("Pushed {number}"),
-        Message::Pull { number, keys } => format!("Pull {number} keys {:?}", keys.0),
+        Message::Pull { number, keys } => format!("Pull {number} keys {:?}", keys.to_vec()),
         Message::Pulled { number, .. } => format!("Pulled {number}"),
         Message::Drained(drained) => format!(
             "Drained region {} since {:#x} epoch {} cut {} slots {:?}",

@@ -6,9 +6,11 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_proto::{Action, Instant, Link, Message, Outgoing, Role};
+use libra_durable::disk::SimulatedDisk;
+use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 
 use crate::checksum::checksum;
+use crate::disks::Keeping;
 use crate::network::{Arrival, Host, Network};
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole, Event, Input, Item, Process, with_role};
@@ -47,6 +49,15 @@ pub(crate) enum Happening {
         stream: usize,
     },
     Alarm(u64),
+    /// What was written to a log is to be synced.
+    Sync {
+        actor: Actor,
+    },
+    /// A disk has done something.
+    Stored {
+        actor: Actor,
+        event: Box<StorageEvent>,
+    },
 }
 
 /// A machine and the process on it, if there is one.
@@ -59,6 +70,7 @@ pub(crate) struct Machine {
     pub(crate) started: u32,
     /// Whether the machine has power; without, not even its kernel answers.
     pub(crate) powered: bool,
+    pub(crate) disk: Option<SimulatedDisk>,
 }
 
 /// What happened in a world beside what [`NetworkCounts`](crate::NetworkCounts) counts.
@@ -119,6 +131,8 @@ pub struct World<O> {
     pub(crate) trace: Option<TraceWriter>,
     pub(crate) counts: WorldCounts,
     spare: Vec<Vec<u8>>,
+    /// What the process that starts next has on its disk.
+    pub(crate) keeping: Option<Keeping>,
 }
 
 impl<O: Observer> World<O> {
@@ -142,6 +156,7 @@ impl<O: Observer> World<O> {
             trace: None,
             counts: WorldCounts::default(),
             spare: Vec::new(),
+            keeping: None,
         }
     }
 
@@ -174,6 +189,7 @@ impl<O: Observer> World<O> {
             process: None,
             started: 0,
             powered: true,
+            disk: None,
         };
         self.machines.push(machine);
         self.wakes.push(NEVER);
@@ -273,6 +289,8 @@ impl<O: Observer> World<O> {
             Happening::Connect { number } => self.connect_again(number),
             Happening::GiveUp { number } => self.give_up(number),
             Happening::Break { stream } => self.break_stream(stream, 0),
+            Happening::Sync { actor } => self.sync(actor),
+            Happening::Stored { actor, event } => self.stored(actor, *event),
             Happening::Alarm(token) => {
                 self.hash.event(self.now, 0, 2);
                 return Step::Alarm(token);
@@ -371,6 +389,13 @@ impl<O: Observer> World<O> {
             }
         }
         while let Some(event) = self.poll(host, AnyRole::poll_event) {
+            let event = match event {
+                Event::Server(ServerEvent::Storage(request)) => {
+                    self.store(host, request);
+                    continue;
+                }
+                event => event,
+            };
             if let Some(actor) = self.actor(host) {
                 self.observer.event(self.now, actor, &event);
             }

@@ -4,7 +4,7 @@
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_proto::{
     Adopted, Bulk, Cluster, ColdPush, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, HotPath, Instant,
-    Message, Peer, Start, Tenure, View,
+    Keys, Message, Peer, Start, Tenure, Values, View,
 };
 use libra_sim::check::{Checkers, Finale};
 use libra_sim::{Actor, Observer, Rows, Sums};
@@ -144,7 +144,7 @@ fn adopted(since: u64, epoch: u64, below: u32) -> Message {
 }
 
 fn cold_push(number: u64, gradient: f32) -> Message {
-    let (keys, gradients) = (Bulk(vec![COLD]), Bulk(vec![gradient]));
+    let (keys, gradients) = (Keys::from([COLD].as_slice()), Values::from(vec![gradient]));
     Message::Push(ColdPush { number, keys, gradients, answer: false })
 }
 
@@ -336,7 +336,7 @@ fn a_cold_push_that_is_two_or_that_is_answered_too_early() {
     scene.says(WORKER, SERVER, &cold_push(1, 2.0));
     scene.says(WORKER, SERVER, &cold_push(1, 2.0));
     scene.expect_none();
-    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Bulk(Vec::new()) });
+    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
     scene.expect("cold", "is answered before shard 0 has it");
     let mut scene = Scene::new();
     scene.says(WORKER, SERVER, &cold_push(1, 2.0));
@@ -363,7 +363,7 @@ fn what_a_dead_worker_left_behind_is_explained_or_not() {
         scene.says(WORKER, SERVER, &cold_push(number, gradient));
         scene.arrives(WORKER, SERVER, &cold_push(number, gradient));
     }
-    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Bulk(Vec::new()) });
+    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
     let read = |value: f64| {
         let mut read = Sums::zero(&ROWS);
         read.0[ROWS.range(COLD).start] = value;

@@ -3,12 +3,15 @@
 //! Of neighbouring keys a shard owns one in as many as there are shards, wherever a group of so many begins (`plan` deals them
 //! so). A chunk is of keys of the shard, so it is as dense, and its rows are found as fast, with any number of shards.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::mem::size_of;
 use std::ops::Range;
 
 use libra_plan::Shard;
 
 use crate::index::hash_of;
+use crate::slab::Multiples;
 
 /// Keys of the shard in a chunk. What one insertion may move depends on it.
 const CHUNK: usize = 1 << 12;
@@ -38,16 +41,20 @@ pub(crate) struct Dense {
     per_shard: u64,
     /// Words of a row.
     words: usize,
+    of_words: Multiples,
     /// So many rows, or some more, make a chunk dense.
     rows_min: u32,
     /// An entry for each chunk of the table; none before there is a row.
     directory: Vec<u32>,
     chunks: usize,
     blocks: Vec<Block>,
-    /// The rows of all keys of the blocks, in the order of these. The last one has room for more.
+    /// The rows of all keys of the blocks, in the order of these. One whose blocks are all free has no memory; the last one has
+    /// room for more.
     slabs: Vec<Box<[u32]>>,
     /// Blocks of a slab, as a power of two.
     slab_log2: u32,
+    /// Numbers of blocks that are of no chunk.
+    free: BinaryHeap<Reverse<u32>>,
     rows: usize,
 }
 
@@ -79,6 +86,20 @@ pub(crate) enum Found {
     Elsewhere,
 }
 
+/// A chunk that has enough rows to be dense, and is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crowd {
+    /// One less, and it had not enough.
+    pub(crate) is_just: bool,
+}
+
+/// A chunk that is dense, and has too few rows for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thin {
+    /// One more, and it had not too few.
+    pub(crate) is_just: bool,
+}
+
 impl Dense {
     /// No dense chunk yet in a table of these keys, as far as they are of the shard, whose rows have so many words.
     pub(crate) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
@@ -96,12 +117,14 @@ impl Dense {
             first_key,
             per_shard: (1_u64 << 63).div_ceil(shards),
             words,
+            of_words: Multiples::new(u32::try_from(words).expect("a row has less than 2^32 words")),
             rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
             directory: Vec::new(),
             chunks,
             blocks: Vec::new(),
             slabs: Vec::new(),
             slab_log2: (SLAB_BYTES / (CHUNK * words * size_of::<u32>())).max(1).ilog2(),
+            free: BinaryHeap::new(),
             rows: 0,
         }
     }
@@ -132,6 +155,7 @@ impl Dense {
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Found {
         let (chunk, at) = self.split(key);
+        debug_assert!(self.chunks == 0 || self.key_at(chunk, at) == Some(key), "{key} is of another shard");
         let entry = self.directory.get(chunk).copied().unwrap_or(0);
         if entry & DENSE == 0 {
             return Found::Elsewhere;
@@ -195,20 +219,73 @@ impl Dense {
         true
     }
 
-    /// Counts a row that was made elsewhere. The keys of its chunk if there are now so many of them that the chunk should be
-    /// dense.
-    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Vec<u64>> {
+    /// Counts a row that was made elsewhere, and says whether its chunk should now be dense.
+    pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Crowd> {
         let (chunk, _) = self.split(key);
-        if self.directory.is_empty() {
-            self.directory = vec![0; self.chunks];
-        }
-        let entry = self.directory.get_mut(chunk)?;
-        *entry += 1;
+        self.make_directory();
+        *self.directory.get_mut(chunk)? += 1;
+        self.crowded(key)
+    }
+
+    /// The chunk of a key, if it is not dense and should be.
+    pub(crate) fn crowded(&self, key: u64) -> Option<Crowd> {
+        let (chunk, _) = self.split(key);
+        let entry = *self.directory.get(chunk)?;
         // Chunks do not all become dense at the same number of rows, for one batch would then have to move very many.
         let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
         let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
-        (*entry > self.rows_min + spread.expect("less than the keys of a chunk"))
-            .then(|| (0..CHUNK).filter_map(|at| self.key_at(chunk, at)).collect())
+        let limit = self.rows_min + spread.expect("less than the keys of a chunk");
+        (entry & DENSE == 0 && entry > limit).then(|| Crowd { is_just: entry == limit + 1 })
+    }
+
+    /// Whether the chunk of the first of these keys is not dense, and the next ones, in rising order, are enough to make it so.
+    pub(crate) fn is_half_of_chunk(&self, keys: &[u64]) -> bool {
+        let Some(many) = keys.get(..=self.rows_min as usize) else { return false };
+        let [first, .., last] = many else { return false };
+        let (chunk, _) = self.split(*first);
+        let is_open = self.directory.get(chunk).is_some_and(|entry| entry & DENSE != 0);
+        chunk < self.chunks
+            && !is_open
+            && self.split(*last).0 == chunk
+            && many.is_sorted_by(|one, next| one < next)
+    }
+
+    fn make_directory(&mut self) {
+        if self.directory.is_empty() {
+            self.directory = vec![0; self.chunks];
+        }
+    }
+
+    /// All keys of the shard in the chunk of a key, in rising order.
+    pub(crate) fn keys_of_chunk(&self, key: u64) -> Vec<u64> {
+        let (chunk, _) = self.split(key);
+        (0..CHUNK).filter_map(|at| self.key_at(chunk, at)).collect()
+    }
+
+    /// Where a row is among all rows that dense chunks have room for. It never changes.
+    #[inline]
+    pub(crate) fn position(&self, place: DensePlace) -> usize {
+        place.block as usize * CHUNK + self.of_words.quotient(place.start) as usize
+    }
+
+    /// How many rows they have room for.
+    pub(crate) fn positions(&self) -> usize {
+        self.blocks.len() * CHUNK
+    }
+
+    /// Which of the 64 positions from one on, a multiple of 64, have rows: a bit each.
+    pub(crate) fn rows_from(&self, position: usize) -> u64 {
+        let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK / 32);
+        let bits = |at| u64::from(block.bits.get(at).copied().unwrap_or(0));
+        bits(at) | bits(at + 1) << 32
+    }
+
+    /// Key and words of the row at a position, which is there.
+    pub(crate) fn row_at(&self, position: usize) -> (u64, &[u32]) {
+        let (block, at) = (position / CHUNK, position % CHUNK);
+        let key = self.key_at(self.blocks[block].chunk as usize, at).expect("a row has a key");
+        let number = u32::try_from(block).expect("at most 2^20 blocks");
+        (key, self.row(self.place(number, at)))
     }
 
     /// Counts a row that was removed elsewhere.
@@ -221,21 +298,81 @@ impl Dense {
 
     /// Makes the chunk of a key dense. It has no rows then; those that are elsewhere are to be moved.
     pub(crate) fn open(&mut self, key: u64) {
+        self.make_directory();
         let (chunk, _) = self.split(key);
-        let number = u32::try_from(self.blocks.len()).expect("at most 2^20 blocks");
-        if self.blocks.len() == self.slabs.len() << self.slab_log2 {
-            let blocks = (self.chunks - self.blocks.len()).min(1 << self.slab_log2);
-            self.slabs.push(vec![0; blocks * CHUNK * self.words].into());
+        let number = match self.free.pop() {
+            Some(Reverse(number)) => number as usize,
+            None => self.blocks.len(),
+        };
+        let slab = number >> self.slab_log2;
+        if slab == self.slabs.len() {
+            self.slabs.push(Box::default());
+        }
+        if self.slabs[slab].is_empty() {
+            let blocks = (self.chunks - (slab << self.slab_log2)).min(1 << self.slab_log2);
+            self.slabs[slab] = vec![0; blocks * CHUNK * self.words].into();
         }
         let of = u32::try_from(chunk).expect("at most 2^20 chunks");
-        self.blocks.push(Block { chunk: of, rows: 0, bits: vec![0; BITS_WORDS].into() });
+        let block = Block { chunk: of, rows: 0, bits: vec![0; BITS_WORDS].into() };
+        match self.blocks.get_mut(number) {
+            Some(free) => *free = block,
+            None => self.blocks.push(block),
+        }
+        let number = u32::try_from(number).expect("at most 2^20 blocks");
         self.directory[chunk] = DENSE | number;
+    }
+
+    /// The chunk of a key, if it is dense and should not be: its rows are a quarter of those that would make it so.
+    pub(crate) fn thin(&self, key: u64) -> Option<Thin> {
+        let entry = *self.directory.get(self.split(key).0)?;
+        let rows_max = self.rows_min / 4;
+        if entry & DENSE == 0 {
+            return None;
+        }
+        let rows = self.blocks[self.place(entry, 0).block as usize].rows;
+        (rows <= rows_max).then_some(Thin { is_just: rows == rows_max })
+    }
+
+    /// Keys, positions and words of the rows of a dense chunk, of which `key` is one.
+    pub(crate) fn rows_of_chunk(&self, key: u64) -> impl Iterator<Item = (u64, usize, &[u32])> {
+        let block = self.place(self.directory[self.split(key).0], 0).block as usize;
+        let rows = (0..CHUNK).filter(move |at| self.blocks[block].has(*at));
+        rows.map(move |at| {
+            let (key, words) = self.row_at(block * CHUNK + at);
+            (key, block * CHUNK + at, words)
+        })
+    }
+
+    /// Makes the chunk of a key one that is not dense. Its rows were copied to elsewhere.
+    pub(crate) fn close(&mut self, key: u64) {
+        let chunk = self.split(key).0;
+        let place = self.place(self.directory[chunk], 0);
+        let block = &mut self.blocks[place.block as usize];
+        self.directory[chunk] = block.rows;
+        self.rows -= block.rows as usize;
+        *block = Block { chunk: 0, rows: 0, bits: Box::default() };
+        self.free.push(Reverse(place.block));
+        let (slab, start) = self.in_slab(place);
+        if self.blocks_of(slab).iter().all(|block| block.bits.is_empty()) {
+            self.slabs[slab] = Box::default();
+        } else {
+            self.slabs[slab][start..start + CHUNK * self.words].fill(0);
+        }
+    }
+
+    /// The blocks of a slab that there are, or were.
+    fn blocks_of(&self, slab: usize) -> &[Block] {
+        let first = slab << self.slab_log2;
+        &self.blocks[first..self.blocks.len().min(first + (1 << self.slab_log2))]
     }
 
     /// Keys and rows of all dense chunks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        let words = self.slabs.iter().flat_map(|slab| slab.chunks_exact(CHUNK * self.words));
-        self.blocks.iter().zip(words).flat_map(move |(block, words)| {
+        let slabs = self.slabs.iter().enumerate().flat_map(|(slab, words)| {
+            // There are none of a slab without memory.
+            self.blocks_of(slab).iter().zip(words.chunks_exact(CHUNK * self.words))
+        });
+        slabs.filter(|(block, _)| block.rows > 0).flat_map(move |(block, words)| {
             let rows = words.chunks_exact(self.words).enumerate().filter(|(at, _)| block.has(*at));
             let key = |at| self.key_at(block.chunk as usize, at).expect("a row has a key");
             rows.map(move |(at, row)| (key(at), row))
@@ -245,8 +382,11 @@ impl Dense {
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
     /// What a slab has for blocks to come is not touched, either, and does not count.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let words = self.blocks.len() * (CHUNK * self.words + BITS_WORDS);
-        (words + self.directory.capacity()) * size_of::<u32>()
+        let slabs = (0..self.slabs.len()).filter(|slab| !self.slabs[*slab].is_empty());
+        let blocks: usize = slabs.map(|slab| self.blocks_of(slab).len()).sum();
+        let bits: usize = self.blocks.iter().map(|block| block.bits.len()).sum();
+        (blocks * CHUNK * self.words + bits + self.directory.capacity() + self.free.capacity())
+            * size_of::<u32>()
             + self.blocks.capacity() * size_of::<Block>()
             + self.slabs.capacity() * size_of::<Box<[u32]>>()
     }

@@ -69,9 +69,7 @@ struct Numbers {
 
 impl Numbers {
     fn of_row(seed: u64, key: u64) -> Self {
-        // The seed is mixed before the key joins it: otherwise (seed + 1, key) and (seed, key + 1) would be
-        // one row.
-        Self { state: mix(mix(seed.wrapping_add(GAMMA)) ^ key) }
+        Self { state: mix_with(seed, key) }
     }
 
     fn bits(&mut self) -> u64 {
@@ -96,6 +94,13 @@ impl Numbers {
             }
         }
     }
+}
+
+/// A number for each key, another one for each seed.
+pub(crate) fn mix_with(seed: u64, key: u64) -> u64 {
+    // The seed is mixed before the key joins it: otherwise (seed + 1, key) and (seed, key + 1) would be
+    // one row.
+    mix(mix(seed.wrapping_add(GAMMA)) ^ key)
 }
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -10,6 +10,9 @@
 //!               └─ none: the first value, computed and not kept until the first update
 //! ```
 //!
+//! A table may have more keys than memory has room for rows: its [`Growth`] says which rows are made, and which ones go
+//! when [`Store::evict`] comes by. A checkpoint is a [snapshot](Store#snapshots), read while updates go on.
+//!
 //! How gradients change the rows of a table is its [`Rule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
 //! steps of the table, weight decay and [`Clip`]ping. The formulas are compared with PyTorch, Keras and torchrec
 //! over 1,000 steps (`tests/optimizers`).
@@ -50,6 +53,7 @@
 mod dense;
 mod exact;
 mod finite;
+mod growth;
 mod index;
 mod init;
 mod optimizer;
@@ -61,10 +65,11 @@ mod table;
 mod update;
 
 pub use finite::first_non_finite;
+pub use growth::{Admission, Eviction, Growth};
 pub use init::Init;
 pub use optimizer::Optimizer;
 pub use rule::{Clip, Rule};
 pub use schedule::{Decay, Schedule};
-pub use store::{RowError, Store};
+pub use store::{Evicted, Extent, GrowthCounts, RowBlock, RowError, Store};
 pub use table::{OutOfRange, TableError, TableSpec};
 pub use update::Update;

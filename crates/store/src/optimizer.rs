@@ -205,6 +205,7 @@ mod tests {
             schedule: Schedule { warmup: 9, decay: Decay::Cosine { steps: 90, floor: 0.125 } },
             weight_decay: 0.0625,
             clip: Clip::Norm { limit: 2.0 },
+            growth: crate::Growth::default(),
         };
         assert_eq!(serde_json::from_str::<Rule>(long).unwrap(), rule);
         assert_eq!(serde_json::from_str::<Rule>(&serde_json::to_string(&rule).unwrap()).unwrap(), rule);

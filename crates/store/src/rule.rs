@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::table::OutOfRange;
-use crate::{Optimizer, Schedule, Update};
+use crate::{Growth, Optimizer, Schedule, Update};
 
-/// How gradients change the rows of a table: the optimizer, and what goes into it.
+/// How gradients change the rows of a table, and which rows there are: the optimizer, what goes into it, and growth.
 ///
 /// A gradient is clipped, then the weight decay is added to it, then the optimizer takes it. A plain optimizer is
 /// a rule too:
@@ -39,6 +39,9 @@ pub struct Rule {
     /// What is done to large gradients.
     #[serde(default)]
     pub clip: Clip,
+    /// Which rows there are.
+    #[serde(default)]
+    pub growth: Growth,
 }
 
 /// What is done to the gradient of a row that is too large.
@@ -61,15 +64,22 @@ pub enum Clip {
 
 impl From<Optimizer> for Rule {
     fn from(optimizer: Optimizer) -> Self {
-        Self { optimizer, schedule: Schedule::default(), weight_decay: 0.0, clip: Clip::None }
+        Self {
+            optimizer,
+            schedule: Schedule::default(),
+            weight_decay: 0.0,
+            clip: Clip::None,
+            growth: Growth::default(),
+        }
     }
 }
 
 impl Rule {
-    /// How many f32 of state a row of `width` values needs.
+    /// How many words of state a row of `width` values has: those of [`Optimizer::state_len`], then what the eviction needs to
+    /// know of it, which are not numbers but bits of an f32.
     #[must_use]
     pub fn state_len(&self, width: usize) -> usize {
-        self.optimizer.state_len(width)
+        self.optimizer.state_len(width) + self.growth.words()
     }
 
     /// What a batch does to each of its rows, where `step` batches have touched the table before.
@@ -86,6 +96,7 @@ impl Rule {
         self.optimizer.check()?;
         self.schedule.check()?;
         OutOfRange::unless_not_negative("weight_decay", self.weight_decay)?;
+        self.growth.check()?;
         match self.clip {
             Clip::None => Ok(()),
             Clip::Value { limit } | Clip::Norm { limit } => OutOfRange::unless_positive("limit", limit),

@@ -28,6 +28,7 @@ pub(crate) struct Slabs {
     slabs: Vec<Box<[u32]>>,
     /// Words of a row.
     stride: u32,
+    of_stride: Multiples,
     /// Rows of the smallest slab, as a power of two.
     rows_log2: u32,
     /// How often the size of slabs doubles.
@@ -52,6 +53,34 @@ impl Place {
     pub(crate) const NONE: Self = Self { slab: u32::MAX, start: 0 };
 }
 
+/// The multiples of a number, by which they are divided without a division.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Multiples {
+    zeros: u32,
+    /// Of what is left of the number without its factors of 2, modulo 2^32.
+    inverse: u32,
+}
+
+impl Multiples {
+    /// Of a number above 0.
+    pub(crate) fn new(of: u32) -> Self {
+        let zeros = of.trailing_zeros();
+        let odd = of >> zeros;
+        // Newton's iteration: an odd number is its own inverse modulo 8, and each step doubles the bits.
+        let mut inverse = odd;
+        for _ in 0..4 {
+            inverse = inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse)));
+        }
+        Self { zeros, inverse }
+    }
+
+    /// How many times the number a multiple of it is.
+    #[inline]
+    pub(crate) fn quotient(self, multiple: u32) -> u32 {
+        (multiple >> self.zeros).wrapping_mul(self.inverse)
+    }
+}
+
 impl Slabs {
     /// No rows yet, each of which will have a payload of so many words, at least one.
     pub(crate) fn new(payload_words: usize) -> Self {
@@ -61,7 +90,8 @@ impl Slabs {
         let stride = u32::try_from(stride).expect("a row has less than 2^32 words");
         let rows_log2 = (SLAB_BYTES_MIN / row_bytes).max(1).ilog2();
         let doublings = (SLAB_BYTES_MAX / (row_bytes << rows_log2)).max(1).ilog2();
-        Self { slabs: Vec::new(), stride, rows_log2, doublings, used: 0, freed: NO_ROW }
+        let of_stride = Multiples::new(stride);
+        Self { slabs: Vec::new(), stride, of_stride, rows_log2, doublings, used: 0, freed: NO_ROW }
     }
 
     /// Where the row of a number is.
@@ -76,6 +106,28 @@ impl Slabs {
         // Slabs begin at multiples of their size, for 64 is a multiple of any size.
         let within = row & ((1 << shift) - 1);
         Place { slab, start: within * self.stride }
+    }
+
+    /// The number of the row at a place.
+    #[inline]
+    pub(crate) fn position(&self, place: Place) -> usize {
+        let size = (place.slab >> SLABS_OF_A_SIZE_LOG2).min(self.doublings);
+        let of_size = place.slab - (size << SLABS_OF_A_SIZE_LOG2);
+        let unit = (of_size + (1 << SLABS_OF_A_SIZE_LOG2)) << size;
+        let first = (unit - (1 << SLABS_OF_A_SIZE_LOG2)) << self.rows_log2;
+        (first + self.of_stride.quotient(place.start)) as usize
+    }
+
+    /// How many rows were ever used.
+    pub(crate) fn positions(&self) -> usize {
+        self.used as usize
+    }
+
+    /// Key and payload of the row of a number that was used, if it is not free.
+    pub(crate) fn row_at(&self, position: usize) -> Option<(u64, &[u32])> {
+        let place = self.place(u32::try_from(position).expect("rows have numbers below 2^32"));
+        let key = self.key(place);
+        (key != FREE).then(|| (key, self.payload(place)))
     }
 
     #[inline]

@@ -1,15 +1,28 @@
 //! The rows of one shard.
 
+mod aside;
+mod batch;
+mod gate;
 mod kept;
+mod marks;
 mod rows;
+mod snapshot;
+mod sweep;
+mod watch;
 
 use libra_plan::Shard;
 use thiserror::Error;
 
-use crate::Update;
 use crate::table::{TableError, TableSpec, order};
+use batch::Batch;
+use gate::Gate;
 use kept::{Kept, RowPlace};
+use marks::Snapshots;
 use rows::BLOCK;
+use snapshot::Reading;
+pub use snapshot::{Extent, RowBlock};
+use sweep::Sweep;
+pub use sweep::{Evicted, GrowthCounts};
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
@@ -29,6 +42,12 @@ pub struct Store {
     batches: u64,
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
+    /// What decides which gradients make rows, for each table.
+    gates: Vec<Gate>,
+    sweep: Sweep,
+    snapshots: Snapshots,
+    /// How far the active snapshot was read, or the last one.
+    reading: Reading,
 }
 
 /// How many batches touched a table.
@@ -78,6 +97,26 @@ pub enum RowError {
         /// How many there were room for or gradients of.
         found: usize,
     },
+    /// What should be the state of an admission is not, or is of another table.
+    #[error("table {table} cannot have this state of its admission")]
+    WrongAdmission {
+        /// Position of the table in [`Store::tables`].
+        table: usize,
+    },
+    /// A table other than the one that was named holds this key, or none does.
+    #[error("key {key} is not of this table")]
+    NotOfTable {
+        /// The key.
+        key: u64,
+    },
+    /// What should be the state of the optimizer of many rows is of another length.
+    #[error("the optimizer of these rows keeps {words} values together, not {found}")]
+    WrongStates {
+        /// How many values it keeps of all.
+        words: usize,
+        /// How many were given.
+        found: usize,
+    },
     /// What should be the state of the optimizer of a row is of another length.
     #[error("the optimizer of row {key} keeps {words} values, not {found}")]
     WrongState {
@@ -99,7 +138,8 @@ impl Store {
         Self::of_shard(tables, seed, Shard::ONLY)
     }
 
-    /// As [`Store::new`], for the rows of one shard. Keys of other shards must not come: it may take two of them for one.
+    /// As [`Store::new`], for the rows of one shard. Keys of other shards must not come: it may take two of them for one. (In
+    /// builds with debug assertions it panics.)
     ///
     /// # Errors
     /// As [`Store::new`].
@@ -109,7 +149,20 @@ impl Store {
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
         let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec), shard)).collect();
         let steps = vec![Steps::default(); tables.len()];
-        Ok(Self { seed, tables, rows, steps, batches: 0, by_first_key })
+        let gates = tables.iter().map(|spec| Gate::new(&spec.rule.growth, seed)).collect();
+        let sweep = Sweep::new(tables.len());
+        Ok(Self {
+            seed,
+            tables,
+            rows,
+            steps,
+            batches: 0,
+            by_first_key,
+            gates,
+            sweep,
+            snapshots: Snapshots::default(),
+            reading: Reading::default(),
+        })
     }
 
     /// The tables, in the order they were given.
@@ -176,7 +229,7 @@ impl Store {
     }
 
     /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the rule of its
-    /// table says. It counts as one step of the table.
+    /// table says; or makes it, if the [`Growth`](crate::Growth) of the table lets it. It counts as one step of the table.
     ///
     /// The gradient is taken as it is: one that is not finite makes the row so too.
     ///
@@ -185,9 +238,13 @@ impl Store {
     pub fn update(&mut self, key: u64, gradient: &[f32]) -> Result<(), RowError> {
         let position = self.position_for(key, gradient.len())?;
         self.batches += 1;
-        let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
-        let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
-        update_or_make(spec, &update, self.seed, rows, key, gradient);
+        let step = self.steps[position].before(self.batches);
+        let spec = &self.tables[position];
+        let update = spec.rule.prepare(step);
+        let batch = Batch::new(spec, self.seed, step, &update);
+        let rows = &mut self.rows[position];
+        rows.settle();
+        batch.update_or_make(rows, &mut self.gates[position], key, gradient);
         Ok(())
     }
 
@@ -204,22 +261,26 @@ impl Store {
         let (mut keys, mut gradients) = (keys, gradients);
         while !keys.is_empty() {
             let (position, run) = self.run(keys);
-            let update = self.tables[position].rule.prepare(self.steps[position].before(self.batches));
-            let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+            let (spec, step) = (&self.tables[position], self.steps[position].before(self.batches));
+            let update = spec.rule.prepare(step);
+            let batch = Batch::new(spec, self.seed, step, &update);
+            let (rows, gate) = (&mut self.rows[position], &mut self.gates[position]);
+            rows.settle();
             let of_run;
             (of_run, keys) = keys.split_at(run);
             let gradients_of_run;
             (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
             for (keys, gradients) in of_run.chunks(BLOCK).zip(gradients_of_run.chunks(BLOCK * spec.width)) {
                 let found = rows.find_block(keys);
+                rows.touch_block(keys, &found);
                 let mut moved = false;
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {
                     // A row that is made may move others, and its key may come again.
                     if moved || place == RowPlace::Nowhere {
-                        moved |= update_or_make(spec, &update, self.seed, rows, *key, gradient);
+                        moved |= batch.update_or_make(rows, gate, *key, gradient);
                     } else {
-                        update_row(spec.width, &update, rows.words_mut(place), gradient);
+                        batch.update(rows.words_mut(place), gradient);
                     }
                 }
             }
@@ -291,10 +352,12 @@ impl Store {
         self.rows.iter().map(Kept::len).sum()
     }
 
-    /// Bytes of memory that the rows and their index take, with what was allocated in advance.
+    /// Bytes of memory that the rows, their index, the counts of an admission and the copies for a snapshot take, with what
+    /// was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.rows.iter().map(Kept::memory_bytes).sum()
+        let rows: usize = self.rows.iter().map(Kept::memory_bytes).sum();
+        rows + self.gates.iter().map(Gate::memory_bytes).sum::<usize>()
     }
 
     /// The table of the first key, and how many keys from there on are of it. [`Store::check_many`] went
@@ -302,8 +365,13 @@ impl Store {
     fn run(&self, keys: &[u64]) -> (usize, usize) {
         let position = self.position_of(keys[0]).expect("all keys were checked");
         let of_table = &self.tables[position].keys;
-        let run = keys.iter().position(|key| !of_table.contains(key)).unwrap_or(keys.len());
-        (position, run)
+        let is_other = |key: &u64| !of_table.contains(key);
+        // Whole blocks without a way out in their midst, which is several times as fast.
+        let blocks = keys.chunks_exact(BLOCK);
+        let of_one = blocks.take_while(|block| !block.iter().fold(false, |found, key| found | is_other(key)));
+        let whole = of_one.count() * BLOCK;
+        let rest = &keys[whole..];
+        (position, whole + rest.iter().position(is_other).unwrap_or(rest.len()))
     }
 
     /// How many values the rows of these keys have together.
@@ -355,29 +423,6 @@ fn copy_values(words: &[u32], values: &mut [f32]) {
     } else {
         values.copy_from_slice(bytemuck::cast_slice(&words[..values.len()]));
     }
-}
-
-/// Updates a row, wherever it is; or makes it, and says so.
-fn update_or_make(
-    spec: &TableSpec,
-    update: &Update,
-    seed: u64,
-    rows: &mut Kept,
-    key: u64,
-    gradient: &[f32],
-) -> bool {
-    let (place, is_new) = rows.find_or_insert(key, |words| {
-        spec.init.fill(seed, key, bytemuck::cast_slice_mut(&mut words[..spec.width]));
-    });
-    update_row(spec.width, update, rows.words_mut(place), gradient);
-    is_new
-}
-
-#[inline]
-fn update_row(width: usize, update: &Update, words: &mut [u32], gradient: &[f32]) {
-    let words: &mut [f32] = bytemuck::cast_slice_mut(words);
-    let (values, state) = words.split_at_mut(width);
-    update.apply(values, state, gradient);
 }
 
 #[cfg(test)]

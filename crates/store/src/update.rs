@@ -29,7 +29,7 @@ impl Update {
         Self { optimizer, clip: rule.clip, decay, shrink }
     }
 
-    /// Changes `values` by `gradient`; `state` has [`Rule::state_len`] words and was zero before the first update.
+    /// Changes `values` by `gradient`; `state` has [`Optimizer::state_len`] words and was zero before the first update.
     ///
     /// The gradient is taken as it is: one that is not finite makes the row so too.
     ///
@@ -258,7 +258,7 @@ fn rms_prop(
 /// The sum of the squares of `lanes` numbers: in f64, where no square of an f32 is too large, and in several sums
 /// side by side, as the order of one sum would forbid the compiler to add two at once.
 #[inline]
-fn sum_of_squares(lanes: usize, lane: impl Fn(usize) -> f32) -> f64 {
+pub(crate) fn sum_of_squares(lanes: usize, lane: impl Fn(usize) -> f32) -> f64 {
     const SIDE_BY_SIDE: usize = 4;
     let mut sums = [0.0; SIDE_BY_SIDE];
     let whole = lanes - lanes % SIDE_BY_SIDE;

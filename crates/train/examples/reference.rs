@@ -31,8 +31,8 @@ struct Settings {
 fn main() -> Result<(), Box<dyn Error>> {
     let Settings { data, optimizer, rate, layer_rate, sum, mut config } = settings()?;
     if let Some(rate) = rate {
-        config.embeddings = rule(&optimizer, rate)?;
-        config.layers = rule(&optimizer, layer_rate.unwrap_or(rate))?;
+        config.embeddings = rule(&optimizer, rate)?.into();
+        config.layers = rule(&optimizer, layer_rate.unwrap_or(rate))?.into();
     }
     config.check()?;
     let dataset = Arc::new(Dataset::open(&data, config.seed)?);

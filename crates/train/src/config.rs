@@ -1,6 +1,6 @@
 //! What to train and how, as a person writes it down.
 
-use libra_store::{Optimizer, OutOfRange};
+use libra_store::{Optimizer, OutOfRange, Rule, Schedule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,9 +27,9 @@ pub struct TrainConfig {
     /// Decides initial values, order and negatives.
     pub seed: u64,
     /// How gradients change the embedding rows of users and items.
-    pub embeddings: Optimizer,
+    pub embeddings: Rule,
     /// How gradients change the layers.
-    pub layers: Optimizer,
+    pub layers: Rule,
     /// Standard deviation of the initial embeddings, which are normal with mean 0.
     pub deviation: f32,
 }
@@ -45,7 +45,7 @@ pub const NEGATIVES_MAX: usize = 1000;
 
 impl Default for TrainConfig {
     fn default() -> Self {
-        let adam = |rate| Optimizer::Adam { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+        let adam = Optimizer::Adam { rate: 0.002, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
         Self {
             model: ModelKind::Neumf,
             factors: 8,
@@ -53,8 +53,8 @@ impl Default for TrainConfig {
             batch: 1024,
             negatives: 4,
             seed: 1,
-            embeddings: adam(0.002),
-            layers: adam(0.002),
+            embeddings: adam.into(),
+            layers: adam.into(),
             deviation: 0.01,
         }
     }
@@ -96,17 +96,26 @@ impl TrainConfig {
         if !(self.deviation.is_finite() && self.deviation > 0.0) {
             return wrong("deviation", &self.deviation, "a positive number");
         }
-        check_optimizer("embeddings", self.embeddings)?;
-        check_optimizer("layers", self.layers)
+        check_rule("embeddings", &self.embeddings)?;
+        check_rule("layers", &self.layers)
     }
 }
 
-fn check_optimizer(setting: &str, optimizer: Optimizer) -> Result<(), ConfigError> {
-    optimizer.check().map_err(|OutOfRange { field, value, wanted }| ConfigError {
+fn check_rule(setting: &str, rule: &Rule) -> Result<(), ConfigError> {
+    rule.check().map_err(|OutOfRange { field, value, wanted }| ConfigError {
         field: format!("{setting}.{field}"),
         found: value.to_string(),
         expected: wanted,
-    })
+    })?;
+    // A store refuses it, too, but that is at a server.
+    if matches!(rule.optimizer, Optimizer::Ftrl { .. }) && rule.schedule != Schedule::default() {
+        return Err(ConfigError {
+            field: format!("{setting}.schedule"),
+            found: format!("{:?}", rule.schedule),
+            expected: "constant beside FTRL, whose rate falls by itself",
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -129,9 +138,16 @@ mod tests {
         assert_eq!(field(TrainConfig { negatives: 1001, ..good.clone() }), "negatives");
         assert_eq!(field(TrainConfig { deviation: f32::NAN, ..good.clone() }), "deviation");
         let optimizer = Optimizer::Sgd { rate: -0.5 };
-        assert_eq!(field(TrainConfig { embeddings: optimizer, ..good.clone() }), "embeddings.rate");
+        assert_eq!(field(TrainConfig { embeddings: optimizer.into(), ..good.clone() }), "embeddings.rate");
         let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };
-        let error = TrainConfig { layers: optimizer, ..good }.check().unwrap_err();
+        let error = TrainConfig { layers: optimizer.into(), ..good.clone() }.check().unwrap_err();
         assert_eq!(error.to_string(), "layers.beta1 = 1: it must be at least 0 and below 1");
+        let layers = Rule { weight_decay: -1.0, ..good.layers };
+        assert_eq!(field(TrainConfig { layers, ..good.clone() }), "layers.weight_decay");
+        let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+        let embeddings = Rule { schedule: Schedule { warmup: 5, ..Schedule::default() }, ..ftrl.into() };
+        let error = TrainConfig { embeddings, ..good }.check().unwrap_err();
+        assert!(error.to_string().contains("it must be constant beside FTRL"), "{error}");
+        assert_eq!(error.field, "embeddings.schedule");
     }
 }

@@ -21,7 +21,7 @@ mod sparse;
 use std::{fmt, str::FromStr};
 
 use libra_plan::TableShape;
-use libra_store::{Init, Optimizer, TableSpec};
+use libra_store::{Init, Rule, TableSpec};
 use serde::{Deserialize, Serialize};
 
 pub use network::{ComputeError, Network};
@@ -111,8 +111,8 @@ pub struct Model {
     factors: usize,
     users: u32,
     items: u32,
-    embeddings: Optimizer,
-    layers: Optimizer,
+    embeddings: Rule,
+    layers: Rule,
     deviation: f32,
 }
 
@@ -210,7 +210,7 @@ impl Model {
             name: name.to_owned(),
             keys,
             width: self.width(),
-            rule: self.embeddings.into(),
+            rule: self.embeddings,
             init: Init::Normal { deviation: self.deviation },
         };
         let mut tables = vec![
@@ -227,7 +227,7 @@ impl Model {
                 name: layer.name.to_owned(),
                 keys: key..key + 1,
                 width: layer.width(),
-                rule: self.layers.into(),
+                rule: self.layers,
                 init: Init::Uniform { bound },
             });
         }

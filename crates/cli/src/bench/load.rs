@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use libra_proto::ValueFormat;
 use serde::{Deserialize, Serialize};
 
 use super::rows::Rows;
@@ -35,6 +36,8 @@ pub(super) struct Load {
     pub(super) operation: Operation,
     #[serde(flatten)]
     pub(super) rows: Rows,
+    /// How messages carry gradients and values.
+    pub(super) wire: ValueFormat,
     /// Operations of a worker that are under way at once.
     pub(super) open: usize,
     pub(super) seconds: f64,
@@ -64,7 +67,14 @@ mod tests {
     use crate::bench::rows::tests::rows;
 
     fn load(keys: u64) -> Load {
-        Load { operation: Operation::Push, rows: rows(keys, false), open: 4, seconds: 1.0, workers: 3 }
+        Load {
+            operation: Operation::Push,
+            rows: rows(keys, false),
+            wire: ValueFormat::Bf16,
+            open: 4,
+            seconds: 1.0,
+            workers: 3,
+        }
     }
 
     #[test]

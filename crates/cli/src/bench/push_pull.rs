@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 use libra_net::ControllerNode;
-use libra_proto::{Cluster, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
+use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
 use super::limits::Limits;
 use super::load::{Load, Operation};
@@ -18,7 +18,7 @@ use super::report::Report;
 use super::rows::Rows;
 use super::usage::Watch;
 use super::worker::Account;
-use crate::arguments::{clear, write_json};
+use crate::arguments::{ColdPathArguments, clear, write_json};
 use crate::interrupt;
 use crate::job::failure;
 use crate::progress::Bars;
@@ -37,6 +37,8 @@ pub(crate) struct Arguments {
     servers: u16,
     #[command(flatten)]
     rows: Rows,
+    #[command(flatten)]
+    cold: ColdPathArguments,
     /// What workers do
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
@@ -100,6 +102,7 @@ impl Arguments {
         Load {
             operation: self.operation,
             rows: self.rows.clone(),
+            wire: self.cold.wire,
             open: self.open.into(),
             seconds: self.seconds,
             workers: self.workers,
@@ -146,6 +149,7 @@ impl Processes {
 
     fn run(&mut self, controller: ControllerNode, sizes: Sizes, load: &Load) -> Result<Outcome> {
         let mut cluster = Cluster::new(1, vec![load.rows.table()], None, HotPath::for_workers(sizes.workers));
+        cluster.cold_path = ColdPath { values: load.wire };
         cluster.task = load.to_text()?;
         let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
         interrupt::on_first(move || {

@@ -75,10 +75,11 @@ impl Report {
         let stream = limits.tcp_bytes_per_second;
         let rows = &load.rows;
         let title = format!(
-            "{} workers, {servers} servers; {} rows of width {}, {}{}; {} of {} rows, {} under way; Zipf {}; {} s",
+            "{} workers, {servers} servers; {} rows of width {} ({}), {}{}; {} of {} rows, {} under way; Zipf {}; {} s",
             load.workers,
             rows.keys,
             rows.width,
+            load.wire,
             rows.optimizer.name(),
             if rows.sparse { ", keys of 64 bits" } else { "" },
             load.operation.name(),

@@ -93,6 +93,10 @@ impl<'s> Children<'s> {
             }
             Kind::Server => {
                 command.args(["server", "--leashed", "--controller", &controller]);
+                if self.settings.needs_disk() {
+                    // Whoever comes after one that was killed goes on with the shard that nobody has.
+                    command.arg("--state").arg(self.directory.join("state"));
+                }
             }
             Kind::Switch => {
                 command.args(["switch", "--leashed", "--controller", &controller]);

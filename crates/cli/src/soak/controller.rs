@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libra_net::ControllerNode;
@@ -31,6 +32,10 @@ pub(super) enum News {
     Started,
     Recovered,
     Lost { peer: Peer, reason: String },
+    Away { peer: Peer },
+    Returned { peer: Peer, took_us: u64 },
+    Checkpointed { number: u64 },
+    CheckpointFailed { reason: String },
     Settled { moved: usize, took_us: u64 },
     Finished(Box<Counts>),
     Failed { reason: String },
@@ -66,12 +71,24 @@ impl From<&ControllerEvent> for News {
             ControllerEvent::Recovered => Self::Recovered,
             ControllerEvent::Lost { peer, reason } => Self::Lost { peer: *peer, reason: reason.clone() },
             ControllerEvent::Settled { moved, took, .. } => {
-                Self::Settled { moved: *moved, took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX) }
+                Self::Settled { moved: *moved, took_us: microseconds(*took) }
+            }
+            ControllerEvent::Away { peer, .. } => Self::Away { peer: *peer },
+            ControllerEvent::Returned { peer, took } => {
+                Self::Returned { peer: *peer, took_us: microseconds(*took) }
+            }
+            ControllerEvent::Checkpointed { number, .. } => Self::Checkpointed { number: *number },
+            ControllerEvent::CheckpointFailed { reason, .. } => {
+                Self::CheckpointFailed { reason: reason.clone() }
             }
             ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(&outcome.statistics))),
             ControllerEvent::Failed { reason } => Self::Failed { reason: reason.clone() },
         }
     }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What it reads on its leash.
@@ -95,6 +112,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     let hot_path = HotPath::for_workers(settings.sizes.workers);
     let mut cluster = Cluster::new(1, load.tables(), Some(load.plan()?), hot_path);
     cluster.task = settings.task.to_text()?;
+    cluster.durability = settings.durability();
     let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
         // Whoever started this process reads it; if nobody does, the leash ends it.
         let _ = tell(&Note { at: wall_clock(), news: event.into() });

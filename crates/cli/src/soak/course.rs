@@ -13,6 +13,7 @@ use super::controller::{News, Note};
 use super::history::{Deed, History, Struck};
 use super::records::{self, wall_clock};
 use super::{Arguments, Settings};
+use crate::chronicle::milliseconds;
 use crate::interrupt;
 use crate::strike::Victim;
 
@@ -127,7 +128,7 @@ impl Stage<'_> {
                 if let Some((after, next)) = self.act(act)? {
                     let at = begin.elapsed() + after;
                     // Whoever came when the others go would only be turned away.
-                    if at < lasts || next == Act::Start(Kind::Controller) {
+                    if at < lasts || matches!(next, Act::Start(Kind::Controller | Kind::Server)) {
                         let place = acts.partition_point(|(other, _)| *other <= at);
                         acts.insert(place, (at, next));
                     }
@@ -165,6 +166,7 @@ impl Stage<'_> {
                 let (kind, after) = match victim {
                     Victim::Switch => (Kind::Switch, RESTART_AFTER),
                     Victim::Worker => (Kind::Worker, RESTART_AFTER),
+                    Victim::Server => (Kind::Server, Duration::ZERO),
                     Victim::Controller => (Kind::Controller, Duration::ZERO),
                 };
                 let whom = self.children.kill(kind)?;
@@ -216,7 +218,15 @@ impl Stage<'_> {
             News::Settled { moved, .. } if *moved > 0 => {
                 self.say(&format!("{seconds:6.2} s: {moved} regions have moved"));
             }
-            News::Started | News::Settled { .. } => {}
+            News::Away { peer } => self.say(&format!("{seconds:6.2} s: {peer} is away")),
+            News::Returned { peer, took_us } => {
+                let took = Duration::from_micros(*took_us);
+                self.say(&format!("{seconds:6.2} s: {peer} is back after {:.0} ms", milliseconds(took)));
+            }
+            News::CheckpointFailed { reason } => {
+                self.say(&format!("{seconds:6.2} s: nothing came of a checkpoint: {reason}"));
+            }
+            News::Started | News::Settled { .. } | News::Checkpointed { .. } => {}
         }
         self.history.notes.push(note);
         Ok(())

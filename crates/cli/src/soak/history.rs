@@ -81,6 +81,7 @@ impl History {
         let is_over = |news: &News| match struck.deed {
             Deed::Killed(Victim::Switch) | Deed::Migrated => matches!(news, News::Settled { moved: 1.., .. }),
             Deed::Killed(Victim::Worker) => matches!(news, News::Lost { peer: Peer::Worker(_), .. }),
+            Deed::Killed(Victim::Server) => matches!(news, News::Returned { .. }),
             Deed::Killed(Victim::Controller) => matches!(news, News::Recovered),
         };
         let over = self.notes.iter().find(|note| note.at > struck.at && is_over(&note.news))?;

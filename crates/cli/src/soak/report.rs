@@ -85,6 +85,9 @@ impl<'a> Report<'a> {
                 "duplicates": counts.servers.duplicates,
                 "replays": counts.servers.replays,
                 "fenced": counts.servers.fenced,
+                "lost_pushes": counts.servers.lost_pushes,
+                "lost_epochs": counts.servers.lost_epochs,
+                "checkpoints": history.count(|news| matches!(news, News::Checkpointed { .. })),
             },
             "failover": {
                 "views": self.views(),
@@ -103,6 +106,8 @@ impl<'a> Report<'a> {
                 "duplicate": arguments.faults.duplicate,
                 "reorder": arguments.faults.reorder,
                 "seed": arguments.seed,
+                "log": arguments.log,
+                "checkpoint_every": arguments.checkpoint_every.map(|every| every.as_secs_f64()),
                 "kill": arguments.kill.iter().map(ToString::to_string).collect::<Vec<_>>(),
             },
         })
@@ -169,6 +174,19 @@ impl<'a> Report<'a> {
                 counts.servers.replays, counts.servers.fenced, counts.servers.duplicates
             ),
         );
+        if arguments.log || arguments.checkpoint_every.is_some() {
+            let counts = &counts.servers;
+            row(
+                "checkpoints",
+                history.count(|news| matches!(news, News::Checkpointed { .. })).to_string(),
+                format!(
+                    "{}; lost by servers: {} acknowledged pushes, {} epochs",
+                    if arguments.log { "with a log" } else { "without a log" },
+                    group(counts.lost_pushes),
+                    group(counts.lost_epochs)
+                ),
+            );
+        }
         row("views", self.views().to_string(), format!("{} regions moved", self.regions_moved()));
         for struck in &history.struck {
             let took = history.recovery(struck);
@@ -186,7 +204,12 @@ impl<'a> Report<'a> {
         );
         row(
             "verdict",
-            if verdict.is_equal() { "equal to the bit" } else { "NOT EQUAL" }.to_owned(),
+            match (verdict.is_equal(), arguments.may_lose()) {
+                (true, _) => "equal to the bit",
+                (false, true) => "not equal, as told",
+                (false, false) => "NOT EQUAL",
+            }
+            .to_owned(),
             format!(
                 "{} values compared, {} differ; {} workers came to the end, {} were killed",
                 group(verdict.values),
@@ -211,10 +234,11 @@ fn deed(struck: &Struck) -> String {
 
 /// How a strike went on.
 fn outcome(struck: &Struck) -> &'static str {
-    use crate::strike::Victim::{Controller, Switch, Worker};
+    use crate::strike::Victim::{Controller, Server, Switch, Worker};
     match struck.deed {
         Deed::Killed(Switch) => "killed until its regions had another holder",
         Deed::Killed(Worker) => "killed until the others went on without it",
+        Deed::Killed(Server) => "killed until it was back with what it had",
         Deed::Killed(Controller) => "killed until the next had taken over",
         Deed::Migrated => "relieved until its regions had another holder",
     }

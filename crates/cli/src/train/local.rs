@@ -1,15 +1,16 @@
 //! A cluster of threads.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, bail};
 use indicatif::ProgressBar;
 use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{ControllerCommand, ControllerEvent, Outcome};
+use libra_proto::{ControllerCommand, ControllerEvent, Outcome, ServerEvent};
 use libra_train::Quality;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,10 +28,14 @@ pub(super) struct Local<'a> {
     pub(super) standbys: u16,
     /// What befalls the switches.
     pub(super) strikes: Vec<Strike>,
+    /// Where servers keep what they have.
+    pub(super) state: Option<PathBuf>,
 }
 
+/// What a thread does.
+type Body = Box<dyn FnOnce() -> Result<()> + Send>;
 /// A thread before it runs: its name, and what it does.
-type Member = (String, Box<dyn FnOnce() -> Result<()> + Send>);
+type Member = (String, Body);
 
 impl Local<'_> {
     pub(super) fn run(self, controller: ControllerNode) -> Result<(Outcome, Chronicle)> {
@@ -42,10 +47,10 @@ impl Local<'_> {
         bar.set_length(0);
 
         let switches = Switches::default();
+        let (ended, ends) = mpsc::channel();
         let mut members: Vec<Member> = Vec::new();
         for number in 0..sizes.servers {
-            let node = ServerNode::bind(self.options(address, 0), None)?;
-            members.push((format!("server {number}"), Box::new(move || Ok(node.run(|_| ()).map(drop)?))));
+            members.push((format!("server {number}"), self.server(address, &ended)?));
         }
         for number in 0..sizes.switches {
             members.push(self.switch(address, number, &switches)?);
@@ -77,6 +82,9 @@ impl Local<'_> {
             }
         });
         bar.finish_and_clear();
+        if outcome.is_ok() && self.state.is_some() {
+            self.wait_for_servers(&ends)?;
+        }
         let struck = switches.struck();
         let missed = self.strikes.len() - struck.len();
         if outcome.is_ok() && missed > 0 {
@@ -84,6 +92,41 @@ impl Local<'_> {
         }
         chronicle.add(&struck);
         Ok((outcome.map_err(failure)?, chronicle))
+    }
+
+    fn server(&self, controller: SocketAddr, ended: &mpsc::Sender<Option<String>>) -> Result<Body> {
+        let options = self.options(controller, 0);
+        let node = match &self.state {
+            Some(state) => ServerNode::bind_with_data(options, None, state.clone())?,
+            None => ServerNode::bind(options, None)?,
+        };
+        if let Some(found) = node.goes_on_from() {
+            bail!(
+                "--state: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
+                 take another directory and --load this one"
+            );
+        }
+        let (ended, bars) = (ended.clone(), self.bars);
+        Ok(Box::new(move || {
+            let outcome = node.run(|event| {
+                if let ServerEvent::LogSuspended { reason } = event {
+                    bars.line(&format!("note: a log cannot be written, training goes on without: {reason}"));
+                }
+            });
+            // Nobody may listen any more.
+            let _ = ended.send(outcome.as_ref().err().map(ToString::to_string));
+            Ok(outcome.map(drop)?)
+        }))
+    }
+
+    /// Servers write their last checkpoints when the job is done.
+    fn wait_for_servers(&self, ends: &mpsc::Receiver<Option<String>>) -> Result<()> {
+        for _ in 0..self.job.sizes.servers {
+            if let Some(reason) = ends.recv()? {
+                bail!(reason);
+            }
+        }
+        Ok(())
     }
 
     fn switch(&self, controller: SocketAddr, number: u16, switches: &Switches) -> Result<Member> {

@@ -141,7 +141,12 @@ fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
         assert!(struck["recovery_ms"].as_f64().is_some(), "{struck:#}");
     }
     assert!(json["transport"]["retransmits"].as_u64().unwrap() > 0);
-    assert_refused(&["soak", "--kill", "server@3s"], 2, &["server", "switch, worker or controller"]);
+    assert_refused(
+        &["soak", "--kill", "servant@3s"],
+        2,
+        &["servant", "switch, worker, server or controller"],
+    );
+    assert_refused(&["soak", "--kill", "server@3s"], 1, &["--kill server", "--log", "--checkpoint-every"]);
     assert_refused(&["soak", "--kill", "switch@30s"], 1, &["switch@30s", "20 s"]);
     assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
 }

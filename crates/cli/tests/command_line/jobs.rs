@@ -45,7 +45,19 @@ fn a_cluster_in_one_process_learns_and_says_so() {
 fn the_summary_says_what_the_switch_saved() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
-    let output = run(&["train", "--data", &data, "--epochs", "1", "--model", "gmf", "--arithmetic", "f32"]);
+    let output = run(&[
+        "train",
+        "--data",
+        &data,
+        "--epochs",
+        "1",
+        "--model",
+        "gmf",
+        "--arithmetic",
+        "f32",
+        "--wire",
+        "bf16",
+    ]);
     let table = String::from_utf8(output.stdout).unwrap();
     for word in ["HR@10", "chance 0.100", "absorbed", "saved the servers", "predicted"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
@@ -116,18 +128,23 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
-    for (operation, rows) in [
-        ("push", &["--optimizer", "adagrad"][..]),
-        ("pull", &["--sparse", "--optimizer", "row-adagrad"]),
-        ("push-pull", &["--fill", "7000"]),
+    // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
+    // ways.
+    for (operation, wire, bytes, rows) in [
+        ("push", "f32", 13.0..16.0, &["--optimizer", "adagrad"][..]),
+        ("pull", "f32", 18.0..22.0, &["--sparse", "--optimizer", "row-adagrad"]),
+        ("push", "bf16", 7.0..10.0, &[]),
+        ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
     ] {
-        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation];
+        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
         arguments.extend(rows);
         arguments.extend(sizes);
         arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
         let output = run(&arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
+        assert_eq!(json["load"]["wire"], wire);
+        assert!(bytes.contains(&json["bytes_per_pair"].as_f64().unwrap()), "{json:#}");
         let figures = [
             &json["pairs_per_second"],
             &json["server"]["cpu_ns_per_pair"],
@@ -181,4 +198,51 @@ fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
     for word in ["reads", "updates", "of the random accesses", "beyond values and state", "memcpy"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
+}
+
+#[test]
+fn a_cluster_learns_with_the_optimizer_that_was_asked_for() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    // Of 21 candidates the first 10 count, so chance is 0.48.
+    for (rules, kind) in [
+        (&["--optimizer", "sgd:rate=8", "--layer-optimizer", "adagrad", "--clip", "norm:1"][..], "Sgd"),
+        (&["--optimizer", "rowwise-adagrad:rate=0.1", "--weight-decay", "0.000001"], "RowAdagrad"),
+        (&["--optimizer", "ftrl", "--layer-optimizer", "adam:rate=0.01"], "Ftrl"),
+        (&["--optimizer", "rmsprop", "--schedule", "linear:steps=3000,floor=0.1"], "RmsProp"),
+    ] {
+        let arguments = ["train", "--data", &data, "--epochs", "20", "--batch", "64", "--sample", "1"];
+        let output = run(&[&arguments[..], &["--factors", "4", "--quiet", "--json", path], rules].concat());
+        assert!(output.status.success(), "{rules:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.7, "{rules:?}: {json:#}");
+        assert!(json["configuration"]["training"]["embeddings"]["optimizer"][kind].is_object(), "{json:#}");
+    }
+}
+
+#[test]
+fn all_members_hear_of_every_rule() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let options = directory.path().join("options.toml");
+    let rules = "optimizer = 'adamw:rate=0.02,beta2=0.99'\nschedule = 'cosine:steps=5000,warmup=10'\nweight-decay = 0.001\n\
+                 clip = 'value:0.5'\nlayer-optimizer = 'momentum:rate=0.05,nesterov=true'\n";
+    fs::write(&options, format!("data = '{data}'\nbatch = 64\nsample = 1.0\nfactors = 4\n{rules}")).unwrap();
+    let config = ["--config", options.to_str().unwrap(), "--epochs", "15", "--json", file.to_str().unwrap()];
+    let (controller, address) = controller(&config);
+    let members = members(&address);
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let json = json(&file);
+    assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.7, "{json:#}");
+    let training = &json["configuration"]["training"];
+    assert_eq!(training["embeddings"]["schedule"]["decay"]["Cosine"]["steps"], 5000);
+    assert_eq!(training["layers"]["optimizer"]["Momentum"]["nesterov"], true);
+    assert_eq!(training["layers"]["clip"]["Value"]["limit"], 0.5);
 }

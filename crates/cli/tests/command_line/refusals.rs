@@ -15,6 +15,15 @@ fn every_bad_input_gets_one_clear_line() {
     assert_refused(&["train", "--model", "transformer"], 2, &["transformer", "gmf, mlp and neumf"]);
     assert_refused(&["train", "--workers", "0"], 2, &["--workers", "1..="]);
     assert_refused(&["train", "--epochs", "0"], 2, &["--epochs"]);
+    assert_refused(&["train", "--optimizer", "adamax"], 2, &["--optimizer", "adamax", "adam, adamw"]);
+    assert_refused(&["train", "--optimizer", "adam:beta=1"], 2, &["`beta`", "rate, beta1, beta2, epsilon"]);
+    assert_refused(&["controller", "--schedule", "cosine"], 2, &["--schedule", "steps=N"]);
+    assert_refused(&["profile", "--out", "x", "--clip", "norm:0"], 2, &["--clip", "limit = 0"]);
+    assert_refused(
+        &["train", "--optimizer", "ftrl", "--schedule", "linear:steps=9"],
+        1,
+        &["embeddings.schedule"],
+    );
     assert_refused(&["train", "--batch", "0"], 1, &["batch"]);
     assert_refused(&["train", "--loss", "1.5"], 1, &["--loss", "1.5"]);
     assert_refused(&["train", "--sample", "0"], 1, &["sample", "0"]);

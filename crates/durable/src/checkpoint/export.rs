@@ -101,6 +101,25 @@ pub fn export<D: Disk + Clone, T: Disk>(
     disk: &T,
     memory_bytes: usize,
 ) -> Result<Vec<Exported>, ExportError> {
+    export_split(checkpoints, disk, memory_bytes, 1, |_| 0)
+}
+
+/// As [`export`], with the rows of each table divided among so many files as `file_of` says of their keys:
+/// `<position>-<name>-<file>-of-<files>.safetensors`, counted from 0. One file is named as [`export`] does.
+/// With more, rows take twice as many bytes of memory while they are divided.
+///
+/// # Errors
+/// See [`ExportError`].
+///
+/// # Panics
+/// `file_of` names a file that there is not.
+pub fn export_split<D: Disk + Clone, T: Disk>(
+    checkpoints: &[Checkpoint<D>],
+    disk: &T,
+    memory_bytes: usize,
+    files: usize,
+    file_of: impl Fn(u64) -> usize,
+) -> Result<Vec<Exported>, ExportError> {
     let first = &checkpoints.first().ok_or(ExportError::Nothing)?.manifest().description;
     for checkpoint in checkpoints {
         let description = &checkpoint.manifest().description;
@@ -115,23 +134,40 @@ pub fn export<D: Disk + Clone, T: Disk>(
         };
         return Err(ExportError::Different { number: description.number, shard: description.shard, field });
     }
-    let tables = first.tables.iter().enumerate();
-    tables.map(|(position, info)| export_table(checkpoints, position, info, disk, memory_bytes)).collect()
+    let mut exported = Vec::new();
+    for (position, info) in first.tables.iter().enumerate() {
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+        let name = format!("{position}-{}", info.name.chars().map(plain).collect::<String>());
+        let index = index(checkpoints, position, info)?;
+        if files == 1 {
+            let file = format!("{name}.safetensors");
+            exported.push(export_file(checkpoints, info, index, file, disk, memory_bytes)?);
+            continue;
+        }
+        let mut parts: Vec<Vec<(u64, Place)>> = vec![Vec::new(); files];
+        for row in index {
+            parts[file_of(row.0)].push(row);
+        }
+        for (number, part) in parts.into_iter().enumerate() {
+            let file = format!("{name}-{number:05}-of-{files:05}.safetensors");
+            exported.push(export_file(checkpoints, info, part, file, disk, memory_bytes)?);
+        }
+    }
+    Ok(exported)
 }
 
-fn export_table<D: Disk + Clone, T: Disk>(
+/// Writes the rows of `index`, which are by rising key.
+fn export_file<D: Disk + Clone, T: Disk>(
     checkpoints: &[Checkpoint<D>],
-    position: usize,
     info: &TableInfo,
+    mut index: Vec<(u64, Place)>,
+    file: String,
     disk: &T,
     memory_bytes: usize,
 ) -> Result<Exported, ExportError> {
-    let mut index = index(checkpoints, position, info)?;
     let rows = index.len() as u64;
     let too_large = || ExportError::TooLarge { table: info.name.clone() };
     let layout = Layout::of_rows(&info.name, rows, info.width, info.state).ok_or_else(too_large)?;
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
-    let file = format!("{position}-{}.safetensors", info.name.chars().map(plain).collect::<String>());
     let partial = format!("{file}.partial");
     crate::disk::remove_if_there(disk, &partial)?;
     disk.create(&partial)?;

@@ -113,7 +113,7 @@ pub(super) struct PartFile<'a> {
 }
 
 impl<'a> PartFile<'a> {
-    fn of(manifest: &'a Manifest, file: &'a FileInfo) -> Self {
+    pub(super) fn of(manifest: &'a Manifest, file: &'a FileInfo) -> Self {
         let (table, rows, is_removed) = match file.content {
             Content::Rows { table, rows } => (table, rows, false),
             Content::Removed { table, rows } => (table, rows, true),

@@ -245,3 +245,72 @@ fn shards_are_exported_into_one_sorted_file_per_table() {
     let error = export(&twice, &SimulatedDisk::new(1), 100).unwrap_err();
     assert!(matches!(error, ExportError::TwoOwners { key: 1, .. }), "{error}");
 }
+
+#[test]
+fn rows_are_dealt_to_files_as_asked() {
+    let disk = SimulatedDisk::new(1);
+    let part = |key: u64| usize::from(key.is_multiple_of(3));
+    let exported = export_split(&[some().open(3).unwrap()], &disk, 20, 2, part).unwrap();
+    let name = |file: &Exported| (file.file.clone(), file.rows);
+    let [user, item] = ["0-user", "1-item__"];
+    assert_eq!(
+        exported.iter().map(name).collect::<Vec<_>>(),
+        [(user, 0, 4), (user, 1, 3), (item, 0, 1), (item, 1, 1)]
+            .map(|(table, file, rows)| (format!("{table}-{file:05}-of-00002.safetensors"), rows))
+    );
+    let bytes = &disk.contents()["0-user-00001-of-00002.safetensors"];
+    let tensors = ::safetensors::SafeTensors::deserialize(bytes).unwrap();
+    let tensor = |name| tensors.tensor(name).unwrap().data().to_vec();
+    assert_eq!(bytemuck::pod_collect_to_vec::<u8, u64>(&tensor("keys")), [3, 6, 9]);
+    let found: Vec<u32> = bytemuck::pod_collect_to_vec(&tensor("values"));
+    let row = |number, key| values(number, key, 2).into_iter().map(f32::to_bits);
+    assert_eq!(found, row(3, 3).chain(row(1, 6)).chain(row(1, 9)).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_row_is_found_where_it_was_written_last() {
+    let checkpoints = some();
+    let found = |number, key: u64| checkpoints.find(number, usize::from(key >= 100), key).unwrap();
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    for number in 1..=3 {
+        for ((_, key), row) in read(&checkpoints.open(number).unwrap(), 100) {
+            let one = found(number, key).unwrap();
+            assert_eq!([bits(&one.values), bits(&one.state)].concat(), row, "{key} in {number}");
+        }
+    }
+    assert_eq!(found(3, 2).map(|row| row.number), Some(3), "removed by 2 and written again");
+    assert_eq!(found(3, 9).map(|row| row.number), Some(1));
+    assert_eq!([found(3, 7), found(2, 100), found(3, 8), found(4, 9)], [None, None, None, None]);
+    checkpoints.disk().flip_bit("checkpoint-1/table-0-user-rows-00000.safetensors", 200, 1);
+    assert_eq!(found(3, 2).map(|row| row.number), Some(3), "what is not needed is not read");
+    let error = checkpoints.find(3, 0, 9).unwrap_err();
+    assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn every_damaged_file_of_a_checkpoint_is_named() {
+    let checkpoints = some();
+    let faults = |number| {
+        let mut faults = Vec::new();
+        checkpoints
+            .verify_files(number, |file, result| faults.extend(result.err().map(|_| file.name.clone())))?;
+        Ok::<_, CheckpointError>(faults)
+    };
+    assert!(faults(1).unwrap().is_empty());
+    checkpoints.disk().flip_bit("checkpoint-1/state.bin", 2, 1);
+    checkpoints.disk().remove("checkpoint-1/table-1-item__-rows-00000.safetensors").unwrap();
+    assert_eq!(faults(1).unwrap(), ["table-1-item__-rows-00000.safetensors", "state.bin"]);
+    assert!(faults(2).unwrap().is_empty(), "what it builds on is not read");
+    assert!(matches!(faults(9), Err(CheckpointError::Missing { number: 9 })));
+}
+
+#[test]
+fn one_checkpoint_is_removed_and_no_other() {
+    let checkpoints = some();
+    checkpoints.remove(3).unwrap();
+    checkpoints.remove(3).unwrap();
+    let numbers: Vec<_> = checkpoints.list().unwrap().iter().map(|listed| listed.number).collect();
+    assert_eq!(numbers, [4, 2, 1]);
+    assert_eq!(checkpoints.manifests(2).unwrap().len(), 2);
+    assert!(matches!(checkpoints.manifests(3), Err(CheckpointError::Missing { number: 3 })));
+}

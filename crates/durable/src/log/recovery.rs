@@ -58,14 +58,14 @@ pub struct Torn {
 }
 
 /// What reading a segment came to.
-struct Segment {
+pub(super) struct Segment {
     /// Where its sound records end.
-    end: u64,
-    bytes: u64,
+    pub(super) end: u64,
+    pub(super) bytes: u64,
     /// The record that would follow.
-    next: RecordNumber,
+    pub(super) next: RecordNumber,
     /// What is there instead of it.
-    damage: Option<Damage>,
+    pub(super) damage: Option<Damage>,
     /// The newest record that is known to have been durable.
     certain: RecordNumber,
     /// Where it ends.
@@ -176,7 +176,7 @@ impl<D: Disk> Log<D> {
 }
 
 /// The first records of all segments, rising.
-fn segments(disk: &impl Disk) -> Result<Vec<RecordNumber>, OpenError> {
+pub(super) fn segments(disk: &impl Disk) -> Result<Vec<RecordNumber>, OpenError> {
     let mut segments = Vec::new();
     for entry in disk.list("")? {
         if !(entry.name.starts_with("log-") && entry.name.ends_with(".libra")) {
@@ -192,10 +192,10 @@ fn segments(disk: &impl Disk) -> Result<Vec<RecordNumber>, OpenError> {
 }
 
 /// What a record is given to.
-type Replay<'a> = dyn FnMut(RecordNumber, &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
+pub(super) type Replay<'a> = dyn FnMut(RecordNumber, &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// Reads a segment up to the record that the next one begins with, its end, or what cannot be read.
-fn read_segment(
+pub(super) fn read_segment(
     disk: &impl Disk,
     settings: &Settings,
     first: RecordNumber,
@@ -296,7 +296,7 @@ fn record_at<D: Disk>(
 }
 
 /// Whether something behind the place that cannot be read says that what was there had been durable.
-fn was_durable(
+pub(super) fn was_durable(
     disk: &impl Disk,
     settings: &Settings,
     name: &str,

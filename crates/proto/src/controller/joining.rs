@@ -58,6 +58,7 @@ impl Controller {
             return self.refuse(link, &reason);
         };
         let mut member = Member::new(link, address, share, now);
+        member.returns = join.returns;
         if let Peer::Server(number) = peer {
             self.cluster.servers[usize::from(number)] = address;
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::health::Health;
-use super::{RETURN_MAX, SILENCE_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX};
+use super::{RETURN_MAX, SERVER_RETURN_MAX, SILENCE_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX};
 use crate::cluster::Peer;
 use crate::message::Kind;
 use crate::role::Link;
@@ -52,6 +52,8 @@ pub(super) struct Member {
     pub(super) has_reported: bool,
     /// Nothing more is expected of it (when the job ends).
     pub(super) settled: bool,
+    /// It comes back if its process ends (servers).
+    pub(super) returns: bool,
 }
 
 impl Member {
@@ -75,6 +77,7 @@ impl Member {
             statistics: None,
             has_reported: false,
             settled: false,
+            returns: false,
         }
     }
 
@@ -87,6 +90,9 @@ impl Member {
     pub(super) fn deadline(&self, kind: Kind) -> Instant {
         let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
         let silent = self.heard_at + Self::silence_max(kind);
+        if let Some(lost_at) = self.lost_at.filter(|_| self.returns) {
+            return lost_at + SERVER_RETURN_MAX;
+        }
         self.lost_at.map_or(silent, |lost_at| silent.min(lost_at + return_max))
     }
 }

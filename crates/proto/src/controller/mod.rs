@@ -2,6 +2,7 @@
 //! which region.
 
 mod assignment;
+mod checkpoints;
 mod health;
 mod joining;
 mod members;
@@ -15,8 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::health::HealthLimits;
 
+use self::checkpoints::Checkpoints;
 use self::members::{Member, kind_of};
 use crate::cluster::{Cluster, Peer};
+use crate::dial::PATIENCE;
 use crate::message::{Kind, Message};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::Statistics;
@@ -30,6 +33,8 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub const SWITCH_SILENCE_MAX: Duration = Duration::from_millis(700);
 /// How long a server or worker whose stream broke may take to come back on another.
 const RETURN_MAX: Duration = Duration::from_secs(2);
+/// How long a server may that keeps what it has: it is to be started again, and to read it. Workers call it for as long.
+const SERVER_RETURN_MAX: Duration = PATIENCE;
 /// How long a switch may.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
 /// How long it may when the controller is another, which it must notice first.
@@ -73,6 +78,34 @@ pub enum ControllerEvent {
         /// Who.
         peer: Peer,
         /// Why it is taken for gone.
+        reason: String,
+    },
+    /// A server is gone that can come back; whoever needs it waits.
+    Away {
+        /// Who.
+        peer: Peer,
+        /// What became of its stream.
+        reason: String,
+    },
+    /// It is back.
+    Returned {
+        /// Who.
+        peer: Peer,
+        /// How long it was away.
+        took: Duration,
+    },
+    /// A checkpoint of all servers is there.
+    Checkpointed {
+        /// Its number.
+        number: u64,
+        /// From the moment when they were told to the last one's answer.
+        took: Duration,
+    },
+    /// Nothing came of a checkpoint.
+    CheckpointFailed {
+        /// Its number.
+        number: u64,
+        /// Why.
         reason: String,
     },
     /// Everybody knows who is there, and has what it holds.
@@ -180,6 +213,9 @@ pub struct Controller {
     /// When switches must act on the present view.
     view_until: Option<Instant>,
     recovery: Option<Recovery>,
+    checkpoints: Checkpoints,
+    /// Until when a cluster without a worker waits for one.
+    vacant_until: Option<Instant>,
     /// When the driver was to call at the latest.
     due: Option<Instant>,
     actions: VecDeque<Action>,
@@ -220,6 +256,8 @@ impl Controller {
             probe_at: None,
             view_until: None,
             recovery: None,
+            checkpoints: Checkpoints::default(),
+            vacant_until: None,
             due: None,
             actions: VecDeque::new(),
             events: VecDeque::new(),
@@ -309,6 +347,8 @@ impl Controller {
         }
         self.probe_at = self.probe_at.map(|due| due + slept);
         self.view_until = self.view_until.map(|until| until + slept);
+        self.vacant_until = self.vacant_until.map(|until| until + slept);
+        self.checkpoints.next_at = self.checkpoints.next_at.map(|due| due + slept);
         if let Some(recovery) = &mut self.recovery {
             recovery.switches_until = recovery.switches_until.map(|until| until + slept);
             recovery.workers_until = recovery.workers_until.map(|until| until + slept);
@@ -372,7 +412,13 @@ impl Role for Controller {
                 };
                 member.link = None;
                 member.lost_at = Some(now);
-                member.closed_because = Some(reason);
+                member.closed_because = Some(reason.clone());
+                if member.returns && self.phase == Phase::Running {
+                    self.events.push_back(ControllerEvent::Away { peer, reason });
+                    self.forget_checkpoint_of(now, peer);
+                    self.due = self.poll_timeout();
+                    return;
+                }
                 match self.phase {
                     // Its place is free again: whoever started it may start it once more.
                     Phase::Gathering => drop(self.members.remove(&peer)),
@@ -420,6 +466,12 @@ impl Role for Controller {
             self.fail("the servers of the cluster did not come back to its new controller".to_owned());
         }
         self.end_recovery(now);
+        if self.vacant_until.is_some_and(|until| until <= now) {
+            self.end_vacancy();
+        }
+        if self.checkpoints.next_at.is_some_and(|due| due <= now) {
+            self.begin_checkpoint(now);
+        }
         if let Some(Retirement { switch, .. }) = self.retirement.filter(|retirement| retirement.until <= now)
         {
             self.end_retirement(now, switch);
@@ -452,7 +504,11 @@ impl Role for Controller {
         });
         let retirement = self.retirement.map(|retirement| retirement.until);
         let overdue = self.first_overdue().map(|(due, _)| due);
-        [self.probe_at, self.view_until, recovery, retirement, overdue].into_iter().flatten().min()
+        let checkpoint = self.checkpoints.next_at;
+        [self.probe_at, self.view_until, self.vacant_until, recovery, retirement, checkpoint, overdue]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -481,6 +537,7 @@ impl Controller {
                 member.leaves = true;
                 self.let_go(now);
             }
+            Message::Checkpointed { number, failure } => self.handle_checkpointed(now, peer, number, failure),
             Message::Retired => {
                 if let Peer::Switch(switch) = peer {
                     self.end_retirement(now, switch);

@@ -59,7 +59,14 @@ impl Controller {
             self.callers.remove(&before);
             self.actions.push_back(Action::Close { link: before });
         }
-        (member.heard_at, member.lost_at) = (now, None);
+        let lost_at = member.lost_at.take();
+        member.heard_at = now;
+        if member.returns
+            && let Some(lost_at) = lost_at
+        {
+            self.events.push_back(ControllerEvent::Returned { peer, took: now.since(lost_at) });
+        }
+        self.forget_checkpoint_of(now, peer);
         self.callers.insert(link, Caller { peer: Some(peer), ..caller });
         if self.is_told(kind_of(peer)) {
             self.tell(peer);
@@ -86,6 +93,14 @@ impl Controller {
         }
     }
 
+    /// Nobody came to train.
+    pub(super) fn end_vacancy(&mut self) {
+        self.vacant_until = None;
+        if self.has_nobody_to_train() {
+            self.fail("no worker came back to the new controller".to_owned());
+        }
+    }
+
     pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
         let Rejoin { join, you, share, view, barriers, cluster } = rejoin;
         self.barrier = self.barrier.max(barriers);
@@ -96,6 +111,7 @@ impl Controller {
         let mut member = Member::new(link, address.unwrap_or(remote), share, now);
         member.started = true;
         member.viewed = view;
+        member.returns = join.returns;
         self.members.insert(you, member);
         if join.kind == Kind::Switch {
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);
@@ -159,8 +175,10 @@ impl Controller {
         self.phase = Phase::Running;
         self.has_started = true;
         self.events.push_back(ControllerEvent::Recovered);
+        self.schedule_checkpoint(now);
         if self.has_nobody_to_train() {
-            return self.fail("no worker came back to the new controller".to_owned());
+            // A worker that had not been told its place when the controller before died joins now.
+            self.vacant_until = Some(now + RETURN_MAX);
         }
         self.raise(now);
         self.go_on_without_workers();

@@ -106,6 +106,7 @@ impl Controller {
                 self.events.push_back(ControllerEvent::Settled { view: number, moved: self.moved, took });
             } else {
                 self.events.push_back(ControllerEvent::Started);
+                self.schedule_checkpoint(now);
             }
             self.release_if_complete();
         }
@@ -191,6 +192,9 @@ impl Controller {
         if self.phase == Phase::Finishing {
             member.settled = true;
             return self.finish_if_complete();
+        }
+        if let Statistics::Server(counts) = statistics {
+            return self.consider_log(now, counts.log_bytes);
         }
         let (Peer::Switch(switch), Statistics::Switch(counts)) = (peer, statistics) else { return };
         let failing = member.health.answered(now, probe, &counts, &limits);

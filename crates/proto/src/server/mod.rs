@@ -1,17 +1,29 @@
 //! The server: it owns one shard of the rows, and applies what workers and switches send.
 
+mod journal;
+mod opening;
+mod restore;
 mod shard;
+mod snapshot;
+
+pub use self::restore::{RestoreError, Restored};
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+use self::opening::Stage;
 use self::shard::{Nonsense, Shard};
 use crate::cluster::Peer;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Kind, Message};
+use crate::message::{Hello, Kind, Message};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{ServerStatistics, Statistics};
+use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
+
+/// How long a server whose log cannot be written waits before it tries to begin it anew, with a checkpoint.
+const RESUME_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a server or switch tells its user.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,52 +42,87 @@ pub enum MemberEvent {
     },
 }
 
+/// What a server tells its driver and its user.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerEvent {
+    /// What any member says.
+    Member(MemberEvent),
+    /// Something is to be done on its disk.
+    Storage(StorageRequest),
+    /// Its log cannot be written, and it goes on without: until it can again, a crash loses what came since.
+    LogSuspended {
+        /// What the disk said.
+        reason: String,
+    },
+    /// The log is written again, and has everything.
+    LogResumed,
+}
+
 /// A server as a state machine without I/O.
 #[derive(Debug, Clone)]
 pub struct Server {
     membership: Membership,
     shard: Option<Shard>,
+    stage: Stage,
     callers: BTreeMap<Link, Peer>,
     actions: VecDeque<Action>,
-    events: VecDeque<MemberEvent>,
+    events: VecDeque<ServerEvent>,
+    /// When to try to begin the log anew.
+    resume_at: Option<Instant>,
+    /// What the controller is to be told once the log has this record: that the server acts on the view.
+    viewing: Option<u64>,
     /// Messages that made no sense.
     dropped: u64,
 }
 
 impl Server {
-    /// A server that will join the cluster of a controller, and that accepts streams at `stream`.
+    /// A server that will join the cluster of a controller, and that accepts streams at `stream`. It has no disk.
     pub fn new(controller: SocketAddr, stream: SocketAddr) -> Self {
+        Self::with(Membership::new(controller, Kind::Server, Some(stream), None, 0), None, Stage::Joining)
+    }
+
+    /// The same, with a disk: its driver carries out what [`ServerEvent::Storage`] asks.
+    #[must_use]
+    pub fn with_disk(mut self) -> Self {
+        self.membership.returns();
+        self
+    }
+
+    /// The successor of a server that stopped.
+    fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
+        let (you, view) = (Peer::Server(shard.number), shard.cluster.view.number);
+        let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0);
+        let mut server = Self::with(membership.returning(you, view), Some(shard), Stage::Returning);
+        server.membership.returns();
+        server
+    }
+
+    fn with(membership: Membership, shard: Option<Shard>, stage: Stage) -> Self {
         Self {
-            membership: Membership::new(controller, Kind::Server, Some(stream), None, 0),
-            shard: None,
+            membership,
+            shard,
+            stage,
             callers: BTreeMap::new(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
+            resume_at: None,
+            viewing: None,
             dropped: 0,
         }
     }
 
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
-            MembershipEvent::Started(start) => {
-                let Peer::Server(number) = start.you else { return self.dropped += 1 };
-                if self.shard.is_some() {
-                    return self.dropped += 1;
-                }
-                match Shard::new(number, Box::new(start.cluster)) {
-                    Ok(shard) => {
-                        self.membership.viewed(shard.cluster.view.number);
-                        self.shard = Some(shard);
-                        self.events.push_back(MemberEvent::Started { you: start.you });
-                    }
-                    Err(reason) => self.membership.abort(&format!("server {number}: {reason}")),
-                }
-            }
+            MembershipEvent::Started(start) => self.start(*start),
             MembershipEvent::Changed(view) => {
                 let Some(shard) = &mut self.shard else { return self.dropped += 1 };
                 shard.enter(*view);
-                self.membership.viewed(shard.cluster.view.number);
+                if self.stage == Stage::Returning {
+                    self.stage = Stage::Serving;
+                }
+                self.say_viewed();
             }
+            MembershipEvent::Checkpoint { number } => self.begin_checkpoint(number),
             MembershipEvent::Connected => {
                 let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
                 self.membership.introduce(0, cluster);
@@ -84,9 +131,9 @@ impl Server {
             MembershipEvent::Finish => {
                 let statistics = Statistics::Server(self.statistics());
                 self.membership.heartbeat(now, statistics);
-                self.events.push_back(MemberEvent::Finished(statistics));
+                self.finish(MemberEvent::Finished(statistics));
             }
-            MembershipEvent::Ended { reason } => self.events.push_back(MemberEvent::Ended { reason }),
+            MembershipEvent::Ended { reason } => self.finish(MemberEvent::Ended { reason }),
         }
     }
 
@@ -96,23 +143,34 @@ impl Server {
         statistics
     }
 
-    fn handle_hello(&mut self, link: Link, job: u16, from: Peer) -> Result<(), Nonsense> {
-        self.shard.as_ref().filter(|shard| shard.cluster.job == job).ok_or(Nonsense)?;
-        self.callers.insert(link, from);
+    fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), Nonsense> {
+        let shard = self.shard.as_mut().filter(|shard| shard.cluster.job == hello.job).ok_or(Nonsense)?;
+        if self.stage != Stage::Serving {
+            // Its caller comes again, when this server knows what the others know (rule L5).
+            self.actions.push_back(Action::Close { link });
+            return Ok(());
+        }
+        if let Peer::Worker(worker) = hello.from {
+            shard.greet(worker, hello.answered);
+        }
+        self.callers.insert(link, hello.from);
         Ok(())
     }
 
     fn handle_call(&mut self, link: Link, message: Message) -> Result<(), Nonsense> {
-        if let Message::Hello { job, from } = message {
-            return self.handle_hello(link, job, from);
+        if let Message::Hello(hello) = message {
+            return self.handle_hello(link, &hello);
+        }
+        if self.stage != Stage::Serving {
+            return Ok(());
         }
         let shard = self.shard.as_mut().ok_or(Nonsense)?;
         match (self.callers.get(&link), message) {
             (Some(Peer::Worker(worker)), Message::Push(push)) => shard.push(link, *worker, push),
-            (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys.0),
+            (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys),
             (Some(Peer::Worker(worker)), Message::Replay(replay)) => shard.replay(link, *worker, replay),
-            (Some(Peer::Switch(switch)), Message::Adopt { region, since }) => {
-                shard.adopt(link, *switch, region, since)
+            (Some(Peer::Switch(switch)), Message::Adopt { region, since, epoch, cut }) => {
+                shard.adopt(link, *switch, region, since, (epoch, cut))
             }
             (Some(Peer::Switch(_)), Message::Drained(drained)) => shard.commit(link, drained),
             (Some(Peer::Switch(_)), Message::Installed { region, since, change }) => {
@@ -124,8 +182,8 @@ impl Server {
 }
 
 impl Role for Server {
-    type Command = core::convert::Infallible;
-    type Event = MemberEvent;
+    type Command = StorageEvent;
+    type Event = ServerEvent;
 
     fn handle_start(&mut self, now: Instant) {
         self.membership.handle_start(now);
@@ -163,12 +221,15 @@ impl Role for Server {
 
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
 
-    fn handle_command(&mut self, _now: Instant, command: Self::Command) {
-        match command {}
+    fn handle_command(&mut self, now: Instant, command: StorageEvent) {
+        self.handle_storage(now, command);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.membership.handle_timeout(now);
+        if self.resume_at.is_some_and(|due| due <= now) {
+            self.resume(now);
+        }
         if self.membership.is_heartbeat_due(now) {
             self.membership.heartbeat(now, Statistics::Server(self.statistics()));
         }
@@ -184,12 +245,13 @@ impl Role for Server {
         Some(Action::Send { link, message })
     }
 
-    fn poll_event(&mut self) -> Option<MemberEvent> {
-        self.events.pop_front()
+    fn poll_event(&mut self) -> Option<ServerEvent> {
+        let request = self.shard.as_mut().and_then(|shard| shard.journal.requests.pop_front());
+        request.map(ServerEvent::Storage).or_else(|| self.events.pop_front())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.membership.poll_timeout()
+        [self.membership.poll_timeout(), self.resume_at].into_iter().flatten().min()
     }
 }
 

@@ -5,16 +5,28 @@ use std::collections::{BTreeMap, VecDeque};
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::{Store, first_non_finite};
+use libra_store::{GrowthCounts, RowBlock, RowError, Store, first_non_finite};
+use serde::{Deserialize, Serialize};
 
-use crate::bulk::Bulk;
+use super::journal::{Journal, RecordOf};
+use super::snapshot::{Checkpoints, Snapshot};
+use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::keys::Keys;
 use crate::message::{
-    Adopted, Changed, ColdPush, Committed, Cut, Drained, Message, Replay, SlotRun, SlotValues,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, Replay,
+    SlotRun, SlotValues,
 };
 use crate::region::{self, Epoch};
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
+use crate::values::Values;
+
+/// Values of an answer at most.
+const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
+
+/// So many rows are looked at after each push at least: tables with little traffic lose old rows, too.
+const SWEEP_LOOKS_MIN: usize = 64;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
@@ -22,15 +34,24 @@ pub(super) struct Nonsense;
 
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
-    number: u16,
+    pub(super) number: u16,
     pub(super) cluster: Box<Cluster>,
-    store: Store,
+    pub(super) store: Store,
     placement: Option<Placement>,
-    regions: BTreeMap<u8, Region>,
-    /// For each worker the number of its last push that was applied. Streams keep the order.
-    pushed: BTreeMap<u16, u64>,
-    /// Pushes that are applied, and whose rows a switch does not have yet.
+    pub(super) regions: BTreeMap<u8, Region>,
+    /// For each worker its last push that was applied. Streams keep the order.
+    pub(super) pushed: BTreeMap<u16, Pushed>,
+    /// What must be on the disk before it counts.
+    pub(super) journal: Journal,
+    /// Whether it goes on from a disk, and others may know more of it than it does.
+    pub(super) has_returned: bool,
+    pub(super) checkpoints: Checkpoints,
+    /// The checkpoint that is being written.
+    pub(super) snapshot: Option<Snapshot>,
+    /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
+    /// What else is said once the log has a record.
+    held: VecDeque<(u64, Held)>,
     /// What the store is given at once, in memory that is used again.
     keys: Vec<u64>,
     gradients: Vec<f32>,
@@ -38,9 +59,18 @@ pub(super) struct Shard {
     pub(super) outbox: VecDeque<(Link, Message)>,
 }
 
+/// The last push of a worker that was applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pushed {
+    /// Its number.
+    pub(super) number: u64,
+    /// How many pushes of this worker were applied up to it.
+    pub(super) count: u64,
+}
+
 /// The shard's end of one region.
 #[derive(Debug, Clone)]
-struct Region {
+pub(super) struct Region {
     layout: RegionLayout,
     /// Who may commit.
     tenure: Tenure,
@@ -49,28 +79,60 @@ struct Region {
     /// The stream to the holder, while it is open.
     holder: Option<Link>,
     /// The newest epoch that is applied, and what was in it and all before it.
-    committed: u64,
-    cut: Cut,
+    pub(super) committed: u64,
+    pub(super) cut: Cut,
     /// Numbers what the holder is told, and how much of it the holder has confirmed.
     change: u64,
     installed: u64,
 }
 
-/// A push whose answer waits until switches have the new values of its rows.
+/// A push whose answer waits until the log has it, and switches have the new values of its rows.
 #[derive(Debug, Clone)]
 struct Waiting {
     link: Link,
     number: u64,
+    /// The record that the log must have.
+    record: u64,
     /// Empty if no values were asked for.
     keys: Vec<u64>,
     changes: Vec<(u8, u64)>,
 }
 
+/// What is said or done once the log has all that it rests on. Values are read then: what a switch was told meanwhile is newer than
+/// those of now.
+#[derive(Debug, Clone)]
+enum Held {
+    /// An epoch, with the positions of its rows in the region.
+    Committed {
+        link: Link,
+        region: u8,
+        since: u64,
+        positions: Vec<usize>,
+    },
+    Replayed {
+        link: Link,
+        region: u8,
+        since: u64,
+        below: u32,
+    },
+    Adopt {
+        link: Link,
+        switch: u16,
+        region: u8,
+        since: u64,
+    },
+}
+
 impl Shard {
-    pub(super) fn new(number: u16, cluster: Box<Cluster>) -> Result<Self, String> {
-        let of = libra_plan::Shard::new(number, cluster.shards());
+    pub(super) fn new(number: u16, cluster: Box<Cluster>, journal: Journal) -> Result<Self, String> {
+        let shards = cluster.shards();
+        if number >= shards {
+            return Err(format!("there are only {shards} servers"));
+        }
+        let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
         let store = store.map_err(|error| error.to_string())?;
+        cluster.check_tables()?;
         cluster.check_plan()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
@@ -90,7 +152,12 @@ impl Shard {
             regions: layouts.map(|layout| (layout.region, region(layout))).collect(),
             placement,
             pushed: BTreeMap::new(),
+            journal,
+            has_returned: false,
+            checkpoints: Checkpoints::default(),
+            snapshot: None,
             waiting: Vec::new(),
+            held: VecDeque::new(),
             keys: Vec::new(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
@@ -100,14 +167,25 @@ impl Shard {
     }
 
     pub(super) fn statistics(&self) -> ServerStatistics {
-        ServerStatistics { rows: self.store.rows() as u64, ..self.statistics }
+        let GrowthCounts { dropped, evicted } = self.store.growth_counts();
+        ServerStatistics {
+            rows: self.store.rows() as u64,
+            rows_evicted: evicted,
+            gradients_not_admitted: dropped,
+            ..self.statistics
+        }
     }
 
     /// From here on nothing is taken from whom this view does not name as holder (rule V3).
     pub(super) fn enter(&mut self, view: View) {
-        if view.number <= self.cluster.view.number {
-            return;
+        if view.number > self.cluster.view.number {
+            self.journal.write(&RecordOf::View(&view));
+            self.apply_view(view);
+            self.answer();
         }
+    }
+
+    pub(super) fn apply_view(&mut self, view: View) {
         for (number, region) in &mut self.regions {
             let tenure = view.tenure(*number);
             if tenure.since > region.tenure.since {
@@ -117,50 +195,96 @@ impl Shard {
             }
         }
         self.cluster.view = view;
-        self.answer_waiting();
+    }
+
+    /// Whoever held a region before this server stopped may still answer pulls from it, and must hear of every change (rule L5).
+    pub(super) fn expect_holders(&mut self) {
+        for region in self.regions.values_mut() {
+            region.adopted = region.tenure.holder.is_some();
+        }
     }
 
     /// A stream is gone. Whoever it led to comes again, and repeats what was not answered.
     pub(super) fn close(&mut self, link: Link) {
         self.waiting.retain(|waiting| waiting.link != link);
+        self.held.retain(|(_, held)| held.link() != link);
         for region in self.regions.values_mut().filter(|region| region.holder == Some(link)) {
             region.holder = None;
         }
     }
 
-    /// How many values rows have that this shard must own.
-    fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
+    /// Sets rows to what they were, as far as they are of this shard.
+    pub(super) fn put(&mut self, rows: &RowBlock) -> Result<(), RowError> {
+        for key in &rows.removed {
+            self.store.remove(*key)?;
+        }
+        self.store.restore(rows.table, &rows.keys, &rows.values, &rows.state)
+    }
+
+    /// Whether these keys are all of this shard. If not, the store must not hear of them.
+    pub(super) fn owns(&self, keys: &[u64]) -> bool {
         let shards = self.cluster.shards();
-        if shards > 1 && keys.iter().any(|&key| shard_of(key, shards) != self.number) {
+        shards == 1 || keys.iter().all(|key| shard_of(*key, shards) == self.number)
+    }
+
+    /// How many values rows have that this shard must own.
+    pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
+        if !self.owns(keys) {
             return Err(Nonsense);
         }
         self.store.values_of(keys).map_err(|_| Nonsense)
     }
 
+    /// A worker comes, and says which of its pushes were answered. Of those that this shard does not know, it had to forget (rule L4).
+    pub(super) fn greet(&mut self, worker: u16, answered: Answered) {
+        let last = self.pushed.entry(worker).or_default();
+        if answered.newest > last.number {
+            self.statistics.lost_pushes += answered.count.saturating_sub(last.count);
+            last.count = last.count.max(answered.count);
+        }
+    }
+
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
     pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
-        let values = self.own_values(&push.keys.0)?;
-        if values != push.gradients.0.len() || first_non_finite(&push.gradients.0).is_some() {
+        let (keys, gradients) = (push.keys.to_vec(), push.gradients.into_vec());
+        let values = self.own_values(&keys)?;
+        let fits = !push.answer || values <= ANSWER_VALUES_MAX;
+        if !fits || values != gradients.len() || first_non_finite(&gradients).is_some() {
             return Err(Nonsense);
         }
-        let last = self.pushed.entry(worker).or_default();
-        if push.number > *last || is_planted(PlantedBug::ColdPushAppliedTwice) {
-            *last = push.number;
-            self.apply(&push);
+        let last = self.pushed.get(&worker).map_or(0, |last| last.number);
+        if push.number > last || is_planted(PlantedBug::ColdPushAppliedTwice) {
+            let (number, keys_sent) = (push.number, &push.keys);
+            let record = RecordOf::Push { worker, number, keys: keys_sent, gradients: BulkOf(&gradients) };
+            self.journal.write(&record);
+            self.apply(worker, number, &keys, &gradients);
+            self.sweep(keys.len());
         } else {
             self.statistics.duplicates += 1;
         }
-        let changes = self.tell_holders(&push.keys.0);
-        let keys = if push.answer { push.keys.0 } else { Vec::new() };
-        self.waiting.push(Waiting { link, number: push.number, keys, changes });
+        let changes = self.tell_holders(&keys);
+        let keys = if push.answer { keys } else { Vec::new() };
+        let record = self.journal.newest();
+        self.waiting.push(Waiting { link, number: push.number, record, keys, changes });
         self.answer_waiting();
         Ok(())
     }
 
-    fn apply(&mut self, push: &ColdPush) {
-        let ColdPush { keys: Bulk(keys), gradients: Bulk(gradients), .. } = push;
+    pub(super) fn apply(&mut self, worker: u16, number: u64, keys: &[u64], gradients: &[f32]) {
+        let last = self.pushed.entry(worker).or_default();
+        *last = Pushed { number, count: last.count + 1 };
         self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
         self.statistics.row_updates += keys.len() as u64;
+    }
+
+    /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
+    /// they lie in memory, which no checkpoint keeps: the log has their keys.
+    fn sweep(&mut self, updated: usize) {
+        let removed = self.store.evict(2 * updated + SWEEP_LOOKS_MIN).removed;
+        if !removed.is_empty() {
+            self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
+            self.tell_holders(&removed);
+        }
     }
 
     /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
@@ -208,17 +332,50 @@ impl Shard {
         Ok(())
     }
 
-    /// Answers the pushes that wait for no switch any more (rule C3).
+    /// Says what the log and switches no longer hold up.
+    pub(super) fn answer(&mut self) {
+        while let Some((_, held)) = self.held.pop_front_if(|(record, _)| self.journal.has(*record)) {
+            self.say(held);
+        }
+        self.answer_waiting();
+    }
+
+    /// Says something now, or when the log has all that was written so far (rule L1).
+    fn hold(&mut self, held: Held) {
+        self.held.push_back((self.journal.newest(), held));
+        self.answer();
+    }
+
+    fn say(&mut self, held: Held) {
+        match held {
+            Held::Committed { link, region: number, since, positions } => {
+                let region = &self.regions[&number];
+                if region.tenure.since != since {
+                    return;
+                }
+                let epoch = region.committed;
+                let values = self.values(number, positions);
+                let committed = Committed { region: number, since, epoch, values };
+                self.outbox.push_back((link, Message::Committed(committed)));
+            }
+            Held::Replayed { link, region, since, below } => {
+                self.outbox.push_back((link, Message::Replayed { region, since, below }));
+            }
+            Held::Adopt { link, switch, region, since } => self.adopt_now(link, switch, region, since),
+        }
+    }
+
+    /// Answers the pushes that the log has, and that wait for no switch any more (rules C3, L1).
     fn answer_waiting(&mut self) {
         for mut waiting in core::mem::take(&mut self.waiting) {
             waiting.changes.retain(|(number, change)| {
                 let region = &self.regions[number];
                 region.adopted && region.installed < *change
             });
-            if waiting.changes.is_empty() {
+            if waiting.changes.is_empty() && self.journal.has(waiting.record) {
                 let values = self.read(&waiting.keys).expect("the push was checked when it came");
                 let view = self.cluster.view.number;
-                let message = Message::Pushed { number: waiting.number, view, values: Bulk(values) };
+                let message = Message::Pushed { number: waiting.number, view, values };
                 self.outbox.push_back((waiting.link, message));
             } else {
                 self.waiting.push(waiting);
@@ -226,31 +383,70 @@ impl Shard {
         }
     }
 
-    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &[u64]) -> Result<(), Nonsense> {
-        let values = self.read(keys)?;
+    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &Keys) -> Result<(), Nonsense> {
+        let mut decoded = core::mem::take(&mut self.keys);
+        keys.decode_into(&mut decoded);
+        let values = self.read(&decoded);
+        self.keys = decoded;
+        let values = values?;
         self.statistics.row_reads += keys.len() as u64;
-        self.outbox.push_back((link, Message::Pulled { number, values: Bulk(values) }));
+        self.outbox.push_back((link, Message::Pulled { number, values }));
         Ok(())
     }
 
-    fn read(&self, keys: &[u64]) -> Result<Vec<f32>, Nonsense> {
-        let mut values = vec![0.0; self.own_values(keys)?];
+    /// The values of rows as an answer holds them. Nobody may ask for more than a message holds (rule C8).
+    fn read(&self, keys: &[u64]) -> Result<Values, Nonsense> {
+        let count = self.own_values(keys)?;
+        if count > ANSWER_VALUES_MAX {
+            return Err(Nonsense);
+        }
+        let mut values = vec![0.0; count];
         self.store.read_many(keys, &mut values).expect("the keys and the length were just checked");
-        Ok(values)
+        Ok(Values::new(self.cluster.cold_path.values, values))
     }
 
-    /// A switch takes a region over: it learns what the shard has of it (rule V4).
-    pub(super) fn adopt(&mut self, link: Link, switch: u16, number: u8, since: u64) -> Result<(), Nonsense> {
-        let region = self.regions.get_mut(&number).ok_or(Nonsense)?;
+    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It says which epoch it knows to be
+    /// committed, and what was in it and all before.
+    pub(super) fn adopt(
+        &mut self,
+        link: Link,
+        switch: u16,
+        number: u8,
+        since: u64,
+        known: (u64, Cut),
+    ) -> Result<(), Nonsense> {
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
+        let (epoch, cut) = known;
+        if region.tenure == (Tenure { holder: Some(switch), since }) && epoch > region.committed {
+            if !self.has_returned || epoch >> 63 != 0 {
+                return Err(Nonsense);
+            }
+            self.journal.write(&RecordOf::Forgotten { region: number, epoch, cut: &cut });
+            self.forget(number, epoch, cut);
+        }
+        self.hold(Held::Adopt { link, switch, region: number, since });
+        Ok(())
+    }
+
+    /// This shard had applied more epochs of a region before it stopped than it knows of: their sums are lost. What is said to be in them must not
+    /// be added again, as nobody has all of it any more (rule L4).
+    pub(super) fn forget(&mut self, number: u8, epoch: u64, cut: Cut) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        self.statistics.lost_epochs += epoch - region.committed;
+        (region.committed, region.cut) = (epoch, cut);
+    }
+
+    fn adopt_now(&mut self, link: Link, switch: u16, number: u8, since: u64) {
+        let region = self.region_mut(number);
         if region.tenure != (Tenure { holder: Some(switch), since }) {
             // It believes in an old view, and will hear of a newer one.
             self.statistics.fenced += 1;
-            return Ok(());
+            return;
         }
         // What was said on a stream that broke may be read after what was said on the next one.
         if region.holder.is_some_and(|newer| newer > link) {
             self.statistics.fenced += 1;
-            return Ok(());
+            return;
         }
         region.adopted = true;
         region.holder = Some(link);
@@ -259,7 +455,6 @@ impl Shard {
         let values = self.values(number, 0..self.regions[&number].layout.rows.len());
         let adopted = Adopted { region: number, since, epoch, cut, change, values };
         self.outbox.push_back((link, Message::Adopted(adopted)));
-        Ok(())
     }
 
     /// Applies an epoch of a switch once (rules E4, E5).
@@ -270,7 +465,7 @@ impl Shard {
             self.statistics.fenced += 1;
             return Ok(());
         }
-        let number = drained.region;
+        let (number, since) = (drained.region, drained.since);
         let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
         if drained.epoch <= region.committed {
             self.statistics.duplicates += 1;
@@ -278,18 +473,30 @@ impl Shard {
                 self.apply_sums(number, &touched, &drained.sums.0);
             }
         } else if drained.epoch == region.committed + 1 {
-            self.apply_sums(number, &touched, &drained.sums.0);
-            let region = self.region_mut(number);
-            region.committed = drained.epoch;
-            region.cut = drained.cut;
-            self.statistics.epochs += 1;
+            self.journal.write(&RecordOf::Epoch(&drained));
+            self.apply_epoch(&touched, drained);
+            self.sweep(touched.len());
         } else {
             return Err(Nonsense);
         }
-        let values = self.values(number, touched.iter().map(|&(position, _)| position));
-        let epoch = self.regions[&number].committed;
-        let committed = Committed { region: number, since: drained.since, epoch, values };
-        self.outbox.push_back((link, Message::Committed(committed)));
+        let positions = touched.into_iter().map(|(position, _)| position).collect();
+        self.hold(Held::Committed { link, region: number, since, positions });
+        Ok(())
+    }
+
+    fn apply_epoch(&mut self, touched: &[(usize, usize)], drained: Drained) {
+        self.apply_sums(drained.region, touched, &drained.sums.0);
+        let region = self.region_mut(drained.region);
+        region.committed = drained.epoch;
+        region.cut = drained.cut;
+        self.statistics.epochs += 1;
+    }
+
+    /// Applies an epoch that was written down.
+    pub(super) fn apply_written_epoch(&mut self, drained: Drained) -> Result<(), Nonsense> {
+        let region = self.regions.get(&drained.region).ok_or(Nonsense)?;
+        let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
+        self.apply_epoch(&touched, drained);
         Ok(())
     }
 
@@ -321,6 +528,17 @@ impl Shard {
             self.statistics.fenced += 1;
             return Ok(());
         }
+        self.journal.write(&RecordOf::Replay { worker, replay: &replay });
+        let (since, below) = (replay.since, replay.below);
+        self.apply_replay(worker, replay)?;
+        self.hold(Held::Replayed { link, region: number, since, below });
+        Ok(())
+    }
+
+    /// What is nonsense in it is so again when it is read from the log.
+    pub(super) fn apply_replay(&mut self, worker: u16, replay: Replay) -> Result<(), Nonsense> {
+        let number = replay.region;
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
         let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
         let nothing = Cut::default();
         let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
@@ -344,8 +562,6 @@ impl Shard {
         }
         self.commit_own(number, &mut pipeline);
         self.statistics.replays += 1;
-        let (since, below) = (replay.since, replay.below);
-        self.outbox.push_back((link, Message::Replayed { region: number, since, below }));
         Ok(())
     }
 
@@ -396,6 +612,14 @@ fn execute(
     match pipeline.process(packet) {
         Verdict::Reply(length) => Header::parse_without_entries(&packet[..length]).map_err(|_| Nonsense),
         Verdict::Drop(_) => Err(Nonsense),
+    }
+}
+
+impl Held {
+    fn link(&self) -> Link {
+        match self {
+            Self::Committed { link, .. } | Self::Replayed { link, .. } | Self::Adopt { link, .. } => *link,
+        }
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod cold;
 mod counter;
+mod durability;
 mod regions;
 mod replay;

@@ -13,7 +13,7 @@ use libra_plan::{Placement, RegionLayout};
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Tenure, View};
-use crate::message::{Adopted, Changed, Committed, Drained, Message, SlotValues};
+use crate::message::{Adopted, Changed, Committed, Cut, Drained, Message, SlotValues};
 use crate::region::{self, Epoch, SoftRegion};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
@@ -46,6 +46,8 @@ struct Held {
     drained_at: Instant,
     /// The epoch that was drained and that the shard has not committed yet (rule E3).
     uncommitted: Option<Drained>,
+    /// The newest epoch that the shard has committed, and what was in it and all before.
+    committed: (u64, Cut),
 }
 
 #[derive(Debug, Clone)]
@@ -65,6 +67,14 @@ pub(super) struct Agent {
     packet: Vec<u8>,
     /// Counts of what the pipeline does not count, and of regions that it has no more.
     statistics: SwitchStatistics,
+}
+
+impl Held {
+    /// Asks the shard for the region, and tells it what it might not know any more (rule L4).
+    fn adopt(&self, region: u8) -> Message {
+        let (epoch, cut) = self.committed.clone();
+        Message::Adopt { region, since: self.tenure.since, epoch, cut }
+    }
 }
 
 impl Agent {
@@ -127,9 +137,10 @@ impl Agent {
                     is_due: false,
                     drained_at: Instant::ZERO,
                     uncommitted: None,
+                    committed: (0, Cut::default()),
                 };
+                self.outbox.push_back((shard, held.adopt(region)));
                 self.held.insert(region, held);
-                self.outbox.push_back((shard, Message::Adopt { region, since: tenure.since }));
             }
         }
         self.cluster.view = view;
@@ -147,7 +158,7 @@ impl Agent {
     pub(super) fn reconnected(&mut self, shard: u16) {
         self.outbox.retain(|(to, _)| *to != shard);
         for (&region, held) in self.held.iter().filter(|(_, held)| held.shard == shard) {
-            self.outbox.push_back((shard, Message::Adopt { region, since: held.tenure.since }));
+            self.outbox.push_back((shard, held.adopt(region)));
         }
     }
 
@@ -268,6 +279,7 @@ impl Agent {
         } else {
             held.adopted = true;
             held.epoch = epoch + 1;
+            held.committed = (epoch, adopted.cut.clone());
             let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
             let layout = &self.layouts[usize::from(number)];
             let opened = region::open(&self.cluster, plan, layout, held.tenure, epoch, &adopted.cut);
@@ -319,7 +331,9 @@ impl Agent {
             self.statistics.malformed += 1;
             return;
         }
-        held.uncommitted.take_if(|drained| drained.epoch <= epoch);
+        if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch <= epoch) {
+            held.committed = (drained.epoch, drained.cut);
+        }
         region.set_readable(true);
         region.set_durable(region::on_wire(epoch));
         region.set_active(!self.retiring);

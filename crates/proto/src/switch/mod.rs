@@ -10,7 +10,7 @@ use self::agent::Agent;
 use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Kind, Message, Start};
+use crate::message::{Answered, Hello, Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
@@ -74,7 +74,7 @@ impl Switch {
                     agent.retire(now);
                 }
             }
-            MembershipEvent::Released { .. } => {}
+            MembershipEvent::Released { .. } | MembershipEvent::Checkpoint { .. } => {}
             MembershipEvent::Finish => {
                 let statistics = Statistics::Switch(self.statistics());
                 self.membership.heartbeat(now, statistics);
@@ -162,8 +162,9 @@ impl Role for Switch {
         match event {
             LinkEvent::Opened { .. } => {
                 dial.opened();
-                let message = Message::Hello { job: agent.job(), from: Peer::Switch(self.number) };
-                self.actions.push_back(Action::Send { link, message });
+                let from = Peer::Switch(self.number);
+                let hello = Hello { job: agent.job(), from, answered: Answered::default() };
+                self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 agent.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
             }
             LinkEvent::Closed { reason } => {

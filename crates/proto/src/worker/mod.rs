@@ -16,7 +16,7 @@ use crate::client::{ClientError, PullId, Pulled};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Kind, Message, Start};
+use crate::message::{Hello, Kind, Message, Start};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
@@ -159,7 +159,7 @@ impl Worker {
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
             MembershipEvent::Started(start) if self.session.is_none() => self.start(now, *start),
-            MembershipEvent::Started(_) | MembershipEvent::Retire => {}
+            MembershipEvent::Started(_) | MembershipEvent::Retire | MembershipEvent::Checkpoint { .. } => {}
             MembershipEvent::Changed(view) => {
                 let number = view.number;
                 if let Some(session) = &mut self.session {
@@ -260,9 +260,11 @@ impl Role for Worker {
         match event {
             LinkEvent::Opened { .. } => {
                 dial.opened();
-                let hello = Message::Hello { job: session.cluster.job, from: Peer::Worker(self.number) };
-                self.actions.push_back(Action::Send { link, message: hello });
-                session.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
+                let shard = u16::try_from(server).expect("servers are numbered by u16");
+                let (job, from) = (session.cluster.job, Peer::Worker(self.number));
+                let hello = Hello { job, from, answered: session.answered_by(shard) };
+                self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
+                session.reconnected(shard);
                 if self.servers.iter().all(|dial| dial.open_link().is_some()) {
                     self.events.extend(self.starting.take());
                 }

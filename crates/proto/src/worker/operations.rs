@@ -1,9 +1,12 @@
 //! The pushes and pulls of a worker that are under way, and how far each of them is.
 
+use core::ops::Range;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::rows::HotRow;
+use crate::client::Pulled;
 
 /// When a push counts as done (design section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +21,10 @@ pub enum Level {
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
     pub(crate) keys: Vec<u64>,
-    /// Where values are collected; empty if none were asked for.
-    pub(crate) values: Vec<f32>,
+    /// Where values are collected; empty before the first have come.
+    values: Vec<f32>,
+    /// How many values there will be.
+    expected: usize,
     /// The rows that packets of the hot path carry: a packet names a range of this list.
     pub(crate) hot: Vec<HotRow>,
     /// Packets and messages whose answers are still to come.
@@ -30,8 +35,43 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// An operation that waits for no answer yet.
-    pub(crate) fn new(keys: Vec<u64>, values: Vec<f32>, hot: Vec<HotRow>, level: Option<Level>) -> Self {
-        Self { keys, values, hot, missing: 0, level }
+    pub(crate) fn new(keys: Vec<u64>, expected: usize, hot: Vec<HotRow>, level: Option<Level>) -> Self {
+        Self { keys, values: Vec::new(), expected, hot, missing: 0, level }
+    }
+
+    /// Where values are collected.
+    pub(crate) fn values(&mut self) -> &mut [f32] {
+        if self.values.is_empty() {
+            self.values = vec![0.0; self.expected];
+        }
+        &mut self.values
+    }
+
+    /// The hot rows, and where values are collected.
+    pub(crate) fn hot_and_values(&mut self) -> (&[HotRow], &mut [f32]) {
+        self.values();
+        (&self.hot, &mut self.values)
+    }
+
+    /// Values have come that belong to these places. Those of all rows at once, as most pulls get them, are not copied.
+    pub(crate) fn take_values(&mut self, values: Vec<f32>, spans: impl Iterator<Item = Range<usize>>) {
+        let mut spans = spans.peekable();
+        if self.values.is_empty() && spans.peek() == Some(&(0..self.expected)) {
+            self.values = values;
+            return;
+        }
+        let mut rest = values.as_slice();
+        for span in spans {
+            let (values, later) = rest.split_at(span.len());
+            self.values()[span].copy_from_slice(values);
+            rest = later;
+        }
+    }
+
+    /// Keys and values, when there is no more to come.
+    pub(crate) fn into_pulled(mut self) -> Pulled {
+        self.values();
+        Pulled { keys: self.keys, values: self.values }
     }
 
     /// Whether answers must hold the values of its rows.

@@ -11,10 +11,10 @@ use super::WorkerEvent;
 use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient};
 use super::operations::{Level, Operation, Operations};
-use super::rows::{ColdRow, Directory, HotRow, Sorted, spans};
-use crate::client::{ClientError, PullId, Pulled};
+use super::rows::{ColdRow, Directory, HotRow, Sorted};
+use crate::client::{ClientError, PullId};
 use crate::cluster::{Cluster, View};
-use crate::message::Message;
+use crate::message::{Answered, Message};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -75,7 +75,7 @@ impl Session {
         let mut session = Self {
             directory: Directory::new(cluster.tables.clone(), placement, cluster.shards()),
             hot,
-            cold: ColdClient::new(cluster.shards()),
+            cold: ColdClient::new(cluster.shards(), cluster.cold_path.values),
             operations: Operations::default(),
             open_pushes: BTreeSet::new(),
             visibility_waits: Vec::new(),
@@ -122,6 +122,11 @@ impl Session {
         }
     }
 
+    /// The pushes that a shard has answered.
+    pub(super) fn answered_by(&self, shard: u16) -> Answered {
+        self.cold.answered_by(shard)
+    }
+
     /// The next message for a shard.
     pub(super) fn poll_message(&mut self) -> Option<(u16, Message)> {
         self.cold.outbox.pop_front()
@@ -152,10 +157,10 @@ impl Session {
         };
         self.statistics.rows_pulled += keys.len() as u64;
         self.statistics.rows_pulled_hot += sorted.hot.len() as u64;
-        self.operations.insert(id.0, Operation::new(keys, vec![0.0; sorted.values], sorted.hot, None));
+        self.operations.insert(id.0, Operation::new(keys, sorted.values, sorted.hot, None));
         let operation = self.operations.operation(id.0);
         let packets = self.hot.as_mut().map_or(0, |hot| hot.pull(id.0, &operation.hot));
-        let requests = self.cold.pull(id.0, &sorted.cold);
+        let requests = self.cold.pull(id.0, sorted.cold);
         operation.missing = packets + requests;
         self.complete_if_empty(id.0);
     }
@@ -190,15 +195,15 @@ impl Session {
         self.statistics.rows_too_large += too_large;
 
         let wants_values = answer == PushAnswer::Values;
-        let (values, level) = match answer {
-            PushAnswer::Values => (vec![0.0; sorted.values], None),
-            PushAnswer::Level(level) => (Vec::new(), Some(level)),
+        let level = match answer {
+            PushAnswer::Values => None,
+            PushAnswer::Level(level) => Some(level),
         };
-        self.operations.insert(number, Operation::new(keys, values, sorted.hot, level));
+        self.operations.insert(number, Operation::new(keys, sorted.values, sorted.hot, level));
         self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
         let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &operation.hot, wants_values));
-        let requests = self.cold.push(number, &sorted.cold, &gradients, wants_values);
+        let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
         operation.missing = packets + requests;
         self.complete_if_empty(number);
     }
@@ -240,8 +245,7 @@ impl Session {
         self.open_pushes.remove(&number);
         match operation.level {
             None => {
-                let pulled = Pulled { keys: operation.keys, values: operation.values };
-                self.events.push_back(WorkerEvent::Pulled(PullId(number), pulled));
+                self.events.push_back(WorkerEvent::Pulled(PullId(number), operation.into_pulled()));
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
             Some(Level::Visible) => self.wait_for_visibility(WorkerEvent::Pushed { number }, BTreeSet::new()),
@@ -257,9 +261,9 @@ impl Session {
             }
             Message::Pushed { number, view, values } => {
                 self.newest_view = self.newest_view.max(view);
-                (number, values.0)
+                (number, values)
             }
-            Message::Pulled { number, values } => (number, values.0),
+            Message::Pulled { number, values } => (number, values),
             _ => {
                 self.statistics.dropped += 1;
                 return Ok(());
@@ -269,7 +273,7 @@ impl Session {
             self.statistics.dropped += 1;
             return Ok(());
         };
-        let expected: usize = request.rows.iter().map(|row| row.width as usize).sum();
+        let expected = request.answered_values();
         if values.len() != expected {
             let found = values.len();
             return Err(format!(
@@ -277,12 +281,7 @@ impl Session {
             ));
         }
         let operation = self.operations.operation(request.operation);
-        let mut rest = values.as_slice();
-        for span in spans(&request.rows) {
-            let (values, later) = rest.split_at(span.len());
-            operation.values[span].copy_from_slice(values);
-            rest = later;
-        }
+        operation.take_values(values.into_vec(), request.answered_spans());
         self.answered(request.operation);
         self.end_visibility_waits();
         Ok(())
@@ -344,7 +343,7 @@ impl Session {
         let mut cold: Vec<ColdRow> =
             hot.iter().map(|row| self.directory.cold(row.key, row.offset, row.width)).collect();
         cold.sort_by_key(|row| row.shard);
-        operation.missing += self.cold.pull(cargo.operation, &cold);
+        operation.missing += self.cold.pull(cargo.operation, cold);
         self.answered(cargo.operation);
     }
 
@@ -372,8 +371,9 @@ impl Session {
 
 fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>) {
     let mut entries = packet.entries();
-    for row in &operation.hot[cargo.first as usize..cargo.end as usize] {
-        for (value, entry) in operation.values[row.range()].iter_mut().zip(&mut entries) {
+    let (rows, values) = operation.hot_and_values();
+    for row in &rows[cargo.first as usize..cargo.end as usize] {
+        for (value, entry) in values[row.range()].iter_mut().zip(&mut entries) {
             *value = f32::from_bits(entry.value);
         }
     }

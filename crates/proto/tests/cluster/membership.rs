@@ -226,6 +226,7 @@ fn another_version_is_refused_in_words() {
         stream: None,
         datagrams: None,
         receive_bytes: 0,
+        returns: false,
     });
     let [Action::Send { message: Message::Abort { reason }, .. }, Action::Close { .. }] = actions.as_slice()
     else {
@@ -241,7 +242,14 @@ fn another_version_is_refused_in_words() {
 #[test]
 fn a_member_without_an_address_is_refused() {
     for kind in [Kind::Server, Kind::Switch, Kind::Worker] {
-        let actions = join(Join { version: VERSION, kind, stream: None, datagrams: None, receive_bytes: 0 });
+        let actions = join(Join {
+            version: VERSION,
+            kind,
+            stream: None,
+            datagrams: None,
+            receive_bytes: 0,
+            returns: false,
+        });
         assert!(matches!(actions.as_slice(), [Action::Send { .. }, Action::Close { .. }]), "{actions:?}");
     }
 }

@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_proto::{
-    Adopted, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, HotPath, Join, Kind, Level,
-    MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics, SwitchStatistics, Tenure,
-    View, WorkerCommand, WorkerEvent, WorkerStatistics,
+    Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, Hello, HotPath,
+    Join, Keys, Kind, Level, MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics,
+    SwitchStatistics, Tenure, ValueFormat, Values, View, WorkerCommand, WorkerEvent, WorkerStatistics,
 };
 use libra_sim::{Event, Quality, Random, Setup, Stage, whole};
 use proptest::prelude::*;
@@ -17,6 +17,23 @@ const HOT_ROWS: u64 = 25;
 
 fn bulk<T: core::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Bulk<T>> {
     prop::collection::vec(value, 0..12).prop_map(Bulk)
+}
+
+/// Mostly ascending, as callers have them.
+fn keys() -> impl Strategy<Value = Keys> {
+    let drawn = prop::collection::vec(key(), 0..12);
+    (drawn, any::<bool>()).prop_map(|(mut keys, sorted)| {
+        if sorted {
+            keys.sort_unstable();
+        }
+        Keys::from(keys.as_slice())
+    })
+}
+
+fn gradients() -> impl Strategy<Value = Values> {
+    let format = prop_oneof![Just(ValueFormat::F32), Just(ValueFormat::Bf16), Just(ValueFormat::F16)];
+    (format, prop::collection::vec(gradient(), 0..12))
+        .prop_map(|(format, values)| Values::new(format, values))
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -70,6 +87,7 @@ fn join() -> impl Strategy<Value = Join> {
             stream,
             datagrams,
             receive_bytes,
+            returns: version & 1 == 0,
         },
     )
 }
@@ -125,7 +143,11 @@ fn control() -> impl Strategy<Value = Message> {
         (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
         ".*".prop_map(|reason| Message::Abort { reason }),
-        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello { job, from }),
+        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello(Hello {
+            job,
+            from,
+            answered: Answered { newest: u64::from(job), count: 1 }
+        })),
     ]
 }
 
@@ -133,18 +155,16 @@ fn control() -> impl Strategy<Value = Message> {
 fn data() -> impl Strategy<Value = Message> {
     let region = || 0u8..4;
     prop_oneof![
-        (number(), bulk(key()), bulk(gradient()), any::<bool>()).prop_map(
-            |(number, keys, gradients, answer)| {
-                Message::Push(ColdPush { number, keys, gradients, answer })
-            }
-        ),
-        (number(), number(), bulk(gradient())).prop_map(|(number, view, values)| Message::Pushed {
+        (number(), keys(), gradients(), any::<bool>()).prop_map(|(number, keys, gradients, answer)| {
+            Message::Push(ColdPush { number, keys, gradients, answer })
+        }),
+        (number(), number(), gradients()).prop_map(|(number, view, values)| Message::Pushed {
             number,
             view,
             values
         }),
-        (number(), bulk(key())).prop_map(|(number, keys)| Message::Pull { number, keys }),
-        (number(), bulk(gradient())).prop_map(|(number, values)| Message::Pulled { number, values }),
+        (number(), keys()).prop_map(|(number, keys)| Message::Pull { number, keys }),
+        (number(), gradients()).prop_map(|(number, values)| Message::Pulled { number, values }),
         (region(), number(), any::<u32>(), prop::collection::vec(datagram().prop_map(Bulk), 0..3)).prop_map(
             |(region, since, below, packets)| Message::Replay(Replay { region, since, below, packets })
         ),
@@ -153,7 +173,12 @@ fn data() -> impl Strategy<Value = Message> {
             since,
             below
         }),
-        (region(), number()).prop_map(|(region, since)| Message::Adopt { region, since }),
+        (region(), number()).prop_map(|(region, since)| Message::Adopt {
+            region,
+            since,
+            epoch: 0,
+            cut: Cut::default()
+        }),
         (region(), (number(), number(), number()), cut(), values()).prop_map(
             |(region, (since, epoch, change), cut, values)| {
                 Message::Adopted(Adopted { region, since, epoch, cut, change, values })

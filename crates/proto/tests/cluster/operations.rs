@@ -109,7 +109,7 @@ fn pushes_with_pull_lose_nothing_either() {
 fn operations_without_rows_are_complete() {
     let mut stage = Stage::started(Setup::small(1, 1, 1));
     let worker = stage.workers().start;
-    assert_eq!(stage.pull(worker, &[]), []);
+    assert_eq!(stage.pull(worker, &[]), Vec::<f32>::new());
     assert_eq!(push_pull(&mut stage, worker, &[], &[]), (vec![], vec![]));
     let push = stage.push(worker, &[], &[], Level::Visible);
     stage.wait_for_push(worker, push);

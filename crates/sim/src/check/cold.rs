@@ -64,7 +64,7 @@ impl ColdPushes {
         for ((worker, _), conversation) in &self.conversations {
             if of.is_none_or(|of| of == *worker) {
                 for push in conversation.pushes.range(..=conversation.answered).map(|(_, push)| push) {
-                    sums.add(rows, &push.keys.0, &push.gradients.0);
+                    sums.add(rows, &push.keys.to_vec(), &push.gradients.clone().into_vec());
                 }
             }
         }

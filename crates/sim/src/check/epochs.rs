@@ -29,6 +29,21 @@ struct Region {
     replayed: u64,
 }
 
+impl Region {
+    /// Whether a packet came to the shard, in an epoch or in a replay.
+    fn has_come(&self, worker: u16, seq: u32) -> bool {
+        let replayed = self.replays.range((worker, 0)..=(worker, u64::MAX));
+        let in_epoch = |drained: &Drained| {
+            drained.cut.flows.get(usize::from(worker)).is_some_and(|cut| {
+                seq < cut.below
+                    || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
+            })
+        };
+        replayed.flat_map(|(_, replays)| replays).any(|seqs| seqs.contains(&seq))
+            || self.drained.values().any(in_epoch)
+    }
+}
+
 /// All regions, and what of them is applied.
 #[derive(Debug)]
 pub(super) struct Epochs {
@@ -243,7 +258,7 @@ impl Epochs {
 
     // rules D6, V4
     /// A shard tells a new holder where to go on.
-    pub(super) fn adopted_sent(&mut self, adopted: &Adopted, packets: &Packets) -> Verdict {
+    pub(super) fn adopted_sent(&mut self, adopted: &Adopted, packets: &mut Packets) -> Verdict {
         let number = adopted.region;
         let region = self.region(number)?;
         if adopted.since < region.fence {
@@ -254,6 +269,8 @@ impl Epochs {
             ));
         }
         region.fence = adopted.since;
+        self.find_unsaid(number, &adopted.cut, packets)?;
+        let region = self.region(number)?;
         if !(region.epoch..=region.epoch + region.replayed).contains(&adopted.epoch) {
             return Err(format!(
                 "region {number}: adopted after epoch {}, {} is committed",
@@ -262,6 +279,37 @@ impl Epochs {
         }
         (region.epoch, region.replayed) = (adopted.epoch, 0);
         check_cut_is_exact(number, &adopted.cut, packets)
+    }
+
+    // rule L1
+    /// What a shard has applied and not said: it said nothing before its log had it, and then its process ended, or the stream broke. It must have come to
+    /// it in an epoch or in a replay.
+    fn find_unsaid(&mut self, number: u8, cut: &Cut, packets: &mut Packets) -> Verdict {
+        let slots = self.region(number)?.lanes.len();
+        self.begin_sums(slots);
+        let mut news = 0;
+        for (worker, named) in (0u16..).zip(&cut.flows) {
+            let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
+            let flow = packets.flow_mut(worker, number);
+            for seq in (flow.applied_below()..named.below).chain(above) {
+                if flow.is_applied(seq) {
+                    continue;
+                }
+                if !self.regions[usize::from(number)].has_come(worker, seq) {
+                    return Err(format!(
+                        "region {number}: worker {worker}: {seq} is in the adopted cut, and never came"
+                    ));
+                }
+                self.add_packet(flow, seq)?;
+                flow.apply(seq);
+                news += 1;
+            }
+        }
+        if news > 0 {
+            self.regions[usize::from(number)].replayed += news;
+            self.commit_sums(number);
+        }
+        Ok(())
     }
 
     /// A worker brings packets to a shard, which may take them or not.

@@ -144,8 +144,9 @@ fn first_difference(one: &Sums, other: &Sums) -> Option<usize> {
 
 /// Adds a push to sums, so many times.
 fn change(sums: &mut Sums, rows: &Rows, push: &ColdPush, times: f64) {
-    let mut gradients = push.gradients.0.iter();
-    for &key in &push.keys.0 {
+    let pushed = push.gradients.clone().into_vec();
+    let mut gradients = pushed.iter();
+    for key in push.keys.to_vec() {
         for (sum, gradient) in sums.0[rows.range(key)].iter_mut().zip(&mut gradients) {
             *sum += f64::from(*gradient) * times;
         }

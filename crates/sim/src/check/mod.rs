@@ -182,7 +182,7 @@ impl Checkers {
                 self.judge("frontiers", at, verdict);
             }
             Message::Adopted(adopted) => {
-                let verdict = epochs.adopted_sent(adopted, &self.packets);
+                let verdict = epochs.adopted_sent(adopted, &mut self.packets);
                 self.judge("epochs", at, verdict);
             }
             Message::Replayed { region, since, below } => {
@@ -222,6 +222,9 @@ impl Observer for Checkers {
     }
 
     fn message_sent(&mut self, at: Instant, from: Actor, to: Option<Actor>, message: &Message) {
+        if let (None, Message::Rejoin(rejoin)) = (self.roster.peer(from), message) {
+            self.roster.started(from, rejoin.you);
+        }
         match (self.roster.peer(from), message) {
             (Some(Peer::Server(server)), message) => self.server_sends(at, server, to, message),
             (Some(Peer::Worker(worker)), Message::Push(push)) => {

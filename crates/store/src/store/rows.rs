@@ -76,18 +76,14 @@ impl Rows {
         places
     }
 
-    /// Where a row is, which is made if it is not there, and whether it was; `fill` gets its words, all zero.
-    pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (Place, bool) {
-        let hash = hash_of(key);
-        if let Some(place) = self.find_hashed(hash, key) {
-            return (place, false);
-        }
+    /// Makes a row that is not there; `fill` gets its words, all zero.
+    pub(super) fn insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> Place {
         let row = self.slabs.take(key);
         let place = self.slabs.place(row);
         fill(self.slabs.payload_mut(place));
-        self.index.insert(hash, row, |row| hash_of(self.slabs.key(self.slabs.place(row))));
+        self.index.insert(hash_of(key), row, |row| hash_of(self.slabs.key(self.slabs.place(row))));
         self.count += 1;
-        (place, true)
+        place
     }
 
     /// Removes a row, if it is there.
@@ -113,6 +109,10 @@ impl Rows {
     #[inline]
     pub(super) fn words_mut(&mut self, place: Place) -> &mut [u32] {
         self.slabs.payload_mut(place)
+    }
+
+    pub(super) fn slabs(&self) -> &Slabs {
+        &self.slabs
     }
 
     /// Keys and words of all rows, in the order in which they lie in memory.

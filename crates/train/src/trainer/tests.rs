@@ -10,7 +10,14 @@ fn dataset() -> Arc<Dataset> {
 
 fn config() -> TrainConfig {
     let adam = Optimizer::Adam { rate: 0.02, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
-    TrainConfig { factors: 4, batch: 64, epochs: 4, embeddings: adam, layers: adam, ..TrainConfig::default() }
+    TrainConfig {
+        factors: 4,
+        batch: 64,
+        epochs: 4,
+        embeddings: adam.into(),
+        layers: adam.into(),
+        ..TrainConfig::default()
+    }
 }
 
 fn local(trainer: &Trainer, config: &TrainConfig) -> LocalParameters {
@@ -168,7 +175,7 @@ fn what_is_not_a_number_is_an_error() {
 #[test]
 fn a_rate_that_is_too_high_ends_as_an_error() {
     let sgd = Optimizer::Sgd { rate: 1e30 };
-    let config = TrainConfig { embeddings: sgd, layers: sgd, ..config() };
+    let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
     let mut trainer = Trainer::new(&config, dataset(), 0, 1).unwrap();
     let mut parameters = local(&trainer, &config);
     let mut train = || trainer.train_epoch(&mut parameters, 0, &mut |_| ());

@@ -25,9 +25,10 @@ pub(super) fn address(link: Link) -> SocketAddr {
 pub(super) fn join(kind: Kind, link: Link) -> Join {
     let at = |wanted: bool| wanted.then(|| address(link));
     let (stream, datagrams) = (at(kind == Kind::Server), at(kind != Kind::Server));
-    Join { version: VERSION, kind, stream, datagrams, receive_bytes: 1 << 22 }
+    Join { version: VERSION, kind, stream, datagrams, receive_bytes: 1 << 22, returns: false }
 }
 
+#[derive(Clone)]
 pub(super) struct Desk {
     pub(super) now: Instant,
     pub(super) controller: Controller,

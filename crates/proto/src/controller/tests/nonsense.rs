@@ -5,10 +5,9 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::desk::{Desk, join, ms};
-use crate::bulk::Bulk;
 use crate::cluster::Peer;
 use crate::controller::ControllerCommand;
-use crate::message::{Kind, Message, Rejoin};
+use crate::message::{Answered, Hello, Kind, Message, Rejoin};
 use crate::role::{Link, LinkEvent, Role};
 use crate::statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 
@@ -56,8 +55,8 @@ fn message() -> impl Strategy<Value = Message> {
         2 => (statistics.clone(), number()).prop_map(|(statistics, probe)| Message::Heartbeat { statistics, probe }),
         1 => statistics.prop_map(|statistics| Message::Report { text: String::new(), statistics }),
         1 => number().prop_map(|number| Message::Release { number }),
-        1 => number().prop_map(|number| Message::Pull { number, keys: Bulk(vec![1]) }),
-        1 => Just(Message::Hello { job: 9, from: Peer::Worker(0) }),
+        1 => number().prop_map(|number| Message::Pull { number, keys: [1].as_slice().into() }),
+        1 => Just(Message::Hello(Hello { job: 9, from: Peer::Worker(0), answered: Answered::default() })),
         1 => (0u16..4).prop_map(|switch| Message::Unreachable { switch }),
         1 => Just(Message::Retire),
         1 => Just(Message::Finish),

@@ -3,8 +3,10 @@
 use super::counter::{Counter, push, pushed, pushed_in};
 use crate::bulk::Bulk;
 use crate::cluster::Peer;
-use crate::message::{Changed, Message, SlotValues};
+use crate::message::{Answered, Changed, Cut, Hello, Message, SlotValues};
 use crate::role::Link;
+use crate::server::journal::Journal;
+use crate::server::shard::Shard;
 use crate::testing::HOT_ROWS;
 
 use Peer::{Switch, Worker};
@@ -132,8 +134,8 @@ fn a_push_that_makes_no_sense_is_not_applied_in_part() {
     let bad = [push(1, &[COLD, 999], 1.0), push(1, &[COLD], f32::NAN), push(1, &[COLD], f32::INFINITY)];
     let short = Message::Push(crate::message::ColdPush {
         number: 1,
-        keys: Bulk(vec![COLD]),
-        gradients: Bulk(vec![1.0]),
+        keys: [COLD].as_slice().into(),
+        gradients: vec![1.0].into(),
         answer: true,
     });
     for message in bad.into_iter().chain([short]) {
@@ -151,14 +153,14 @@ fn each_does_what_it_may() {
     let stranger = Link(Link::ACCEPTED + 77);
     let replay = Message::Replay(super::counter::replay(1, 1, 0..1));
     let drained = super::counter::drained(1, 1, 5);
-    let adopt = Message::Adopt { region: 0, since: 1 };
-    let pull = Message::Pull { number: 1, keys: Bulk(vec![COLD]) };
+    let adopt = Message::Adopt { region: 0, since: 1, epoch: 0, cut: Cut::default() };
+    let pull = Message::Pull { number: 1, keys: [COLD].as_slice().into() };
     for (link, message) in [
         (stranger, push(1, &[COLD], 1.0)),
         (stranger, pull),
         (worker, adopt.clone()),
         (switch, push(1, &[COLD], 1.0)),
-        (stranger, Message::Hello { job: 77, from: Worker(1) }),
+        (stranger, Message::Hello(Hello { job: 77, from: Worker(1), answered: Answered::default() })),
     ] {
         counter.say(link, message.clone());
         assert_eq!(counter.closed.last(), Some(&link), "{message:?}");
@@ -170,7 +172,23 @@ fn each_does_what_it_may() {
         assert_eq!(counter.closed.last(), Some(&link));
     }
     let switch = counter.call(Switch(0));
-    counter.say(switch, Message::Adopt { region: 9, since: 1 });
+    counter.say(switch, Message::Adopt { region: 9, since: 1, epoch: 0, cut: Cut::default() });
     assert_eq!(counter.closed.last(), Some(&switch));
     assert_eq!(counter.value(COLD), 0.0);
+}
+
+/// Tests rule C8.
+#[test]
+fn nobody_may_ask_for_more_than_a_message_holds() {
+    let rule = libra_store::Optimizer::Sgd { rate: 1.0 }.into();
+    let (width, init) = (1 << 20, libra_store::Init::Zero);
+    let table = libra_store::TableSpec { name: "layers".into(), keys: 0..100, width, rule, init };
+    let mut cluster = crate::Cluster::new(9, vec![table], None, crate::HotPath::for_workers(1));
+    cluster.servers = vec![super::counter::address(1)];
+    let mut shard = Shard::new(0, Box::new(cluster), Journal::new(false, 0)).unwrap();
+    let too_many: Vec<u64> = (0..64).collect();
+    assert!(shard.pull(Link(7), 1, &too_many.as_slice().into()).is_err());
+    assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (0, 0));
+    assert!(shard.pull(Link(7), 1, &[3, 4].as_slice().into()).is_ok());
+    assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (1, 2));
 }

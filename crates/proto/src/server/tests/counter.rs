@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
 
 use crate::bulk::Bulk;
-use crate::cluster::{Cluster, Peer, Tenure, View};
+use crate::cluster::{Cluster, Durability, Peer, Tenure, View};
 use crate::message::{
-    Adopted, ColdPush, Committed, Cut, Drained, FlowCut, Message, Replay, SlotValues, Start,
+    Adopted, Answered, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Message, Replay, SlotValues, Start,
 };
 use crate::region::EPOCHS_BEGIN_AFTER;
 use crate::role::{Action, Link, LinkEvent, Role};
-use crate::server::Server;
+use crate::server::{Server, ServerEvent};
 use crate::statistics::ServerStatistics;
+use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB, PLAN, WIDTH};
 use crate::time::Instant;
 
@@ -30,17 +31,38 @@ pub(super) struct Counter {
     links: u32,
     said: BTreeMap<Link, Vec<Message>>,
     pub(super) closed: Vec<Link>,
+    /// What was asked of the disk since the last look.
+    pub(super) asked: Vec<StorageRequest>,
     view: View,
 }
 
 impl Counter {
     /// A server of a cluster in which switch 0 holds the region since view 1.
     pub(super) fn new() -> Self {
-        let mut server = Server::new(address(0), address(1));
-        server.handle_start(NOW);
-        server.handle_link(NOW, CONTROLLER, LinkEvent::Opened { remote: address(0) });
-        let mut counter =
-            Self { server, links: 0, said: BTreeMap::new(), closed: Vec::new(), view: View::default() };
+        let mut counter = Self::starting(Server::new(address(0), address(1)), Durability::NONE);
+        assert_eq!(counter.answers(CONTROLLER).last(), Some(&Message::Viewed { number: 1 }));
+        counter
+    }
+
+    /// A server that has a stream to the controller.
+    pub(super) fn of(server: Server) -> Self {
+        let mut counter = Self {
+            server,
+            links: 0,
+            said: BTreeMap::new(),
+            closed: Vec::new(),
+            asked: Vec::new(),
+            view: View::default(),
+        };
+        counter.server.handle_start(NOW);
+        counter.server.handle_link(NOW, CONTROLLER, LinkEvent::Opened { remote: address(0) });
+        counter.collect();
+        counter
+    }
+
+    /// A server that was told its place.
+    pub(super) fn starting(server: Server, durability: Durability) -> Self {
+        let mut counter = Self::of(server);
         counter.view = View {
             number: 1,
             switches: (0..4).map(|number| (number, address(10 + number))).collect(),
@@ -50,11 +72,17 @@ impl Counter {
             next_worker: 4,
         };
         let view = counter.view.clone();
-        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..testing::cluster(4) };
+        let cluster =
+            Cluster { shares: 4, servers: vec![address(1)], durability, view, ..testing::cluster(4) };
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         counter.say(CONTROLLER, Message::Start(Box::new(start)));
-        assert_eq!(counter.answers(CONTROLLER).last(), Some(&Message::Viewed { number: 1 }));
         counter
+    }
+
+    /// The disk says something.
+    pub(super) fn store(&mut self, event: StorageEvent) {
+        self.server.handle_command(NOW, event);
+        self.collect();
     }
 
     pub(super) fn say(&mut self, link: Link, message: Message) {
@@ -68,6 +96,11 @@ impl Counter {
                 Action::Send { link, message } => self.said.entry(link).or_default().push(message),
                 Action::Close { link } => self.closed.push(link),
                 Action::Connect { link, .. } => assert_eq!(link, CONTROLLER),
+            }
+        }
+        while let Some(event) = self.server.poll_event() {
+            if let ServerEvent::Storage(request) = event {
+                self.asked.push(request);
             }
         }
     }
@@ -86,11 +119,21 @@ impl Counter {
 
     /// Somebody calls and says who it is.
     pub(super) fn call(&mut self, from: Peer) -> Link {
+        self.call_with(Hello { job: JOB, from, answered: Answered::default() })
+    }
+
+    /// Somebody calls and says this.
+    pub(super) fn call_with(&mut self, hello: Hello) -> Link {
         let link = Link(Link::ACCEPTED + self.links);
         self.links += 1;
         self.server.handle_link(NOW, link, LinkEvent::Opened { remote: address(99) });
-        self.say(link, Message::Hello { job: JOB, from });
+        self.say(link, Message::Hello(hello));
         link
+    }
+
+    /// The newest view that it was told.
+    pub(super) fn view(&self) -> View {
+        self.view.clone()
     }
 
     pub(super) fn hang_up(&mut self, link: Link) {
@@ -110,7 +153,7 @@ impl Counter {
 
     /// Here and in `commit`, epochs are counted from 1.
     pub(super) fn adopt(&mut self, link: Link, since: u64) -> Option<Adopted> {
-        let answers = self.ask(link, Message::Adopt { region: 0, since });
+        let answers = self.ask(link, Message::Adopt { region: 0, since, epoch: 0, cut: Cut::default() });
         assert!(answers.len() <= 1, "{answers:?}");
         answers.into_iter().next().map(|answer| match answer {
             Message::Adopted(adopted) => Adopted { epoch: adopted.epoch - EPOCHS_BEGIN_AFTER, ..adopted },
@@ -137,9 +180,9 @@ impl Counter {
     /// The first value of a row, as a worker reads it.
     pub(super) fn value(&mut self, key: u64) -> f32 {
         let reader = self.call(Peer::Worker(3));
-        let answer = self.ask(reader, Message::Pull { number: 1, keys: Bulk(vec![key]) });
+        let answer = self.ask(reader, Message::Pull { number: 1, keys: [key].as_slice().into() });
         let [Message::Pulled { number: 1, values }] = answer.as_slice() else { panic!("{answer:?}") };
-        values.0[0]
+        values.clone().into_vec()[0]
     }
 }
 
@@ -163,8 +206,8 @@ pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {
 
 /// A push of `gradient` to each of some rows.
 pub(super) fn push(number: u64, keys: &[u64], gradient: f32) -> Message {
-    let gradients = Bulk(vec![gradient; WIDTH * keys.len()]);
-    Message::Push(ColdPush { number, keys: Bulk(keys.into()), gradients, answer: true })
+    let gradients = vec![gradient; WIDTH * keys.len()].into();
+    Message::Push(ColdPush { number, keys: keys.into(), gradients, answer: true })
 }
 
 /// The answer to a push under the first view.
@@ -173,7 +216,7 @@ pub(super) fn pushed(number: u64, values: &[f32]) -> Message {
 }
 
 pub(super) fn pushed_in(view: u64, number: u64, values: &[f32]) -> Message {
-    Message::Pushed { number, view, values: Bulk(values.into()) }
+    Message::Pushed { number, view, values: values.to_vec().into() }
 }
 
 /// The bits of all hot rows, of which row 0 has a value.

@@ -181,7 +181,7 @@ fn an_adoption_that_was_said_on_a_stream_that_broke_does_not_take_the_region_fro
     // The switch said Adopt on `older`, lost the stream, and said it again on `newer`; what it said first comes last.
     let (older, newer) = (counter.call(Switch(0)), counter.call(Switch(0)));
     counter.adopt(newer, 1).unwrap();
-    counter.say(older, Message::Adopt { region: 0, since: 1 });
+    counter.say(older, Message::Adopt { region: 0, since: 1, epoch: 0, cut: Cut::default() });
     counter.hang_up(older);
     assert!(counter.commit(newer, 1, 1, 5).is_some(), "the switch waits for this answer for ever");
 }

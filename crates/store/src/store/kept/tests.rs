@@ -106,6 +106,36 @@ fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
     }
 }
 
+/// Chunks of rows this wide lie in slabs of four.
+#[test]
+fn chunks_that_were_emptied_give_their_memory_back_and_are_used_again() {
+    let of_shard = Shard::new(2, 3);
+    let kept = Kept::new(&(0..3 * 40 * 4096), 60, of_shard);
+    let mut pair = Pair { kept, model: BTreeMap::new() };
+    let slab = 4 * 4096 * 60 * 4;
+    let keys = |chunks: Range<u64>| {
+        let groups = chunks.start * 4096..chunks.end * 4096;
+        groups.map(|group| of_shard.key_in(group).unwrap()).collect::<Vec<u64>>()
+    };
+    keys(0..10).into_iter().for_each(|key| pair.set(key, 1));
+    assert_eq!(pair.kept.dense.len(), 10 * 4096);
+    let full = pair.kept.dense.memory_bytes();
+    // One of the first four chunks, all of the next four, and one of two.
+    for chunk in [1, 5, 7, 4, 6, 9] {
+        keys(chunk..chunk + 1).into_iter().for_each(|key| pair.remove(key));
+    }
+    assert_eq!(pair.kept.dense.len(), 4 * 4096);
+    let freed = full - pair.kept.dense.memory_bytes();
+    assert!((slab..slab + slab / 100).contains(&freed), "{freed} of {full} bytes");
+    pair.check_these(&keys(0..10));
+    // Rows are made of zeros: the model looks at them. The lowest places come first.
+    keys(20..21).into_iter().for_each(|key| pair.set(key, 2));
+    assert!(pair.kept.dense.memory_bytes() < full - slab / 2);
+    keys(21..28).into_iter().for_each(|key| pair.set(key, 3));
+    assert_eq!(pair.kept.dense.positions(), 12 * 4096);
+    pair.check_these(&keys(0..30));
+}
+
 #[test]
 fn rows_that_are_far_apart_stay_where_they_are_found_by_hash() {
     let keys = 0..1 << 24;

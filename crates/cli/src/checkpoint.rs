@@ -1,0 +1,109 @@
+//! `libra checkpoint`: what the servers of a job have written to disk.
+
+mod directory;
+mod export;
+mod inspect;
+mod list;
+mod prune;
+mod verify;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use indicatif::BinaryBytes;
+use serde::Serialize;
+
+use crate::arguments::{clear, write_json};
+use crate::progress::Bars;
+
+/// Looks at, verifies, exports and prunes the checkpoints of a job
+///
+/// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each server, or one of those alone. In each are
+/// checkpoints (checkpoint-<number>) and the log of what came since (log-*.libra). A number is a checkpoint of the job when every
+/// shard has it. Only `prune` changes anything; all others may run while the servers do.
+#[derive(Subcommand, Debug)]
+#[command(after_help = "\
+Examples:
+  libra checkpoint list data                         what is there, newest first
+  libra checkpoint inspect data                      what is in the newest complete one
+  libra checkpoint inspect data 7 --key 4711         the row of key 4711 in checkpoint 7
+  libra checkpoint verify data                       reads all; exit code 1 if anything is damaged
+  libra checkpoint export data --to model            whole tables as safetensors, for Python
+  libra checkpoint prune data --keep 3 --dry-run     what would be removed")]
+pub(crate) enum Command {
+    List(list::Arguments),
+    Inspect(inspect::Arguments),
+    Verify(verify::Arguments),
+    Export(export::Arguments),
+    Prune(prune::Arguments),
+}
+
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::List(arguments) => list::run(arguments),
+        Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Prune(arguments) => prune::run(arguments),
+    }
+}
+
+/// Where what came of it goes.
+#[derive(Args, Debug)]
+struct Output {
+    /// Writes what came of it to this file, for machines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Output {
+    fn bars(&self) -> Bars {
+        Bars::new(self.quiet)
+    }
+
+    /// Shows early whether the file can be written.
+    fn begin(&self) -> Result<()> {
+        self.json.as_deref().map_or(Ok(()), clear)
+    }
+
+    fn print(&self, text: &impl std::fmt::Display) {
+        if !self.quiet {
+            println!("{text}");
+        }
+    }
+
+    fn write(&self, content: &impl Serialize) -> Result<()> {
+        self.json.as_deref().map_or(Ok(()), |path| write_json(path, content))
+    }
+}
+
+/// A table for a person; the columns at these positions are numbers.
+fn table(header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in numbers {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn bytes(count: u64) -> String {
+    BinaryBytes(count).to_string()
+}
+
+/// A count and its noun.
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", crate::report::group(number), if number == 1 { one } else { many })
+}

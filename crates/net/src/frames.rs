@@ -1,0 +1,158 @@
+//! Frames in a stream of bytes: a length of four bytes, big-endian, then as many bytes of a message.
+
+use core::ops::Range;
+use std::io::{self, IoSlice};
+
+use libra_proto::MESSAGE_BYTES_MAX;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+pub(crate) const LENGTH_BYTES: usize = 4;
+/// What is read at once if it is there, and then is still in the cache of the processor that takes it apart.
+const BUFFER_BYTES: usize = 256 << 10;
+/// What a large frame needed is given back if it was more.
+const KEPT_BYTES: usize = 4 << 20;
+/// Frames that are handed to the kernel at once.
+const BATCH: usize = 64;
+
+/// Reads frames, one after the other, into the same memory.
+pub(crate) struct FrameReader<R> {
+    stream: R,
+    buffer: Vec<u8>,
+    /// What was read and not handed out.
+    filled: Range<usize>,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(crate) fn new(stream: R) -> Self {
+        Self { stream, buffer: vec![0; BUFFER_BYTES], filled: 0..0 }
+    }
+
+    /// The next frame, without its length; `None` at the end of the stream. Nothing is lost if the caller stops waiting.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            if let Some(frame) = self.complete()? {
+                self.filled.start = frame.end;
+                return Ok(Some(&self.buffer[frame]));
+            }
+            self.make_room();
+            let read = self.stream.read(&mut self.buffer[self.filled.end..]).await?;
+            self.filled.end += read;
+            if read == 0 {
+                return if self.filled.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
+            }
+        }
+    }
+
+    /// Where the next frame is, if all of it is there.
+    fn complete(&self) -> io::Result<Option<Range<usize>>> {
+        let Some(length) = self.buffer[self.filled.clone()].first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > MESSAGE_BYTES_MAX {
+            let error = format!("a message of {length} bytes, more than {MESSAGE_BYTES_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        let start = self.filled.start + LENGTH_BYTES;
+        Ok((start + length <= self.filled.end).then_some(start..start + length))
+    }
+
+    /// Makes room for more bytes. Memory follows what has come, not what a length promises.
+    fn make_room(&mut self) {
+        if self.filled.is_empty() {
+            self.filled = 0..0;
+            if self.buffer.len() > KEPT_BYTES {
+                self.buffer = vec![0; BUFFER_BYTES];
+            }
+        } else if self.filled.start > 0 {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+        }
+        if self.filled.end == self.buffer.len() {
+            self.buffer.resize(2 * self.buffer.len(), 0);
+        }
+    }
+}
+
+/// The length that goes before a frame, while it is not known.
+pub(crate) const NO_LENGTH: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
+
+/// Puts the length of a frame into the bytes that were left free for it.
+pub(crate) fn seal(frame: &mut [u8]) {
+    let (place, content) = frame.split_first_chunk_mut().expect("room was left for the length");
+    *place = u32::try_from(content.len()).expect("no message is that large").to_be_bytes();
+}
+
+/// Writes frames; the kernel takes them from where they are. `written` hears of each step.
+pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    frames: &[Vec<u8>],
+    mut written: impl FnMut(usize),
+) -> io::Result<()> {
+    for frames in frames.chunks(BATCH) {
+        let mut slices: Vec<IoSlice<'_>> = frames.iter().map(|frame| IoSlice::new(frame)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            let bytes = writer.write_vectored(rest).await?;
+            if bytes == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            IoSlice::advance_slices(&mut rest, bytes);
+            written(bytes);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(content: &[u8]) -> Vec<u8> {
+        let mut frame = [NO_LENGTH.as_slice(), content].concat();
+        seal(&mut frame);
+        frame
+    }
+
+    async fn all(bytes: &[u8]) -> (Vec<Vec<u8>>, io::Result<()>) {
+        let (mut reader, mut frames) = (FrameReader::new(bytes), Vec::new());
+        loop {
+            match reader.next().await {
+                Ok(Some(frame)) => frames.push(frame.to_vec()),
+                Ok(None) => return (frames, Ok(())),
+                Err(error) => return (frames, Err(error)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_of_any_size_come_out_as_they_went_in() {
+        let sizes = [0, 1, 5, BUFFER_BYTES - 4, BUFFER_BYTES - 3, 3, 5 * BUFFER_BYTES, 0, 100];
+        let frames: Vec<Vec<u8>> = sizes.iter().zip(1u8..).map(|(size, byte)| vec![byte; *size]).collect();
+        let mut bytes = Vec::new();
+        let sealed: Vec<Vec<u8>> = frames.iter().map(|content| frame(content)).collect();
+        let mut counted = 0;
+        write_frames(&mut bytes, &sealed, |written| counted += written).await.unwrap();
+        assert_eq!(counted, bytes.len());
+        let (read, end) = all(&bytes).await;
+        assert!(end.is_ok());
+        assert!(read == frames);
+        // A stream that ends within a frame has not ended well.
+        let (read, end) = all(&bytes[..bytes.len() - 1]).await;
+        assert_eq!((read.len(), end.unwrap_err().kind()), (frames.len() - 1, io::ErrorKind::UnexpectedEof));
+    }
+
+    #[tokio::test]
+    async fn a_length_that_no_message_has_is_refused_and_one_that_is_promised_takes_no_memory() {
+        let (read, end) = all(&u32::MAX.to_be_bytes()).await;
+        assert_eq!((read.len(), end.unwrap_err().kind()), (0, io::ErrorKind::InvalidData));
+        let promise = u32::try_from(MESSAGE_BYTES_MAX).unwrap().to_be_bytes();
+        let mut reader = FrameReader::new(promise.as_slice());
+        assert!(reader.next().await.is_err());
+        assert_eq!(reader.buffer.len(), BUFFER_BYTES);
+    }
+}

@@ -1,0 +1,120 @@
+//! Streams whose other end does not read.
+
+use std::net::Ipv4Addr;
+
+use libra_proto::{Keys, Values};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Values of an answer: 128 KiB.
+const VALUES: usize = 32 << 10;
+const REQUESTS: u64 = 2000;
+
+fn pull(number: u64) -> Vec<u8> {
+    let message = Message::Pull { number, keys: Keys::from([number].as_slice()) };
+    let mut frame = message.encode_behind(&frames::NO_LENGTH);
+    frames::seal(&mut frame);
+    frame
+}
+
+/// Answers everything, as a driver and its role do: what is there is handed over, and then the answers are sent. Says how much waits
+/// to be written, at most, for any one stream.
+async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
+    let mut links = Links::new(Duration::ZERO);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (stream, remote) = accepted.unwrap();
+                links.accept(stream, remote);
+            }
+            input = links.next() => {
+                let (mut next, mut answers) = (Some(input), Vec::new());
+                while let Some((link, input)) = next {
+                    if let Input::Message(Message::Pull { number, .. }) = input {
+                        let values = Values::from(vec![number as f32; VALUES]);
+                        answers.push((link, Message::Pulled { number, values }));
+                    }
+                    next = links.try_next();
+                }
+                for (link, answer) in answers {
+                    links.send(link, &answer);
+                }
+                let unwritten = links.streams.values().map(|stream| stream.gauge.unwritten.load(Ordering::Relaxed));
+                most.fetch_max(unwritten.max().unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+async fn read_answer(frames: &mut FrameReader<OwnedReadHalf>, expected: u64) {
+    let frame = frames.next().await.unwrap().expect("the stream goes on");
+    let answer = Message::decode(frame).unwrap();
+    let Message::Pulled { number, values } = answer else { panic!("{answer:?}") };
+    let values = values.into_vec();
+    assert_eq!((number, values.len()), (expected, VALUES));
+    assert!(values.iter().all(|value| *value == expected as f32));
+}
+
+// rule C10
+#[tokio::test]
+async fn a_caller_that_does_not_read_stalls_itself_alone_and_is_answered_when_it_reads() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let most = Arc::<AtomicUsize>::default();
+    let server = tokio::spawn(serve(listener, Arc::clone(&most)));
+
+    let (reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
+    let mut lazy = FrameReader::new(reader);
+    let asks = tokio::spawn(async move {
+        for number in 0..REQUESTS {
+            writer.write_all(&pull(number)).await.unwrap();
+        }
+        writer
+    });
+    // The server has stopped to read when it has as much as it may to say.
+    while most.load(Ordering::Relaxed) < UNWRITTEN_BYTES_MAX {
+        tokio::task::yield_now().await;
+    }
+    // Another is served meanwhile.
+    let (reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
+    let mut frames = FrameReader::new(reader);
+    for number in 0..300 {
+        writer.write_all(&pull(number)).await.unwrap();
+        read_answer(&mut frames, number).await;
+    }
+    let answer = 4 * VALUES + 64;
+    let bound = UNWRITTEN_BYTES_MAX + UNHANDLED_MAX * answer;
+    assert!(most.load(Ordering::Relaxed) <= bound, "{} of {bound}", most.load(Ordering::Relaxed));
+    assert!(bound < answer * usize::try_from(REQUESTS).unwrap() / 10, "without a bound there is much more");
+    for number in 0..REQUESTS {
+        read_answer(&mut lazy, number).await;
+    }
+    assert!(most.load(Ordering::Relaxed) <= bound);
+    drop(asks.await.unwrap());
+    server.abort();
+}
+
+// rule C10
+#[tokio::test]
+async fn a_caller_that_goes_away_unread_is_noticed() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, remote) = listener.accept().await.unwrap();
+    let mut links = Links::new(Duration::ZERO);
+    links.accept(stream, remote);
+    let (link, Input::Event(LinkEvent::Opened { .. })) = links.next().await else { panic!("it opens first") };
+    for _ in 0..2 * UNWRITTEN_BYTES_MAX / (4 * VALUES) {
+        links.send(link, &Message::Pulled { number: 0, values: vec![0.0; VALUES].into() });
+    }
+    // Until it is read no more: the end of what it says is not seen then.
+    while links.streams[&link].gauge.unwritten.load(Ordering::Relaxed) == 2 * UNWRITTEN_BYTES_MAX {
+        tokio::task::yield_now().await;
+    }
+    socket2::SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(caller);
+    let (closed, Input::Event(LinkEvent::Closed { .. })) = links.next().await else {
+        panic!("it said nothing")
+    };
+    assert_eq!(closed, link);
+}

@@ -1,0 +1,162 @@
+//! What a server writes down before it answers: everything that changes its state, in the order in which it was applied.
+
+use std::collections::VecDeque;
+
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use serde::{Deserialize, Serialize};
+
+use crate::bulk::{Bulk, BulkOf};
+use crate::cluster::View;
+use crate::keys::Keys;
+use crate::message::{Cut, Drained, Replay};
+use crate::storage::StorageRequest;
+
+/// A record of the log: applied to the state before, it gives the state after, to the bit.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) enum Record {
+    View(View),
+    Push { worker: u16, number: u64, keys: Keys, gradients: Bulk<f32> },
+    Epoch(Drained),
+    Replay { worker: u16, replay: Replay },
+    Forgotten { region: u8, epoch: u64, cut: Cut },
+    Evicted { keys: Bulk<u64> },
+}
+
+/// A [`Record`] of what is elsewhere. Must be serialized as that is.
+#[derive(Debug, Serialize)]
+pub(super) enum RecordOf<'a> {
+    View(&'a View),
+    Push { worker: u16, number: u64, keys: &'a Keys, gradients: BulkOf<'a, f32> },
+    Epoch(&'a Drained),
+    Replay { worker: u16, replay: &'a Replay },
+    Forgotten { region: u8, epoch: u64, cut: &'a Cut },
+    Evicted { keys: BulkOf<'a, u64> },
+}
+
+/// How far the log is, and what waits for it.
+#[derive(Debug, Clone)]
+pub(super) struct Journal {
+    mode: Mode,
+    /// Records are numbered without gaps, written or not.
+    newest: u64,
+    durable: u64,
+    pub(super) requests: VecDeque<StorageRequest>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// There is no log.
+    Off,
+    On,
+    /// The disk does not take it. Nothing waits for it, and nothing is written (rule L6).
+    Suspended,
+    /// As suspended, but a checkpoint is on its way that the log can begin anew after.
+    Resuming,
+}
+
+impl Journal {
+    /// A log that goes on after a record.
+    pub(super) fn new(is_on: bool, newest: u64) -> Self {
+        let mode = if is_on { Mode::On } else { Mode::Off };
+        Self { mode, newest, durable: newest, requests: VecDeque::new() }
+    }
+
+    /// Writes something down. What follows from it may be said when [`Journal::has`] the newest record.
+    pub(super) fn write(&mut self, record: &RecordOf<'_>) {
+        self.newest += 1;
+        if matches!(self.mode, Mode::On | Mode::Resuming) {
+            let record = postcard::to_stdvec(record).expect("a vector takes any record");
+            self.requests.push_back(StorageRequest::Append { number: self.newest, record });
+        }
+    }
+
+    /// The newest record.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether what was written up to a record survives the server, as far as it is to.
+    pub(super) fn has(&self, record: u64) -> bool {
+        self.mode != Mode::On || record <= self.durable || is_planted(PlantedBug::AnswerBeforeDurable)
+    }
+
+    /// The log is durable up to here.
+    pub(super) fn synced(&mut self, record: u64) {
+        if self.mode == Mode::Resuming {
+            self.mode = Mode::On;
+        }
+        self.durable = self.durable.max(record.min(self.newest));
+    }
+
+    /// The disk does not take the log.
+    pub(super) fn suspend(&mut self) {
+        if self.mode != Mode::Off {
+            self.mode = Mode::Suspended;
+        }
+    }
+
+    /// Whether a crash now would lose what was answered, though there should be a log.
+    pub(super) fn is_suspended(&self) -> bool {
+        matches!(self.mode, Mode::Suspended | Mode::Resuming)
+    }
+
+    /// A checkpoint of this moment begins: the log may go on after it.
+    pub(super) fn checkpoint_begins(&mut self) {
+        if self.mode == Mode::Suspended {
+            self.mode = Mode::Resuming;
+        }
+    }
+
+    /// A checkpoint that covers a record is there, or none came of it.
+    pub(super) fn checkpoint_ended(&mut self, covers: Option<u64>) {
+        if self.mode == Mode::Resuming {
+            match covers {
+                Some(covers) => self.requests.push_back(StorageRequest::RestartLog { from: covers + 1 }),
+                None => self.mode = Mode::Suspended,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Tenure;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let view = View { number: 3, tenures: vec![Tenure { holder: Some(1), since: 2 }], ..View::default() };
+        let (keys, gradients) = (Keys::from([1u64, 9].as_slice()), vec![0.5, -1.0]);
+        let cut = Cut::default();
+        let drained = Drained {
+            region: 1,
+            since: 2,
+            epoch: 3,
+            cut: cut.clone(),
+            slots: vec![(0, 2)],
+            sums: Bulk(vec![1, 2]),
+        };
+        let replay = Replay { region: 1, since: 4, below: 5, packets: vec![Bulk(vec![1, 2, 3])] };
+        let pairs = [
+            (RecordOf::View(&view), Record::View(view.clone())),
+            (
+                RecordOf::Push { worker: 2, number: 7, keys: &keys, gradients: BulkOf(&gradients) },
+                Record::Push { worker: 2, number: 7, keys: keys.clone(), gradients: Bulk(gradients.clone()) },
+            ),
+            (RecordOf::Epoch(&drained), Record::Epoch(drained.clone())),
+            (
+                RecordOf::Replay { worker: 2, replay: &replay },
+                Record::Replay { worker: 2, replay: replay.clone() },
+            ),
+            (
+                RecordOf::Forgotten { region: 1, epoch: 9, cut: &cut },
+                Record::Forgotten { region: 1, epoch: 9, cut: cut.clone() },
+            ),
+            (RecordOf::Evicted { keys: BulkOf(&[5, 3]) }, Record::Evicted { keys: Bulk(vec![5, 3]) }),
+        ];
+        for (written, read) in pairs {
+            let bytes = postcard::to_stdvec(&written).unwrap();
+            assert_eq!(postcard::from_bytes::<Record>(&bytes).unwrap(), read);
+        }
+    }
+}

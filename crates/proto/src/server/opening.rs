@@ -1,0 +1,258 @@
+//! How a server comes to serve, keeps what it was told to keep, and ends.
+
+use libra_plan::shard_of;
+use libra_store::RowBlock;
+
+use super::journal::Journal;
+use super::shard::Shard;
+use super::{MemberEvent, RESUME_PAUSE, Server, ServerEvent};
+use crate::cluster::{Load, Peer};
+use crate::message::{Message, Start};
+use crate::storage::{StorageEvent, StorageRequest};
+use crate::time::Instant;
+
+/// The number of the checkpoint that a shard with a disk begins with: without it, nobody could start it again.
+const FIRST_CHECKPOINT: u64 = 1;
+
+/// How far a server is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Stage {
+    /// It has no place yet.
+    Joining,
+    /// It reads the rows that the job begins with.
+    Loading,
+    /// It writes its first checkpoint.
+    Storing,
+    /// It has all that the one before it had, or nearly, and must hear from the controller which view there is (rule L5).
+    Returning,
+    /// It answers workers and switches.
+    Serving,
+    /// The job is over; it writes its last checkpoint, and then says this.
+    Finishing(MemberEvent),
+}
+
+impl Server {
+    pub(super) fn start(&mut self, start: Start) {
+        let Peer::Server(number) = start.you else { return self.dropped += 1 };
+        if self.shard.is_some() {
+            return self.dropped += 1;
+        }
+        let durability = start.cluster.durability.clone();
+        if durability.needs_disk() && !self.membership.has_disk() {
+            let reason =
+                "the job has a log or checkpoints, and this server has no place for them (--state DIR)";
+            return self.membership.abort(&format!("server {number}: {reason}"));
+        }
+        let journal = Journal::new(durability.log, 0);
+        let job = start.cluster.job;
+        match Shard::new(number, Box::new(start.cluster), journal) {
+            Ok(mut shard) => {
+                shard.track_changes();
+                self.shard = Some(shard);
+            }
+            Err(reason) => return self.membership.abort(&format!("server {number}: {reason}")),
+        }
+        if !durability.needs_disk() {
+            return self.serve();
+        }
+        let create = StorageRequest::Create { job, shard: number, log: durability.log };
+        self.request(create);
+        match durability.load {
+            Some(load) => {
+                self.stage = Stage::Loading;
+                let shard = self.shard.as_ref().expect("it was made above");
+                let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
+                let Load { directory, number } = load;
+                self.request(StorageRequest::Load { directory, number, seed, tables });
+            }
+            None => self.store_first(),
+        }
+    }
+
+    fn request(&mut self, request: StorageRequest) {
+        let shard = self.shard.as_mut().expect("only a server with a shard uses its disk");
+        shard.journal.requests.push_back(request);
+    }
+
+    fn store_first(&mut self) {
+        self.stage = Stage::Storing;
+        self.begin_checkpoint(FIRST_CHECKPOINT);
+    }
+
+    fn serve(&mut self) {
+        self.stage = Stage::Serving;
+        let number = self.shard.as_ref().expect("a server that serves has a shard").number;
+        self.events.push_back(ServerEvent::Member(MemberEvent::Started { you: Peer::Server(number) }));
+        self.say_viewed();
+    }
+
+    /// Tells the controller that it acts on the newest view, once the log has it (rules V3, L1).
+    pub(super) fn say_viewed(&mut self) {
+        if let Some(shard) = self.shard.as_ref().filter(|_| self.stage == Stage::Serving) {
+            self.viewing = Some(shard.journal.newest());
+            self.tell_controller();
+        }
+    }
+
+    fn tell_controller(&mut self) {
+        let Some(shard) = &self.shard else { return };
+        if self.viewing.take_if(|record| shard.journal.has(*record)).is_some() {
+            self.membership.viewed(shard.cluster.view.number);
+        }
+    }
+
+    /// The controller wants a checkpoint. One at a time is written; while one is, the controller hears that another cannot be.
+    pub(super) fn begin_checkpoint(&mut self, number: u64) {
+        let Some(shard) = &mut self.shard else { return self.dropped += 1 };
+        let newest = shard.checkpoints.newest;
+        let failure = if number <= newest {
+            Some(format!("there is checkpoint {newest} already"))
+        } else {
+            (!shard.begin_checkpoint(number, false)).then(|| "another one is being written".to_owned())
+        };
+        if failure.is_some() {
+            self.membership.send(Message::Checkpointed { number, failure });
+        }
+    }
+
+    /// What came of something on the disk.
+    pub(super) fn handle_storage(&mut self, now: Instant, event: StorageEvent) {
+        let Some(shard) = &mut self.shard else { return self.dropped += 1 };
+        match event {
+            StorageEvent::Failed { reason } => {
+                let number = shard.number;
+                self.membership.abort(&format!("server {number}: {reason}"));
+            }
+            StorageEvent::Durable { record } => {
+                let was_suspended = shard.journal.is_suspended();
+                shard.journal.synced(record);
+                if was_suspended && !shard.journal.is_suspended() {
+                    self.resume_at = None;
+                    self.events.push_back(ServerEvent::LogResumed);
+                }
+                shard.answer();
+                self.tell_controller();
+            }
+            StorageEvent::LogFailed { reason } => {
+                if !shard.journal.is_suspended() {
+                    self.events.push_back(ServerEvent::LogSuspended { reason });
+                }
+                shard.journal.suspend();
+                self.resume_at = Some(now + RESUME_PAUSE);
+                shard.answer();
+                self.tell_controller();
+            }
+            StorageEvent::RowsWritten => shard.rows_written(),
+            StorageEvent::Checkpointed { number, log_from } => {
+                if shard.checkpointed(number, log_from) {
+                    self.checkpoint_ended(now, number, None);
+                }
+            }
+            StorageEvent::CheckpointFailed { number, reason } => {
+                if shard.checkpoint_failed(number) {
+                    self.checkpoint_ended(now, number, Some(reason));
+                }
+            }
+            StorageEvent::Loaded(rows) => self.load(rows),
+            StorageEvent::LoadEnded { steps } => {
+                for (table, steps) in steps.into_iter().enumerate().take(shard.store.tables().len()) {
+                    shard.store.set_steps(table, steps);
+                }
+                self.store_first();
+            }
+        }
+    }
+
+    /// Takes the rows of a checkpoint that are of this shard.
+    fn load(&mut self, rows: RowBlock) {
+        let shard = self.shard.as_mut().expect("the caller has looked");
+        let (number, shards) = (shard.number, shard.cluster.shards());
+        let loaded = shard.put(&of_shard(rows, number, shards));
+        if let Err(error) = loaded {
+            let reason = format!("rows of the checkpoint do not fit the tables of this job: {error}");
+            return self.membership.abort(&format!("server {number}: {reason}"));
+        }
+        self.request(StorageRequest::LoadNext);
+    }
+
+    fn checkpoint_ended(&mut self, now: Instant, number: u64, failure: Option<String>) {
+        match (core::mem::replace(&mut self.stage, Stage::Serving), failure) {
+            (Stage::Storing, None) => return self.serve(),
+            (Stage::Storing, Some(reason)) => {
+                self.stage = Stage::Storing;
+                let server = self.shard.as_ref().map_or(0, |shard| shard.number);
+                let reason = format!("server {server}: the first checkpoint cannot be written: {reason}");
+                return self.membership.abort(&reason);
+            }
+            (Stage::Finishing(event), failure) => return self.finish_with(event, number, failure),
+            (stage, failure) => {
+                self.stage = stage;
+                self.membership.send(Message::Checkpointed { number, failure });
+            }
+        }
+        let is_suspended = self.shard.as_ref().is_some_and(|shard| shard.journal.is_suspended());
+        self.resume_at = is_suspended.then_some(now + RESUME_PAUSE);
+    }
+
+    /// Tries to begin the log anew, after a checkpoint (rule L6).
+    pub(super) fn resume(&mut self, now: Instant) {
+        self.resume_at = None;
+        let Some(shard) = self.shard.as_mut().filter(|shard| shard.journal.is_suspended()) else { return };
+        let number = shard.checkpoints.newest + 1;
+        if !shard.begin_checkpoint(number, false) {
+            self.resume_at = Some(now + RESUME_PAUSE);
+        }
+    }
+
+    /// The job is over: what it came to is checkpointed once more (rule L7).
+    pub(super) fn finish(&mut self, event: MemberEvent) {
+        let is_done = matches!(event, MemberEvent::Finished(_));
+        let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();
+        let Some(shard) =
+            self.shard.as_mut().filter(keeps).filter(|_| is_done && self.stage == Stage::Serving)
+        else {
+            return self.events.push_back(ServerEvent::Member(event));
+        };
+        let number = shard.checkpoints.newest + 1;
+        // If one is being written, the last one follows.
+        shard.begin_checkpoint(number, true);
+        self.stage = Stage::Finishing(event);
+    }
+
+    fn finish_with(&mut self, event: MemberEvent, number: u64, failure: Option<String>) {
+        let shard = self.shard.as_mut().expect("a checkpoint was written");
+        if failure.is_none() && !shard.checkpoints.is_last {
+            shard.begin_checkpoint(number + 1, true);
+            self.stage = Stage::Finishing(event);
+            return;
+        }
+        let event = match failure {
+            Some(reason) => MemberEvent::Ended {
+                reason: format!(
+                    "the job is done, but the last checkpoint of server {} cannot be written: {reason}",
+                    shard.number
+                ),
+            },
+            None => event,
+        };
+        self.events.push_back(ServerEvent::Member(event));
+    }
+}
+
+/// Those rows that belong to a shard.
+fn of_shard(rows: RowBlock, number: u16, shards: u16) -> RowBlock {
+    let is_own = |key: &u64| shard_of(*key, shards) == number;
+    if rows.keys.iter().chain(&rows.removed).all(is_own) {
+        return rows;
+    }
+    let mut own = RowBlock { table: rows.table, ..RowBlock::default() };
+    let count = rows.keys.len().max(1);
+    let (width, state) = (rows.values.len() / count, rows.state.len() / count);
+    for (row, key) in rows.keys.iter().enumerate().filter(|(_, key)| is_own(key)) {
+        own.keys.push(*key);
+        own.values.extend_from_slice(&rows.values[row * width..(row + 1) * width]);
+        own.state.extend_from_slice(&rows.state[row * state..(row + 1) * state]);
+    }
+    own.removed = rows.removed.into_iter().filter(|key| is_own(key)).collect();
+    own
+}

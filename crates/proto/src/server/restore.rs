@@ -1,0 +1,179 @@
+//! A server that goes on where one before it stopped: from its newest checkpoint, and what is in the log after it (rule L3).
+
+use core::net::SocketAddr;
+
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_store::RowBlock;
+use thiserror::Error;
+
+use super::Server;
+use super::journal::{Journal, Record};
+use super::shard::Shard;
+use super::snapshot::State;
+
+/// Why a server cannot go on from what is on its disk.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The state of a checkpoint was written by another version of Libra, or by something else.
+    #[error("the state of the checkpoint is not one of this version of libra: {0}")]
+    State(String),
+    /// The job was done.
+    #[error(
+        "the job that it is of was done; another job can begin with its rows (--load), in another directory"
+    )]
+    Done,
+    /// Rows do not fit the shard and the tables that the state names.
+    #[error("rows of the checkpoint do not fit its state: {0}")]
+    Rows(String),
+    /// A record of the log was written by another version of Libra, or by something else.
+    #[error("record {number} of the log is not one of this version of libra: {reason}")]
+    Record {
+        /// Its number.
+        number: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A shard while it is read from a disk: first the state, then the rows, then the records of the log.
+#[derive(Debug)]
+pub struct Restored {
+    shard: Shard,
+    newest: u64,
+    /// Whether all rows of the checkpoint are there, and what comes is a change.
+    has_rows: bool,
+}
+
+impl Restored {
+    /// Begins with the state of a checkpoint, which covers the log up to record `covers`.
+    ///
+    /// # Errors
+    /// [`RestoreError::State`].
+    pub fn new(state: &[u8], covers: u64) -> Result<Self, RestoreError> {
+        let state: State =
+            postcard::from_bytes(state).map_err(|error| RestoreError::State(error.to_string()))?;
+        let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission } = state;
+        if checkpoints.is_last {
+            return Err(RestoreError::Done);
+        }
+        let journal = Journal::new(false, covers);
+        let mut shard = Shard::new(number, cluster, journal).map_err(RestoreError::State)?;
+        if steps.len() != shard.store.tables().len() || !shard.regions.keys().eq(regions.keys()) {
+            return Err(RestoreError::State("its tables or regions are not those of its cluster".to_owned()));
+        }
+        for (table, steps) in steps.into_iter().enumerate() {
+            shard.store.set_steps(table, steps);
+        }
+        for (table, counts) in admission {
+            let restored = if table < shard.store.tables().len() {
+                shard.store.restore_admission(table, &counts.0).is_ok()
+            } else {
+                false
+            };
+            if !restored {
+                return Err(RestoreError::State(
+                    "what it counted for admission is of another table".to_owned(),
+                ));
+            }
+        }
+        for (region, (committed, cut)) in shard.regions.values_mut().zip(regions.into_values()) {
+            (region.committed, region.cut) = (committed, cut);
+        }
+        (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
+        shard.statistics.checkpoint = checkpoints.newest;
+        Ok(Self { shard, newest: covers, has_rows: false })
+    }
+
+    /// Adds rows of the checkpoint: an increment after what it builds on.
+    ///
+    /// # Errors
+    /// [`RestoreError::Rows`].
+    pub fn rows(&mut self, rows: &RowBlock) -> Result<(), RestoreError> {
+        if !self.shard.owns(&rows.keys) || !self.shard.owns(&rows.removed) {
+            return Err(RestoreError::Rows("some of them are of other shards".to_owned()));
+        }
+        self.shard.put(rows).map_err(|error| RestoreError::Rows(error.to_string()))
+    }
+
+    /// Does again what a record of the log says. Numbers ascend by ones.
+    ///
+    /// # Errors
+    /// [`RestoreError::Record`].
+    pub fn record(&mut self, number: u64, record: &[u8]) -> Result<(), RestoreError> {
+        self.end_rows();
+        let shard = &mut self.shard;
+        let wrong = |reason: &str| RestoreError::Record { number, reason: reason.to_owned() };
+        let record = postcard::from_bytes(record).map_err(|error| wrong(&error.to_string()))?;
+        match record {
+            Record::View(view) => shard.apply_view(view),
+            Record::Push { worker, number, keys, gradients } => {
+                let (keys, gradients) = (keys.to_vec(), gradients.0);
+                if shard.own_values(&keys).ok() != Some(gradients.len()) {
+                    return Err(wrong("a push of rows that are not here"));
+                }
+                shard.apply(worker, number, &keys, &gradients);
+            }
+            Record::Epoch(drained) => {
+                shard.apply_written_epoch(drained).map_err(|_| wrong("an epoch that does not fit"))?;
+            }
+            // What it brought in before it made no sense counts.
+            Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
+            Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
+            Record::Evicted { keys } => {
+                if !shard.owns(&keys.0) {
+                    return Err(wrong("it has rows of other shards"));
+                }
+                for key in keys.0 {
+                    shard.store.remove(key).map_err(|error| wrong(&error.to_string()))?;
+                }
+            }
+        }
+        self.newest = number;
+        Ok(())
+    }
+
+    fn end_rows(&mut self) {
+        if !core::mem::replace(&mut self.has_rows, true) {
+            self.shard.track_changes();
+        }
+    }
+
+    /// Where workers and switches reach the shard: it must listen there again.
+    pub fn address(&self) -> SocketAddr {
+        self.shard.cluster.servers[usize::from(self.shard.number)]
+    }
+
+    /// The job that it is part of.
+    pub fn job(&self) -> u16 {
+        self.shard.cluster.job
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.shard.number
+    }
+
+    /// Whether it writes a log.
+    pub fn has_log(&self) -> bool {
+        self.shard.cluster.durability.log
+    }
+
+    /// How many rows it has.
+    pub fn row_count(&self) -> usize {
+        self.shard.store.rows()
+    }
+
+    /// The server, which will tell the controller at this address that it is back, and that it accepts streams at `stream`.
+    pub fn finish(mut self, controller: SocketAddr, stream: SocketAddr) -> Server {
+        self.end_rows();
+        let log = self.has_log();
+        self.shard.journal = Journal::new(log, self.newest);
+        self.shard.has_returned = true;
+        self.shard.expect_holders();
+        if is_planted(PlantedBug::PushesForgotten) {
+            self.shard.pushed.clear();
+        }
+        Server::returning(controller, stream, self.shard)
+    }
+}

@@ -1,0 +1,176 @@
+//! A checkpoint of a shard: its rows as of one moment, a few at a time, while pushes go on.
+
+use std::collections::BTreeMap;
+
+use libra_store::{Extent, RowBlock, Store};
+use serde::{Deserialize, Serialize};
+
+use super::shard::{Pushed, Shard};
+use crate::bulk::Bulk;
+use crate::cluster::Cluster;
+use crate::message::Cut;
+use crate::statistics::ServerStatistics;
+use crate::storage::{CheckpointHead, StorageRequest};
+
+/// Rows that are handed to the disk at once. The push that comes meanwhile waits for so many to be copied.
+const ROWS: usize = 8192;
+/// How often that many may be on their way to the disk: it works on one while the next are copied.
+const BLOCKS: usize = 4;
+/// With so many rows put aside by updates, blocks are handed over although the disk is behind: they are in memory anyway.
+const SET_ASIDE_MAX: usize = 4 * ROWS;
+
+/// What a server needs to go on from a checkpoint, beside the rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) number: u16,
+    pub(super) cluster: Box<Cluster>,
+    pub(super) pushed: BTreeMap<u16, Pushed>,
+    /// Of each region the newest epoch that is applied, and the cut.
+    pub(super) regions: BTreeMap<u8, (u64, Cut)>,
+    /// How many steps each table has made.
+    pub(super) steps: Vec<u64>,
+    pub(super) statistics: ServerStatistics,
+    pub(super) checkpoints: Checkpoints,
+    /// What the admission of tables has counted, in pieces with the position of the table.
+    pub(super) admission: Vec<(usize, Bulk<u8>)>,
+}
+
+/// The checkpoints of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Checkpoints {
+    /// The newest that is there, or that is being written if the disk says that it is there.
+    pub(super) newest: u64,
+    /// How many increments there are since the last full one.
+    pub(super) increments: u16,
+    /// Whether the newest was made when the job was done.
+    pub(super) is_last: bool,
+}
+
+/// A checkpoint that is being written.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshot {
+    pub(super) number: u64,
+    pub(super) covers: u64,
+    pub(super) checkpoints: Checkpoints,
+    /// What is to be said after the rows; none when it was.
+    state: Option<Box<State>>,
+    /// Blocks of rows that the disk has not taken.
+    on_the_way: usize,
+}
+
+impl Shard {
+    /// From now on it is remembered what changes: the checkpoint before has all that was.
+    pub(super) fn track_changes(&mut self) {
+        if self.cluster.durability.increments > 0 {
+            self.store.track_changes();
+        }
+    }
+
+    /// Begins a checkpoint of this moment (rule L2). `false` if one is being written.
+    pub(super) fn begin_checkpoint(&mut self, number: u64, is_last: bool) -> bool {
+        if self.snapshot.is_some() {
+            return false;
+        }
+        let durability = &self.cluster.durability;
+        let full = self.checkpoints.newest == 0 || self.checkpoints.increments >= durability.increments;
+        let checkpoints = Checkpoints {
+            newest: number,
+            increments: if full { 0 } else { self.checkpoints.increments + 1 },
+            is_last,
+        };
+        self.store.begin_snapshot(if full { Extent::Full } else { Extent::Changed });
+        let tables = self.store.tables().iter().cloned();
+        let head = CheckpointHead {
+            number,
+            base: (!full).then_some(self.checkpoints.newest),
+            covers: self.journal.newest(),
+            job: self.cluster.job,
+            seed: self.cluster.seed,
+            shard: self.number,
+            shards: self.cluster.shards(),
+            tables: tables.zip(steps(&self.store)).collect(),
+            keep: usize::from(durability.keep),
+        };
+        let state = State {
+            number: self.number,
+            cluster: self.cluster.clone(),
+            pushed: self.pushed.clone(),
+            regions: self
+                .regions
+                .iter()
+                .map(|(number, region)| (*number, (region.committed, region.cut.clone())))
+                .collect(),
+            steps: steps(&self.store).collect(),
+            statistics: self.statistics,
+            checkpoints,
+            admission: Vec::new(),
+        };
+        let state = Box::new(state);
+        let covers = head.covers;
+        self.snapshot = Some(Snapshot { number, covers, checkpoints, state: Some(state), on_the_way: 0 });
+        self.journal.checkpoint_begins();
+        self.journal.requests.push_back(StorageRequest::Begin(Box::new(head)));
+        self.go_on_with_checkpoint();
+        true
+    }
+
+    /// Hands over the next rows, as many as the disk can be expected to take.
+    pub(super) fn go_on_with_checkpoint(&mut self) {
+        let Some(snapshot) = &mut self.snapshot else { return };
+        while snapshot.state.is_some()
+            && (snapshot.on_the_way < BLOCKS || self.store.rows_set_aside() > SET_ASIDE_MAX)
+        {
+            match self.store.read_snapshot(ROWS) {
+                Some(RowBlock { table, admission, .. }) if !admission.is_empty() => {
+                    let state = snapshot.state.as_mut().expect("it was there a moment ago");
+                    state.admission.push((table, Bulk(admission)));
+                }
+                Some(rows) => {
+                    snapshot.on_the_way += 1;
+                    self.journal.requests.push_back(StorageRequest::Rows(rows));
+                }
+                None => {
+                    let state = snapshot.state.take().expect("it was there a moment ago");
+                    let state = postcard::to_stdvec(&state).expect("a vector takes any state");
+                    self.journal.requests.push_back(StorageRequest::Finish { state });
+                }
+            }
+        }
+    }
+
+    /// The disk has taken some rows.
+    pub(super) fn rows_written(&mut self) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.on_the_way = snapshot.on_the_way.saturating_sub(1);
+        }
+        self.go_on_with_checkpoint();
+    }
+
+    /// A checkpoint is there. Returns whether it is the one that was being written.
+    pub(super) fn checkpointed(&mut self, number: u64, log_from: u64) -> bool {
+        let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.number == number) else {
+            return false;
+        };
+        self.checkpoints = snapshot.checkpoints;
+        self.statistics.checkpoint = number;
+        self.journal.checkpoint_ended(Some(snapshot.covers));
+        self.journal.requests.push_back(StorageRequest::TrimLog { before: log_from });
+        true
+    }
+
+    /// Nothing came of a checkpoint. Returns whether it was being written.
+    pub(super) fn checkpoint_failed(&mut self, number: u64) -> bool {
+        if self.snapshot.take_if(|snapshot| snapshot.number == number).is_none() {
+            return false;
+        }
+        self.store.cancel_snapshot();
+        self.journal.requests.push_back(StorageRequest::Abandon);
+        self.journal.checkpoint_ended(None);
+        self.statistics.checkpoints_failed += 1;
+        true
+    }
+}
+
+fn steps(store: &Store) -> impl Iterator<Item = u64> {
+    (0..store.tables().len()).map(|table| store.steps(table))
+}

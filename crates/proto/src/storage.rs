@@ -1,0 +1,129 @@
+//! What a server asks of its disk, and what it hears of it.
+//!
+//! A server does no I/O: it says what is to be written as an event ([`ServerEvent::Storage`](crate::ServerEvent)), and its
+//! driver tells it what came of it as a command. `libra-storage` carries it out.
+
+use libra_store::{RowBlock, TableSpec};
+
+/// What a server wants done on its disk. Requests of the log are to be done in order, and so are those of a checkpoint; a log
+/// must not wait for a checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StorageRequest {
+    /// Make a place for this shard, which nothing is in yet. Comes first, and is answered if it cannot be done.
+    Create {
+        /// The job.
+        job: u16,
+        /// The shard.
+        shard: u16,
+        /// Whether there will be a log.
+        log: bool,
+    },
+    /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
+    /// [`StorageEvent::LoadEnded`].
+    Load {
+        /// The data directory that it is in.
+        directory: String,
+        /// Its number.
+        number: u64,
+        /// The seed of the job, which must be that of the checkpoint.
+        seed: u64,
+        /// The tables of the job, which must be those of the checkpoint.
+        tables: Vec<TableSpec>,
+    },
+    /// Say the next rows of that checkpoint: those before are in the store.
+    LoadNext,
+    /// Add a record to the log: answered by [`StorageEvent::Durable`], one answer for as many as were synced together.
+    Append {
+        /// Its number, one above that of the record before.
+        number: u64,
+        /// What to write.
+        record: Vec<u8>,
+    },
+    /// Begin the log anew: a checkpoint has everything before this record. What was appended from it on is still to be written.
+    RestartLog {
+        /// The first record.
+        from: u64,
+    },
+    /// No checkpoint that is kept needs the records before this one.
+    TrimLog {
+        /// The first record that is needed.
+        before: u64,
+    },
+    /// Begin a checkpoint: nothing is answered.
+    Begin(Box<CheckpointHead>),
+    /// Rows of that checkpoint: answered by [`StorageEvent::RowsWritten`].
+    Rows(RowBlock),
+    /// The end of that checkpoint: answered by [`StorageEvent::Checkpointed`] or [`StorageEvent::CheckpointFailed`].
+    Finish {
+        /// What the server needs beside rows.
+        state: Vec<u8>,
+    },
+    /// Give up the checkpoint that was begun.
+    Abandon,
+}
+
+/// What a checkpoint says about itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckpointHead {
+    /// Its number, above all before.
+    pub number: u64,
+    /// The checkpoint that it builds on; a full one has none.
+    pub base: Option<u64>,
+    /// The newest record of the log whose effect is in it.
+    pub covers: u64,
+    /// The job.
+    pub job: u16,
+    /// The seed that first values follow from.
+    pub seed: u64,
+    /// The shard, and how many there are.
+    pub shard: u16,
+    /// How many shards there are.
+    pub shards: u16,
+    /// The tables of the job, and how many steps each has made in this shard.
+    pub tables: Vec<(TableSpec, u64)>,
+    /// How many checkpoints to keep when this one is there.
+    pub keep: usize,
+}
+
+/// What a server hears of its disk.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StorageEvent {
+    /// There is no place for the shard, or nothing can be loaded: the server cannot do its part.
+    Failed {
+        /// Why, in words for a person.
+        reason: String,
+    },
+    /// The log is durable up to this record.
+    Durable {
+        /// Its number.
+        record: u64,
+    },
+    /// The log could not be written for some time. What waited is dropped, and no record is taken until it begins anew.
+    LogFailed {
+        /// Why, in words for a person.
+        reason: String,
+    },
+    /// One [`StorageRequest::Rows`] was taken, and its memory is free.
+    RowsWritten,
+    /// A checkpoint is there, durable.
+    Checkpointed {
+        /// Its number.
+        number: u64,
+        /// The first record of the log that a checkpoint that is kept still needs.
+        log_from: u64,
+    },
+    /// A checkpoint could not be written; what was there is removed.
+    CheckpointFailed {
+        /// Its number.
+        number: u64,
+        /// Why, in words for a person.
+        reason: String,
+    },
+    /// Rows of the checkpoint that is to be loaded, those of other shards among them.
+    Loaded(RowBlock),
+    /// All of them were said.
+    LoadEnded {
+        /// How many steps each table has made.
+        steps: Vec<u64>,
+    },
+}

@@ -1,0 +1,161 @@
+//! The rows of a whole checkpoint, of however many shards.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use libra_durable::checkpoint::{CheckpointError, Checkpoints, TableInfo};
+use libra_durable::disk::{DiskError, RealDisk};
+use libra_store::{RowBlock, TableSpec};
+use thiserror::Error;
+
+use crate::checkpoints::info;
+use crate::place::shard_directory;
+use crate::restore::rows_of;
+
+/// Rows that are read at once.
+const ROWS: usize = 8192;
+
+/// Why a checkpoint cannot be loaded.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The directory of a shard cannot be read.
+    #[error("{directory}: {source}")]
+    Directory {
+        /// Which.
+        directory: PathBuf,
+        /// What the system said.
+        source: DiskError,
+    },
+    /// A shard does not have the checkpoint, or it is damaged.
+    #[error("{directory}: {source}")]
+    Checkpoint {
+        /// The shard.
+        directory: PathBuf,
+        /// What is wrong.
+        source: CheckpointError,
+    },
+    /// A table of the job is not in the checkpoint, or is another one there.
+    #[error("table {table:?} of this job is not as in the checkpoint: {difference}")]
+    Table {
+        /// Which.
+        table: String,
+        /// How they differ.
+        difference: String,
+    },
+    /// Rows that were never updated follow from the seed, and this is another one.
+    #[error(
+        "the seed of this job is {found}, that of the checkpoint is {expected}: start the job with that one"
+    )]
+    Seed {
+        /// Of the checkpoint.
+        expected: u64,
+        /// Of the job.
+        found: u64,
+    },
+}
+
+/// A checkpoint that all shards have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Complete {
+    /// Its number.
+    pub number: u64,
+    /// How many shards it has.
+    pub shards: u16,
+    /// The seed that the first values of its rows follow from.
+    pub seed: u64,
+}
+
+/// The checkpoints in a data directory that all shards have, newest first. Only manifests are read.
+///
+/// # Errors
+/// There is no first shard, or its directory cannot be read.
+pub fn complete(data: &Path) -> Result<Vec<Complete>, LoadError> {
+    let directory = shard_directory(data, 0);
+    let fail = |source| LoadError::Directory { directory: directory.clone(), source };
+    let first = Checkpoints::new(RealDisk::read_only(&directory).map_err(fail)?);
+    let mut found = Vec::new();
+    for listed in first.list().map_err(fail)? {
+        let Ok(manifest) = listed.manifest else { continue };
+        let (number, shards) =
+            (listed.number, u16::try_from(manifest.description.shards).unwrap_or(u16::MAX));
+        let has_it = |shard: u16| {
+            let disk = RealDisk::read_only(shard_directory(data, shard)).ok();
+            disk.is_some_and(|disk| Checkpoints::new(disk).inspect(number).is_ok())
+        };
+        if (1..shards).all(has_it) {
+            found.push(Complete { number, shards, seed: manifest.description.seed });
+        }
+    }
+    Ok(found)
+}
+
+/// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
+/// Says how many steps each has made; `None` if `take` wanted no more.
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load(
+    data: &Path,
+    number: u64,
+    seed: u64,
+    tables: &[TableSpec],
+    mut take: impl FnMut(RowBlock) -> ControlFlow<()>,
+) -> Result<Option<Vec<u64>>, LoadError> {
+    let mut steps = vec![0; tables.len()];
+    let (mut shard, mut shards) = (0, 1);
+    while shard < shards {
+        let directory = shard_directory(data, shard);
+        let disk = RealDisk::read_only(&directory)
+            .map_err(|source| LoadError::Directory { directory: directory.clone(), source })?;
+        let fail = |source| LoadError::Checkpoint { directory: directory.clone(), source };
+        let checkpoint = Checkpoints::new(disk).open(number).map_err(fail)?;
+        let description = &checkpoint.manifest().description;
+        if description.seed != seed {
+            return Err(LoadError::Seed { expected: description.seed, found: seed });
+        }
+        let positions = positions(&description.tables, tables)?;
+        for (table, spec) in tables.iter().enumerate() {
+            steps[table] = steps[table].max(description.steps.get(&spec.name).copied().unwrap_or(0));
+        }
+        shards = u16::try_from(description.shards).unwrap_or(u16::MAX);
+        let mut blocks = checkpoint.blocks(ROWS);
+        while let Some(block) = blocks.next_block().map_err(fail)? {
+            let mut rows = rows_of(block);
+            rows.table = positions[rows.table];
+            if take(rows).is_break() {
+                return Ok(None);
+            }
+        }
+        shard += 1;
+    }
+    Ok(Some(steps))
+}
+
+/// Where the tables of a checkpoint are among those of the job.
+fn positions(there: &[TableInfo], tables: &[TableSpec]) -> Result<Vec<usize>, LoadError> {
+    let wrong = |table: &str, difference: String| LoadError::Table { table: table.to_owned(), difference };
+    for spec in tables {
+        let own = info(spec);
+        let Some(other) = there.iter().find(|info| info.name == own.name) else {
+            return Err(wrong(&own.name, "the checkpoint has none of this name".to_owned()));
+        };
+        let differs = |what: &str, here: String, there: String| {
+            wrong(&own.name, format!("its {what} here is {here}, there it is {there}"))
+        };
+        if own.keys != other.keys {
+            return Err(differs("range of keys", format!("{:?}", own.keys), format!("{:?}", other.keys)));
+        }
+        if own.width != other.width {
+            return Err(differs("width", own.width.to_string(), other.width.to_string()));
+        }
+        if own.state != other.state {
+            return Err(differs("update rule", own.rule.to_string(), other.rule.to_string()));
+        }
+    }
+    let position = |info: &TableInfo| {
+        let found = tables.iter().position(|spec| spec.name == info.name);
+        found.ok_or_else(|| wrong(&info.name, "this job has none of this name".to_owned()))
+    };
+    there.iter().map(position).collect()
+}

@@ -1,0 +1,85 @@
+//! Where shards are in a data directory: one directory each, `shard-<number>`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use libra_durable::disk::{DiskError, RealDisk};
+use thiserror::Error;
+
+use crate::restore::{Recovered, RestoreFailure, restore};
+
+/// Where a shard is.
+pub fn shard_directory(data: &Path, shard: u16) -> PathBuf {
+    data.join(format!("shard-{shard}"))
+}
+
+/// A shard that no process has.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it is.
+    pub directory: PathBuf,
+    /// What it was, and its disk, which no other process can write to now.
+    pub recovered: Recovered<RealDisk>,
+    /// Its disk.
+    pub disk: RealDisk,
+}
+
+/// Why nothing can be started in a data directory.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// The directory cannot be read.
+    #[error("cannot read the data directory {directory}")]
+    Directory {
+        /// Which.
+        directory: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is a shard that cannot go on.
+    #[error("{directory}: {source}")]
+    Shard {
+        /// Where.
+        directory: PathBuf,
+        /// Why.
+        source: RestoreFailure,
+    },
+}
+
+/// Looks for a shard whose process has ended, the lowest number first. `None` if all that are there have a process, or there is none.
+///
+/// # Errors
+/// One is there, and cannot go on; or its job was done.
+pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
+    let fail = |source| PlaceError::Directory { directory: data.to_owned(), source };
+    let entries = match std::fs::read_dir(data) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut shards = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("shard-")?.parse::<u16>().ok());
+        shards.extend(number.map(|number| (number, entry.path())));
+    }
+    shards.sort_unstable();
+    for (_, directory) in shards {
+        let at = |source| PlaceError::Shard { directory: directory.clone(), source };
+        let disk = match RealDisk::open(&directory) {
+            Ok(disk) => disk,
+            Err(error) if is_busy(&error) => continue,
+            Err(error) => return Err(at(error.into())),
+        };
+        if let Some(recovered) = restore(disk.clone()).map_err(at)? {
+            return Ok(Some(Found { directory, recovered, disk }));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether another process has the directory.
+fn is_busy(error: &DiskError) -> bool {
+    error.source.kind() == io::ErrorKind::ResourceBusy
+}

@@ -1,0 +1,149 @@
+//! What a shard was when its process ended.
+
+use libra_durable::checkpoint::{Block, Checkpoints, Skipped};
+use libra_durable::disk::{Disk, DiskError};
+use libra_durable::log::{Log, OpenError, RecordNumber, Recovery, Settings};
+use libra_proto::{RestoreError, Restored};
+use libra_store::RowBlock;
+use thiserror::Error;
+
+use crate::log::ShardLog;
+
+/// Rows that are read at once.
+const ROWS: usize = 8192;
+
+/// A shard as it was, and what it goes on with.
+#[derive(Debug)]
+pub struct Recovered<D> {
+    /// The shard.
+    pub restored: Restored,
+    /// Its log, if it has one.
+    pub log: Option<ShardLog<D>>,
+    /// The checkpoint that it was read from.
+    pub checkpoint: u64,
+    /// Newer checkpoints that cannot be used.
+    pub skipped: Vec<Skipped>,
+    /// What was found in the log.
+    pub recovery: Option<Recovery>,
+}
+
+/// Why a shard cannot go on from what is on its disk.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RestoreFailure {
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// There is no checkpoint to begin with, but something that one must have been there for.
+    #[error("there is no checkpoint that can be used{}", because(skipped))]
+    NoCheckpoint {
+        /// Those that cannot.
+        skipped: Vec<Skipped>,
+    },
+    /// The checkpoint cannot be read, though it was sound a moment ago.
+    #[error(transparent)]
+    Checkpoint(#[from] libra_durable::checkpoint::CheckpointError),
+    /// What was read is not the state of a shard.
+    #[error("checkpoint {checkpoint}: {source}")]
+    State {
+        /// The checkpoint.
+        checkpoint: u64,
+        /// What is wrong.
+        source: RestoreError,
+    },
+    /// The log is damaged, or something of it is not there.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+}
+
+fn because(skipped: &[Skipped]) -> String {
+    match skipped.first() {
+        Some(Skipped { directory, why, .. }) => format!(": {directory}: {why}"),
+        None => ", but a log that begins after one".to_owned(),
+    }
+}
+
+/// Reads the shard that is on a disk: its newest sound checkpoint, and the log after it. `None` if there never was one.
+///
+/// # Errors
+/// See [`RestoreFailure`]. Nothing that was durable is dropped silently: an older checkpoint is only taken if the log still has all since, or
+/// if there is no log; see [`Recovered::skipped`].
+pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, RestoreFailure> {
+    let checkpoints = Checkpoints::new(disk.clone());
+    checkpoints.discard_unfinished()?;
+    let newest = checkpoints.newest_valid()?;
+    let skipped = newest.skipped;
+    let Some(checkpoint) = newest.checkpoint else {
+        if skipped.is_empty() && !has_records(&disk)? {
+            return Ok(None);
+        }
+        return Err(RestoreFailure::NoCheckpoint { skipped });
+    };
+    let description = &checkpoint.manifest().description;
+    let (number, covers) = (description.number, description.covers);
+    let state = |source| RestoreFailure::State { checkpoint: number, source };
+    let mut restored = Restored::new(checkpoint.state(), covers.0).map_err(state)?;
+    let mut blocks = checkpoint.blocks(ROWS);
+    while let Some(block) = blocks.next_block()? {
+        restored.rows(&rows_of(block)).map_err(state)?;
+    }
+    let (mut log, mut recovery) = (None, None);
+    if restored.has_log() {
+        let settings = Settings::new(restored.job().into(), restored.number().into());
+        let (opened, found) = Log::open(disk.clone(), settings.clone(), covers.next(), |number, record| {
+            Ok(restored.record(number.0, record)?)
+        })?;
+        log = Some(ShardLog::of(disk, settings, opened));
+        recovery = Some(found);
+    }
+    Ok(Some(Recovered { restored, log, checkpoint: number, skipped, recovery }))
+}
+
+/// Whether there is a log with something in it. A shard that stopped while it was made has left an empty one.
+fn has_records(disk: &impl Disk) -> Result<bool, DiskError> {
+    let segments = disk.list("")?.into_iter().filter(|entry| entry.name.starts_with("log-"));
+    let mut longest = 0;
+    for segment in segments {
+        longest = longest.max(disk.bytes(&segment.name)?);
+    }
+    Ok(longest > libra_durable::log::HEADER_BYTES)
+}
+
+/// A block of a checkpoint as the store takes it.
+pub(crate) fn rows_of(block: Block<'_>) -> RowBlock {
+    match block {
+        Block::Rows { table, keys, values, state } => RowBlock {
+            table,
+            keys: keys.to_vec(),
+            values: values.to_vec(),
+            state: state.to_vec(),
+            ..RowBlock::default()
+        },
+        Block::Removed { table, keys } => RowBlock { table, removed: keys.to_vec(), ..RowBlock::default() },
+    }
+}
+
+impl<D> Recovered<D> {
+    /// What it was read from, in words for a person.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{} rows from checkpoint {}", self.restored.row_count(), self.checkpoint);
+        if let Some(Recovery { replayed, torn, .. }) = &self.recovery {
+            text += &format!(" and {replayed} records of the log after it");
+            if let Some(torn) = torn {
+                text += &format!(
+                    "; of {} the last {} bytes were never durable, and are cut off",
+                    torn.file, torn.bytes
+                );
+            }
+        }
+        for Skipped { directory, why, .. } in &self.skipped {
+            text += &format!("; {directory} cannot be used: {why}");
+        }
+        text
+    }
+
+    /// The newest record that the shard has.
+    pub fn newest(&self) -> RecordNumber {
+        self.recovery.as_ref().map_or(RecordNumber::NONE, |recovery| recovery.newest)
+    }
+}

@@ -1,0 +1,138 @@
+//! A checkpoint of two shards is loaded by jobs with other numbers of shards.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use libra_durable::disk::RealDisk;
+use libra_plan::{Shard, shard_of};
+use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
+use libra_storage::{Complete, LoadError, ShardCheckpoints, complete, load, shard_directory};
+use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
+
+const SEED: u64 = 11;
+/// Rows by table and key: values, then state.
+type Rows = BTreeMap<(usize, u64), (Vec<f32>, Vec<f32>)>;
+
+fn tables() -> Vec<TableSpec> {
+    let adagrad = Optimizer::Adagrad { rate: 0.1, epsilon: 1e-8 };
+    vec![
+        TableSpec { name: "user".into(), keys: 0..5000, width: 3, rule: adagrad.into(), init: Init::Zero },
+        TableSpec {
+            name: "item".into(),
+            keys: 1 << 40..1 << 41,
+            width: 1,
+            rule: Optimizer::Sgd { rate: 0.5 }.into(),
+            init: Init::Uniform { bound: 0.1 },
+        },
+    ]
+}
+
+/// What shard `shard` of `shards` has after some updates, with a number of its own in each row.
+fn store(shard: u16, shards: u16) -> Store {
+    let mut store = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
+    let keys = (0..3000).chain((1 << 40..(1 << 40) + 400_000_000_000).step_by(1_000_000_007));
+    for key in keys.filter(|key| shard_of(*key, shards) == shard) {
+        let width = store.width(key).unwrap();
+        let gradient: Vec<f32> = (0..width).map(|lane| (key % 1000) as f32 + lane as f32).collect();
+        store.update(key, &gradient).unwrap();
+    }
+    store
+}
+
+/// Writes checkpoint `number` of a shard, full or as an increment.
+fn checkpoint(data: &Path, store: &mut Store, (shard, shards): (u16, u16), number: u64, base: Option<u64>) {
+    let mut keeper = ShardCheckpoints::new(RealDisk::open(shard_directory(data, shard)).unwrap());
+    let tables = store.tables().to_vec().into_iter().zip([7, 9]).collect();
+    let head = CheckpointHead { number, base, covers: 0, job: 1, seed: SEED, shard, shards, tables, keep: 3 };
+    assert_eq!(keeper.handle(StorageRequest::Begin(Box::new(head))), None);
+    store.begin_snapshot(if base.is_some() { Extent::Changed } else { Extent::Full });
+    while let Some(rows) = store.read_snapshot(100) {
+        assert_eq!(keeper.handle(StorageRequest::Rows(rows)), Some(StorageEvent::RowsWritten));
+    }
+    let finished = keeper.handle(StorageRequest::Finish { state: vec![1, 2, 3] });
+    assert!(matches!(finished, Some(StorageEvent::Checkpointed { log_from: 1, .. })), "{finished:?}");
+}
+
+fn rows(store: &Store) -> Rows {
+    let of_table = |table: usize| {
+        store
+            .rows_of(table)
+            .map(move |(key, values, state)| ((table, key), (values.to_vec(), state.to_vec())))
+    };
+    (0..2).flat_map(of_table).collect()
+}
+
+#[test]
+fn one_two_three_and_five_shards_load_the_same_rows() {
+    let data = tempfile::tempdir().unwrap();
+    let mut stores = [store(0, 2), store(1, 2)];
+    for (shard, store) in (0..).zip(&mut stores) {
+        store.track_changes();
+        checkpoint(data.path(), store, (shard, 2), 1, None);
+        // Some rows change, some are new, some are gone.
+        for key in [1u64, 2, 77, 4001, 4002] {
+            if shard_of(key, 2) == shard {
+                store.update(key, &[1.0; 3]).unwrap();
+            }
+        }
+        for key in (100..200).filter(|key| shard_of(*key, 2) == shard) {
+            store.remove(key).unwrap();
+        }
+        checkpoint(data.path(), store, (shard, 2), 2, Some(1));
+    }
+    let newest = Complete { number: 2, shards: 2, seed: SEED };
+    assert_eq!(complete(data.path()).unwrap(), [newest, Complete { number: 1, ..newest }]);
+    let expected: Rows = stores.iter().flat_map(rows).collect();
+
+    for shards in [1, 2, 3, 5] {
+        let mut found = Rows::new();
+        for shard in 0..shards {
+            let mut own = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
+            let is_own = |key: &u64| shard_of(*key, shards) == shard;
+            let steps = load(data.path(), 2, SEED, &tables(), |block| {
+                let width = tables()[block.table].width;
+                let state = block.state.len() / block.keys.len().max(1);
+                for key in block.removed.iter().filter(|key| is_own(key)) {
+                    own.remove(*key).unwrap();
+                }
+                for (row, key) in block.keys.iter().enumerate() {
+                    if is_own(key) {
+                        let values = &block.values[row * width..][..width];
+                        own.restore(block.table, &[*key], values, &block.state[row * state..][..state])
+                            .unwrap();
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            assert_eq!(steps.unwrap(), Some(vec![7, 9]));
+            found.extend(rows(&own));
+        }
+        assert!(found == expected, "with {shards} shards: {} rows of {}", found.len(), expected.len());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_in_words() {
+    let data = tempfile::tempdir().unwrap();
+    assert!(matches!(complete(data.path()), Err(LoadError::Directory { .. })));
+    checkpoint(data.path(), &mut store(0, 2), (0, 2), 1, None);
+    // The second shard is not there.
+    assert_eq!(complete(data.path()).unwrap(), []);
+    let take = |_| ControlFlow::Continue(());
+    assert!(matches!(load(data.path(), 1, SEED, &tables(), take), Err(LoadError::Directory { .. })));
+    let data = tempfile::tempdir().unwrap();
+    checkpoint(data.path(), &mut store(0, 1), (0, 1), 1, None);
+    let error = load(data.path(), 1, SEED + 1, &tables(), take).unwrap_err();
+    assert!(
+        error.to_string().contains("the seed of this job is 12, that of the checkpoint is 11"),
+        "{error}"
+    );
+    let mut others = tables();
+    others[0].rule = Optimizer::Sgd { rate: 0.5 }.into();
+    let error = load(data.path(), 1, SEED, &others, take).unwrap_err();
+    assert!(error.to_string().contains(r#"table "user""#), "{error}");
+    assert!(matches!(load(data.path(), 4, SEED, &tables(), take), Err(LoadError::Checkpoint { .. })));
+}

@@ -1,0 +1,60 @@
+//! What one batch does to the rows of one table.
+
+use super::gate::Gate;
+use super::kept::{Kept, RowPlace};
+use crate::growth::Trace;
+use crate::{TableSpec, Update};
+
+/// What one batch does to each of its rows of one table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch<'a> {
+    spec: &'a TableSpec,
+    seed: u64,
+    /// How many batches have touched the table before.
+    step: u64,
+    /// Not a copy, for which an update would wait until the row before is stored.
+    update: &'a Update,
+    trace: Trace,
+}
+
+impl<'a> Batch<'a> {
+    #[inline(always)]
+    pub(super) fn new(spec: &'a TableSpec, seed: u64, step: u64, update: &'a Update) -> Self {
+        Self { spec, seed, step, update, trace: spec.rule.growth.trace(step + 1) }
+    }
+
+    /// Updates a row, wherever it is; or makes it, if the gate lets it, and says so.
+    pub(super) fn update_or_make(
+        &self,
+        rows: &mut Kept,
+        gate: &mut Gate,
+        key: u64,
+        gradient: &[f32],
+    ) -> bool {
+        if gate.is_closed() && rows.find(key) == RowPlace::Nowhere && !gate.admits(key, self.step) {
+            return false;
+        }
+        let (place, is_new) = rows.find_or_insert(key, |words| {
+            self.spec.init.fill(self.seed, key, bytemuck::cast_slice_mut(&mut words[..self.spec.width]));
+        });
+        self.update(rows.words_mut(place), gradient);
+        is_new
+    }
+
+    /// Updates a row.
+    #[inline]
+    pub(super) fn update(&self, words: &mut [u32], gradient: &[f32]) {
+        let words = if self.trace.words() == 0 { words } else { self.leave_trace(words) };
+        let words: &mut [f32] = bytemuck::cast_slice_mut(words);
+        let (values, state) = words.split_at_mut(self.spec.width);
+        self.update.apply(values, state, gradient);
+    }
+
+    /// Those words that are not of the trace.
+    #[inline(never)]
+    fn leave_trace<'w>(&self, words: &'w mut [u32]) -> &'w mut [u32] {
+        let (words, of_growth) = words.split_at_mut(words.len() - self.trace.words());
+        self.trace.leave(of_growth);
+        words
+    }
+}

@@ -1,0 +1,304 @@
+//! Snapshots: the rows as they were at one moment, read while they go on changing.
+
+use super::gate::Gate;
+use super::kept::Kept;
+use super::marks::Snapshots;
+use super::rows::BLOCK;
+use super::watch::Watch;
+use super::{RowError, Store};
+
+/// Rows of one table, as they were when a snapshot began.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RowBlock {
+    /// Position of the table in [`Store::tables`].
+    pub table: usize,
+    /// Keys of the rows, in no order.
+    pub keys: Vec<u64>,
+    /// Values of the rows, one row after the other.
+    pub values: Vec<f32>,
+    /// State of the rows, one row after the other, [`Rule::state_len`](crate::Rule::state_len) words each.
+    pub state: Vec<f32>,
+    /// Keys of rows that were removed since the last snapshot began. Some of them may have been made again, and are then
+    /// among the rows of this block or a later one, never of an earlier one: first remove, then restore.
+    pub removed: Vec<u64>,
+    /// A piece of what the admission of the table had counted, for [`Store::restore_admission`]: opaque, and the same on any
+    /// machine.
+    pub admission: Vec<u8>,
+}
+
+/// Which rows a snapshot has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Full,
+    /// Those that were made, changed or removed since the last snapshot began that was not cancelled, or since
+    /// [`Store::track_changes`] if that was later. It may have some that did not change.
+    Changed,
+}
+
+/// How far a snapshot was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reading {
+    /// Steps of each table when it began.
+    steps: Vec<u64>,
+    /// The table whose removed keys come next.
+    removed_of: usize,
+    /// The table whose rows come next.
+    rows_of: usize,
+    /// The table whose admission comes next.
+    admission_of: usize,
+}
+
+/// # Snapshots
+///
+/// A snapshot takes the time to begin that it takes to look at each table, however many rows there are, and is then read
+/// in pieces, between updates. A row that an update is the first to change after the beginning, and that was not read by
+/// then, is copied before; so reading slowly costs memory, at most that of all rows once more.
+///
+/// ```
+/// use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
+///
+/// # let rule = Optimizer::Sgd { rate: 0.5 }.into();
+/// # let table = || TableSpec { name: "item".into(), keys: 0..100, width: 1, rule, init: Init::Zero };
+/// let mut store = Store::new(vec![table()], 42)?;
+/// store.update_many(&[1, 2, 3], &[-2.0; 3])?;
+///
+/// store.begin_snapshot(Extent::Full);
+/// store.update(2, &[-2.0])?;
+/// let mut copy = Store::new(vec![table()], 42)?;
+/// while let Some(block) = store.read_snapshot(1000) {
+///     copy.restore(block.table, &block.keys, &block.values, &block.state)?;
+/// }
+/// copy.set_steps(0, store.snapshot_steps(0));
+///
+/// let (mut now, mut then) = ([0.0; 3], [0.0; 3]);
+/// store.read_many(&[1, 2, 3], &mut now)?;
+/// copy.read_many(&[1, 2, 3], &mut then)?;
+/// assert_eq!((now, then), ([1.0, 2.0, 1.0], [1.0; 3]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Store {
+    /// Remembers from now on which rows change, for [`Extent::Changed`]. It costs a bit for each row and three while a
+    /// snapshot is active, 8 bytes for each removal since the last snapshot, and some of the time of updates.
+    ///
+    /// # Panics
+    /// A snapshot is active: what has changed since it began would be forgotten.
+    pub fn track_changes(&mut self) {
+        assert!(self.snapshots.active.is_none(), "a snapshot is active");
+        self.snapshots.tracks = true;
+        for rows in &mut self.rows {
+            rows.watch(self.snapshots);
+        }
+        self.tell_gates();
+    }
+
+    /// Begins a snapshot of all tables as they are now. No row is looked at: this takes microseconds.
+    ///
+    /// Until the snapshot is over, runs of neighbouring keys are not put where they are found fastest; that is made up for
+    /// in the batches after it.
+    ///
+    /// # Panics
+    /// Another snapshot is active; or only changes are asked for, and nobody said [`Store::track_changes`].
+    pub fn begin_snapshot(&mut self, extent: Extent) {
+        assert!(self.snapshots.active.is_none(), "a snapshot is active");
+        assert!(self.snapshots.tracks || extent == Extent::Full, "changes are not tracked");
+        self.snapshots.begun += 1;
+        self.snapshots.active = Some(extent);
+        for rows in &mut self.rows {
+            rows.begin(self.snapshots);
+        }
+        self.tell_gates();
+        let steps = self.steps.iter().map(|steps| steps.count).collect();
+        self.reading = Reading { steps, ..Reading::default() };
+    }
+
+    /// The next rows of the active snapshot, at most so many, of one table; each row comes once. First come removed keys,
+    /// at most so many at once, then rows, by and large in the order in which they lie in memory, then admissions.
+    ///
+    /// A block may be empty: then many rows were looked at, and none of them is in the snapshot. `None`: all were read, and
+    /// the snapshot is over, or none was active.
+    ///
+    /// # Panics
+    /// `rows_max` is 0.
+    pub fn read_snapshot(&mut self, rows_max: usize) -> Option<RowBlock> {
+        assert!(rows_max > 0, "no rows at all would never be the last ones");
+        let extent = self.snapshots.active?;
+        let removed_of = &mut self.reading.removed_of;
+        while extent == Extent::Changed && *removed_of < self.rows.len() {
+            let table = *removed_of;
+            let removed = watch(&mut self.rows[table]).read_removed(rows_max).to_vec();
+            if !removed.is_empty() {
+                return Some(RowBlock { table, removed, ..RowBlock::default() });
+            }
+            *removed_of += 1;
+        }
+        // What lies twice in memory goes first.
+        if let Some(block) = self.read_aside(rows_max, true) {
+            return Some(block);
+        }
+        let rows_of = &mut self.reading.rows_of;
+        while *rows_of < self.rows.len() {
+            let mut block = RowBlock { table: *rows_of, ..RowBlock::default() };
+            let width = self.tables[*rows_of].width;
+            let is_last = self.rows[*rows_of].walk(rows_max, |key, words| block.push(key, words, width));
+            *rows_of += usize::from(is_last);
+            if !block.keys.is_empty() || !is_last {
+                return Some(block);
+            }
+        }
+        if let Some(block) = self.read_aside(rows_max, false) {
+            return Some(block);
+        }
+        while self.reading.admission_of < self.gates.len() {
+            let table = self.reading.admission_of;
+            if let Some(admission) = self.gates[table].counts_mut().and_then(|counts| counts.read(rows_max)) {
+                return Some(RowBlock { table, admission, ..RowBlock::default() });
+            }
+            self.reading.admission_of += 1;
+        }
+        self.snapshots.finished = self.snapshots.begun;
+        self.end(Watch::finish);
+        None
+    }
+
+    /// Rows that were set aside, of a table that has many of them or any.
+    fn read_aside(&mut self, rows_max: usize, many: bool) -> Option<RowBlock> {
+        let has = |rows: &mut Kept| {
+            let aside = watch(rows).aside();
+            if many { aside.has_burst() } else { aside.len() > 0 }
+        };
+        let table = self.rows.iter_mut().position(has)?;
+        let width = self.tables[table].width;
+        let mut block = RowBlock { table, ..RowBlock::default() };
+        while block.keys.len() < rows_max
+            && let Some(burst) = watch(&mut self.rows[table]).take_aside(rows_max - block.keys.len())
+        {
+            let words = burst.words.len() / burst.keys.len();
+            for (key, words) in burst.keys.iter().zip(burst.words.chunks_exact(words)) {
+                block.push(*key, words, width);
+            }
+        }
+        Some(block)
+    }
+
+    /// How many rows the active snapshot has had to copy because updates came first, and nobody has read yet: what a slow
+    /// reader costs in memory.
+    #[must_use]
+    pub fn rows_set_aside(&self) -> usize {
+        self.rows.iter().filter_map(Kept::watched).map(|watch| watch.aside().len()).sum()
+    }
+
+    /// Whether a snapshot is active: one was begun, and neither read to its end nor cancelled.
+    #[must_use]
+    pub fn snapshot_is_active(&self) -> bool {
+        self.snapshots.active.is_some()
+    }
+
+    /// What [`Store::steps`] of a table was when the last snapshot began.
+    ///
+    /// # Panics
+    /// There is no such table, or there never was a snapshot.
+    #[must_use]
+    pub fn snapshot_steps(&self, table: usize) -> u64 {
+        self.reading.steps[table]
+    }
+
+    /// Gives up the active snapshot, if there is one. What has changed before it began counts as changed again, as if it
+    /// had not begun.
+    pub fn cancel_snapshot(&mut self) {
+        if self.snapshots.active.is_some() {
+            self.end(Watch::cancel);
+        }
+    }
+
+    fn end(&mut self, how: fn(&mut Watch, Snapshots)) {
+        self.snapshots.active = None;
+        for rows in &mut self.rows {
+            how(watch(rows), self.snapshots);
+            if !self.snapshots.tracks {
+                rows.forget();
+            }
+        }
+        self.tell_gates();
+    }
+
+    fn tell_gates(&mut self) {
+        for counts in self.gates.iter_mut().filter_map(Gate::counts_mut) {
+            counts.enter(self.snapshots);
+        }
+    }
+
+    /// Sets a piece of what the admission of a table has counted, as [`RowBlock::admission`] gave it. It counts as
+    /// changed.
+    ///
+    /// # Errors
+    /// The table has no such admission, or is not the one that the piece is of. Nothing changed.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn restore_admission(&mut self, table: usize, admission: &[u8]) -> Result<(), RowError> {
+        if admission.is_empty() {
+            return Ok(());
+        }
+        let counts = self.gates[table].counts_mut().filter(|counts| counts.accepts(admission));
+        counts.ok_or(RowError::WrongAdmission { table })?.restore(admission);
+        Ok(())
+    }
+
+    /// Sets many rows of one table, as an [`Store::insert`] for each in this order does, but faster; most of all in the order
+    /// of [`Store::read_snapshot`] and a few thousand at once. Values lie one row after the other, and so does state.
+    ///
+    /// Rows that are restored count as changed. So [`Store::track_changes`] goes after what loads a checkpoint.
+    ///
+    /// # Errors
+    /// The table does not hold one of the keys, or values or state are not as long as all rows together. Nothing changed.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn restore(
+        &mut self,
+        table: usize,
+        keys: &[u64],
+        values: &[f32],
+        state: &[f32],
+    ) -> Result<(), RowError> {
+        let (spec, rows) = (&self.tables[table], &mut self.rows[table]);
+        if let Some(key) = keys.iter().find(|key| !spec.keys.contains(key)) {
+            return Err(RowError::NotOfTable { key: *key });
+        }
+        let state_len = spec.rule.state_len(spec.width);
+        if values.len() != keys.len() * spec.width {
+            return Err(RowError::WrongLength { width: keys.len() * spec.width, found: values.len() });
+        }
+        if state.len() != keys.len() * state_len {
+            return Err(RowError::WrongStates { words: keys.len() * state_len, found: state.len() });
+        }
+        for (at, key) in keys.iter().enumerate() {
+            if at % BLOCK == 0 {
+                rows.expect(&keys[at..]);
+            }
+            let (place, _) = rows.find_or_insert(*key, |_| ());
+            let (row_values, row_state) = rows.words_mut(place).split_at_mut(spec.width);
+            row_values.copy_from_slice(bytemuck::cast_slice(&values[at * spec.width..(at + 1) * spec.width]));
+            row_state.copy_from_slice(bytemuck::cast_slice(&state[at * state_len..(at + 1) * state_len]));
+        }
+        Ok(())
+    }
+}
+
+impl RowBlock {
+    #[inline]
+    fn push(&mut self, key: u64, words: &[u32], width: usize) {
+        let (values, state) = words.split_at(width);
+        self.keys.push(key);
+        self.values.extend_from_slice(bytemuck::cast_slice(values));
+        self.state.extend_from_slice(bytemuck::cast_slice(state));
+    }
+}
+
+fn watch(rows: &mut Kept) -> &mut Watch {
+    rows.watched_mut().expect("rows are watched while a snapshot is active")
+}
+
+#[cfg(test)]
+mod tests;

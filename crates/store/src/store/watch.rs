@@ -1,0 +1,202 @@
+//! What happens to the rows of one table, for snapshots.
+
+use super::aside::{Aside, Burst, Keys, KeysRead};
+use super::kept::RowPlace;
+use super::marks::{GROUP, Marks, Snapshots};
+use crate::dense::Dense;
+use crate::slab::Slabs;
+
+/// How many groups of rows one call looks at, if there are none any more: about a million rows.
+const GROUPS_LOOKED_MAX: usize = 1 << 14;
+
+/// Notes which rows of one table change, and copies those that the active snapshot has yet to give.
+///
+/// Rows are known by position, so while a snapshot is active none moves.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    pub(super) snapshots: Snapshots,
+    dense: Marks,
+    sparse: Marks,
+    aside: Aside,
+    /// Since the last snapshot began.
+    removed: Keys,
+    /// From the last snapshot that was not cancelled to the active one.
+    removed_before: Keys,
+    removed_read: KeysRead,
+    /// Positions below these are looked through by the active snapshot.
+    dense_end: usize,
+    sparse_end: usize,
+    /// The group to be looked at next: first those of dense chunks, then those of slabs.
+    next: Next,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Dense(usize),
+    Sparse(usize),
+}
+
+impl Watch {
+    /// Nothing has happened yet to rows of so many words.
+    pub(super) fn new(words: usize) -> Self {
+        Self {
+            snapshots: Snapshots::default(),
+            dense: Marks::default(),
+            sparse: Marks::default(),
+            aside: Aside::new(words),
+            removed: Keys::default(),
+            removed_before: Keys::default(),
+            removed_read: KeysRead::default(),
+            dense_end: 0,
+            sparse_end: 0,
+            next: Next::Dense(0),
+        }
+    }
+
+    /// A snapshot begins, of which `snapshots` tells.
+    pub(super) fn begin(&mut self, snapshots: Snapshots, dense: &Dense, sparse: &Slabs) {
+        self.snapshots = snapshots;
+        self.removed_before = std::mem::take(&mut self.removed);
+        self.removed_read = KeysRead::default();
+        (self.dense_end, self.sparse_end) = (dense.positions(), sparse.positions());
+        self.next = Next::Dense(0);
+    }
+
+    /// The snapshot was read to its end.
+    pub(super) fn finish(&mut self, snapshots: Snapshots) {
+        self.snapshots = snapshots;
+        self.removed_before = Keys::default();
+    }
+
+    /// The snapshot is given up: what it had covered counts as changed again.
+    pub(super) fn cancel(&mut self, snapshots: Snapshots) {
+        self.snapshots = snapshots;
+        self.aside.clear();
+        let since = std::mem::replace(&mut self.removed, std::mem::take(&mut self.removed_before));
+        self.removed.append(since);
+    }
+
+    /// Rows, some of which are nowhere, will change or be removed.
+    #[inline(never)]
+    pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace], dense: &Dense, sparse: &Slabs) {
+        for (key, place) in keys.iter().zip(places) {
+            match *place {
+                RowPlace::Dense(place) => {
+                    if self.dense.touch(dense.position(place), self.snapshots) {
+                        self.aside.push(*key, dense.row(place));
+                    }
+                }
+                RowPlace::Sparse(place) => {
+                    if self.sparse.touch(sparse.position(place), self.snapshots) {
+                        self.aside.push(*key, sparse.payload(place));
+                    }
+                }
+                RowPlace::Nowhere => {}
+            }
+        }
+    }
+
+    /// A row was made.
+    pub(super) fn made(&mut self, place: RowPlace, dense: &Dense, sparse: &Slabs) {
+        match place {
+            RowPlace::Dense(place) => self.dense.touch(dense.position(place), self.snapshots),
+            RowPlace::Sparse(place) => self.sparse.touch(sparse.position(place), self.snapshots),
+            RowPlace::Nowhere => unreachable!("a row that was made is somewhere"),
+        };
+    }
+
+    /// A row was removed, of which [`Watch::touch_block`] was told.
+    pub(super) fn removed(&mut self, key: u64) {
+        if self.snapshots.tracks {
+            self.removed.push(key);
+        }
+    }
+
+    /// A row was moved from slabs to a dense chunk, while no snapshot is active.
+    pub(super) fn moved_to_dense(&mut self, from: usize, to: usize) {
+        assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
+        if self.sparse.has_changed(from, self.snapshots) {
+            self.dense.touch(to, self.snapshots);
+        }
+    }
+
+    /// A row was moved from a dense chunk to slabs, while no snapshot is active.
+    pub(super) fn moved_to_sparse(&mut self, from: usize, to: usize) {
+        assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
+        if self.dense.has_changed(from, self.snapshots) {
+            self.sparse.touch(to, self.snapshots);
+        }
+    }
+
+    /// Rows that were set aside and not read.
+    pub(super) fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    pub(super) fn take_aside(&mut self, rows_max: usize) -> Option<Burst> {
+        self.aside.take(rows_max)
+    }
+
+    /// The next keys that the active snapshot tells as removed.
+    pub(super) fn read_removed(&mut self, keys_max: usize) -> &[u64] {
+        self.removed_before.read(&mut self.removed_read, keys_max)
+    }
+
+    /// Hands out rows that the active snapshot has yet to give, at most so many, in the order in which they lie in
+    /// memory. Whether there are none left.
+    pub(super) fn walk(
+        &mut self,
+        rows_max: usize,
+        dense: &Dense,
+        sparse: &Slabs,
+        mut give: impl FnMut(u64, &[u32]),
+    ) -> bool {
+        let extent = self.snapshots.active.expect("only an active snapshot is read");
+        let mut left = rows_max;
+        for _ in 0..GROUPS_LOOKED_MAX {
+            let (marks, group, end) = match self.next {
+                Next::Dense(group) => (&mut self.dense, group, self.dense_end),
+                Next::Sparse(group) => (&mut self.sparse, group, self.sparse_end),
+            };
+            let found = marks.next_pending(group, end.div_ceil(GROUP), extent, self.snapshots);
+            let Some((group, pending)) = found else {
+                match self.next {
+                    Next::Dense(_) => self.next = Next::Sparse(0),
+                    Next::Sparse(_) => return true,
+                }
+                continue;
+            };
+            if matches!(self.next, Next::Dense(_)) {
+                *pending &= dense.rows_from(group * GROUP);
+            }
+            while *pending != 0 && left > 0 {
+                let position = group * GROUP + pending.trailing_zeros() as usize;
+                // Its lowest bit is done.
+                *pending &= *pending - 1;
+                let row = match self.next {
+                    Next::Dense(_) => Some(dense.row_at(position)),
+                    Next::Sparse(_) if position < end => sparse.row_at(position),
+                    Next::Sparse(_) => None,
+                };
+                if let Some((key, words)) = row {
+                    give(key, words);
+                    left -= 1;
+                }
+            }
+            self.next = match self.next {
+                Next::Dense(_) => Next::Dense(group),
+                Next::Sparse(_) => Next::Sparse(group),
+            };
+            if left == 0 {
+                return false;
+            }
+        }
+        false
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let marks = self.dense.memory_bytes() + self.sparse.memory_bytes();
+        let keys = self.removed.memory_bytes() + self.removed_before.memory_bytes();
+        marks + self.aside.memory_bytes() + keys
+    }
+}
