@@ -8,7 +8,7 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member; what to do, the controller says
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
-//!  bench       ──▶ processes that push and pull as fast as they can ──▶ figures, beside those of the machine
+//!  bench       ──▶ a store, or processes, as fast as they can       ──▶ figures, beside those of the machine
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //!  soak        ──▶ processes that add known numbers, and are killed ──▶ are the sums equal to the bit?
 //! ```
@@ -84,7 +84,7 @@ enum Command {
     Worker(member::WorkerArguments),
     /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
     Soak(soak::Arguments),
-    /// Measures what servers can do on this machine
+    /// Measures what servers and their store can do on this machine
     #[command(subcommand)]
     Bench(bench::Command),
 }

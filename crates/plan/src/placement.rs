@@ -6,28 +6,11 @@ use thiserror::Error;
 
 use crate::plan::{Invalid, Plan};
 use crate::scale::Scale;
+use crate::shard::shard_of;
 use crate::table::SLOTS_PER_REGION;
 
 /// Regions of one plan at most: the region of a packet is a u8.
 pub const REGIONS_MAX: usize = 256;
-
-/// The shard that owns the row `key`, hot or cold: splitmix64 of the key, modulo the number of shards.
-///
-/// The mixing spreads neighbouring keys, which are often of like frequency, over the shards.
-///
-/// # Panics
-/// If there are no shards.
-#[must_use]
-#[inline]
-pub fn shard_of(key: u64, shards: u16) -> u16 {
-    // Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014); constants of
-    // Stafford's variant 13.
-    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    u16::try_from(mixed % u64::from(shards)).expect("a remainder is below the number of shards")
-}
 
 /// Where a hot row lives, as a worker needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

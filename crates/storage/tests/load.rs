@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use libra_durable::disk::RealDisk;
+use libra_plan::{Shard, shard_of};
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
 use libra_storage::{LoadError, ShardCheckpoints, load, shard_directory};
 use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
@@ -31,9 +32,9 @@ fn tables() -> Vec<TableSpec> {
 
 /// What shard `shard` of `shards` has after some updates, with a number of its own in each row.
 fn store(shard: u16, shards: u16) -> Store {
-    let mut store = Store::new(tables(), SEED).unwrap();
+    let mut store = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
     let keys = (0..3000).chain((1 << 40..(1 << 40) + 400_000_000_000).step_by(1_000_000_007));
-    for key in keys.filter(|key| libra_plan::shard_of(*key, shards) == shard) {
+    for key in keys.filter(|key| shard_of(*key, shards) == shard) {
         let width = store.width(key).unwrap();
         let gradient: Vec<f32> = (0..width).map(|lane| (key % 1000) as f32 + lane as f32).collect();
         store.update(key, &gradient).unwrap();
@@ -73,11 +74,11 @@ fn one_two_three_and_five_shards_load_the_same_rows() {
         checkpoint(data.path(), store, (shard, 2), 1, None);
         // Some rows change, some are new, some are gone.
         for key in [1u64, 2, 77, 4001, 4002] {
-            if libra_plan::shard_of(key, 2) == shard {
+            if shard_of(key, 2) == shard {
                 store.update(key, &[1.0; 3]).unwrap();
             }
         }
-        for key in (100..200).filter(|key| libra_plan::shard_of(*key, 2) == shard) {
+        for key in (100..200).filter(|key| shard_of(*key, 2) == shard) {
             store.remove(key).unwrap();
         }
         checkpoint(data.path(), store, (shard, 2), 2, Some(1));
@@ -87,15 +88,16 @@ fn one_two_three_and_five_shards_load_the_same_rows() {
     for shards in [1, 2, 3, 5] {
         let mut found = Rows::new();
         for shard in 0..shards {
-            let mut own = Store::new(tables(), SEED).unwrap();
+            let mut own = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
+            let is_own = |key: &u64| shard_of(*key, shards) == shard;
             let steps = load(data.path(), 2, SEED, &tables(), |block| {
                 let width = tables()[block.table].width;
                 let state = block.state.len() / block.keys.len().max(1);
-                for key in &block.removed {
+                for key in block.removed.iter().filter(|key| is_own(key)) {
                     own.remove(*key).unwrap();
                 }
                 for (row, key) in block.keys.iter().enumerate() {
-                    if libra_plan::shard_of(*key, shards) == shard {
+                    if is_own(key) {
                         let values = &block.values[row * width..][..width];
                         own.restore(block.table, &[*key], values, &block.state[row * state..][..state])
                             .unwrap();

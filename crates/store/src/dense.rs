@@ -1,16 +1,26 @@
 //! Runs of neighbouring keys most of which have rows: there the place of a row follows from its key.
+//!
+//! Of neighbouring keys a shard owns one in as many as there are shards, wherever a group of so many begins (`plan` deals them
+//! so). A chunk is of keys of the shard, so it is as dense, and its rows are found as fast, with any number of shards.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::mem::size_of;
 use std::ops::Range;
+
+use libra_plan::Shard;
 
 use crate::index::hash_of;
 use crate::slab::Multiples;
 
-/// Keys of a chunk. What one insertion may move depends on it.
+/// Keys of the shard in a chunk. What one insertion may move depends on it.
 const CHUNK: usize = 1 << 12;
 const CHUNK_KEYS: u64 = CHUNK as u64;
 /// Tables of more keys have no chunks: the directory would cost more than it is worth.
 const KEYS_MAX: u64 = 1 << 32;
+/// Blocks lie in slabs of this size, or of one block. Large pages of memory fit in, and what an allocator rounds up is little;
+/// a block by itself is rounded up by a third.
+const SLAB_BYTES: usize = 4 << 20;
 /// A directory entry of a chunk that is dense: this bit and the number of its block. Of any other it is how many rows there
 /// are in the chunk.
 const DENSE: u32 = 1 << 31;
@@ -22,7 +32,13 @@ const BITS_WORDS: usize = CHUNK / 32;
 /// The dense chunks of one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Dense {
+    /// Whose keys they are.
+    shard: Shard,
+    keys: Range<u64>,
+    /// The lowest key of the group of the first key of the table: from here on, groups are counted.
     first_key: u64,
+    /// The quotient by the number of shards, as a factor of 1/2^63.
+    per_shard: u64,
     /// Words of a row.
     words: usize,
     of_words: Multiples,
@@ -32,8 +48,13 @@ pub(crate) struct Dense {
     directory: Vec<u32>,
     chunks: usize,
     blocks: Vec<Block>,
+    /// The rows of all keys of the blocks, in the order of these. One whose blocks are all free has no memory; the last one has
+    /// room for more.
+    slabs: Vec<Box<[u32]>>,
+    /// Blocks of a slab, as a power of two.
+    slab_log2: u32,
     /// Numbers of blocks that are of no chunk.
-    free: Vec<u32>,
+    free: BinaryHeap<Reverse<u32>>,
     rows: usize,
 }
 
@@ -42,8 +63,6 @@ pub(crate) struct Dense {
 struct Block {
     chunk: u32,
     rows: u32,
-    /// The rows of all keys. Nothing else, so that its size is one that allocators have.
-    words: Box<[u32]>,
     /// A bit for each key that has a row.
     bits: Box<[u32]>,
 }
@@ -52,7 +71,7 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DensePlace {
     block: u32,
-    /// First word.
+    /// First word in the block.
     start: u32,
 }
 
@@ -68,11 +87,10 @@ pub(crate) enum Found {
 }
 
 /// A chunk that has enough rows to be dense, and is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Crowd {
-    pub(crate) keys: Range<u64>,
-    /// How many rows it has beyond what it may have, at least 1.
-    pub(crate) beyond: u32,
+    /// One less, and it had not enough.
+    pub(crate) is_just: bool,
 }
 
 /// A chunk that is dense, and has too few rows for it.
@@ -83,22 +101,30 @@ pub(crate) struct Thin {
 }
 
 impl Dense {
-    /// No dense chunk yet in a table of these keys, whose rows have so many words.
-    pub(crate) fn new(keys: &Range<u64>, words: usize) -> Self {
-        let count = keys.end - keys.start;
-        let chunks = if count > KEYS_MAX { 0 } else { count.div_ceil(CHUNK_KEYS) };
+    /// No dense chunk yet in a table of these keys, as far as they are of the shard, whose rows have so many words.
+    pub(crate) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
+        let shards = u64::from(shard.shards());
+        let first_key = shard.group_of(keys.start) * shards;
+        let count = keys.end - first_key;
+        let groups = count.div_ceil(shards);
+        let chunks = if count > KEYS_MAX { 0 } else { groups.div_ceil(CHUNK_KEYS) };
         let chunks = usize::try_from(chunks).expect("at most 2^20 chunks");
         // Where rows are as wide as 4 words, 16 bytes a row are the price of a chunk that is half full.
         let rows_min = CHUNK_KEYS * words as u64 / (words as u64 + 4);
         Self {
-            first_key: keys.start,
+            shard,
+            keys: keys.clone(),
+            first_key,
+            per_shard: (1_u64 << 63).div_ceil(shards),
             words,
             of_words: Multiples::new(u32::try_from(words).expect("a row has less than 2^32 words")),
             rows_min: u32::try_from(rows_min).expect("at most as many as keys"),
             directory: Vec::new(),
             chunks,
             blocks: Vec::new(),
-            free: Vec::new(),
+            slabs: Vec::new(),
+            slab_log2: (SLAB_BYTES / (CHUNK * words * size_of::<u32>())).max(1).ilog2(),
+            free: BinaryHeap::new(),
             rows: 0,
         }
     }
@@ -108,18 +134,28 @@ impl Dense {
         self.rows
     }
 
-    /// Chunk of a key of the table, and its place in there.
+    /// Chunk of a key of the table, and its place in there. Of a table without chunks, one that there is not.
     #[inline]
     fn split(&self, key: u64) -> (usize, usize) {
-        let offset = key - self.first_key;
-        let chunk = usize::try_from(offset / CHUNK_KEYS).unwrap_or(usize::MAX);
-        (chunk, usize::try_from(offset % CHUNK_KEYS).expect("it is below the keys of a chunk"))
+        // A division takes as long as the rest of a look-up. This is exact: the error of the factor is below 1/2^63, that
+        // of the product for a table that has chunks below 2^(33-63), and a quotient is at least 2^-16 from the next one.
+        let product = u128::from(key - self.first_key) * u128::from(self.per_shard);
+        let group = u64::try_from(product >> 63).unwrap_or(u64::MAX);
+        let chunk = usize::try_from(group / CHUNK_KEYS).unwrap_or(usize::MAX);
+        (chunk, usize::try_from(group % CHUNK_KEYS).expect("it is below the keys of a chunk"))
+    }
+
+    /// The key of the shard at a place of a chunk, if there is such a key in the table.
+    fn key_at(&self, chunk: usize, at: usize) -> Option<u64> {
+        let group = self.shard.group_of(self.first_key) + (chunk * CHUNK + at) as u64;
+        self.shard.key_in(group).filter(|key| self.keys.contains(key))
     }
 
     /// The row of a key of the table.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Found {
         let (chunk, at) = self.split(key);
+        debug_assert!(self.chunks == 0 || self.key_at(chunk, at) == Some(key), "{key} is of another shard");
         let entry = self.directory.get(chunk).copied().unwrap_or(0);
         if entry & DENSE == 0 {
             return Found::Elsewhere;
@@ -137,16 +173,23 @@ impl Dense {
         DensePlace { block: entry & !(DENSE | FULL), start }
     }
 
+    /// The slab of a row, and where in there it begins.
+    #[inline]
+    fn in_slab(&self, place: DensePlace) -> (usize, usize) {
+        let before = (place.block & ((1 << self.slab_log2) - 1)) as usize * CHUNK * self.words;
+        ((place.block >> self.slab_log2) as usize, before + place.start as usize)
+    }
+
     #[inline]
     pub(crate) fn row(&self, place: DensePlace) -> &[u32] {
-        let start = place.start as usize;
-        &self.blocks[place.block as usize].words[start..start + self.words]
+        let (slab, start) = self.in_slab(place);
+        &self.slabs[slab][start..start + self.words]
     }
 
     #[inline]
     pub(crate) fn row_mut(&mut self, place: DensePlace) -> &mut [u32] {
-        let start = place.start as usize;
-        &mut self.blocks[place.block as usize].words[start..start + self.words]
+        let (slab, start) = self.in_slab(place);
+        &mut self.slabs[slab][start..start + self.words]
     }
 
     /// Makes the row of a key that has none, all zero, in a chunk that is dense.
@@ -192,22 +235,19 @@ impl Dense {
         let keys = u32::try_from(CHUNK_KEYS).expect("it is below 2^32");
         let spread = u32::try_from(hash_of(chunk as u64) % u64::from((keys - self.rows_min) / 2 + 1));
         let limit = self.rows_min + spread.expect("less than the keys of a chunk");
-        (entry & DENSE == 0 && entry > limit)
-            .then(|| Crowd { keys: self.chunk_of(key), beyond: entry - limit })
+        (entry & DENSE == 0 && entry > limit).then(|| Crowd { is_just: entry == limit + 1 })
     }
 
-    /// The keys of the chunk of the first of these keys, if it is not dense and the next ones, in rising order, are enough to
-    /// make it so.
-    pub(crate) fn half_of_chunk(&self, keys: &[u64]) -> Option<Range<u64>> {
-        let key = *keys.first()?;
-        let (chunk, _) = self.split(key);
-        if chunk >= self.chunks || self.directory.get(chunk).is_some_and(|entry| entry & DENSE != 0) {
-            return None;
-        }
-        let of_chunk = self.chunk_of(key);
-        let half = keys.get(self.rows_min as usize)?;
-        let rising = keys[..=self.rows_min as usize].is_sorted_by(|one, next| one < next);
-        (rising && of_chunk.contains(half)).then_some(of_chunk)
+    /// Whether the chunk of the first of these keys is not dense, and the next ones, in rising order, are enough to make it so.
+    pub(crate) fn is_half_of_chunk(&self, keys: &[u64]) -> bool {
+        let Some(many) = keys.get(..=self.rows_min as usize) else { return false };
+        let [first, .., last] = many else { return false };
+        let (chunk, _) = self.split(*first);
+        let is_open = self.directory.get(chunk).is_some_and(|entry| entry & DENSE != 0);
+        chunk < self.chunks
+            && !is_open
+            && self.split(*last).0 == chunk
+            && many.is_sorted_by(|one, next| one < next)
     }
 
     fn make_directory(&mut self) {
@@ -216,10 +256,10 @@ impl Dense {
         }
     }
 
-    fn chunk_of(&self, key: u64) -> Range<u64> {
+    /// All keys of the shard in the chunk of a key, in rising order.
+    pub(crate) fn keys_of_chunk(&self, key: u64) -> Vec<u64> {
         let (chunk, _) = self.split(key);
-        let first = self.first_key + chunk as u64 * CHUNK_KEYS;
-        first..first.saturating_add(CHUNK_KEYS)
+        (0..CHUNK).filter_map(|at| self.key_at(chunk, at)).collect()
     }
 
     /// Where a row is among all rows that dense chunks have room for. It never changes.
@@ -242,9 +282,10 @@ impl Dense {
 
     /// Key and words of the row at a position, which is there.
     pub(crate) fn row_at(&self, position: usize) -> (u64, &[u32]) {
-        let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK);
-        let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
-        (first + at as u64, &block.words[at * self.words..(at + 1) * self.words])
+        let (block, at) = (position / CHUNK, position % CHUNK);
+        let key = self.key_at(self.blocks[block].chunk as usize, at).expect("a row has a key");
+        let number = u32::try_from(block).expect("at most 2^20 blocks");
+        (key, self.row(self.place(number, at)))
     }
 
     /// Counts a row that was removed elsewhere.
@@ -259,19 +300,25 @@ impl Dense {
     pub(crate) fn open(&mut self, key: u64) {
         self.make_directory();
         let (chunk, _) = self.split(key);
-        let (words, bits) = (vec![0; CHUNK * self.words].into(), vec![0; BITS_WORDS].into());
-        let of = u32::try_from(chunk).expect("at most 2^20 chunks");
-        let block = Block { chunk: of, rows: 0, words, bits };
         let number = match self.free.pop() {
-            Some(number) => {
-                self.blocks[number as usize] = block;
-                number
-            }
-            None => {
-                self.blocks.push(block);
-                u32::try_from(self.blocks.len() - 1).expect("at most 2^20 blocks")
-            }
+            Some(Reverse(number)) => number as usize,
+            None => self.blocks.len(),
         };
+        let slab = number >> self.slab_log2;
+        if slab == self.slabs.len() {
+            self.slabs.push(Box::default());
+        }
+        if self.slabs[slab].is_empty() {
+            let blocks = (self.chunks - (slab << self.slab_log2)).min(1 << self.slab_log2);
+            self.slabs[slab] = vec![0; blocks * CHUNK * self.words].into();
+        }
+        let of = u32::try_from(chunk).expect("at most 2^20 chunks");
+        let block = Block { chunk: of, rows: 0, bits: vec![0; BITS_WORDS].into() };
+        match self.blocks.get_mut(number) {
+            Some(free) => *free = block,
+            None => self.blocks.push(block),
+        }
+        let number = u32::try_from(number).expect("at most 2^20 blocks");
         self.directory[chunk] = DENSE | number;
     }
 
@@ -299,27 +346,49 @@ impl Dense {
     /// Makes the chunk of a key one that is not dense. Its rows were copied to elsewhere.
     pub(crate) fn close(&mut self, key: u64) {
         let chunk = self.split(key).0;
-        let number = self.place(self.directory[chunk], 0).block;
-        let block = &mut self.blocks[number as usize];
+        let place = self.place(self.directory[chunk], 0);
+        let block = &mut self.blocks[place.block as usize];
         self.directory[chunk] = block.rows;
         self.rows -= block.rows as usize;
-        *block = Block { chunk: 0, rows: 0, words: Box::default(), bits: Box::default() };
-        self.free.push(number);
+        *block = Block { chunk: 0, rows: 0, bits: Box::default() };
+        self.free.push(Reverse(place.block));
+        let (slab, start) = self.in_slab(place);
+        if self.blocks_of(slab).iter().all(|block| block.bits.is_empty()) {
+            self.slabs[slab] = Box::default();
+        } else {
+            self.slabs[slab][start..start + CHUNK * self.words].fill(0);
+        }
+    }
+
+    /// The blocks of a slab that there are, or were.
+    fn blocks_of(&self, slab: usize) -> &[Block] {
+        let first = slab << self.slab_log2;
+        &self.blocks[first..self.blocks.len().min(first + (1 << self.slab_log2))]
     }
 
     /// Keys and rows of all dense chunks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        self.blocks.iter().flat_map(move |block| {
-            let first = self.first_key + u64::from(block.chunk) * CHUNK_KEYS;
-            let rows = block.words.chunks_exact(self.words).enumerate();
-            rows.filter(|(at, _)| block.has(*at)).map(move |(at, row)| (first + at as u64, row))
+        let slabs = self.slabs.iter().enumerate().flat_map(|(slab, words)| {
+            // There are none of a slab without memory.
+            self.blocks_of(slab).iter().zip(words.chunks_exact(CHUNK * self.words))
+        });
+        slabs.filter(|(block, _)| block.rows > 0).flat_map(move |(block, words)| {
+            let rows = words.chunks_exact(self.words).enumerate().filter(|(at, _)| block.has(*at));
+            let key = |at| self.key_at(block.chunk as usize, at).expect("a row has a key");
+            rows.map(move |(at, row)| (key(at), row))
         })
     }
 
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
+    /// What a slab has for blocks to come is not touched, either, and does not count.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let words: usize = self.blocks.iter().map(|block| block.words.len() + block.bits.len()).sum();
-        (words + self.directory.capacity()) * size_of::<u32>() + self.blocks.capacity() * size_of::<Block>()
+        let slabs = (0..self.slabs.len()).filter(|slab| !self.slabs[*slab].is_empty());
+        let blocks: usize = slabs.map(|slab| self.blocks_of(slab).len()).sum();
+        let bits: usize = self.blocks.iter().map(|block| block.bits.len()).sum();
+        (blocks * CHUNK * self.words + bits + self.directory.capacity() + self.free.capacity())
+            * size_of::<u32>()
+            + self.blocks.capacity() * size_of::<Block>()
+            + self.slabs.capacity() * size_of::<Box<[u32]>>()
     }
 }
 

@@ -28,8 +28,8 @@ const DIRECTORY_SHARE_MAX: usize = 16;
 /// Murmur3's finaliser over a 64-bit key: what the index knows a key by.
 ///
 /// It is a bijection: two keys never share all bits, so a partition that splits often enough becomes smaller.
-/// It has no seed, for a store must be the same in each process. And it is not what deals keys to shards
-/// (`plan` takes splitmix64's for that): the keys of one shard share some bits of that hash.
+/// It has no seed, for a store must be the same in each process. And it is not what deals keys to shards, which depends on
+/// splitmix64's.
 pub(crate) fn hash_of(key: u64) -> u64 {
     let mut hash = key;
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);

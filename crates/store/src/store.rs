@@ -10,6 +10,7 @@ mod snapshot;
 mod sweep;
 mod watch;
 
+use libra_plan::Shard;
 use thiserror::Error;
 
 use crate::table::{TableError, TableSpec, order};
@@ -129,15 +130,24 @@ pub enum RowError {
 }
 
 impl Store {
-    /// An empty store of these tables; `seed` decides the first values of all rows.
+    /// An empty store of these tables, for all of their rows; `seed` decides the first values of all rows.
     ///
     /// # Errors
     /// The tables are no tables of one model, or have numbers that cannot train: see [`TableError`].
     pub fn new(tables: Vec<TableSpec>, seed: u64) -> Result<Self, TableError> {
+        Self::of_shard(tables, seed, Shard::ONLY)
+    }
+
+    /// As [`Store::new`], for the rows of one shard. Keys of other shards must not come: it may take two of them for one. (In
+    /// builds with debug assertions it panics.)
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub fn of_shard(tables: Vec<TableSpec>, seed: u64, shard: Shard) -> Result<Self, TableError> {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
-        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec))).collect();
+        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec), shard)).collect();
         let steps = vec![Steps::default(); tables.len()];
         let gates = tables.iter().map(|spec| Gate::new(&spec.rule.growth, seed)).collect();
         let sweep = Sweep::new(tables.len());

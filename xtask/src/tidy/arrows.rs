@@ -11,7 +11,7 @@ use super::Complaint;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-dataplane", &[]),
     ("libra-plan", &[]),
-    ("libra-store", &[]),
+    ("libra-store", &["libra-plan"]),
     ("libra-durable", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
     ("libra-storage", &["libra-durable", "libra-proto", "libra-store"]),

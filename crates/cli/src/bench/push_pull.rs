@@ -1,17 +1,21 @@
 //! `libra bench push-pull`: servers and workers in processes of their own, over TCP.
 
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use indicatif::ProgressBar;
 use libra_net::ControllerNode;
 use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
 use super::limits::Limits;
 use super::load::{Load, Operation};
 use super::report::Report;
+use super::rows::Rows;
 use super::usage::Watch;
 use super::worker::Account;
 use crate::arguments::{ColdPathArguments, clear, write_json};
@@ -21,7 +25,7 @@ use crate::progress::Bars;
 
 /// Pushes and pulls rows of servers over TCP, each in a process of its own.
 ///
-/// Before anything is measured every row is pushed once. Then each worker keeps a few operations under way, of rows that it
+/// Before anything is measured every row of --fill is pushed once, in the order of keys. Then each worker keeps a few operations under way, of rows that it
 /// draws by Zipf's law, distinct and sorted in each operation. Limits of the machine are measured in the same run.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -31,18 +35,8 @@ pub(crate) struct Arguments {
     /// Servers; each owns one shard of the rows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     servers: u16,
-    /// Rows of the table
-    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    keys: u64,
-    /// Exponent of Zipf's law: 0 makes all rows equally likely
-    #[arg(long, value_name = "S", default_value_t = 1.05)]
-    zipf: f64,
-    /// Rows of one operation
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    batch: usize,
-    /// Values of a row
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    width: u16,
+    #[command(flatten)]
+    rows: Rows,
     #[command(flatten)]
     cold: ColdPathArguments,
     /// What workers do
@@ -54,9 +48,6 @@ pub(crate) struct Arguments {
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
-    /// Decides which rows
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,7 +57,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    arguments.check()?;
+    arguments.rows.check()?;
+    super::check_seconds(arguments.seconds)?;
+    arguments.rows.check_memory(1)?;
     if let Some(path) = &arguments.json {
         clear(path)?;
     }
@@ -74,13 +67,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bars = Bars::new(arguments.quiet);
     let spinner = bars.spinner("bench");
     spinner.set_message("limits of this machine");
-    let limits = Limits::measure(load.keys, load.width)?;
-    spinner.set_message(format!("{} rows are made, then {} s", load.keys, load.seconds));
+    let limits = Limits::measure(&load.rows)?;
+    spinner.finish_and_clear();
+    let bar = bars.bar("rows");
+    bar.set_length(load.rows.made());
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let mut processes = Processes::start(arguments, controller.address())?;
+    processes.show_progress(&bar, load.seconds);
     let watch = Watch::start(processes.servers())?;
     let outcome = processes.run(controller, arguments.sizes(), &load);
-    spinner.finish_and_clear();
+    bar.finish_and_clear();
     let outcome = outcome?;
     let accounts: Vec<Account> = outcome
         .reports
@@ -98,22 +94,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    fn check(&self) -> Result<()> {
-        if self.batch == 0 || self.batch as u64 > self.keys {
-            bail!("--batch {}: an operation has at least 1 row and at most --keys {}", self.batch, self.keys);
-        }
-        if self.batch as u64 > self.keys / 2 && self.zipf > 0.0 {
-            bail!("--batch {}: more than half of all rows are not drawn in any sensible time", self.batch);
-        }
-        if !(self.zipf >= 0.0 && self.zipf.is_finite()) {
-            bail!("--zipf {}: expected a number from 0 up", self.zipf);
-        }
-        if !(self.seconds >= 0.1 && self.seconds <= 86_400.0) {
-            bail!("--seconds {}: expected a number from 0.1 up to a day", self.seconds);
-        }
-        Ok(())
-    }
-
     fn sizes(&self) -> Sizes {
         Sizes { servers: self.servers, switches: 0, workers: self.workers }
     }
@@ -121,15 +101,11 @@ impl Arguments {
     fn load(&self) -> Load {
         Load {
             operation: self.operation,
-            keys: self.keys,
-            width: self.width.into(),
+            rows: self.rows.clone(),
             wire: self.cold.wire,
-            batch: self.batch,
-            zipf: self.zipf,
             open: self.open.into(),
             seconds: self.seconds,
             workers: self.workers,
-            seed: self.seed,
         }
     }
 }
@@ -144,10 +120,10 @@ impl Processes {
     fn start(arguments: &Arguments, controller: SocketAddr) -> Result<Self> {
         let mut processes = Self { servers: Vec::new(), workers: Vec::new() };
         for _ in 0..arguments.servers {
-            processes.servers.push(start(&["server", "--leashed", "--quiet"], controller)?);
+            processes.servers.push(start(&["server", "--leashed", "--quiet"], controller, Stdio::null())?);
         }
         for _ in 0..arguments.workers {
-            processes.workers.push(start(&["bench", "worker"], controller)?);
+            processes.workers.push(start(&["bench", "worker"], controller, Stdio::piped())?);
         }
         Ok(processes)
     }
@@ -156,8 +132,23 @@ impl Processes {
         self.servers.iter().map(Child::id).collect()
     }
 
+    /// Shows how many rows the workers have made, which say so.
+    fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) {
+        for output in self.workers.iter_mut().filter_map(|worker| worker.stdout.take()) {
+            let bar = bar.clone();
+            thread::spawn(move || {
+                for made in BufReader::new(output).lines().map_while(|line| line.ok()?.parse().ok()) {
+                    bar.inc(made);
+                    if bar.length() == Some(bar.position()) {
+                        bar.set_message(format!("now {seconds} s are measured"));
+                    }
+                }
+            });
+        }
+    }
+
     fn run(&mut self, controller: ControllerNode, sizes: Sizes, load: &Load) -> Result<Outcome> {
-        let mut cluster = Cluster::new(1, load.tables(), None, HotPath::for_workers(sizes.workers));
+        let mut cluster = Cluster::new(1, vec![load.rows.table()], None, HotPath::for_workers(sizes.workers));
         cluster.cold_path = ColdPath { values: load.wire };
         cluster.task = load.to_text()?;
         let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
@@ -188,10 +179,10 @@ impl Drop for Processes {
     }
 }
 
-fn start(arguments: &[&str], controller: SocketAddr) -> Result<Child> {
+fn start(arguments: &[&str], controller: SocketAddr, stdout: Stdio) -> Result<Child> {
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let mut command = Command::new(program);
     command.args(arguments).args(["--controller", &controller.to_string()]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    command.stdin(Stdio::piped()).stdout(stdout);
     command.spawn().with_context(|| format!("cannot start a {}", arguments[0]))
 }

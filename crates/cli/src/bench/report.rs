@@ -5,6 +5,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+use super::latency::Latency;
 use super::limits::Limits;
 use super::load::Load;
 use super::usage::Watch;
@@ -19,6 +20,7 @@ pub(super) struct Report {
     /// Of messages, in both directions, without TCP's own.
     bytes_per_pair: f64,
     server: Server,
+    /// From the beginning of an operation to its answer.
     latency_us: Latency,
     limits: Limits,
 }
@@ -29,15 +31,8 @@ struct Server {
     /// Processor time, user and system.
     cpu_ns_per_pair: f64,
     resident_bytes: u64,
-    resident_bytes_per_row: f64,
-}
-
-/// From the beginning of an operation to its answer.
-#[derive(Debug, Serialize)]
-struct Latency {
-    p50: u32,
-    p99: u32,
-    max: u32,
+    /// Of all rows. Unknown where not all were made beforehand: nobody counts those that pushes have made.
+    resident_bytes_per_row: Option<f64>,
 }
 
 impl Report {
@@ -57,11 +52,7 @@ impl Report {
             accounts.iter().map(|account| account.rows as f64 / seconds(account)).sum();
         let rows: u64 = accounts.iter().map(|account| account.rows).sum();
         let bytes: u64 = accounts.iter().map(|account| account.bytes).sum();
-        let mut latencies: Vec<u32> =
-            accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();
-        latencies.sort_unstable();
-        let at = |percent: usize| latencies.get(latencies.len() * percent / 100).or_else(|| latencies.last());
-        let at = |percent| at(percent).copied().context("no operation got done: measure for longer");
+        let latencies = accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();
         Ok(Self {
             load: load.clone(),
             servers,
@@ -70,9 +61,10 @@ impl Report {
             server: Server {
                 cpu_ns_per_pair: usage.cpu_ns as f64 / (pairs_per_second * (ended - begun) as f64 / 1e9),
                 resident_bytes: usage.resident_bytes,
-                resident_bytes_per_row: usage.resident_bytes as f64 / load.keys as f64,
+                resident_bytes_per_row: (load.rows.made() == load.rows.keys)
+                    .then(|| usage.resident_bytes as f64 / load.rows.keys as f64),
             },
-            latency_us: Latency { p50: at(50)?, p99: at(99)?, max: at(100)? },
+            latency_us: Latency::of(latencies)?,
             limits,
         })
     }
@@ -81,23 +73,23 @@ impl Report {
         let Self { load, servers, server, latency_us, limits, .. } = self;
         let random = limits.random_accesses_per_second;
         let stream = limits.tcp_bytes_per_second;
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let rows = &load.rows;
         let title = format!(
-            "{} workers, {servers} servers; {} rows of width {} ({}); {} of {} rows, {} under way; Zipf {}; {} s",
+            "{} workers, {servers} servers; {} rows of width {} ({}), {}{}; {} of {} rows, {} under way; Zipf {}; {} s",
             load.workers,
-            load.keys,
-            load.width,
+            rows.keys,
+            rows.width,
             load.wire,
+            rows.optimizer.name(),
+            if rows.sparse { ", keys of 64 bits" } else { "" },
             load.operation.name(),
-            load.batch,
+            rows.batch,
             load.open,
-            load.zipf,
+            rows.zipf,
             load.seconds
         );
-        table.set_header(vec!["bench".to_owned(), String::new(), title]);
         let ratio = self.pairs_per_second / random;
-        let rows = [
+        let lines = vec![
             (
                 "pairs",
                 million(self.pairs_per_second),
@@ -119,28 +111,46 @@ impl Report {
             (
                 "memory",
                 format!("{:.0} MB", megabytes(server.resident_bytes)),
-                format!("{:.1} bytes a row", server.resident_bytes_per_row),
+                server.resident_bytes_per_row.map_or_else(
+                    || "of all servers; how many rows there are is not known".to_owned(),
+                    |bytes| {
+                        let payload = rows.payload_bytes();
+                        format!("{bytes:.2} bytes a row, of which {payload} are values and state")
+                    },
+                ),
             ),
             (
                 "latency",
                 format!("{} us", latency_us.p50),
                 format!("median; 99% {} us, longest {} us", latency_us.p99, latency_us.max),
             ),
-            ("limits", million(random), "random accesses to the memory of all values, one core".to_owned()),
+            (
+                "limits",
+                million(random),
+                "random accesses to as much memory as values and state have, one core".to_owned(),
+            ),
             ("", format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9), "memcpy".to_owned()),
             ("", format!("{:.1} GB/s", stream / 1e9), "one TCP stream on loopback".to_owned()),
         ];
-        for (name, figure, remark) in rows {
-            table.add_row(vec![name.to_owned(), figure, remark]);
-        }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        print(title, lines);
     }
 }
 
-fn million(rate: f64) -> String {
+/// Prints figures, each with a name and a remark.
+pub(super) fn print(title: String, lines: Vec<(&str, String, String)>) {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(vec!["bench".to_owned(), String::new(), title]);
+    for (name, figure, remark) in lines {
+        table.add_row(vec![name.to_owned(), figure, remark]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+}
+
+pub(super) fn million(rate: f64) -> String {
     format!("{:.2} M/s", rate / 1e6)
 }
 

@@ -1,12 +1,13 @@
 //! What processes use: processor time and memory, as the kernel counts them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use procfs::process::Process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::worker::wall_clock;
 
@@ -72,6 +73,18 @@ impl Watch {
             resident_bytes: inside.iter().map(|sample| sample.resident_bytes).max().unwrap_or(0),
         })
     }
+}
+
+/// The time that this thread has been on a processor.
+pub(super) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Memory of this process.
+pub(super) fn resident_bytes() -> Result<u64> {
+    let stat = Process::myself().and_then(|process| process.stat()).context("cannot see this process")?;
+    Ok(stat.rss * procfs::page_size())
 }
 
 fn sample(processes: &[Process]) -> Result<Sample> {

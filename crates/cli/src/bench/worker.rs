@@ -1,5 +1,6 @@
 //! A worker of the benchmark: first it makes all rows, then it pushes and pulls for as long as it is told.
 
+use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,6 +16,11 @@ use crate::leash;
 
 /// Operations before those that are measured: streams are slow at first.
 const WARM_UP: Duration = Duration::from_millis(500);
+
+/// Values of a push that makes rows, at most, unless one row has more.
+const VALUES_OF_NEW: usize = 1 << 14;
+/// How often the parent hears how many rows there are.
+const TELL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -55,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
-    let batches = load.batches(worker.share())?;
+    let batches = load.rows.batches(worker.share())?;
     make_rows(worker, load)?;
     worker.barrier()?;
     let mut operations = Operations { worker, load, open: VecDeque::new(), pushed: HashMap::new() };
@@ -69,7 +75,7 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
     let (mut rows, mut latencies) = (0, Vec::new());
     while started.elapsed().as_secs_f64() < load.seconds {
         if let Some(took) = operations.turn(batches.next().context("there are batches")?)? {
-            rows += load.batch as u64;
+            rows += load.rows.batch as u64;
             latencies.push(u32::try_from(took.as_micros())?);
         }
     }
@@ -78,15 +84,28 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
     Ok(Account { begun, ended, rows, latencies, bytes })
 }
 
-/// Pushes every row of this worker's share once, so that it is there.
+/// Pushes every row of this worker's share once, so that it is there, and tells its parent how many it has pushed.
 fn make_rows(worker: &mut WorkerNode, load: &Load) -> Result<()> {
-    let share = load.share(worker.share());
-    let mut keys = share.peekable();
-    while keys.peek().is_some() {
-        let batch: Vec<u64> = keys.by_ref().take(load.batch).collect();
-        let gradients = vec![1.0; batch.len() * load.width];
-        worker.push(batch, gradients)?;
+    let rows = &load.rows;
+    let Range { mut start, end } = load.share(worker.share());
+    let (mut open, mut untold) = (0, 0);
+    let mut told = Instant::now();
+    while start < end {
+        let keys = rows.keys_of(start..end.min(start + (VALUES_OF_NEW / rows.width()).max(1) as u64));
+        let count = keys.len() as u64;
+        let gradients = vec![1.0; keys.len() * rows.width()];
+        worker.start_push(keys, gradients)?;
+        (start, open, untold) = (start + count, open + 1, untold + count);
+        if open > load.open {
+            worker.finish_push()?.context("a push is under way")?;
+            open -= 1;
+        }
+        if told.elapsed() > TELL || start == end {
+            println!("{untold}");
+            (told, untold) = (Instant::now(), 0);
+        }
     }
+    while worker.finish_push()?.is_some() {}
     Ok(worker.flush()?)
 }
 
@@ -108,7 +127,7 @@ impl Operations<'_> {
     /// Begins one, and finishes the oldest if there are enough. Returns how long that took.
     fn turn(&mut self, keys: &[u64]) -> Result<Option<Duration>> {
         let began = Instant::now();
-        let gradients = || vec![0.001; keys.len() * self.load.width];
+        let gradients = || vec![0.001; keys.len() * self.load.rows.width()];
         let handle = match self.load.operation {
             Operation::Push => Handle::Push(self.worker.start_push(keys.to_vec(), gradients())?),
             Operation::Pull => Handle::Pull(self.worker.start_pull(keys.to_vec())?),

@@ -128,14 +128,16 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
-    // A key of a byte or two, and values of four bytes or two; push-pull has those both ways.
-    for (operation, wire, bytes) in [
-        ("push", "f32", 13.0..16.0),
-        ("pull", "f32", 13.0..16.0),
-        ("push", "bf16", 7.0..10.0),
-        ("push-pull", "f16", 13.0..16.0),
+    // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
+    // ways.
+    for (operation, wire, bytes, rows) in [
+        ("push", "f32", 13.0..16.0, &["--optimizer", "adagrad"][..]),
+        ("pull", "f32", 18.0..22.0, &["--sparse", "--optimizer", "row-adagrad"]),
+        ("push", "bf16", 7.0..10.0, &[]),
+        ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
     ] {
         let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
+        arguments.extend(rows);
         arguments.extend(sizes);
         arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
         let output = run(&arguments);
@@ -155,6 +157,46 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
             &json["limits"]["tcp_bytes_per_second"],
         ];
         assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
+        let all = !rows.contains(&"--fill");
+        assert_eq!(json["server"]["resident_bytes_per_row"].as_f64().is_some(), all, "{json:#}");
+    }
+}
+
+#[test]
+fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    for rows in [
+        &["--width", "3", "--optimizer", "adagrad"][..],
+        &["--sparse", "--optimizer", "adam"],
+        &["--ordered", "--fill", "5000", "--optimizer", "ftrl", "--zipf", "0"],
+    ] {
+        let mut arguments = vec!["bench", "store", "--seconds", "0.2", "--keys", "20000", "--batch", "500"];
+        arguments.extend(rows);
+        arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "--quiet is quiet");
+        let json = json(&file);
+        let figures = [
+            &json["reads_per_second"],
+            &json["updates_per_second"],
+            &json["fill"]["rows_per_second"],
+            &json["fill"]["latency_us"]["max"],
+            &json["latency_us"]["read"]["p99"],
+            &json["latency_us"]["update"]["p50"],
+            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+        ];
+        assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
+        let bytes = |of: &str| json["memory"][of].as_f64().unwrap_or_else(|| panic!("memory.{of}"));
+        assert!(bytes("store_bytes_per_row") >= bytes("payload_bytes_per_row"), "{json:#}");
+    }
+    let output =
+        run(&["bench", "store", "--seconds", "0.1", "--keys", "20000", "--batch", "500", "--fill", "0"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for word in ["reads", "updates", "of the random accesses", "beyond values and state", "memcpy"] {
+        assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
 }
 

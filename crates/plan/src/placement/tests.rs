@@ -125,21 +125,3 @@ fn what_cannot_be_placed_is_refused() {
     let error = Placement::new(&uniform(257, 32_767), 1).unwrap_err();
     assert_eq!(error, PlacementError::TooManyRegions { regions: 257, shards: 1 });
 }
-
-/// Written down once: workers and shards of different versions must agree who owns a row.
-#[test]
-fn shards_of_keys_never_change() {
-    // The first outputs of splitmix64 seeded with 0 and with 1, as other implementations print them.
-    assert_eq!(0xe220_a839_7b1d_cdaf_u64 % 1000, u64::from(shard_of(0, 1000)));
-    assert_eq!(0x910a_2dec_8902_5cc1_u64 % 1000, u64::from(shard_of(1, 1000)));
-    assert_eq!(shard_of(u64::MAX, 1), 0);
-}
-
-#[test]
-fn neighbouring_keys_are_spread_over_the_shards() {
-    let mut counts = [0_u32; 7];
-    for key in 0..70_000 {
-        counts[usize::from(shard_of(key, 7))] += 1;
-    }
-    assert!(counts.iter().all(|count| (9_700..10_300).contains(count)), "{counts:?}");
-}

@@ -23,8 +23,8 @@ pub enum RestoreError {
         "the job that it is of was done; another job can begin with its rows (--load), in another directory"
     )]
     Done,
-    /// Rows do not fit the tables that the state names.
-    #[error("rows of the checkpoint do not fit the tables of its state: {0}")]
+    /// Rows do not fit the shard and the tables that the state names.
+    #[error("rows of the checkpoint do not fit its state: {0}")]
     Rows(String),
     /// A record of the log was written by another version of Libra, or by something else.
     #[error("record {number} of the log is not one of this version of libra: {reason}")]
@@ -92,6 +92,9 @@ impl Restored {
     /// # Errors
     /// [`RestoreError::Rows`].
     pub fn rows(&mut self, rows: &RowBlock) -> Result<(), RestoreError> {
+        if !self.shard.owns(&rows.keys) || !self.shard.owns(&rows.removed) {
+            return Err(RestoreError::Rows("some of them are of other shards".to_owned()));
+        }
         self.shard.put(rows).map_err(|error| RestoreError::Rows(error.to_string()))
     }
 
@@ -121,6 +124,9 @@ impl Restored {
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
             Record::Evicted { keys } => {
+                if !shard.owns(&keys.0) {
+                    return Err(wrong("it has rows of other shards"));
+                }
                 for key in keys.0 {
                     shard.store.remove(key).map_err(|error| wrong(&error.to_string()))?;
                 }

@@ -125,7 +125,13 @@ enum Held {
 
 impl Shard {
     pub(super) fn new(number: u16, cluster: Box<Cluster>, journal: Journal) -> Result<Self, String> {
-        let store = Store::new(cluster.tables.clone(), cluster.seed).map_err(|error| error.to_string())?;
+        let shards = cluster.shards();
+        if number >= shards {
+            return Err(format!("there are only {shards} servers"));
+        }
+        let of = libra_plan::Shard::new(number, shards);
+        let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
+        let store = store.map_err(|error| error.to_string())?;
         cluster.check_tables()?;
         cluster.check_plan()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
@@ -216,10 +222,15 @@ impl Shard {
         self.store.restore(rows.table, &rows.keys, &rows.values, &rows.state)
     }
 
+    /// Whether these keys are all of this shard. If not, the store must not hear of them.
+    pub(super) fn owns(&self, keys: &[u64]) -> bool {
+        let shards = self.cluster.shards();
+        shards == 1 || keys.iter().all(|key| shard_of(*key, shards) == self.number)
+    }
+
     /// How many values rows have that this shard must own.
     pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
-        let shards = self.cluster.shards();
-        if shards > 1 && keys.iter().any(|&key| shard_of(key, shards) != self.number) {
+        if !self.owns(keys) {
             return Err(Nonsense);
         }
         self.store.values_of(keys).map_err(|_| Nonsense)

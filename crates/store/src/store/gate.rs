@@ -43,7 +43,7 @@ impl Gate {
         self.admission.is_some()
     }
 
-    /// Whether a gradient for a row that is not there makes it, after so many steps of the table.
+    /// Whether a gradient for a row that is not there makes it, after so many steps of the table (rule G1).
     pub(super) fn admits(&mut self, key: u64, step: u64) -> bool {
         let hash = mix_with(self.seed, key);
         let admits = match self.admission {

@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::ops::Range;
 
+use libra_plan::Shard;
+
 use super::marks::{GROUP, Snapshots};
 use super::rows::{BLOCK, Rows};
 use super::watch::Watch;
@@ -17,7 +19,6 @@ use crate::slab::Place;
 pub(super) struct Kept {
     dense: Dense,
     sparse: Rows,
-    keys: Range<u64>,
     /// Words of a row.
     words: usize,
     /// There if changes matter to anyone.
@@ -35,12 +36,12 @@ pub(super) enum RowPlace {
 }
 
 impl Kept {
-    /// No rows yet of a table of these keys, each of which will have so many words of values and state.
-    pub(super) fn new(keys: &Range<u64>, words: usize) -> Self {
+    /// No rows yet of a table of these keys, as far as they are of the shard, each of which will have so many words of values
+    /// and state.
+    pub(super) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
         Self {
-            dense: Dense::new(keys, words),
+            dense: Dense::new(keys, words, shard),
             sparse: Rows::new(words),
-            keys: keys.clone(),
             words,
             watch: None,
             deferred: Vec::new(),
@@ -150,22 +151,22 @@ impl Kept {
             None => place,
             Some(crowd) if self.is_read() => {
                 // Later ones find it mentioned.
-                if crowd.beyond == 1 {
+                if crowd.is_just {
                     self.deferred.push(key);
                 }
                 place
             }
-            Some(crowd) => {
-                self.make_dense(key, crowd.keys);
+            Some(_) => {
+                self.make_dense(key);
                 self.find(key)
             }
         }
     }
 
     /// Moves the rows of a chunk, of which `key` is one, to where they are found by key.
-    fn make_dense(&mut self, key: u64, chunk: Range<u64>) {
+    fn make_dense(&mut self, key: u64) {
         self.dense.open(key);
-        let keys: Vec<u64> = (chunk.start..chunk.end.min(self.keys.end)).collect();
+        let keys = self.dense.keys_of_chunk(key);
         for keys in keys.chunks(BLOCK) {
             let places = self.sparse.find_block(keys);
             for (key, place) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
@@ -236,8 +237,8 @@ impl Kept {
     #[cold]
     fn settle_one(&mut self) {
         let Some(key) = self.deferred.pop() else { return };
-        if let Some(crowd) = self.dense.crowded(key) {
-            self.make_dense(key, crowd.keys);
+        if self.dense.crowded(key).is_some() {
+            self.make_dense(key);
         } else if self.dense.thin(key).is_some() {
             self.make_sparse(key);
         }
@@ -245,10 +246,8 @@ impl Kept {
 
     /// Makes room for the first of these keys and its neighbours by key, if enough of them follow.
     pub(super) fn expect(&mut self, keys: &[u64]) {
-        if !self.is_read()
-            && let Some(chunk) = self.dense.half_of_chunk(keys)
-        {
-            self.make_dense(keys[0], chunk);
+        if !self.is_read() && self.dense.is_half_of_chunk(keys) {
+            self.make_dense(keys[0]);
         }
     }
 

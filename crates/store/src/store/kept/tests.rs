@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use libra_plan::shard_of;
 use proptest::prelude::*;
 
 use super::*;
@@ -12,7 +13,7 @@ struct Pair {
 
 impl Pair {
     fn new(keys: Range<u64>, words: usize) -> Self {
-        Self { kept: Kept::new(&keys, words), model: BTreeMap::new() }
+        Self { kept: Kept::new(&keys, words, Shard::ONLY), model: BTreeMap::new() }
     }
 
     fn set(&mut self, key: u64, value: u32) {
@@ -29,10 +30,13 @@ impl Pair {
     }
 
     fn check(&self, keys: Range<u64>) {
+        self.check_these(&keys.collect::<Vec<u64>>());
+    }
+
+    fn check_these(&self, keys: &[u64]) {
         assert_eq!(self.kept.len(), self.model.len());
         let rows: BTreeMap<u64, u32> = self.kept.iter().map(|(key, words)| (key, words[0])).collect();
         assert_eq!(rows, self.model);
-        let keys: Vec<u64> = keys.collect();
         for keys in keys.chunks(BLOCK) {
             for (key, place) in keys.iter().zip(self.kept.find_block(keys)) {
                 assert_eq!(place, self.kept.find(*key));
@@ -76,6 +80,62 @@ fn rows_are_the_same_before_and_after_their_chunk_is_dense() {
     }
 }
 
+/// With any number of shards, from 1 up to more than there are keys in a chunk, the keys of a shard are neighbours.
+#[test]
+fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
+    for shards in [2, 3, 7, 5000] {
+        for number in [0, shards - 1] {
+            let keys = 1_000_001..1_000_001 + u64::from(shards) * 9000 + 77;
+            let of_shard: Vec<u64> =
+                keys.clone().filter(|key| shard_of(*key, shards) == number).take(20_000).collect();
+            let kept = Kept::new(&keys, 1, Shard::new(number, shards));
+            let mut pair = Pair { kept, model: BTreeMap::new() };
+            for (value, at) in (1..).zip(0..of_shard.len()) {
+                pair.set(of_shard[at * 7919 % of_shard.len()], value);
+            }
+            // The group of the first key may begin before the table.
+            assert!(
+                pair.kept.dense.len() >= 2 * 4096 - 1,
+                "{} of {}",
+                pair.kept.dense.len(),
+                pair.kept.len()
+            );
+            of_shard.iter().step_by(3).for_each(|key| pair.remove(*key));
+            pair.check_these(&of_shard);
+        }
+    }
+}
+
+/// Chunks of rows this wide lie in slabs of four.
+#[test]
+fn chunks_that_were_emptied_give_their_memory_back_and_are_used_again() {
+    let of_shard = Shard::new(2, 3);
+    let kept = Kept::new(&(0..3 * 40 * 4096), 60, of_shard);
+    let mut pair = Pair { kept, model: BTreeMap::new() };
+    let slab = 4 * 4096 * 60 * 4;
+    let keys = |chunks: Range<u64>| {
+        let groups = chunks.start * 4096..chunks.end * 4096;
+        groups.map(|group| of_shard.key_in(group).unwrap()).collect::<Vec<u64>>()
+    };
+    keys(0..10).into_iter().for_each(|key| pair.set(key, 1));
+    assert_eq!(pair.kept.dense.len(), 10 * 4096);
+    let full = pair.kept.dense.memory_bytes();
+    // One of the first four chunks, all of the next four, and one of two.
+    for chunk in [1, 5, 7, 4, 6, 9] {
+        keys(chunk..chunk + 1).into_iter().for_each(|key| pair.remove(key));
+    }
+    assert_eq!(pair.kept.dense.len(), 4 * 4096);
+    let freed = full - pair.kept.dense.memory_bytes();
+    assert!((slab..slab + slab / 100).contains(&freed), "{freed} of {full} bytes");
+    pair.check_these(&keys(0..10));
+    // Rows are made of zeros: the model looks at them. The lowest places come first.
+    keys(20..21).into_iter().for_each(|key| pair.set(key, 2));
+    assert!(pair.kept.dense.memory_bytes() < full - slab / 2);
+    keys(21..28).into_iter().for_each(|key| pair.set(key, 3));
+    assert_eq!(pair.kept.dense.positions(), 12 * 4096);
+    pair.check_these(&keys(0..30));
+}
+
 #[test]
 fn rows_that_are_far_apart_stay_where_they_are_found_by_hash() {
     let keys = 0..1 << 24;
@@ -92,7 +152,7 @@ fn rows_that_are_far_apart_stay_where_they_are_found_by_hash() {
 
 #[test]
 fn to_make_a_chunk_dense_moves_it_and_no_other() {
-    let mut kept = Kept::new(&(0..1 << 20), 1);
+    let mut kept = Kept::new(&(0..1 << 20), 1, Shard::ONLY);
     let mut most = 0;
     for index in 0..1 << 16 {
         let before = kept.dense.len();

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use libra_plan::{Shard, shard_of};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,6 +11,13 @@ type Contents = Vec<BTreeMap<u64, Vec<u32>>>;
 
 /// Chunks of these tables become dense at about a fifth to two thirds of their keys.
 fn tables() -> Vec<TableSpec> {
+    tables_of(1)
+}
+
+/// The same for so many shards: each has as many keys of them as one has of the others. Where they begin and end, the keys of a group
+/// are of two tables.
+fn tables_of(shards: u16) -> Vec<TableSpec> {
+    let (times, some) = (u64::from(shards), u64::from(shards / 2));
     let table = |name: &str, keys, width, optimizer: Optimizer| TableSpec {
         name: name.into(),
         keys,
@@ -23,10 +31,13 @@ fn tables() -> Vec<TableSpec> {
         eviction: Some(Eviction::LeastUsed { rows_max: 1_000, half_life: 5 }),
     };
     vec![
-        table("far", 1 << 40..u64::MAX, 3, adagrad),
-        table("near", 77..20_000, 1, Optimizer::Sgd { rate: 0.1 }),
-        table("wide", 20_000..40_000, 2, adagrad),
-        TableSpec { rule: Rule { growth, ..adagrad.into() }, ..table("growing", 50_000..60_000, 1, adagrad) },
+        table("far", (1 << 40) * times..u64::MAX, 3, adagrad),
+        table("near", 77 * times - some..20_000 * times + some, 1, Optimizer::Sgd { rate: 0.1 }),
+        table("wide", 20_000 * times + some..40_000 * times, 2, adagrad),
+        TableSpec {
+            rule: Rule { growth, ..adagrad.into() },
+            ..table("growing", 50_000 * times..60_000 * times, 1, adagrad)
+        },
     ]
 }
 
@@ -46,8 +57,10 @@ fn bits(values: &[f32]) -> impl Iterator<Item = u32> {
     values.iter().map(|value| value.to_bits())
 }
 
-/// A store that is snapshotted, beside one to which the same happens and which knows nothing of snapshots.
+/// A store that is snapshotted, beside one to which the same happens and which knows nothing of snapshots. What happens is told in
+/// numbers of groups of keys; for the only shard, they are the keys.
 struct Pair {
+    shard: Shard,
     store: Store,
     twin: Store,
     /// What the last snapshot that was read to its end had, with all before.
@@ -71,29 +84,39 @@ struct Active {
 
 impl Pair {
     fn new() -> Self {
-        let mut twin = Store::new(tables(), 5).unwrap();
-        let mut store = twin.clone();
-        store.track_changes();
-        Self { store, base: contents(&twin), counted: counted(&mut twin), twin, active: None }
+        Self::of(Shard::ONLY)
     }
 
-    fn update(&mut self, keys: &[u64]) {
+    fn of(shard: Shard) -> Self {
+        let mut twin = Store::of_shard(tables_of(shard.shards()), 5, shard).unwrap();
+        let mut store = twin.clone();
+        store.track_changes();
+        Self { shard, store, base: contents(&twin), counted: counted(&mut twin), twin, active: None }
+    }
+
+    fn keys(&self, groups: &[u64]) -> Vec<u64> {
+        groups.iter().map(|group| self.shard.key_in(*group).unwrap()).collect()
+    }
+
+    fn update(&mut self, groups: &[u64]) {
+        let keys = &self.keys(groups);
         let width: usize = keys.iter().map(|key| self.twin.width(*key).unwrap()).sum();
         let gradients: Vec<f32> = (0_u8..100).cycle().take(width).map(|step| 0.5 - f32::from(step)).collect();
         self.store.update_many(keys, &gradients).unwrap();
         self.twin.update_many(keys, &gradients).unwrap();
     }
 
-    fn insert(&mut self, key: u64) {
+    fn insert(&mut self, group: u64) {
+        let key = self.shard.key_in(group).unwrap();
         let spec = self.twin.table_of(key).unwrap();
         let (values, state) = (vec![7.0; spec.width], vec![3.0; spec.rule.state_len(spec.width)]);
         self.store.insert(key, &values, &state).unwrap();
         self.twin.insert(key, &values, &state).unwrap();
     }
 
-    fn remove(&mut self, keys: &[u64]) {
-        for key in keys {
-            assert_eq!(self.store.remove(*key), self.twin.remove(*key));
+    fn remove(&mut self, groups: &[u64]) {
+        for key in self.keys(groups) {
+            assert_eq!(self.store.remove(key), self.twin.remove(key));
         }
     }
 
@@ -112,7 +135,8 @@ impl Pair {
         let then = contents(&self.twin);
         let read = if extent == Extent::Full { vec![BTreeMap::new(); then.len()] } else { self.base.clone() };
         let steps = (0..then.len()).map(|table| self.twin.steps(table)).collect();
-        let mut counted_read = Store::new(tables(), 5).unwrap();
+        let tables = self.twin.tables().to_vec();
+        let mut counted_read = Store::of_shard(tables, 5, self.shard).unwrap();
         if extent == Extent::Changed {
             counted_read.gates[3].counts_mut().unwrap().set_words(&self.counted);
         }
@@ -213,9 +237,13 @@ fn deed() -> impl Strategy<Value = Deed> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // rule L2
     #[test]
-    fn a_snapshot_has_the_rows_of_its_beginning(deeds in prop::collection::vec(deed(), 1..40)) {
-        let mut pair = Pair::new();
+    fn a_snapshot_has_the_rows_of_its_beginning(
+        shard in prop::sample::select(vec![Shard::ONLY, Shard::new(1, 3), Shard::new(4, 5)]),
+        deeds in prop::collection::vec(deed(), 1..40),
+    ) {
+        let mut pair = Pair::of(shard);
         for deed in deeds {
             match deed {
                 Deed::Update(keys) => pair.update(&keys),
@@ -232,6 +260,135 @@ proptest! {
             }
         }
         pair.finish();
+    }
+}
+
+/// Each shard of some, with rows of its own.
+struct Shards(Vec<Store>);
+
+impl Shards {
+    fn new(shards: u16) -> Self {
+        let of = |number| Store::of_shard(tables_of(3), 5, Shard::new(number, shards)).unwrap();
+        Self((0..shards).map(of).collect())
+    }
+
+    /// Gives each shard its own of these keys.
+    fn deal(&mut self, keys: &[u64], mut give: impl FnMut(&mut Store, &[u64])) {
+        let shards = u16::try_from(self.0.len()).unwrap();
+        for (number, store) in (0..).zip(&mut self.0) {
+            let own: Vec<u64> = keys.iter().copied().filter(|key| shard_of(*key, shards) == number).collect();
+            give(store, &own);
+        }
+    }
+
+    fn update(&mut self, keys: &[u64]) {
+        self.deal(keys, |store, keys| {
+            let width = store.values_of(keys).unwrap();
+            store.update_many(keys, &vec![0.75; width]).unwrap();
+        });
+    }
+
+    fn remove(&mut self, keys: &[u64]) {
+        self.deal(keys, |store, keys| {
+            for key in keys {
+                store.remove(*key).unwrap();
+            }
+        });
+    }
+
+    /// Takes a block of another shard of another number of them, as a server that loads a checkpoint does.
+    fn take(&mut self, block: &RowBlock) {
+        self.remove(&block.removed);
+        let at: BTreeMap<u64, usize> = (0..).zip(&block.keys).map(|(at, key)| (*key, at)).collect();
+        let count = block.keys.len().max(1);
+        let rows = |words: &[f32], keys: &[u64]| -> Vec<f32> {
+            let width = words.len() / count;
+            keys.iter().flat_map(|key| words[at[key] * width..][..width].to_vec()).collect()
+        };
+        self.deal(&block.keys, |store, keys| {
+            store.restore(block.table, keys, &rows(&block.values, keys), &rows(&block.state, keys)).unwrap();
+        });
+    }
+
+    fn contents(&self) -> Contents {
+        let mut all: Contents = vec![BTreeMap::new(); 4];
+        let shards = u16::try_from(self.0.len()).unwrap();
+        for (number, store) in (0..).zip(&self.0) {
+            for (all, mut own) in all.iter_mut().zip(contents(store)) {
+                assert!(own.keys().all(|key| shard_of(*key, shards) == number));
+                all.append(&mut own);
+            }
+        }
+        all
+    }
+
+    fn dense_rows(&self, table: usize) -> usize {
+        self.0.iter().map(|store| store.rows[table].dense_rows()).sum()
+    }
+}
+
+/// Keys of all tables but the one that decides which rows it makes.
+fn runs() -> impl Strategy<Value = Vec<Vec<u64>>> {
+    let near = (231_u64..110_000, 1_u64..40_000).prop_map(|(first, count)| first..120_000.min(first + count));
+    let far = (3_u64 << 40..(3 << 40) + 500, 1_u64..1000).prop_map(|(first, count)| first..first + count);
+    prop::collection::vec(prop_oneof![3 => near, 1 => far].prop_map(Iterator::collect), 1..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// A full snapshot of all shards and an increment, each read while rows change, make the same rows in any number of shards.
+    #[test]
+    fn other_numbers_of_shards_make_the_same_rows_of_a_snapshot(
+        shards in prop::sample::select(vec![1_u16, 2, 3, 5]),
+        before in runs(),
+        removed in runs(),
+        after in runs(),
+        rows_max in 1_usize..20_000,
+    ) {
+        let mut original = Shards::new(shards);
+        original.0.iter_mut().for_each(Store::track_changes);
+        before.iter().for_each(|keys| original.update(keys));
+        let mut copies = [1, 2, 3, 4, 7].map(Shards::new);
+        for extent in [Extent::Full, Extent::Changed] {
+            original.0.iter_mut().for_each(|store| store.begin_snapshot(extent));
+            let then = original.contents();
+            for number in 0..original.0.len() {
+                let mut changes = removed.iter().zip(&after);
+                while let Some(block) = original.0[number].read_snapshot(rows_max) {
+                    copies.iter_mut().for_each(|copy| copy.take(&block));
+                    if let Some((removed, after)) = changes.next() {
+                        original.remove(removed);
+                        original.update(after);
+                    }
+                }
+            }
+            for copy in &copies {
+                prop_assert!(copy.contents() == then, "{extent:?}, {} shards", copy.0.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_dense_chunks_of_a_shard_makes_dense_chunks_of_others() {
+    let keys: Vec<u64> = (231..110_000).collect();
+    let mut original = Shards::new(3);
+    original.update(&keys);
+    // All keys up to the last chunk of each.
+    assert!(original.dense_rows(1) > 45_000 && original.dense_rows(2) > 35_000);
+    original.0.iter_mut().for_each(|store| store.begin_snapshot(Extent::Full));
+    let then = original.contents();
+    original.remove(&keys[10_000..40_000]);
+    let mut copies = [1, 3, 4].map(Shards::new);
+    for store in &mut original.0 {
+        while let Some(block) = store.read_snapshot(8192) {
+            copies.iter_mut().for_each(|copy| copy.take(&block));
+        }
+    }
+    for copy in copies {
+        assert!(copy.contents() == then);
+        assert!(copy.dense_rows(1) > 45_000 && copy.dense_rows(2) > 35_000, "{}", copy.0.len());
     }
 }
 

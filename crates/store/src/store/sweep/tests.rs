@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use libra_plan::Shard;
 use proptest::prelude::*;
 
 use super::*;
@@ -119,7 +120,7 @@ fn growth() -> impl Strategy<Value = Growth> {
 }
 
 proptest! {
-    /// At most 16 rows at once, of which the lowest are known exactly.
+    /// At most 16 rows at once, of which the lowest are known exactly (rules G1, G2).
     #[test]
     fn rows_come_and_go_as_in_a_naive_model(
         growth in growth(),
@@ -153,6 +154,48 @@ proptest! {
             }
             prop_assert_eq!(store.growth_counts(), GrowthCounts { dropped: naive.dropped, evicted });
         }
+    }
+
+    /// Its keys have neighbours of other shards between them, and all else is the same: which rows go, and in which order, which chunks
+    /// are dense, and what a snapshot says.
+    #[test]
+    fn a_shard_of_many_evicts_as_one_that_has_all_keys(
+        shard in prop::sample::select(vec![Shard::new(1, 3), Shard::new(4, 5), Shard::new(0, 300)]),
+        eviction in prop_oneof![
+            (1_u32..6).prop_map(|steps| Eviction::Idle { steps }),
+            (100_u64..9_000).prop_map(|rows_max| Eviction::LeastUsed { rows_max, half_life: 3 }),
+        ],
+        batches in prop::collection::vec((0_u64..12_000, 1_u64..8_000, 1_usize..3, 0_usize..20_000), 1..20),
+        begins in 0_usize..20,
+    ) {
+        let growth = Growth { admission: None, eviction: Some(eviction) };
+        let mut all = store(0..20_000, growth);
+        let keys = 0..20_000 * u64::from(shard.shards());
+        let mut one = Store::of_shard(vec![table(keys, growth)], SEED, shard).unwrap();
+        let groups = |keys: Vec<u64>| -> Vec<u64> {
+            assert!(keys.iter().all(|key| shard.key_in(shard.group_of(*key)) == Some(*key)));
+            keys.into_iter().map(|key| shard.group_of(key)).collect()
+        };
+        for (at, (first, count, step, looks)) in batches.into_iter().enumerate() {
+            if at == begins {
+                all.begin_snapshot(Extent::Full);
+                one.begin_snapshot(Extent::Full);
+            }
+            let keys: Vec<u64> = (first..first + count).step_by(step).collect();
+            let gradients = [0.5, -0.25].repeat(keys.len());
+            all.update_many(&keys, &gradients).unwrap();
+            let keys: Vec<u64> = keys.into_iter().map(|group| shard.key_in(group).unwrap()).collect();
+            one.update_many(&keys, &gradients).unwrap();
+            let (of_all, of_one) = (all.evict(looks), one.evict(looks));
+            prop_assert_eq!(of_all.looked, of_one.looked);
+            prop_assert_eq!(of_all.removed, groups(of_one.removed));
+            prop_assert_eq!(all.rows[0].dense_rows(), one.rows[0].dense_rows());
+            let (of_all, of_one) = (all.read_snapshot(2_000), one.read_snapshot(2_000));
+            let keys = |block: Option<crate::RowBlock>| block.map(|block| block.keys);
+            prop_assert_eq!(keys(of_all), keys(of_one).map(groups));
+        }
+        let lie = |store: &Store| store.rows_of(0).map(|(key, ..)| key).collect::<Vec<u64>>();
+        prop_assert_eq!(lie(&all), groups(lie(&one)));
     }
 
     /// What was acknowledged comes back: a copy from a snapshot, to which the rest of a log is applied.
@@ -245,16 +288,18 @@ fn keys_that_come_once_take_no_memory() {
     assert_eq!(store.growth_counts().dropped, 2_000_200);
 }
 
-/// With and without places that are found by key.
+/// With and without places that are found by key, of which the shard has all or one in three.
 #[test]
 fn a_table_whose_keys_pass_by_is_no_larger_than_what_is_there() {
-    for end in [u64::MAX, 1 << 20] {
-        let mut store =
-            store(0..end, Growth { admission: None, eviction: Some(Eviction::Idle { steps: 20 }) });
+    for (end, shard) in [(u64::MAX, Shard::ONLY), (1 << 20, Shard::ONLY), (3 << 20, Shard::new(1, 3))] {
+        let growth = Growth { admission: None, eviction: Some(Eviction::Idle { steps: 20 }) };
+        let mut store = Store::of_shard(vec![table(0..end, growth)], SEED, shard).unwrap();
+        let own = |group: &u64| shard.key_in(*group).unwrap();
         store.track_changes();
         let mut most = 0;
         for first in (0..500_000).step_by(1000) {
-            let keys: Vec<u64> = (first..first + 1000).chain((0..first).step_by(20_000)).collect();
+            let groups: Vec<u64> = (first..first + 1000).chain((0..first).step_by(20_000)).collect();
+            let keys: Vec<u64> = groups.iter().map(own).collect();
             store.update_many(&keys, &vec![1.0; keys.len() * 2]).unwrap();
             store.evict(5_000);
             most = most.max(store.rows());
@@ -268,8 +313,8 @@ fn a_table_whose_keys_pass_by_is_no_larger_than_what_is_there() {
         assert!(room < 200_000, "room for {room} rows");
         // 45 bytes a row, of as many as there are in half of a snapshot, and 8 bytes of each key that is removed.
         assert!(store.memory_bytes() < 8 << 20, "{} bytes", store.memory_bytes());
-        let keys: Vec<u64> = (0..500_000).step_by(20_000).collect();
-        assert!(keys.iter().all(|key| store.rows[0].find(*key) != super::super::kept::RowPlace::Nowhere));
+        let mut groups = (0..500_000).step_by(20_000);
+        assert!(groups.all(|group| store.rows[0].find(own(&group)) != super::super::kept::RowPlace::Nowhere));
     }
 }
 
