@@ -121,9 +121,7 @@ impl Restored {
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
             Record::Evicted { keys } => {
-                for key in keys.0 {
-                    shard.store.remove(key).map_err(|error| wrong(&error.to_string()))?;
-                }
+                shard.evict_again(&keys.0).map_err(|error| wrong(&error.to_string()))?;
             }
         }
         self.newest = number;

@@ -3,5 +3,6 @@
 mod cold;
 mod counter;
 mod durability;
+mod growth;
 mod regions;
 mod replay;

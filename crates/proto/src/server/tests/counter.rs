@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
+use libra_store::Growth;
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Durability, Peer, Tenure, View};
@@ -62,6 +63,11 @@ impl Counter {
 
     /// A server that was told its place.
     pub(super) fn starting(server: Server, durability: Durability) -> Self {
+        Self::growing(server, durability, Growth::default())
+    }
+
+    /// The same, with a table that has such rows.
+    pub(super) fn growing(server: Server, durability: Durability, growth: Growth) -> Self {
         let mut counter = Self::of(server);
         counter.view = View {
             number: 1,
@@ -72,8 +78,9 @@ impl Counter {
             next_worker: 4,
         };
         let view = counter.view.clone();
-        let cluster =
+        let mut cluster =
             Cluster { shares: 4, servers: vec![address(1)], durability, view, ..testing::cluster(4) };
+        cluster.tables[0].rule.growth = growth;
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         counter.say(CONTROLLER, Message::Start(Box::new(start)));
         counter

@@ -11,22 +11,23 @@ use crate::testing::{HOT_ROWS, JOB};
 
 /// A row that no switch holds.
 const COLD: u64 = HOT_ROWS;
-const LOG: Durability = Durability { log: true, ..Durability::NONE };
+pub(super) const LOG: Durability = Durability { log: true, ..Durability::NONE };
 
 /// What a disk has taken: the newest checkpoint, and the log after it.
 #[derive(Default)]
-struct Disk {
+pub(super) struct Disk {
     state: Vec<u8>,
     covers: u64,
+    /// Of the newest checkpoint, and of those that it builds on.
     rows: Vec<libra_store::RowBlock>,
-    records: Vec<(u64, Vec<u8>)>,
+    pub(super) records: Vec<(u64, Vec<u8>)>,
     /// A checkpoint that is not finished.
     open: Option<(u64, u64, Vec<libra_store::RowBlock>)>,
 }
 
 impl Disk {
     /// Does all that was asked; the log only up to `durable` records.
-    fn serve(&mut self, counter: &mut Counter, durable: usize) {
+    pub(super) fn serve(&mut self, counter: &mut Counter, durable: usize) {
         let mut left = durable;
         loop {
             let asked = core::mem::take(&mut counter.asked);
@@ -40,7 +41,10 @@ impl Disk {
                         self.records.push((number, record));
                         counter.store(StorageEvent::Durable { record: number });
                     }
-                    StorageRequest::Begin(head) => self.open = Some((head.number, head.covers, Vec::new())),
+                    StorageRequest::Begin(head) => {
+                        let base = head.base.map(|_| self.rows.clone());
+                        self.open = Some((head.number, head.covers, base.unwrap_or_default()));
+                    }
                     StorageRequest::Rows(rows) => {
                         self.open.as_mut().unwrap().2.push(rows);
                         counter.store(StorageEvent::RowsWritten);
@@ -58,7 +62,7 @@ impl Disk {
     }
 
     /// The server that goes on from it. It has a stream to the controller, and was told its view.
-    fn restart(&self, view: View) -> Counter {
+    pub(super) fn restart(&self, view: View) -> Counter {
         let mut restored = Restored::new(&self.state, self.covers).unwrap();
         for rows in &self.rows {
             restored.rows(rows).unwrap();
