@@ -106,7 +106,7 @@ impl<'c> Report<'c> {
     fn json(&self, job: &Job, configuration: Value) -> Value {
         let last = self.last();
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
-        json!({
+        let mut json = json!({
             "quality": {
                 "hr10": last.map(|epoch| epoch.hr10),
                 "ndcg10": last.map(|epoch| epoch.ndcg10),
@@ -164,7 +164,15 @@ impl<'c> Report<'c> {
             "samples": self.samples,
             "samples_per_second": self.samples_per_second(),
             "configuration": configuration,
-        })
+        });
+        let growth = &job.task.config.embeddings.growth;
+        if growth.admission.is_some() {
+            json["server"]["gradients_not_admitted"] = servers.gradients_not_admitted.into();
+        }
+        if growth.eviction.is_some() {
+            json["server"]["rows_evicted"] = servers.rows_evicted.into();
+        }
+        json
     }
 
     pub(crate) fn print(&self, job: &Job) {
@@ -253,6 +261,17 @@ impl<'c> Report<'c> {
                     group(switches.duplicates)
                 ),
             );
+        }
+        let growth = &config.embeddings.growth;
+        if growth.admission.is_some() {
+            let value = format!("{} gradients", group(servers.gradients_not_admitted));
+            row("not admitted", value, "they made no row, as --admission wants".to_owned());
+        }
+        if growth.eviction.is_some() {
+            let value = format!("{} rows", group(servers.rows_evicted));
+            let note =
+                format!("--eviction let them go; {} are at the servers at the end", group(servers.rows));
+            row("evicted", value, note);
         }
         let lines = refusal_lines(&self.refusals, switches.malformed);
         for (name, value, note) in lines.into_iter().chain(self.chronicle.lines()) {

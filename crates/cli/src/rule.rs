@@ -1,9 +1,12 @@
 //! How gradients change rows, as a person types it: `--optimizer adam:beta1=0.8 --schedule cosine:steps=9000`.
 
+mod growth;
+
 use std::str::FromStr;
 
 use clap::Args;
-use libra_store::{Clip, Decay, Growth, Optimizer, OutOfRange, Rule, Schedule};
+use growth::{parse_admission, parse_eviction};
+use libra_store::{Admission, Clip, Decay, Eviction, Growth, Optimizer, OutOfRange, Rule, Schedule};
 
 const HEADING: &str = "How gradients change rows";
 
@@ -33,6 +36,19 @@ pub(crate) struct RuleArguments {
     /// Limits gradients: none, value:LIMIT (each value of a row) or norm:LIMIT (the norm of a row)
     #[arg(long, value_name = "KIND:LIMIT", default_value = "none", help_heading = HEADING, value_parser = parse_clip)]
     clip: Clip,
+    /// What makes a row of a user or item: occurrences:N[,keys=K] (its N-th gradient) or probability:P; any gradient if not given
+    ///
+    /// Other gradients are dropped, and rows read as their first values until then. Of keys without a row, K are counted at once (1000000),
+    /// 5.3 bytes each at every server.
+    #[arg(long, value_name = "KIND:N[,FIELD=N]", help_heading = HEADING, value_parser = parse_admission)]
+    admission: Option<Admission>,
+    /// Which rows of users and items go: idle:STEPS, least-used:ROWS[,half_life=STEPS] or lowest-norm:ROWS; none if not given
+    ///
+    /// idle: those without a gradient in so many steps (see --schedule). The others keep about ROWS users, and as many items, at every server: least-used those with the most
+    /// gradients, of which after half_life (10000) steps one counts half; lowest-norm those that are farthest from zero. A row that
+    /// went reads as its first value, and a gradient makes it anew.
+    #[arg(long, value_name = "KIND:N[,FIELD=N]", help_heading = HEADING, value_parser = parse_eviction)]
+    eviction: Option<Eviction>,
     /// Optimizer of the layers, if it shall be another than that of the embeddings
     #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING)]
     layer_optimizer: Option<OptimizerChoice>,
@@ -55,7 +71,7 @@ impl RuleArguments {
             schedule: self.schedule,
             weight_decay: self.weight_decay,
             clip: self.clip,
-            growth: Growth::default(),
+            growth: Growth { admission: self.admission, eviction: self.eviction },
         }
     }
 
@@ -297,20 +313,25 @@ struct Typed<'a> {
 /// `name` or `name:field=value,field=value`.
 fn split(text: &str) -> Result<(&str, Typed<'_>), String> {
     let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
-    let mut fields: Vec<(&str, &str)> = Vec::new();
-    for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
-        let (field, value) = part
-            .split_once('=')
-            .ok_or_else(|| format!("expected FIELD=VALUE behind `{name}:`, not `{part}`"))?;
-        if fields.iter().any(|(other, _)| *other == field) {
-            return Err(format!("`{field}` comes twice"));
-        }
-        fields.push((field, value));
-    }
-    Ok((name, Typed { name, fields }))
+    Ok((name, Typed::of(name, rest)?))
 }
 
 impl<'a> Typed<'a> {
+    /// `field=value,field=value`.
+    fn of(name: &'a str, text: Option<&'a str>) -> Result<Self, String> {
+        let mut fields: Vec<(&str, &str)> = Vec::new();
+        for part in text.into_iter().flat_map(|text| text.split(',')) {
+            let (field, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("expected FIELD=VALUE behind `{name}:`, not `{part}`"))?;
+            if fields.iter().any(|(other, _)| *other == field) {
+                return Err(format!("`{field}` comes twice"));
+            }
+            fields.push((field, value));
+        }
+        Ok(Self { name, fields })
+    }
+
     fn take<T>(
         &mut self,
         field: &str,
@@ -364,7 +385,7 @@ mod tests {
         rules: RuleArguments,
     }
 
-    fn rules(words: &[&str]) -> Result<[Rule; 2], String> {
+    pub(super) fn rules(words: &[&str]) -> Result<[Rule; 2], String> {
         let line = Line::try_parse_from([&["libra"], words].concat()).map_err(|error| error.to_string())?;
         Ok([line.rules.embeddings(1000), line.rules.layers(1000)])
     }

@@ -84,6 +84,8 @@ pub struct Recorder {
     pub datagrams: Vec<SentDatagram>,
     /// The messages.
     pub messages: Vec<SentMessage>,
+    /// The messages that came to a process, in the order and at the times at which they did.
+    pub arrived: Vec<SentMessage>,
 }
 
 impl Observer for Recorder {
@@ -98,5 +100,9 @@ impl Observer for Recorder {
             to: to.map(|to| to.host),
             message: message.clone(),
         });
+    }
+    fn message_arrives(&mut self, at: Instant, from: Actor, to: Actor, message: &Message) {
+        let (from, to) = (from.host, Some(to.host));
+        self.arrived.push(SentMessage { at, from, to, message: message.clone() });
     }
 }

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 
 use libra_plan::Plan;
 use libra_proto::{
-    Cluster, Controller, ControllerEvent, HotPath, Instant, Level, MemberEvent, Message, Outcome, PullId,
-    Role, Server, Sizes, Switch, Worker, WorkerCommand, WorkerEvent,
+    Cluster, Controller, ControllerEvent, Durability, HotPath, Instant, Level, MemberEvent, Message, Outcome,
+    PullId, Role, Server, Sizes, Switch, Worker, WorkerCommand, WorkerEvent,
 };
+use libra_storage::Recovered;
 use libra_store::TableSpec;
 
 use crate::check::Checkers;
@@ -38,6 +39,8 @@ pub struct Setup {
     pub plan: Option<Plan>,
     /// How the hot path behaves.
     pub hot_path: HotPath,
+    /// What servers keep on their disks.
+    pub durability: Durability,
     /// How good the network is.
     pub quality: Quality,
     /// Decides everything else.
@@ -65,6 +68,7 @@ impl Setup {
             plan: Some(rows.plan()),
             rows,
             hot_path: HotPath::for_workers(sizes.workers),
+            durability: Durability::NONE,
             quality: Quality::GOOD,
             seed: 1,
         }
@@ -79,6 +83,7 @@ impl Setup {
     fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new(9, self.tables.clone(), self.plan.clone(), self.hot_path.clone());
         cluster.seed = self.seed;
+        cluster.durability = self.durability.clone();
         cluster.task = "test".to_owned();
         cluster
     }
@@ -109,6 +114,7 @@ impl Observer for Watch {
     }
 
     fn message_arrives(&mut self, at: Instant, from: Actor, to: Actor, message: &Message) {
+        self.recorder.message_arrives(at, from, to, message);
         if let Some(checkers) = &mut self.checkers {
             checkers.message_arrives(at, from, to, message);
         }
@@ -171,16 +177,37 @@ impl Stage {
 
     /// Adds one more process, wanted or not.
     pub fn add(&mut self, label: &str, role: impl FnOnce(SocketAddr) -> AnyRole) -> Host {
-        let host = self.world.add_host(format!("{label}-{}", self.events.len()));
-        self.events.push(VecDeque::new());
+        let host = self.add_host(label);
         self.world.start(host, role(address_of(host)));
         self.gather();
         host
     }
 
+    fn add_host(&mut self, label: &str) -> Host {
+        self.events.push(VecDeque::new());
+        self.world.add_host(format!("{label}-{}", self.events.len() - 1))
+    }
+
     /// Adds one more server.
     pub fn add_server(&mut self) -> Host {
-        self.add("server", |own| AnyRole::Server(Box::new(Server::new(address_of(CONTROLLER), own))))
+        let host = self.add_host("server");
+        self.start_server(host);
+        host
+    }
+
+    /// Starts a server on a machine that has none, or where it was killed: it goes on with what is on its disk.
+    pub fn start_server(&mut self, host: Host) {
+        let (controller, own) = (address_of(CONTROLLER), address_of(host));
+        let server = |server| AnyRole::Server(Box::new(server));
+        if !self.setup.durability.needs_disk() {
+            self.world.start(host, server(Server::new(controller, own)));
+        } else if let Some(Recovered { restored, log, .. }) = self.world.shard_on_disk(host) {
+            self.world.start_with_disk(host, server(restored.finish(controller, own)), log, true);
+        } else {
+            let role = server(Server::new(controller, own).with_disk());
+            self.world.start_with_disk(host, role, None, false);
+        }
+        self.gather();
     }
 
     /// Adds one more switch.

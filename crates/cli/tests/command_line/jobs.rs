@@ -246,3 +246,31 @@ fn all_members_hear_of_every_rule() {
     assert_eq!(training["layers"]["optimizer"]["Momentum"]["nesterov"], true);
     assert_eq!(training["layers"]["clip"]["Value"]["limit"], 0.5);
 }
+
+// rules G1, G2
+#[test]
+fn a_cluster_learns_while_rows_come_late_and_go() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let path = file.to_str().unwrap();
+    let arguments = ["train", "--data", &data, "--epochs", "20", "--batch", "64", "--sample", "1"];
+    let run = |rules: &[&str]| {
+        let output = run(&[&arguments[..], &["--factors", "4", "--json", path], rules].concat());
+        assert!(output.status.success(), "{rules:?}: {}", String::from_utf8_lossy(&output.stderr));
+        (json(&file), String::from_utf8(output.stdout).unwrap())
+    };
+    // Each of two servers has about 30 of the users, and of the 40 items about 20: nearly all in a few batches.
+    for eviction in ["idle:15", "least-used:26,half_life=500"] {
+        let (json, table) = run(&["--admission", "occurrences:2,keys=1000", "--eviction", eviction]);
+        // Of 21 candidates the first 10 count, so chance is 0.48.
+        assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.6, "{eviction}: {json:#}");
+        for (count, name) in [("rows_evicted", "evicted"), ("gradients_not_admitted", "not admitted")] {
+            assert!(json["server"][count].as_u64().unwrap() > 0, "{eviction}: {json:#}");
+            assert!(table.contains(name), "{table}");
+        }
+    }
+    let (json, table) = run(&["--admission", "probability:0.5"]);
+    assert!(json["server"]["gradients_not_admitted"].as_u64().unwrap() > 0, "{json:#}");
+    assert!(json["server"].get("rows_evicted").is_none() && !table.contains("evicted"), "{json:#}");
+}

@@ -1,5 +1,6 @@
 //! The server: it owns one shard of the rows, and applies what workers and switches send.
 
+mod growth;
 mod journal;
 mod opening;
 mod refusals;

@@ -127,9 +127,7 @@ impl Restored {
                 if !shard.owns(&keys.0) {
                     return Err(wrong("it has rows of other shards"));
                 }
-                for key in keys.0 {
-                    shard.store.remove(key).map_err(|error| wrong(&error.to_string()))?;
-                }
+                shard.evict_again(&keys.0).map_err(|error| wrong(&error.to_string()))?;
             }
         }
         self.newest = number;

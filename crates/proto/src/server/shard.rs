@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
-use libra_store::{GrowthCounts, RowBlock, RowError, Store, first_non_finite};
+use libra_store::{RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
@@ -26,9 +26,6 @@ use crate::values::Values;
 
 /// Values of an answer at most.
 const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
-
-/// So many rows are looked at after each push at least: tables with little traffic lose old rows, too.
-const SWEEP_LOOKS_MIN: usize = 64;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
@@ -170,17 +167,6 @@ impl Shard {
         })
     }
 
-    pub(super) fn statistics(&self) -> ServerStatistics {
-        let GrowthCounts { dropped, evicted } = self.store.growth_counts();
-        ServerStatistics {
-            rows: self.store.rows() as u64,
-            log_bytes: self.journal.bytes(),
-            rows_evicted: evicted,
-            gradients_not_admitted: dropped,
-            ..self.statistics
-        }
-    }
-
     /// From here on nothing is taken from whom this view does not name as holder (rule V3).
     pub(super) fn enter(&mut self, view: View) {
         if view.number > self.cluster.view.number {
@@ -287,18 +273,8 @@ impl Shard {
         self.statistics.row_updates += keys.len() as u64;
     }
 
-    /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
-    /// they lie in memory, which no checkpoint keeps: the log has their keys.
-    fn sweep(&mut self, updated: usize) {
-        let removed = self.store.evict(2 * updated + SWEEP_LOOKS_MIN).removed;
-        if !removed.is_empty() {
-            self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
-            self.tell_holders(&removed);
-        }
-    }
-
     /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
-    fn tell_holders(&mut self, keys: &[u64]) -> Vec<(u8, u64)> {
+    pub(super) fn tell_holders(&mut self, keys: &[u64]) -> Vec<(u8, u64)> {
         let Some(placement) = &self.placement else { return Vec::new() };
         let mut positions: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
         for place in keys.iter().filter_map(|&key| placement.find(key)) {

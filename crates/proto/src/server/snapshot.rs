@@ -101,7 +101,7 @@ impl Shard {
                 .map(|(number, region)| (*number, (region.committed, region.cut.clone())))
                 .collect(),
             steps: steps(&self.store).collect(),
-            statistics: self.statistics,
+            statistics: self.statistics(),
             checkpoints,
             admission: Vec::new(),
         };

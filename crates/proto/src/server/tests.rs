@@ -3,6 +3,7 @@
 mod cold;
 mod counter;
 mod durability;
+mod growth;
 mod refusals;
 mod regions;
 mod replay;

@@ -99,11 +99,6 @@ impl Counts {
         &self.words
     }
 
-    #[cfg(test)]
-    pub(super) fn set_words(&mut self, words: &[u32]) {
-        self.words.copy_from_slice(words);
-    }
-
     fn sets(&self) -> usize {
         self.words.len() / SET_WORDS
     }
@@ -145,11 +140,14 @@ impl Counts {
     }
 
     /// Another snapshot begins, or what there is of it ends.
+    ///
+    /// All counts are in any snapshot, also one of changes: who goes on from it looks for rows in those before, and for nothing else.
     pub(super) fn enter(&mut self, snapshots: Snapshots) {
-        self.snapshots = snapshots;
+        self.snapshots =
+            Snapshots { active: snapshots.active.map(|_| Extent::Full), tracks: false, ..snapshots };
         self.next = 0;
         self.aside.clear();
-        if !snapshots.tracks && snapshots.active.is_none() {
+        if snapshots.active.is_none() {
             self.marks = Marks::default();
         }
     }
@@ -182,8 +180,8 @@ impl Counts {
                 let set = group * GROUP + pending.trailing_zeros() as usize;
                 *pending &= *pending - 1;
                 let Some(words) = self.words.get(set * SET_WORDS..(set + 1) * SET_WORDS) else { continue };
-                // In a copy that has nothing yet, sets without keys are as they should be.
-                if extent == Extent::Changed || words.iter().any(|word| *word != 0) {
+                // In a copy that has counted nothing, sets without keys are as they should be.
+                if words.iter().any(|word| *word != 0) {
                     save(set as u64, words, &mut bytes);
                     left -= 1;
                 }

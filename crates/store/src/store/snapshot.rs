@@ -22,7 +22,7 @@ pub struct RowBlock {
     /// among the rows of this block or a later one, never of an earlier one: first remove, then restore.
     pub removed: Vec<u64>,
     /// A piece of what the admission of the table had counted, for [`Store::restore_admission`]: opaque, and the same on any
-    /// machine.
+    /// machine. Together they are all of it, also in a snapshot of changes, for a store that has counted nothing.
     pub admission: Vec<u8>,
 }
 

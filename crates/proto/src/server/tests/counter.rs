@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
+use libra_store::Growth;
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Durability, Peer, Tenure, View};
@@ -63,6 +64,13 @@ impl Counter {
     /// A server that was told its place.
     pub(super) fn starting(server: Server, durability: Durability) -> Self {
         Self::starting_in(server, Cluster { durability, ..testing::cluster(4) })
+    }
+
+    /// The same, with a table that has such rows.
+    pub(super) fn growing(server: Server, durability: Durability, growth: Growth) -> Self {
+        let mut cluster = Cluster { durability, ..testing::cluster(4) };
+        cluster.tables[0].rule.growth = growth;
+        Self::starting_in(server, cluster)
     }
 
     /// The same in another cluster.

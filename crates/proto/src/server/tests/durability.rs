@@ -11,15 +11,16 @@ use crate::testing::{self, HOT_ROWS, JOB};
 
 /// A row that no switch holds.
 const COLD: u64 = HOT_ROWS;
-const LOG: Durability = Durability { log: true, ..Durability::NONE };
+pub(super) const LOG: Durability = Durability { log: true, ..Durability::NONE };
 
 /// What a disk has taken: the newest checkpoint, and the log after it.
 #[derive(Default)]
 pub(super) struct Disk {
     state: Vec<u8>,
     covers: u64,
+    /// Of the newest checkpoint, and of those that it builds on.
     rows: Vec<libra_store::RowBlock>,
-    records: Vec<(u64, Vec<u8>)>,
+    pub(super) records: Vec<(u64, Vec<u8>)>,
     /// A checkpoint that is not finished.
     open: Option<(u64, u64, Vec<libra_store::RowBlock>)>,
 }
@@ -40,7 +41,10 @@ impl Disk {
                         self.records.push((number, record));
                         counter.store(StorageEvent::Durable { record: number });
                     }
-                    StorageRequest::Begin(head) => self.open = Some((head.number, head.covers, Vec::new())),
+                    StorageRequest::Begin(head) => {
+                        let base = head.base.map(|_| self.rows.clone());
+                        self.open = Some((head.number, head.covers, base.unwrap_or_default()));
+                    }
                     StorageRequest::Rows(rows) => {
                         self.open.as_mut().unwrap().2.push(rows);
                         counter.store(StorageEvent::RowsWritten);

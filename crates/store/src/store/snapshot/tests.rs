@@ -65,8 +65,6 @@ struct Pair {
     twin: Store,
     /// What the last snapshot that was read to its end had, with all before.
     base: Contents,
-    /// What the admission had then.
-    counted: Vec<u32>,
     active: Option<Active>,
 }
 
@@ -76,7 +74,7 @@ struct Active {
     steps: Vec<u64>,
     /// What it has so far, on top of the base.
     read: Contents,
-    /// The same of what the admission had, in a store that has nothing else.
+    /// What the admission had, and what is read of that: all, in a store that knows nothing of the base.
     counted: Vec<u32>,
     counted_read: Store,
     seen: BTreeSet<u64>,
@@ -88,10 +86,10 @@ impl Pair {
     }
 
     fn of(shard: Shard) -> Self {
-        let mut twin = Store::of_shard(tables_of(shard.shards()), 5, shard).unwrap();
+        let twin = Store::of_shard(tables_of(shard.shards()), 5, shard).unwrap();
         let mut store = twin.clone();
         store.track_changes();
-        Self { shard, store, base: contents(&twin), counted: counted(&mut twin), twin, active: None }
+        Self { shard, store, base: contents(&twin), twin, active: None }
     }
 
     fn keys(&self, groups: &[u64]) -> Vec<u64> {
@@ -135,13 +133,10 @@ impl Pair {
         let then = contents(&self.twin);
         let read = if extent == Extent::Full { vec![BTreeMap::new(); then.len()] } else { self.base.clone() };
         let steps = (0..then.len()).map(|table| self.twin.steps(table)).collect();
-        let tables = self.twin.tables().to_vec();
-        let mut counted_read = Store::of_shard(tables, 5, self.shard).unwrap();
-        if extent == Extent::Changed {
-            counted_read.gates[3].counts_mut().unwrap().set_words(&self.counted);
-        }
+        let counted_read = Store::of_shard(self.twin.tables().to_vec(), 5, self.shard).unwrap();
         let counted = counted(&mut self.twin);
-        self.active = Some(Active { then, steps, read, counted, counted_read, seen: BTreeSet::new() });
+        let seen = BTreeSet::new();
+        self.active = Some(Active { then, steps, read, counted, counted_read, seen });
     }
 
     /// Whether the snapshot goes on.
@@ -175,7 +170,6 @@ impl Pair {
             self.active.take().unwrap();
         assert!(read == then, "a snapshot has the rows of its beginning");
         assert!(counted(&mut counted_read) == counted_then, "and the counts");
-        self.counted = counted_then;
         assert_eq!(steps, (0..4).map(|table| self.store.snapshot_steps(table)).collect::<Vec<_>>());
         assert_eq!(self.store.rows_set_aside(), 0);
         self.base = then;

@@ -224,6 +224,8 @@ proptest! {
                 }
                 original.begin_snapshot(if at == first { Extent::Full } else { Extent::Changed });
                 copy.set_steps(0, original.snapshot_steps(0));
+                // Counts are in the last snapshot alone, all of them.
+                copy.gates = store(0..3000, growth).gates;
                 log.clear();
             }
             let update = |store: &mut Store| store.update_many(keys, &[0.5, -0.25].repeat(keys.len())).unwrap();

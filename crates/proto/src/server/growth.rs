@@ -1,0 +1,45 @@
+//! Which rows a shard has, where its tables do not keep all of them.
+
+use libra_store::{GrowthCounts, RowError};
+
+use super::journal::RecordOf;
+use super::shard::Shard;
+use crate::bulk::BulkOf;
+use crate::statistics::ServerStatistics;
+
+/// So many rows are looked at after each push at least: tables with little traffic lose old rows, too.
+const SWEEP_LOOKS_MIN: usize = 64;
+
+impl Shard {
+    /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
+    /// they lie in memory, which no checkpoint keeps: the log has their keys. Gradients that make no row need no record (rule G1): what is
+    /// counted follows from the pushes, and from the counts in the checkpoint.
+    pub(super) fn sweep(&mut self, updated: usize) {
+        let removed = self.store.evict(2 * updated + SWEEP_LOOKS_MIN).removed;
+        if !removed.is_empty() {
+            self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
+            self.tell_holders(&removed);
+        }
+    }
+
+    /// Lets rows go that went before, as the log says (rule G2).
+    pub(super) fn evict_again(&mut self, keys: &[u64]) -> Result<(), RowError> {
+        for key in keys {
+            self.store.remove(*key)?;
+        }
+        self.statistics.rows_evicted += keys.len() as u64;
+        Ok(())
+    }
+
+    /// What it has counted. The store counts from when this process began, or from the checkpoint that it goes on from.
+    pub(super) fn statistics(&self) -> ServerStatistics {
+        let GrowthCounts { dropped, evicted } = self.store.growth_counts();
+        ServerStatistics {
+            rows: self.store.rows() as u64,
+            log_bytes: self.journal.bytes(),
+            rows_evicted: self.statistics.rows_evicted + evicted,
+            gradients_not_admitted: self.statistics.gradients_not_admitted + dropped,
+            ..self.statistics
+        }
+    }
+}

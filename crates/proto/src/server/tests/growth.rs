@@ -1,0 +1,189 @@
+//! Rows that are made late, and rows that go.
+
+use libra_store::{Admission, Eviction, Growth};
+
+use super::counter::{CONTROLLER, Counter, address, drained, push};
+use super::durability::{Disk, LOG};
+use crate::cluster::{Durability, Peer};
+use crate::message::Message;
+use crate::server::Server;
+use crate::storage::StorageRequest;
+use crate::testing::{HOT_ROWS, ROWS, WIDTH};
+
+/// A row that no switch holds.
+const COLD: u64 = HOT_ROWS;
+const EVICTIONS: [Eviction; 3] = [
+    Eviction::Idle { steps: 3 },
+    Eviction::LeastUsed { rows_max: 4, half_life: 5 },
+    Eviction::LowestNorm { rows_max: 4 },
+];
+
+fn evicting(eviction: Eviction) -> Growth {
+    Growth { eviction: Some(eviction), ..Growth::default() }
+}
+
+fn third_gradient() -> Growth {
+    Growth { admission: Some(Admission::Occurrences { updates: 3, keys: 1000 }), ..Growth::default() }
+}
+
+fn with_disk(durability: Durability, growth: Growth) -> (Counter, Disk) {
+    let mut counter = Counter::growing(Server::new(address(0), address(1)).with_disk(), durability, growth);
+    let mut disk = Disk::default();
+    disk.serve(&mut counter, 0);
+    assert!(matches!(counter.answers(CONTROLLER).last(), Some(Message::Viewed { number: 1 })));
+    (counter, disk)
+}
+
+/// The bits of all rows, as a worker reads them.
+fn rows(counter: &mut Counter) -> Vec<u32> {
+    (0..ROWS).map(|key| counter.value(key).to_bits()).collect()
+}
+
+/// Cold pushes and an epoch now and then, of which nobody waits for the answer.
+fn work(counter: &mut Counter, disk: &mut Disk, epochs: core::ops::Range<u64>) {
+    let worker = counter.call(Peer::Worker(1));
+    let switch = counter.call(Peer::Switch(0));
+    counter.adopt(switch, 1);
+    for epoch in epochs {
+        for number in 3 * epoch + 1..3 * epoch + 4 {
+            let key = COLD + number * 7 % (ROWS - COLD);
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            counter.say(worker, push(number, &[key, COLD + 1], number as f32));
+        }
+        counter.say(switch, drained(1, epoch + 1, 5));
+        disk.serve(counter, usize::MAX);
+    }
+}
+
+// rules G2, L3
+#[test]
+fn a_server_that_is_started_again_has_let_the_same_rows_go() {
+    for eviction in EVICTIONS {
+        let (mut counter, mut disk) = with_disk(LOG, evicting(eviction));
+        work(&mut counter, &mut disk, 0..12);
+        let gone = counter.statistics().rows_evicted;
+        assert!(gone > 10, "{eviction:?}: {gone}");
+        let mut again = disk.restart(counter.view());
+        assert_eq!(rows(&mut again), rows(&mut counter), "{eviction:?}");
+        let (now, then) = (again.statistics(), counter.statistics());
+        assert_eq!((now.rows, now.rows_evicted), (then.rows, then.rows_evicted), "{eviction:?}");
+
+        // Of a checkpoint and what comes after it, too.
+        counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
+        disk.serve(&mut counter, usize::MAX);
+        assert_eq!(disk.records, []);
+        work(&mut counter, &mut disk, 12..20);
+        assert!(counter.statistics().rows_evicted > gone);
+        let mut again = disk.restart(counter.view());
+        assert_eq!(rows(&mut again), rows(&mut counter), "{eviction:?}");
+        assert_eq!(again.statistics().rows_evicted, counter.statistics().rows_evicted, "{eviction:?}");
+    }
+}
+
+// rules G2, L1
+#[test]
+fn what_went_is_in_the_log_right_behind_what_made_it_go() {
+    let (mut counter, mut disk) = with_disk(LOG, evicting(Eviction::Idle { steps: 2 }));
+    let worker = counter.call(Peer::Worker(1));
+    let appended = |counter: &Counter| {
+        counter.asked.iter().filter(|asked| matches!(asked, StorageRequest::Append { .. })).count()
+    };
+    for (number, key, records) in [(1, COLD, 1), (2, COLD + 1, 1), (3, COLD + 1, 2), (4, COLD + 1, 1)] {
+        assert_eq!(counter.ask(worker, push(number, &[key], 1.0)), []);
+        assert_eq!(appended(&counter), records, "push {number}");
+        if number == 3 {
+            // The answer rests on both.
+            disk.serve(&mut counter, 1);
+            assert_eq!(counter.answers(worker), []);
+            counter.say(worker, push(3, &[key], 1.0));
+            break;
+        }
+        disk.serve(&mut counter, records);
+        assert_eq!(counter.answers(worker).len(), 1);
+    }
+    assert_eq!((counter.value(COLD), counter.value(COLD + 1)), (0.0, -2.0));
+}
+
+// rule G2
+#[test]
+fn the_holder_of_a_row_that_went_is_told() {
+    let (mut counter, _) = with_disk(
+        Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE },
+        evicting(Eviction::Idle { steps: 2 }),
+    );
+    let worker = counter.call(Peer::Worker(1));
+    let switch = counter.call(Peer::Switch(0));
+    counter.adopt(switch, 1);
+    assert!(counter.commit(switch, 1, 1, 5).is_some());
+    assert_eq!(counter.value(0), -5.0);
+    counter.ask(worker, push(1, &[COLD], 1.0));
+    counter.answers(worker);
+    assert_eq!(counter.answers(switch), []);
+    counter.say(worker, push(2, &[COLD], 1.0));
+    let told = counter.answers(switch);
+    let [Message::Changed(changed)] = told.as_slice() else { panic!("{told:?}") };
+    let width = u16::try_from(WIDTH).unwrap();
+    assert_eq!((&changed.values.slots, &changed.values.values.0), (&vec![(0, width)], &vec![0; WIDTH]));
+    // What comes to it is new.
+    assert!(counter.commit(switch, 1, 2, 3).is_some());
+    assert_eq!(counter.value(0), -3.0);
+}
+
+// rule G1
+#[test]
+fn gradients_that_make_no_row_are_acknowledged_and_counted_once() {
+    let mut counter =
+        Counter::growing(Server::new(address(0), address(1)), Durability::NONE, third_gradient());
+    let worker = counter.call(Peer::Worker(1));
+    let switch = counter.call(Peer::Switch(0));
+    counter.adopt(switch, 1);
+    for (number, value) in [(1, 0.0), (1, 0.0), (2, 0.0), (2, 0.0), (3, -4.0), (3, -4.0), (4, -8.0)] {
+        let answers = counter.ask(worker, push(number, &[COLD], 4.0));
+        let [Message::Pushed { values, .. }] = answers.as_slice() else { panic!("{answers:?}") };
+        assert_eq!(values.clone().into_vec(), [value; WIDTH], "push {number}");
+    }
+    // An epoch is one gradient (rule E6), and what comes again is none.
+    for (epoch, value) in [(1, 0.0), (1, 0.0), (2, 0.0), (2, 0.0), (3, -4.0), (4, -8.0)] {
+        assert!(counter.commit(switch, 1, epoch, 4).is_some());
+        assert_eq!(counter.value(0), value, "epoch {epoch}");
+    }
+    assert_eq!(counter.statistics().gradients_not_admitted, 4);
+}
+
+// rules G1, L2
+#[test]
+fn a_checkpoint_has_what_admission_has_counted() {
+    // Also one that builds on another, which had counts that did not change since.
+    for increments in [0, 5] {
+        for log in [true, false] {
+            let every = Some(core::time::Duration::from_secs(1));
+            let durability = Durability { log, checkpoint_every: every, increments, ..Durability::NONE };
+            let (mut counter, mut disk) = with_disk(durability.clone(), third_gradient());
+            let worker = counter.call(Peer::Worker(1));
+            for key in COLD..COLD + 10 {
+                counter.say(worker, push(key, &[key], 1.0));
+            }
+            disk.serve(&mut counter, usize::MAX);
+            counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
+            disk.serve(&mut counter, usize::MAX);
+            counter.say(worker, push(98, &[COLD], 1.0));
+            disk.serve(&mut counter, usize::MAX);
+            counter.say(CONTROLLER, Message::Checkpoint { number: 3 });
+            disk.serve(&mut counter, usize::MAX);
+            assert_eq!(disk.records, []);
+
+            let mut again = disk.restart(counter.view());
+            assert_eq!(again.statistics().gradients_not_admitted, 11);
+            let keys = [COLD, COLD + 1];
+            for (number, values) in [(99, [-1.0, 0.0]), (100, [-2.0, -1.0]), (101, [-3.0, -2.0])] {
+                for counter in [&mut counter, &mut again] {
+                    let worker = counter.call(Peer::Worker(1));
+                    counter.say(worker, push(number, &keys, 1.0));
+                    assert_eq!(keys.map(|key| counter.value(key)), values, "{number}, {durability:?}");
+                }
+            }
+            let dropped = |counter: &Counter| counter.statistics().gradients_not_admitted;
+            assert_eq!((dropped(&counter), dropped(&again)), (12, 12));
+        }
+    }
+}
