@@ -1,5 +1,6 @@
 //! `libra bench`: what a store and a cluster of servers can do on this machine, beside what the machine itself can do.
 
+mod keeping;
 mod latency;
 mod limits;
 mod load;

@@ -1,9 +1,13 @@
 //! `libra bench push-pull`: servers and workers in processes of their own, over TCP.
 
+use core::ops::Range;
+use core::time::Duration;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -12,12 +16,13 @@ use indicatif::ProgressBar;
 use libra_net::ControllerNode;
 use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
+use super::keeping::{CheckpointFigures, Keeping};
 use super::limits::Limits;
 use super::load::{Load, Operation};
 use super::report::Report;
 use super::rows::Rows;
 use super::usage::Watch;
-use super::worker::Account;
+use super::worker::{Account, MEASURING, wall_clock};
 use crate::arguments::{ColdPathArguments, clear, write_json};
 use crate::interrupt;
 use crate::job::failure;
@@ -39,6 +44,8 @@ pub(crate) struct Arguments {
     rows: Rows,
     #[command(flatten)]
     cold: ColdPathArguments,
+    #[command(flatten)]
+    keeping: Keeping,
     /// What workers do
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
@@ -59,6 +66,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.rows.check()?;
     super::check_seconds(arguments.seconds)?;
+    arguments.keeping.check(arguments.seconds)?;
     arguments.rows.check_memory(1)?;
     if let Some(path) = &arguments.json {
         clear(path)?;
@@ -73,17 +81,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     bar.set_length(load.rows.made());
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let mut processes = Processes::start(arguments, controller.address())?;
-    processes.show_progress(&bar, load.seconds);
+    let measuring = processes.show_progress(&bar, load.seconds);
     let watch = Watch::start(processes.servers())?;
-    let outcome = processes.run(controller, arguments.sizes(), &load);
+    let outcome = run_job(controller, arguments, &load, measuring);
     bar.finish_and_clear();
-    let outcome = outcome?;
+    let (outcome, checkpoint) = outcome?;
     let accounts: Vec<Account> = outcome
         .reports
         .iter()
         .map(|report| serde_json::from_str(report).context("a worker's account is not that of a benchmark"))
         .collect::<Result<_>>()?;
-    let report = Report::new(arguments.servers, &load, &accounts, watch, limits)?;
+    let checkpoint = checkpoint.map(|span| CheckpointFigures::new(&accounts, load.rows.batch, &span));
+    let report = Report::new(arguments.servers, &load, &accounts, watch, limits, checkpoint)?;
     if !arguments.quiet {
         report.print();
     }
@@ -120,10 +129,12 @@ impl Processes {
     fn start(arguments: &Arguments, controller: SocketAddr) -> Result<Self> {
         let mut processes = Self { servers: Vec::new(), workers: Vec::new() };
         for _ in 0..arguments.servers {
-            processes.servers.push(start(&["server", "--leashed", "--quiet"], controller, Stdio::null())?);
+            let mut server = member(&["server", "--leashed", "--quiet"], controller)?;
+            server.args(arguments.keeping.state.iter().flat_map(|state| [OsStr::new("--state"), state.as_os_str()]));
+            processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..arguments.workers {
-            processes.workers.push(start(&["bench", "worker"], controller, Stdio::piped())?);
+            processes.workers.push(start(member(&["bench", "worker"], controller)?, Stdio::piped())?);
         }
         Ok(processes)
     }
@@ -132,40 +143,74 @@ impl Processes {
         self.servers.iter().map(Child::id).collect()
     }
 
-    /// Shows how many rows the workers have made, which say so.
-    fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) {
+    /// Shows how many rows the workers have made, which say so. Whoever reads the other end learns when they measure.
+    fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) -> mpsc::Receiver<()> {
+        let (begun, measuring) = mpsc::channel();
         for output in self.workers.iter_mut().filter_map(|worker| worker.stdout.take()) {
-            let bar = bar.clone();
+            let (bar, begun) = (bar.clone(), begun.clone());
             thread::spawn(move || {
-                for made in BufReader::new(output).lines().map_while(|line| line.ok()?.parse().ok()) {
-                    bar.inc(made);
-                    if bar.length() == Some(bar.position()) {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if line == MEASURING {
                         bar.set_message(format!("now {seconds} s are measured"));
+                        // Nobody may want to know.
+                        let _ = begun.send(());
+                    } else if let Ok(made) = line.parse() {
+                        bar.inc(made);
                     }
                 }
             });
         }
+        measuring
     }
+}
 
-    fn run(&mut self, controller: ControllerNode, sizes: Sizes, load: &Load) -> Result<Outcome> {
-        let mut cluster = Cluster::new(1, vec![load.rows.table()], None, HotPath::for_workers(sizes.workers));
-        cluster.cold_path = ColdPath { values: load.wire };
-        cluster.task = load.to_text()?;
-        let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-        interrupt::on_first(move || {
-            let reason = "the benchmark was interrupted".to_owned();
-            let _ = ask.send(ControllerCommand::Abort { reason });
-        });
-        let mut ended = None;
-        let outcome = controller.run(sizes, cluster, commands, |event| {
-            if let ControllerEvent::Lost { peer, reason } = event {
-                ended.get_or_insert_with(|| format!("{peer} {reason}"));
+/// Runs the job. Returns what came of it, and when a checkpoint was written, in nanoseconds since 1970, if one was to be.
+fn run_job(
+    controller: ControllerNode,
+    arguments: &Arguments,
+    load: &Load,
+    measuring: mpsc::Receiver<()>,
+) -> Result<(Outcome, Option<Range<u64>>)> {
+    let sizes = arguments.sizes();
+    let mut cluster = Cluster::new(1, vec![load.rows.table()], None, HotPath::for_workers(sizes.workers));
+    cluster.cold_path = ColdPath { values: load.wire };
+    cluster.durability = arguments.keeping.durability();
+    cluster.task = load.to_text()?;
+    let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    if let Some(at) = arguments.keeping.checkpoint_at {
+        let ask = ask.clone();
+        thread::spawn(move || {
+            if measuring.recv().is_ok() {
+                thread::sleep(Duration::from_secs_f64(at));
+                let _ = ask.send(ControllerCommand::Checkpoint);
             }
         });
-        match ended {
-            Some(ended) => bail!("{ended}: what the others did is no figure"),
-            None => outcome.map_err(failure),
+    }
+    interrupt::on_first(move || {
+        let reason = "the benchmark was interrupted".to_owned();
+        let _ = ask.send(ControllerCommand::Abort { reason });
+    });
+    let (mut ended, mut checkpoint) = (None, None);
+    let outcome = controller.run(sizes, cluster, commands, |event| match event {
+        ControllerEvent::Lost { peer, reason } | ControllerEvent::Away { peer, reason } => {
+            ended.get_or_insert_with(|| format!("{peer} {reason}"));
         }
+        ControllerEvent::Checkpointed { took, .. } => {
+            let end = wall_clock();
+            let took = u64::try_from(took.as_nanos()).unwrap_or(end);
+            checkpoint = Some(end - took..end);
+        }
+        ControllerEvent::CheckpointFailed { reason, .. } => {
+            ended.get_or_insert_with(|| format!("nothing came of the checkpoint: {reason}"));
+        }
+        _ => {}
+    });
+    match ended {
+        Some(ended) => bail!("{ended}: what the others did is no figure"),
+        None if arguments.keeping.checkpoint_at.is_some() && checkpoint.is_none() && outcome.is_ok() => {
+            bail!("the checkpoint was not written within the time that is measured: take more --seconds")
+        }
+        None => Ok((outcome.map_err(failure)?, checkpoint)),
     }
 }
 
@@ -179,10 +224,13 @@ impl Drop for Processes {
     }
 }
 
-fn start(arguments: &[&str], controller: SocketAddr, stdout: Stdio) -> Result<Child> {
+fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let mut command = Command::new(program);
     command.args(arguments).args(["--controller", &controller.to_string()]);
-    command.stdin(Stdio::piped()).stdout(stdout);
-    command.spawn().with_context(|| format!("cannot start a {}", arguments[0]))
+    Ok(command)
+}
+
+fn start(mut command: Command, stdout: Stdio) -> Result<Child> {
+    command.stdin(Stdio::piped()).stdout(stdout).spawn().context("cannot start a member of the cluster")
 }

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::latency::Latency;
+use super::keeping::CheckpointFigures;
 use super::limits::Limits;
 use super::load::Load;
 use super::usage::Watch;
@@ -23,6 +24,8 @@ pub(super) struct Report {
     /// From the beginning of an operation to its answer.
     latency_us: Latency,
     limits: Limits,
+    /// What a checkpoint cost, if one was written.
+    checkpoint: Option<CheckpointFigures>,
 }
 
 /// All servers together.
@@ -43,6 +46,7 @@ impl Report {
         accounts: &[Account],
         watch: Watch,
         limits: Limits,
+        checkpoint: Option<CheckpointFigures>,
     ) -> Result<Self> {
         let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
         let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
@@ -66,6 +70,7 @@ impl Report {
             },
             latency_us: Latency::of(latencies)?,
             limits,
+            checkpoint,
         })
     }
 
@@ -89,7 +94,7 @@ impl Report {
             load.seconds
         );
         let ratio = self.pairs_per_second / random;
-        let lines = vec![
+        let mut lines = vec![
             (
                 "pairs",
                 million(self.pairs_per_second),
@@ -132,6 +137,16 @@ impl Report {
             ("", format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9), "memcpy".to_owned()),
             ("", format!("{:.1} GB/s", stream / 1e9), "one TCP stream on loopback".to_owned()),
         ];
+        if let Some(figures) = &self.checkpoint {
+            let CheckpointFigures { seconds, during, otherwise } = figures;
+            let note = format!(
+                "{:.2} of the pace otherwise; longest stall {:.1} ms, otherwise {:.1} ms; written in {seconds:.2} s",
+                figures.ratio(),
+                during.stall_ms_max,
+                otherwise.stall_ms_max
+            );
+            lines.push(("checkpoint", million(during.pairs_per_second), note));
+        }
         print(title, lines);
     }
 }

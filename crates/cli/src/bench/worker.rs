@@ -19,6 +19,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Values of a push that makes rows, at most, unless one row has more.
 const VALUES_OF_NEW: usize = 1 << 14;
+/// What the parent hears when the measurement begins.
+pub(super) const MEASURING: &str = "measuring";
 /// How often the parent hears how many rows there are.
 const TELL: Duration = Duration::from_millis(200);
 
@@ -38,6 +40,8 @@ pub(super) struct Account {
     pub(super) rows: u64,
     /// How long each of them took, in microseconds.
     pub(super) latencies: Vec<u32>,
+    /// When each of them got done, in microseconds since the beginning.
+    pub(super) done: Vec<u32>,
     /// Bytes of messages from and to this worker meanwhile.
     pub(super) bytes: u64,
 }
@@ -71,17 +75,19 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
         operations.turn(batches.next().context("there are batches")?)?;
     }
     let bytes = operations.worker.stream_bytes();
+    println!("{MEASURING}");
     let (begun, started) = (wall_clock(), Instant::now());
-    let (mut rows, mut latencies) = (0, Vec::new());
+    let (mut rows, mut latencies, mut done) = (0, Vec::new(), Vec::new());
     while started.elapsed().as_secs_f64() < load.seconds {
         if let Some(took) = operations.turn(batches.next().context("there are batches")?)? {
             rows += load.rows.batch as u64;
             latencies.push(u32::try_from(took.as_micros())?);
+            done.push(u32::try_from(started.elapsed().as_micros())?);
         }
     }
     let (ended, bytes) = (wall_clock(), operations.worker.stream_bytes() - bytes);
     while operations.finish()?.is_some() {}
-    Ok(Account { begun, ended, rows, latencies, bytes })
+    Ok(Account { begun, ended, rows, latencies, done, bytes })
 }
 
 /// Pushes every row of this worker's share once, so that it is there, and tells its parent how many it has pushed.
