@@ -54,7 +54,7 @@ fn gradient_of(push: usize) -> [f32; LANES] {
 fn pushes_in(sum: impl IntoIterator<Item = f32>) -> Pushes {
     let mut pushes = 0;
     for (lane, value) in sum.into_iter().enumerate() {
-        assert!(value >= 0.0 && value < 65536.0 && value.fract() == 0.0, "{value} is no sum of pushes");
+        assert!((0.0..65536.0).contains(&value) && value.fract() == 0.0, "{value} is no sum of pushes");
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was looked at")]
         let bits = value as u32;
         pushes |= Pushes::from(bits) << (PUSHES_OF_LANE * lane);
@@ -76,7 +76,7 @@ type Applied = BTreeMap<u64, Vec<(Instant, Pushes)>>;
 
 /// What the server applied to each row, in its order, as far as that follows from what came to it.
 fn applied(stage: &Stage) -> Applied {
-    let placement = Placement::new(&stage.setup.rows.plan(), 1).unwrap();
+    let placement = Placement::new(&stage.setup.rows.plan(), 1).expect("it is a small plan");
     let server = stage.servers().start;
     let (mut pushed, mut committed) = (BTreeMap::new(), BTreeMap::new());
     let mut applied = Applied::new();
@@ -99,7 +99,7 @@ fn applied(stage: &Stage) -> Applied {
                 committed.insert(drained.region, drained.epoch);
                 let slots = drained.slots.iter().flat_map(|(first, count)| *first..first + count);
                 let sums: BTreeMap<u16, u32> = slots.zip(drained.sums.0.iter().copied()).collect();
-                for row in &placement.region(drained.region).unwrap().rows {
+                for row in &placement.region(drained.region).expect("the switch holds it").rows {
                     let lanes = (row.slot..).take(LANES).map(|slot| sums.get(&slot).copied().unwrap_or(0));
                     #[expect(clippy::cast_precision_loss, reason = "it is below 2^16")]
                     let pushes = pushes_in(lanes.map(|sum| sum as f32));
@@ -120,7 +120,7 @@ struct Play {
     stage: Stage,
     random: Random,
     /// How many pushes of each row were made.
-    made: [usize; KEYS as usize],
+    made: BTreeMap<u64, usize>,
     asked: BTreeMap<u64, Instant>,
     reads: Vec<Read>,
 }
@@ -129,7 +129,7 @@ impl Play {
     fn new(setup: Setup) -> Self {
         let random = Random::new(setup.seed).fork(77);
         let stage = Stage::started(setup);
-        Self { stage, random, made: [0; KEYS as usize], asked: BTreeMap::new(), reads: Vec::new() }
+        Self { stage, random, made: BTreeMap::new(), asked: BTreeMap::new(), reads: Vec::new() }
     }
 
     fn turn(&mut self) {
@@ -140,7 +140,7 @@ impl Play {
                 (0..self.random.within(1..=3)).map(|step| (first + step * step) % KEYS).collect();
             let mut gradients = Vec::new();
             for key in &keys {
-                let made = &mut self.made[usize::try_from(*key).unwrap()];
+                let made = self.made.entry(*key).or_insert(0);
                 gradients.extend(gradient_of(*made));
                 *made += 1;
             }
@@ -175,7 +175,7 @@ impl Play {
         for worker in self.stage.workers() {
             while let Some(event) = self.stage.next_event(worker) {
                 if let Event::Worker(WorkerEvent::Pulled(PullId(id), pulled)) = event {
-                    let asked = self.asked.remove(&id).unwrap();
+                    let asked = self.asked.remove(&id).expect("what is answered was asked");
                     for (key, row) in pulled.keys.iter().zip(pulled.values.chunks(LANES)) {
                         let pushes = pushes_in(row.iter().map(|value| -value));
                         self.reads.push(Read { key: *key, asked, answered, pushes });
@@ -234,7 +234,7 @@ fn evicted_and_dropped(outcome: &Outcome) -> (u64, u64) {
         Statistics::Server(server) => Some((server.rows_evicted, server.gradients_not_admitted)),
         _ => None,
     };
-    outcome.statistics.iter().find_map(|(_, statistics)| of_server(statistics)).unwrap()
+    outcome.statistics.iter().find_map(|(_, statistics)| of_server(statistics)).expect("there is a server")
 }
 
 /// Where in what was applied these pushes begin, if they are all from there to one of `ends`.
@@ -304,7 +304,11 @@ fn a_row_is_the_pushes_since_it_last_went() {
         let rows = play.settle();
         let applied = applied(&play.stage);
         let total: u32 = applied.values().flatten().map(|(_, pushes)| pushes.count_ones()).sum();
-        assert_eq!(total as usize, play.made.iter().sum::<usize>(), "seed {seed}: each push is applied once");
+        assert_eq!(
+            total as usize,
+            play.made.values().sum::<usize>(),
+            "seed {seed}: each push is applied once"
+        );
         check_reads(&applied, &play.reads).unwrap_or_else(|text| panic!("seed {seed}, {eviction:?}: {text}"));
         assert!(check_rows(&applied, &rows) > 2, "seed {seed}, {eviction:?}");
         assert_eq!(
