@@ -1,9 +1,10 @@
 //! The shard of a server: its rows, the regions of switches that cache them, and every change exactly once.
 
+mod replay;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
 use libra_plan::{Placement, RegionLayout, Scale, shard_of};
 use libra_store::{GrowthCounts, RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,10 @@ use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
 use crate::keys::Keys;
 use crate::message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, Replay,
-    SlotRun, SlotValues,
+    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, SlotRun,
+    SlotValues,
 };
-use crate::region::{self, Epoch};
+use crate::region;
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
 use crate::values::Values;
@@ -521,65 +522,6 @@ impl Shard {
         self.statistics.row_updates_hot += self.keys.len() as u64;
     }
 
-    /// Takes packets for a region that no switch holds, as a switch would, and commits what it took at once (rule V6).
-    pub(super) fn replay(&mut self, link: Link, worker: u16, replay: Replay) -> Result<(), Nonsense> {
-        let number = replay.region;
-        let region = self.regions.get(&number).ok_or(Nonsense)?;
-        if region.tenure != (Tenure { holder: None, since: replay.since }) {
-            self.statistics.fenced += 1;
-            return Ok(());
-        }
-        self.journal.write(&RecordOf::Replay { worker, replay: &replay });
-        let (since, below) = (replay.since, replay.below);
-        self.apply_replay(worker, replay)?;
-        self.hold(Held::Replayed { link, region: number, since, below });
-        Ok(())
-    }
-
-    /// What is nonsense in it is so again when it is read from the log.
-    pub(super) fn apply_replay(&mut self, worker: u16, replay: Replay) -> Result<(), Nonsense> {
-        let number = replay.region;
-        let region = self.regions.get(&number).ok_or(Nonsense)?;
-        let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
-        let nothing = Cut::default();
-        let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
-        let opened = region::open(&self.cluster, plan, &region.layout, region.tenure, region.committed, seen);
-        let mut pipeline = Pipeline::new(vec![opened]).expect("it is one region");
-        for Bulk(mut packet) in replay.packets {
-            let header = Header::parse_without_entries(&packet).map_err(|_| Nonsense)?;
-            if header.kind != Kind::Push || header.worker != worker || header.region != number {
-                return Err(Nonsense);
-            }
-            let request = packet.clone();
-            let mut answer = execute(&mut pipeline, &mut packet)?;
-            if answer.nack_reason() == Some(NackReason::BankFull) {
-                self.commit_own(number, &mut pipeline);
-                packet = request;
-                answer = execute(&mut pipeline, &mut packet)?;
-            }
-            if answer.kind != Kind::Ack {
-                return Err(Nonsense);
-            }
-        }
-        self.commit_own(number, &mut pipeline);
-        self.statistics.replays += 1;
-        Ok(())
-    }
-
-    fn commit_own(&mut self, number: u8, pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>) {
-        let opened = pipeline.region_mut(self.cluster.job, number).expect("it was opened with this number");
-        if opened.active_packets().pushes == 0 {
-            return;
-        }
-        let Epoch { cut, slots, sums } = region::close_epoch(opened);
-        let touched = self.regions[&number].touched_rows(&slots, sums.len());
-        self.apply_sums(number, &touched.expect("the region has the layout's slots"), &sums);
-        let region = self.region_mut(number);
-        region.committed += 1;
-        region.cut = cut;
-        self.statistics.epochs += 1;
-    }
-
     /// The present values of rows of a region, by their position in its layout, ascending.
     fn values(&self, number: u8, positions: impl IntoIterator<Item = usize>) -> SlotValues {
         let layout = &self.regions[&number].layout;
@@ -602,17 +544,6 @@ impl Shard {
 
     fn region_mut(&mut self, number: u8) -> &mut Region {
         self.regions.get_mut(&number).expect("the caller has looked the region up")
-    }
-}
-
-/// What a pipeline answers to a packet.
-fn execute(
-    pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>,
-    packet: &mut [u8],
-) -> Result<Header, Nonsense> {
-    match pipeline.process(packet) {
-        Verdict::Reply(length) => Header::parse_without_entries(&packet[..length]).map_err(|_| Nonsense),
-        Verdict::Drop(_) => Err(Nonsense),
     }
 }
 

@@ -1,0 +1,89 @@
+//! Packets of workers for regions that no switch holds: the shard takes them as a switch would.
+
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
+
+use super::{Held, Nonsense, Shard};
+use crate::bulk::Bulk;
+use crate::cluster::Tenure;
+use crate::message::{Cut, Replay};
+use crate::region::{self, Epoch};
+use crate::role::Link;
+use crate::server::journal::RecordOf;
+
+impl Shard {
+    /// Takes packets for a region that no switch holds, as a switch would, and commits what it took at once (rule V6).
+    pub(in crate::server) fn replay(
+        &mut self,
+        link: Link,
+        worker: u16,
+        replay: Replay,
+    ) -> Result<(), Nonsense> {
+        let number = replay.region;
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
+        if region.tenure != (Tenure { holder: None, since: replay.since }) {
+            self.statistics.fenced += 1;
+            return Ok(());
+        }
+        self.journal.write(&RecordOf::Replay { worker, replay: &replay });
+        let (since, below) = (replay.since, replay.below);
+        self.apply_replay(worker, replay)?;
+        self.hold(Held::Replayed { link, region: number, since, below });
+        Ok(())
+    }
+
+    /// What is nonsense in it is so again when it is read from the log.
+    pub(in crate::server) fn apply_replay(&mut self, worker: u16, replay: Replay) -> Result<(), Nonsense> {
+        let number = replay.region;
+        let region = self.regions.get(&number).ok_or(Nonsense)?;
+        let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
+        let nothing = Cut::default();
+        let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
+        let opened = region::open(&self.cluster, plan, &region.layout, region.tenure, region.committed, seen);
+        let mut pipeline = Pipeline::new(vec![opened]).expect("it is one region");
+        for Bulk(mut packet) in replay.packets {
+            let header = Header::parse_without_entries(&packet).map_err(|_| Nonsense)?;
+            if header.kind != Kind::Push || header.worker != worker || header.region != number {
+                return Err(Nonsense);
+            }
+            let request = packet.clone();
+            let mut answer = execute(&mut pipeline, &mut packet)?;
+            if answer.nack_reason() == Some(NackReason::BankFull) {
+                self.commit_own(number, &mut pipeline);
+                packet = request;
+                answer = execute(&mut pipeline, &mut packet)?;
+            }
+            if answer.kind != Kind::Ack {
+                return Err(Nonsense);
+            }
+        }
+        self.commit_own(number, &mut pipeline);
+        self.statistics.replays += 1;
+        Ok(())
+    }
+
+    fn commit_own(&mut self, number: u8, pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>) {
+        let opened = pipeline.region_mut(self.cluster.job, number).expect("it was opened with this number");
+        if opened.active_packets().pushes == 0 {
+            return;
+        }
+        let Epoch { cut, slots, sums } = region::close_epoch(opened);
+        let touched = self.regions[&number].touched_rows(&slots, sums.len());
+        self.apply_sums(number, &touched.expect("the region has the layout's slots"), &sums);
+        let region = self.region_mut(number);
+        region.committed += 1;
+        region.cut = cut;
+        self.statistics.epochs += 1;
+    }
+}
+
+/// What a pipeline answers to a packet.
+fn execute(
+    pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>,
+    packet: &mut [u8],
+) -> Result<Header, Nonsense> {
+    match pipeline.process(packet) {
+        Verdict::Reply(length) => Header::parse_without_entries(&packet[..length]).map_err(|_| Nonsense),
+        Verdict::Drop(_) => Err(Nonsense),
+    }
+}
