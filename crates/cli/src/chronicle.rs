@@ -69,6 +69,7 @@ impl Chronicle {
             }
             ControllerEvent::Joined { .. }
             | ControllerEvent::Away { .. }
+            | ControllerEvent::Refused(_)
             | ControllerEvent::Finished(_)
             | ControllerEvent::Failed { .. } => {}
         }

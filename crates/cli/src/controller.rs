@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use libra_net::ControllerNode;
-use libra_proto::{ControllerCommand, ControllerEvent, Sizes};
+use libra_proto::{ControllerCommand, ControllerEvent, Refusal, Sizes};
 use serde_json::json;
 
 use crate::chronicle::{Chronicle, milliseconds};
@@ -87,6 +87,39 @@ pub(crate) fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::CheckpointFailed { number, reason } => {
             format!("nothing came of checkpoint {number}: {reason}")
         }
+        ControllerEvent::Refused(refusal) => refused(refusal),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
     })
+}
+
+/// What a person should hear of the first gradient that a server refused of a worker and table.
+pub(crate) fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> String {
+    match worker {
+        Some(worker) => format!(
+            "worker {worker} pushed a gradient that is not finite for row {key} of table \"{table}\": refused by server \
+             {server}"
+        ),
+        None => format!(
+            "finite gradients of row {key} of table \"{table}\" have a sum that is not: refused by server {server}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_hears_whose_gradient_was_refused_and_of_which_row() {
+        let refusal = Refusal { server: 1, worker: Some(3), table: "item".into(), key: 17, count: 1 };
+        assert_eq!(
+            news(&ControllerEvent::Refused(refusal.clone())).unwrap(),
+            "worker 3 pushed a gradient that is not finite for row 17 of table \"item\": refused by server 1"
+        );
+        let of_nobody = Refusal { worker: None, ..refusal };
+        assert_eq!(
+            refused(&of_nobody),
+            "finite gradients of row 17 of table \"item\" have a sum that is not: refused by server 1"
+        );
+    }
 }

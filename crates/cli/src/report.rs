@@ -5,13 +5,15 @@ use std::path::Path;
 use anyhow::Result;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
-use libra_proto::{Outcome, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics};
+use libra_proto::{
+    Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
+};
 use libra_train::{Quality, quality};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::arguments::write_json;
-use crate::chronicle::Chronicle;
+use crate::chronicle::{Chronicle, Line};
 use crate::job::Job;
 use crate::task::{Account, EpochAccount};
 
@@ -36,6 +38,7 @@ pub(crate) struct Report<'c> {
     workers: WorkerStatistics,
     servers: ServerStatistics,
     switches: SwitchStatistics,
+    refusals: Vec<Refusal>,
     seconds_total: f64,
     /// HR@10 of recommending to everybody what is popular.
     popularity: f64,
@@ -60,6 +63,7 @@ impl<'c> Report<'c> {
             workers: WorkerStatistics::default(),
             servers: ServerStatistics::default(),
             switches: SwitchStatistics::default(),
+            refusals: outcome.refusals.clone(),
             seconds_total,
             popularity: quality::popularity_baseline(&job.dataset).hit_rate(),
         };
@@ -127,6 +131,9 @@ impl<'c> Report<'c> {
                 "epochs": servers.epochs,
                 "duplicates": servers.duplicates,
                 "dropped": servers.dropped,
+                "pushes_refused": servers.pushes_refused,
+                "sums_refused": servers.sums_refused,
+                "refused": refusals_json(&self.refusals),
                 "rows": servers.rows,
             },
             "switch": {
@@ -247,7 +254,8 @@ impl<'c> Report<'c> {
                 ),
             );
         }
-        for (name, value, note) in self.chronicle.lines() {
+        let lines = refusal_lines(&self.refusals, switches.malformed);
+        for (name, value, note) in lines.into_iter().chain(self.chronicle.lines()) {
             table.add_row([name.to_owned(), value, note]);
         }
         let short = self.epochs_short(sizes.workers);
@@ -265,6 +273,29 @@ impl<'c> Report<'c> {
         }
         println!("{table}");
     }
+}
+
+/// Gradients that are not finite, by who pushed them and table. Of a sum there is no worker.
+fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
+    let json = |Refusal { server, worker, table, key, count }: &Refusal| json!({ "server": server, "worker": worker, "table": table, "first_row": key, "count": count });
+    refusals.iter().map(json).collect()
+}
+
+/// What a person should know of gradients that nobody applied.
+fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
+    let line = |Refusal { server, worker, table, key, count }: &Refusal| {
+        let who = worker.map_or_else(|| "sums of epochs".to_owned(), |worker| format!("worker {worker}"));
+        let note = format!("{who}, table \"{table}\", server {server}: not finite, the first in row {key}");
+        ("refused gradients", group(*count), note)
+    };
+    let of_switches = (malformed > 0).then(|| {
+        (
+            "malformed packets",
+            group(malformed),
+            "dropped by switches: not sound, or a value out of bounds".into(),
+        )
+    });
+    refusals.iter().map(line).chain(of_switches).collect()
 }
 
 fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Option<Epoch> {
@@ -324,6 +355,20 @@ pub(crate) fn group(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_gradients_are_told_by_worker_and_table() {
+        let of = |worker, count| Refusal { server: 0, worker, table: "item".into(), key: 17, count };
+        let refusals = [of(Some(3), 1200), of(None, 1)];
+        let lines = refusal_lines(&refusals, 0);
+        let note = "worker 3, table \"item\", server 0: not finite, the first in row 17";
+        assert_eq!(lines[0], ("refused gradients", "1,200".to_owned(), note.to_owned()));
+        assert!(lines[1].2.starts_with("sums of epochs, table \"item\""), "{lines:?}");
+        assert_eq!(refusal_lines(&[], 0), []);
+        assert_eq!(refusal_lines(&[], 5).len(), 1);
+        let first = json!({ "server": 0, "worker": 3, "table": "item", "first_row": 17, "count": 1200 });
+        assert_eq!(refusals_json(&refusals)[0], first);
+    }
 
     #[test]
     fn digits_are_grouped() {

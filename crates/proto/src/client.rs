@@ -35,11 +35,32 @@ pub enum ClientError {
         /// Values that were given.
         found: usize,
     },
-    /// A gradient is infinite or not a number: applying it would poison the row for every worker.
-    #[error("the gradient of key {key} is not finite")]
+    /// A gradient is infinite or not a number: applying it would poison the row for every worker. Nothing of the push was sent.
+    #[error("a gradient of row {key} of table \"{table}\" is not finite: value {lane} is {}", f32::from_bits(*.bits))]
     NotFinite {
+        /// The name of the table.
+        table: String,
         /// The row it is for.
         key: u64,
+        /// The position of the value in the row.
+        lane: usize,
+        /// The bits of the value: what is not a number is equal to nothing. If the key occurs more than once, they may be those of a sum.
+        bits: u32,
+    },
+    /// The same, found by a server: nothing of what it was to apply in that message is applied, while other rows of the push may be
+    /// (rule C11).
+    #[error("server {server} refused a push: value {lane} of the gradient of row {key} of table \"{table}\" is {}", f32::from_bits(*.bits))]
+    Refused {
+        /// The server.
+        server: u16,
+        /// The name of the table.
+        table: String,
+        /// The row it is for.
+        key: u64,
+        /// The position of the value in the row.
+        lane: usize,
+        /// The bits of the value.
+        bits: u32,
     },
     /// No pull of that name is under way.
     #[error("no pull {0:?} is under way")]

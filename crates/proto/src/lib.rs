@@ -80,8 +80,8 @@ pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled};
 pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
 pub use controller::{
-    Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, SILENCE_MAX, SWITCH_SILENCE_MAX,
-    Sizes,
+    Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, Refusal, SILENCE_MAX,
+    SWITCH_SILENCE_MAX, Sizes,
 };
 pub use dial::PATIENCE;
 pub use keys::Keys;

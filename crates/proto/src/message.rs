@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -108,6 +108,18 @@ pub enum Message {
         /// Why nothing came of it.
         failure: Option<String>,
     },
+    /// From a server to the controller: gradients that are not finite were refused (rule C11). Said at the first one of a worker and table,
+    /// and with heartbeats when there are more.
+    GradientsRefused {
+        /// Whose pushes; nobody's if finite gradients of one epoch have a sum that is not.
+        worker: Option<u16>,
+        /// The position of the table in [`Cluster::tables`].
+        table: u16,
+        /// The first row.
+        key: u64,
+        /// How many pushes, or sums of rows, since the server's process started.
+        count: u64,
+    },
     /// From anyone to anyone: the job has failed.
     Abort {
         /// Who failed and why.
@@ -125,6 +137,17 @@ pub enum Message {
         view: u64,
         /// The new values of its rows, if they were asked for.
         values: Values,
+    },
+    /// From a shard: the push has a gradient that is not finite. Nothing of it is applied, now or ever (rule C11).
+    PushRefused {
+        /// Its number.
+        number: u64,
+        /// The first row with such a gradient.
+        key: u64,
+        /// The position of the value in that row.
+        lane: u32,
+        /// The bits of the value.
+        bits: u32,
     },
     /// From a worker to a shard: read these rows.
     Pull {

@@ -59,6 +59,10 @@ pub struct ServerStatistics {
     pub dropped: u64,
     /// Messages of switches and workers that believed in an old view: nothing of them was taken.
     pub fenced: u64,
+    /// Pushes that were refused because a gradient is not finite; one that comes again counts again (rule C11).
+    pub pushes_refused: u64,
+    /// Sums of rows over an epoch that were refused because they are not finite, though each gradient is (rule C11).
+    pub sums_refused: u64,
     /// Replays of packets that no switch could take any more.
     pub replays: u64,
     /// Pushes that were answered, and whose effect was lost when the server stopped.
@@ -122,8 +126,8 @@ macro_rules! add_counts {
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
     retransmits, refused, dropped; most round_trip_us);
-add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced, replays,
-    lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows,
+add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced,
+    pushes_refused, sums_refused, replays, lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows,
     rows_evicted, gradients_not_admitted; most checkpoint);
 add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
     epochs, slots_drained, queue_bytes, memory_bytes; most);

@@ -78,8 +78,9 @@ impl LocalParameters {
 fn client_error(key: u64, error: &RowError) -> ClientError {
     match error {
         RowError::UnknownKey { key } => ClientError::UnknownKey { key: *key },
-        // Widths are taken from the store itself, so what is left is a value that it refuses.
-        _ => ClientError::NotFinite { key },
+        other => {
+            unreachable!("widths are those of the store itself, and gradients fit them: key {key}: {other}")
+        }
     }
 }
 
@@ -109,8 +110,10 @@ impl Parameters for LocalParameters {
         for &key in &keys {
             let width = self.width(key)?;
             let gradient = gradients.get(expected..expected + width).unwrap_or_default();
-            if !gradient.iter().all(|value| value.is_finite()) {
-                return Err(ClientError::NotFinite { key });
+            if let Some(lane) = gradient.iter().position(|value| !value.is_finite()) {
+                let table = self.store.tables().iter().find(|table| table.keys.contains(&key));
+                let table = table.map(|table| table.name.clone()).unwrap_or_default();
+                return Err(ClientError::NotFinite { table, key, lane, bits: gradient[lane].to_bits() });
             }
             expected += width;
         }
@@ -217,7 +220,8 @@ mod tests {
         let error = parameters.push(vec![1, 10], vec![1.0; 4]).unwrap_err();
         assert_eq!(error, ClientError::WrongLength { keys: 2, expected: 3, found: 4 });
         let error = parameters.push(vec![10, 1], vec![1.0, f32::NAN, 0.0]).unwrap_err();
-        assert_eq!(error, ClientError::NotFinite { key: 1 });
+        let bits = f32::NAN.to_bits();
+        assert_eq!(error, ClientError::NotFinite { table: "a".into(), key: 1, lane: 0, bits });
         assert_eq!(read(&mut parameters, &[1, 10]), [0.0; 3]);
         assert_eq!(parameters.store().rows(), 0);
     }

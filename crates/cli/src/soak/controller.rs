@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Settings;
 use super::records::wall_clock;
+use crate::controller::refused;
 use crate::job::failure;
 use crate::leash;
 
@@ -36,6 +37,7 @@ pub(super) enum News {
     Returned { peer: Peer, took_us: u64 },
     Checkpointed { number: u64 },
     CheckpointFailed { reason: String },
+    Refused { what: String },
     Settled { moved: usize, took_us: u64 },
     Finished(Box<Counts>),
     Failed { reason: String },
@@ -81,6 +83,7 @@ impl From<&ControllerEvent> for News {
             ControllerEvent::CheckpointFailed { reason, .. } => {
                 Self::CheckpointFailed { reason: reason.clone() }
             }
+            ControllerEvent::Refused(refusal) => Self::Refused { what: refused(refusal) },
             ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(&outcome.statistics))),
             ControllerEvent::Failed { reason } => Self::Failed { reason: reason.clone() },
         }

@@ -226,6 +226,7 @@ impl Stage<'_> {
             News::CheckpointFailed { reason } => {
                 self.say(&format!("{seconds:6.2} s: nothing came of a checkpoint: {reason}"));
             }
+            News::Refused { what } => self.say(&format!("{seconds:6.2} s: {what}")),
             News::Started | News::Settled { .. } | News::Checkpointed { .. } => {}
         }
         self.history.notes.push(note);

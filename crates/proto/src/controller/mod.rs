@@ -8,6 +8,7 @@ mod joining;
 mod members;
 mod progress;
 mod recovery;
+mod refusals;
 mod views;
 
 use core::net::SocketAddr;
@@ -15,6 +16,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::health::HealthLimits;
+pub use self::refusals::Refusal;
 
 use self::checkpoints::Checkpoints;
 use self::members::{Member, kind_of};
@@ -108,6 +110,8 @@ pub enum ControllerEvent {
         /// Why.
         reason: String,
     },
+    /// A server refused a gradient that is not finite: the first one of this worker and table (rule C11).
+    Refused(Refusal),
     /// Everybody knows who is there, and has what it holds.
     Settled {
         /// The number of the view.
@@ -133,6 +137,8 @@ pub struct Outcome {
     pub reports: Vec<String>,
     /// The last counts of all members, those included that went before the end.
     pub statistics: Vec<(Peer, Statistics)>,
+    /// The gradients that servers refused, by server, worker and table; a bounded number of them (rule C11).
+    pub refusals: Vec<Refusal>,
 }
 
 /// What a user can ask of a controller.
@@ -207,6 +213,8 @@ pub struct Controller {
     left: BTreeSet<Peer>,
     /// The reports of workers, by their share.
     reports: BTreeMap<u16, String>,
+    /// What servers refused, by server, worker and table.
+    refusals: BTreeMap<(u16, Option<u16>, u16), Refusal>,
     barrier: u64,
     retirement: Option<Retirement>,
     /// Why the job has failed.
@@ -252,6 +260,7 @@ impl Controller {
             departed: Vec::new(),
             left: BTreeSet::new(),
             reports: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             failure: None,
             barrier: 0,
             retirement: None,
@@ -541,6 +550,9 @@ impl Controller {
                 self.let_go(now);
             }
             Message::Checkpointed { number, failure } => self.handle_checkpointed(now, peer, number, failure),
+            Message::GradientsRefused { worker, table, key, count } => {
+                self.handle_refused(peer, worker, table, key, count);
+            }
             Message::Retired => {
                 if let Peer::Switch(switch) = peer {
                     self.end_retirement(now, switch);

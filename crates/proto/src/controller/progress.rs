@@ -74,7 +74,8 @@ impl Controller {
             let present = self.members.iter().filter_map(|(peer, member)| Some((*peer, member.statistics?)));
             let mut statistics: Vec<_> = present.chain(self.departed.iter().copied()).collect();
             statistics.sort_unstable_by_key(|(peer, _)| *peer);
-            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics }));
+            let refusals = self.refusals.values().cloned().collect();
+            self.events.push_back(ControllerEvent::Finished(Outcome { reports, statistics, refusals }));
         }
     }
 

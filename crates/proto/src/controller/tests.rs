@@ -7,5 +7,6 @@ mod holes;
 mod nonsense;
 mod patience;
 mod recovery;
+mod refusals;
 mod rejoining;
 mod views;

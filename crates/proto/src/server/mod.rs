@@ -2,10 +2,12 @@
 
 mod journal;
 mod opening;
+mod refusals;
 mod restore;
 mod shard;
 mod snapshot;
 
+pub(crate) use self::refusals::REFUSALS_MAX;
 pub use self::restore::{RestoreError, Restored};
 
 use core::net::SocketAddr;
@@ -126,9 +128,14 @@ impl Server {
             MembershipEvent::Connected => {
                 let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
                 self.membership.introduce(0, cluster);
+                if let Some(shard) = &mut self.shard {
+                    shard.refusals.forget_told();
+                }
+                self.tell_refusals();
             }
             MembershipEvent::Retire | MembershipEvent::Released { .. } => self.dropped += 1,
             MembershipEvent::Finish => {
+                self.tell_refusals();
                 let statistics = Statistics::Server(self.statistics());
                 self.membership.heartbeat(now, statistics);
                 self.finish(MemberEvent::Finished(statistics));
@@ -141,6 +148,14 @@ impl Server {
         let mut statistics = self.shard.as_ref().map(Shard::statistics).unwrap_or_default();
         statistics.dropped += self.dropped;
         statistics
+    }
+
+    /// Tells the controller what has been refused since it was told (rule C11).
+    fn tell_refusals(&mut self) {
+        let changed = self.shard.as_mut().map(|shard| shard.refusals.take_changed());
+        for message in changed.into_iter().flatten() {
+            self.membership.send(message);
+        }
     }
 
     fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), Nonsense> {
@@ -217,6 +232,10 @@ impl Role for Server {
             self.callers.remove(&link);
             self.actions.push_back(Action::Close { link });
         }
+        // Whoever is the first of a worker and table a person should hear of at once.
+        for message in self.shard.iter_mut().flat_map(|shard| shard.refusals.take_first()) {
+            self.membership.send(message);
+        }
     }
 
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
@@ -231,6 +250,7 @@ impl Role for Server {
             self.resume(now);
         }
         if self.membership.is_heartbeat_due(now) {
+            self.tell_refusals();
             self.membership.heartbeat(now, Statistics::Server(self.statistics()));
         }
     }

@@ -5,14 +5,15 @@ mod replay;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_plan::{Placement, RegionLayout, Scale, shard_of};
+use libra_plan::{Placement, RegionLayout, shard_of};
 use libra_store::{GrowthCounts, RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
+use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
 use crate::bulk::{Bulk, BulkOf};
-use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::cluster::{Cluster, Tenure, View};
 use crate::keys::Keys;
 use crate::message::{
     Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, SlotRun,
@@ -54,9 +55,10 @@ pub(super) struct Shard {
     /// What else is said once the log has a record.
     held: VecDeque<(u64, Held)>,
     /// What the store is given at once, in memory that is used again.
-    keys: Vec<u64>,
-    gradients: Vec<f32>,
+    pub(super) keys: Vec<u64>,
+    pub(super) gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
+    pub(super) refusals: Refusals,
     pub(super) outbox: VecDeque<(Link, Message)>,
 }
 
@@ -162,6 +164,7 @@ impl Shard {
             keys: Vec::new(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
+            refusals: Refusals::default(),
             outbox: VecDeque::new(),
             cluster,
         })
@@ -246,13 +249,18 @@ impl Shard {
         }
     }
 
-    /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2).
+    /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2). One
+    /// with a gradient that is not finite is refused, whatever its number (rule C11).
     pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
         let (keys, gradients) = (push.keys.to_vec(), push.gradients.into_vec());
         let values = self.own_values(&keys)?;
         let fits = !push.answer || values <= ANSWER_VALUES_MAX;
-        if !fits || values != gradients.len() || first_non_finite(&gradients).is_some() {
+        if !fits || values != gradients.len() {
             return Err(Nonsense);
+        }
+        if let Some(bad) = first_non_finite(&gradients) {
+            self.refuse_push(link, worker, push.number, &keys, (bad, gradients[bad]));
+            return Ok(());
         }
         let last = self.pushed.get(&worker).map_or(0, |last| last.number);
         if push.number > last || is_planted(PlantedBug::ColdPushAppliedTwice) {
@@ -502,19 +510,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Finite gradients may have a sum that no f32 holds. Of such a row nothing is applied, of the others all; that follows from the sums
+    /// alone, so it is the same when an epoch is read from the log (rule C11).
     fn apply_sums(&mut self, number: u8, touched: &[(usize, usize)], sums: &[u32]) {
         let arithmetic = self.cluster.hot_path.arithmetic;
-        let region = &self.regions[&number];
+        let layout = &self.regions[&number].layout;
         self.keys.clear();
         self.gradients.clear();
         for &(position, start) in touched {
-            let row = region.layout.rows[position];
+            let row = layout.rows[position];
             let sums = &sums[start..start + row.width as usize];
             if sums.iter().all(|&sum| sum == 0) {
                 continue;
             }
             self.keys.push(row.key);
-            self.gradients.extend(sums.iter().map(|&sum| gradient_of(sum, row.scale, arithmetic)));
+            self.gradients.extend(sums.iter().map(|&sum| region::gradient_of(sum, row.scale, arithmetic)));
+        }
+        if first_non_finite(&self.gradients).is_some() {
+            self.refuse_sums();
         }
         let updated = self.store.update_many(&self.keys, &self.gradients);
         updated.expect("placed rows belong to tables, with these widths");
@@ -577,13 +590,5 @@ impl Region {
             start += usize::from(count);
         }
         (start == sums).then_some(rows)
-    }
-}
-
-/// The gradient that the slots of a row hold (rule E6).
-fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) -> f32 {
-    match arithmetic {
-        ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
-        ArithmeticMode::F32 => f32::from_bits(sum),
     }
 }

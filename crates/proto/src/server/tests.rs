@@ -3,5 +3,6 @@
 mod cold;
 mod counter;
 mod durability;
+mod refusals;
 mod regions;
 mod replay;

@@ -235,6 +235,21 @@ impl ColdClient {
         Some(request)
     }
 
+    /// The push with this number if it waits for an answer of a shard and has this row; that was refused, and is not said again. It does not
+    /// count as answered: the shard does not count it as applied (rules C11, L4).
+    pub(crate) fn refused(&mut self, number: u16, request_number: u64, key: u64) -> Option<Request> {
+        let shard = self.shards.get_mut(usize::from(number))?;
+        let request = shard.open.get(&request_number)?;
+        let is_push = matches!(request.order, Order::Push { .. });
+        if !is_push || request.rows().iter().all(|row| row.key != key) {
+            return None;
+        }
+        let request = shard.open.remove(&request_number)?;
+        shard.open_bytes -= request.piece.bytes;
+        self.send(number);
+        Some(request)
+    }
+
     /// The pushes that a shard has answered (rule L4).
     pub(crate) fn answered_by(&self, shard: u16) -> Answered {
         self.shards[usize::from(shard)].answered

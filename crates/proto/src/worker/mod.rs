@@ -97,7 +97,8 @@ pub enum WorkerEvent {
         /// The operation.
         number: u64,
     },
-    /// An operation cannot be carried out. Nothing of it was sent.
+    /// An operation cannot be carried out. Nothing of it was sent; unless the error says that a server refused it
+    /// ([`ClientError::Refused`]), when all other answers have come.
     Refused {
         /// The operation.
         number: u64,

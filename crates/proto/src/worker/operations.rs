@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::rows::HotRow;
-use crate::client::Pulled;
+use crate::client::{ClientError, Pulled};
 
 /// When a push counts as done (design section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +31,14 @@ pub(crate) struct Operation {
     pub(crate) missing: u32,
     /// What completes a push; `None` for a pull.
     pub(crate) level: Option<Level>,
+    /// Why a shard took a part of it for no gradients; the first reason if there are more (rule C11).
+    pub(crate) refused: Option<ClientError>,
 }
 
 impl Operation {
     /// An operation that waits for no answer yet.
     pub(crate) fn new(keys: Vec<u64>, expected: usize, hot: Vec<HotRow>, level: Option<Level>) -> Self {
-        Self { keys, values: Vec::new(), expected, hot, missing: 0, level }
+        Self { keys, values: Vec::new(), expected, hot, missing: 0, level, refused: None }
     }
 
     /// Where values are collected.

@@ -190,16 +190,25 @@ impl Directory {
             return Err(ClientError::WrongLength { keys: keys.len(), expected, found: gradients.len() });
         }
         let Some(bad) = first_non_finite(gradients) else { return Ok(()) };
-        let (mut end, mut table) = (0, None);
+        let (mut start, mut table) = (0, None);
         for &key in keys {
             let of = self.table(key, table)?;
             table = Some(of);
-            end += of.width;
-            if bad < end {
-                return Err(ClientError::NotFinite { key });
+            if bad < start + of.width {
+                return Err(self.not_finite(key, bad - start, gradients[bad]));
             }
+            start += of.width;
         }
         unreachable!("every gradient is that of a row")
+    }
+
+    fn not_finite(&self, key: u64, lane: usize, value: f32) -> ClientError {
+        ClientError::NotFinite { table: self.table_name(key), key, lane, bits: value.to_bits() }
+    }
+
+    /// The name of the table of a row; of a row that is in none it is empty.
+    pub(crate) fn table_name(&self, key: u64) -> String {
+        self.table(key, None).map(|table| table.name.clone()).unwrap_or_default()
     }
 
     fn merge(
@@ -223,8 +232,8 @@ impl Directory {
         for (index, &width) in widths.iter().enumerate() {
             let key = keys[index];
             let gradient = read..read + width;
-            if !gradients[gradient.clone()].iter().all(|value| value.is_finite()) {
-                return Err(ClientError::NotFinite { key });
+            if let Some(lane) = gradients[gradient.clone()].iter().position(|value| !value.is_finite()) {
+                return Err(self.not_finite(key, lane, gradients[read + lane]));
             }
             read += width;
             let first = *seen
@@ -235,7 +244,7 @@ impl Directory {
                 for (lane, from) in gradient.enumerate() {
                     gradients[first + lane] += gradients[from];
                     if !gradients[first + lane].is_finite() {
-                        return Err(ClientError::NotFinite { key });
+                        return Err(self.not_finite(key, lane, gradients[first + lane]));
                     }
                 }
                 continue;

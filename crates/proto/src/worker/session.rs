@@ -243,6 +243,9 @@ impl Session {
     fn answered(&mut self, number: u64) {
         let Some(operation) = self.operations.answered(number) else { return };
         self.open_pushes.remove(&number);
+        if let Some(error) = operation.refused {
+            return self.events.push_back(WorkerEvent::Refused { number, error });
+        }
         match operation.level {
             None => {
                 self.events.push_back(WorkerEvent::Pulled(PullId(number), operation.into_pulled()));
@@ -264,6 +267,10 @@ impl Session {
                 (number, values)
             }
             Message::Pulled { number, values } => (number, values),
+            Message::PushRefused { number, key, lane, bits } => {
+                self.refused(shard, number, (key, lane, bits));
+                return Ok(());
+            }
             _ => {
                 self.statistics.dropped += 1;
                 return Ok(());
@@ -285,6 +292,19 @@ impl Session {
         self.answered(request.operation);
         self.end_visibility_waits();
         Ok(())
+    }
+
+    /// A shard has taken nothing of a push (rule C11). The operation ends when the answers to its other parts have come.
+    fn refused(&mut self, server: u16, number: u64, (key, lane, bits): (u64, u32, u32)) {
+        let Some(request) = self.cold.refused(server, number, key) else {
+            self.statistics.dropped += 1;
+            return;
+        };
+        let table = self.directory.table_name(key);
+        let error = ClientError::Refused { server, table, key, lane: lane as usize, bits };
+        self.operations.operation(request.operation).refused.get_or_insert(error);
+        self.answered(request.operation);
+        self.end_visibility_waits();
     }
 
     /// A shard has applied what no switch holds any more.

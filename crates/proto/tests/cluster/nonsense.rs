@@ -142,6 +142,8 @@ fn control() -> impl Strategy<Value = Message> {
         number().prop_map(|number| Message::Release { number }),
         (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
+        (prop::option::of(0u16..3), prop_oneof![0u16..3, any::<u16>()], key(), number())
+            .prop_map(|(worker, table, key, count)| Message::GradientsRefused { worker, table, key, count }),
         ".*".prop_map(|reason| Message::Abort { reason }),
         (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello(Hello {
             job,
@@ -163,6 +165,8 @@ fn data() -> impl Strategy<Value = Message> {
             view,
             values
         }),
+        (number(), key(), any::<u32>(), any::<u32>())
+            .prop_map(|(number, key, lane, bits)| { Message::PushRefused { number, key, lane, bits } }),
         (number(), keys()).prop_map(|(number, keys)| Message::Pull { number, keys }),
         (number(), gradients()).prop_map(|(number, values)| Message::Pulled { number, values }),
         (region(), number(), any::<u32>(), prop::collection::vec(datagram().prop_map(Bulk), 0..3)).prop_map(

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use libra_proto::{ClientError, Level, PullId, WorkerCommand, WorkerEvent};
+use libra_proto::{ClientError, Level, Message, PullId, WorkerCommand, WorkerEvent};
 use libra_sim::{Event, Host, Random, Setup, Stage, Sums, draw_push, whole};
 
 const EMBEDDING_WIDTH: usize = 3;
@@ -132,16 +132,47 @@ fn operations_that_make_no_sense_are_refused_and_nothing_of_them_is_sent() {
     let wrong =
         ClientError::WrongLength { keys: 2, expected: EMBEDDING_WIDTH + DENSE_WIDTH, found: EMBEDDING_WIDTH };
     assert_eq!(refused(&mut stage, &[1, 1000], &row), wrong);
+    let tables = stage.setup.rows.tables();
+    let table = |key| tables.iter().find(|table| table.keys.contains(&key)).unwrap().name.clone();
     for gradient in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        assert_eq!(refused(&mut stage, &[50], &[1.0, gradient, 1.0]), ClientError::NotFinite { key: 50 });
+        let wrong = ClientError::NotFinite { table: table(50), key: 50, lane: 1, bits: gradient.to_bits() };
+        assert_eq!(refused(&mut stage, &[50], &[1.0, gradient, 1.0]), wrong);
     }
     // Each is finite, and their sum is not.
     let largest = [f32::MAX; 2 * EMBEDDING_WIDTH];
     for key in [3, 50] {
-        assert_eq!(refused(&mut stage, &[key, key], &largest), ClientError::NotFinite { key });
+        let bits = f32::INFINITY.to_bits();
+        let wrong = ClientError::NotFinite { table: table(key), key, lane: 0, bits };
+        assert_eq!(refused(&mut stage, &[key, key], &largest), wrong);
     }
     let nothing = Sums::zero(&stage.setup.rows);
     assert_eq!(stage.check_values(&nothing), Ok(()));
+}
+
+// rule C11
+#[test]
+fn a_push_that_a_server_refuses_ends_with_the_table_and_the_row_when_its_other_parts_are_answered() {
+    let mut stage = Stage::started(Setup::small(1, 0, 1));
+    stage.world.observer.checkers = None;
+    let (server, worker) = (stage.servers().start, stage.workers().start);
+    let table = stage.setup.rows.tables().into_iter().find(|table| table.keys.contains(&50)).unwrap().name;
+    let bits = f32::NAN.to_bits();
+    let refuse = |stage: &mut Stage, number| {
+        let message = Message::PushRefused { number, key: 50, lane: 2, bits };
+        stage.world.forge(server, worker, &message);
+    };
+    let error = ClientError::Refused { server: 0, table, key: 50, lane: 2, bits };
+    let first = stage.push(worker, &[50], &[1.0; EMBEDDING_WIDTH], Level::Visible);
+    refuse(&mut stage, 1);
+    let is_it = |event: &Event| matches!(event, Event::Worker(WorkerEvent::Refused { .. }));
+    let refused = Event::Worker(WorkerEvent::Refused { number: first, error });
+    assert_eq!(stage.wait_for(worker, is_it), refused);
+    // What was refused once is not answered twice, and a refusal of nothing changes nothing.
+    refuse(&mut stage, 1);
+    refuse(&mut stage, 77);
+    stage.flush_all();
+    let second = stage.push(worker, &[50], &[1.0; EMBEDDING_WIDTH], Level::Visible);
+    stage.wait_for_push(worker, second);
 }
 
 // rule M10

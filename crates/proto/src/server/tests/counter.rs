@@ -62,6 +62,11 @@ impl Counter {
 
     /// A server that was told its place.
     pub(super) fn starting(server: Server, durability: Durability) -> Self {
+        Self::starting_in(server, Cluster { durability, ..testing::cluster(4) })
+    }
+
+    /// The same in another cluster.
+    pub(super) fn starting_in(server: Server, cluster: Cluster) -> Self {
         let mut counter = Self::of(server);
         counter.view = View {
             number: 1,
@@ -72,8 +77,7 @@ impl Counter {
             next_worker: 4,
         };
         let view = counter.view.clone();
-        let cluster =
-            Cluster { shares: 4, servers: vec![address(1)], durability, view, ..testing::cluster(4) };
+        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster };
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         counter.say(CONTROLLER, Message::Start(Box::new(start)));
         counter
@@ -90,7 +94,7 @@ impl Counter {
         self.collect();
     }
 
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         while let Some(action) = self.server.poll_action() {
             match action {
                 Action::Send { link, message } => self.said.entry(link).or_default().push(message),

@@ -1,13 +1,13 @@
 //! A server with a disk, which is the test.
 
 use super::counter::{CONTROLLER, Counter, NOW, address, cut, drained, push};
-use crate::cluster::{Durability, Peer, View};
+use crate::cluster::{Cluster, Durability, Peer, View};
 use crate::message::{Answered, Hello, Message};
 use crate::region::EPOCHS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::{RestoreError, Restored, Server};
 use crate::storage::{StorageEvent, StorageRequest};
-use crate::testing::{HOT_ROWS, JOB};
+use crate::testing::{self, HOT_ROWS, JOB};
 
 /// A row that no switch holds.
 const COLD: u64 = HOT_ROWS;
@@ -15,7 +15,7 @@ const LOG: Durability = Durability { log: true, ..Durability::NONE };
 
 /// What a disk has taken: the newest checkpoint, and the log after it.
 #[derive(Default)]
-struct Disk {
+pub(super) struct Disk {
     state: Vec<u8>,
     covers: u64,
     rows: Vec<libra_store::RowBlock>,
@@ -26,7 +26,7 @@ struct Disk {
 
 impl Disk {
     /// Does all that was asked; the log only up to `durable` records.
-    fn serve(&mut self, counter: &mut Counter, durable: usize) {
+    pub(super) fn serve(&mut self, counter: &mut Counter, durable: usize) {
         let mut left = durable;
         loop {
             let asked = core::mem::take(&mut counter.asked);
@@ -58,7 +58,7 @@ impl Disk {
     }
 
     /// The server that goes on from it. It has a stream to the controller, and was told its view.
-    fn restart(&self, view: View) -> Counter {
+    pub(super) fn restart(&self, view: View) -> Counter {
         let mut restored = Restored::new(&self.state, self.covers).unwrap();
         for rows in &self.rows {
             restored.rows(rows).unwrap();
@@ -69,7 +69,10 @@ impl Disk {
         assert_eq!((restored.number(), restored.address()), (0, address(1)));
         let mut counter = Counter::of(restored.finish(address(0), address(1)));
         let said = counter.answers(CONTROLLER);
-        let [Message::Rejoin(rejoin)] = said.as_slice() else { panic!("{said:?}") };
+        let [Message::Rejoin(rejoin), more @ ..] = said.as_slice() else { panic!("{said:?}") };
+        // What it refused when it read the log, the controller may not have heard (rule C11).
+        assert_eq!(more.len() as u64, counter.statistics().sums_refused.min(1), "{more:?}");
+        assert!(more.iter().all(|message| matches!(message, Message::GradientsRefused { .. })));
         assert_eq!(rejoin.you, Peer::Server(0));
         assert!(rejoin.join.returns && rejoin.cluster.is_some());
         counter.say(CONTROLLER, Message::View(Box::new(view)));
@@ -79,8 +82,13 @@ impl Disk {
 }
 
 fn with_log() -> (Counter, Disk) {
+    with_log_in(testing::cluster(4))
+}
+
+/// A server with a log in a cluster like this.
+pub(super) fn with_log_in(cluster: Cluster) -> (Counter, Disk) {
     let server = Server::new(address(0), address(1)).with_disk();
-    let mut counter = Counter::starting(server, LOG);
+    let mut counter = Counter::starting_in(server, Cluster { durability: LOG, ..cluster });
     let mut disk = Disk::default();
     // Nobody may call it before it could be started again.
     assert_eq!(viewed(&mut counter), []);

@@ -174,3 +174,25 @@ fn a_push_is_the_same_when_it_is_said_again() {
         assert!(client.outbox.iter().eq(&before));
     }
 }
+
+// rules C11, L4
+#[test]
+fn what_a_shard_refused_is_not_said_again_and_does_not_count_as_answered() {
+    let mut client = client(1);
+    client.push(7, rows(1, 1, 1), gradients(1, 1), false);
+    client.push(8, rows(1, 1, 1), gradients(1, 1), false);
+    client.pull(9, rows(1, 1, 1));
+    sent(&mut client);
+    // Of a row that is not in it, of a pull, of a shard that is not there: no answer to anything.
+    assert!(client.refused(0, 1, 55).is_none());
+    assert!(client.refused(0, 3, 0).is_none());
+    assert!(client.refused(4, 1, 0).is_none());
+    assert_eq!(client.refused(0, 2, 0).unwrap().operation, 8);
+    assert!(client.refused(0, 2, 0).is_none());
+    assert_eq!(client.answered_by(0), Answered::default());
+    client.reconnected(0);
+    assert_eq!(sent(&mut client).iter().map(|(_, number, _)| *number).collect::<Vec<_>>(), [1, 3]);
+    client.answered(0, 1).unwrap();
+    assert_eq!(client.answered_by(0), Answered { newest: 1, count: 1 });
+    assert_eq!(bytes_open(&client), 12);
+}

@@ -1,0 +1,114 @@
+//! A worker of another make, that does not check its gradients, against real servers over TCP.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+
+use libra_net::{ControllerNode, NodeOptions, ServerNode};
+use libra_proto::{
+    Answered, Cluster, ColdPush, ControllerEvent, Hello, HotPath, Join, Kind, Message, Refusal, Sizes, Start,
+    Statistics, VERSION, WorkerStatistics,
+};
+use libra_store::{Init, Optimizer, TableSpec};
+
+/// A stream on which messages are said and heard as the protocol has them: four bytes of length, and the message.
+struct Stream(TcpStream);
+
+impl Stream {
+    fn open(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).unwrap())
+    }
+
+    fn say(&mut self, message: &Message) {
+        let frame = message.encode();
+        self.0.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes()).unwrap();
+        self.0.write_all(&frame).unwrap();
+    }
+
+    fn hear(&mut self) -> Message {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut frame).unwrap();
+        Message::decode(&frame).unwrap()
+    }
+
+    fn hear_until<T>(&mut self, wanted: impl Fn(Message) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = wanted(self.hear()) {
+                return found;
+            }
+        }
+    }
+}
+
+fn push(number: u64, gradients: Vec<f32>) -> Message {
+    let keys = [3, 17].as_slice().into();
+    Message::Push(ColdPush { number, keys, gradients: gradients.into(), answer: true })
+}
+
+// rule C11
+#[test]
+fn a_worker_that_does_not_check_hears_what_was_refused_and_so_does_a_person() {
+    let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = controller.address();
+    let rule = Optimizer::Sgd { rate: 1.0 }.into();
+    let table = TableSpec { name: "item".into(), keys: 0..100, width: 1, rule, init: Init::Zero };
+    let cluster = Cluster::new(1, vec![table], None, HotPath::for_workers(1));
+    let server = ServerNode::bind(NodeOptions::new(address), None).unwrap();
+    let serving = thread::spawn(move || server.run(|_event| ()).map(drop));
+    let controlling = thread::spawn(move || {
+        let (_commands, inbox) = tokio::sync::mpsc::unbounded_channel();
+        let mut refusals = Vec::new();
+        let outcome =
+            controller.run(Sizes { servers: 1, switches: 0, workers: 1 }, cluster, inbox, |event| {
+                if let ControllerEvent::Refused(refusal) = event {
+                    refusals.push(refusal.clone());
+                }
+            });
+        (outcome.unwrap(), refusals)
+    });
+
+    let mut control = Stream::open(address);
+    let datagrams = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
+    control.say(&Message::Join(Join {
+        version: VERSION,
+        kind: Kind::Worker,
+        stream: None,
+        datagrams,
+        receive_bytes: 0,
+        returns: false,
+    }));
+    let Start { you, cluster, .. } = control.hear_until(|message| match message {
+        Message::Start(start) => Some(*start),
+        _ => None,
+    });
+    control.say(&Message::Viewed { number: cluster.view.number });
+    let mut shard = Stream::open(cluster.servers[0]);
+    shard.say(&Message::Hello(Hello { job: 1, from: you, answered: Answered::default() }));
+    for number in 1..=3 {
+        shard.say(&push(number, vec![1.0, f32::NEG_INFINITY]));
+        let bits = f32::NEG_INFINITY.to_bits();
+        assert_eq!(shard.hear(), Message::PushRefused { number, key: 17, lane: 0, bits });
+    }
+    // On the same stream it goes on; nothing of what was refused was added.
+    shard.say(&push(4, vec![1.0, 2.0]));
+    let Message::Pushed { number: 4, values, .. } = shard.hear() else { panic!("the push is applied") };
+    assert_eq!(values.into_vec(), [-1.0, -2.0]);
+
+    let statistics = Statistics::Worker(WorkerStatistics::default());
+    control.say(&Message::Report { text: String::new(), statistics });
+    control.hear_until(|message| matches!(message, Message::Finish).then_some(()));
+    serving.join().unwrap().unwrap();
+    let (outcome, told) = controlling.join().unwrap();
+    let refusal = Refusal { server: 0, worker: Some(0), table: "item".into(), key: 17, count: 1 };
+    assert_eq!(told, core::slice::from_ref(&refusal));
+    assert_eq!(outcome.refusals, [Refusal { count: 3, ..refusal }]);
+    let refused = outcome.statistics.iter().find_map(|(_, statistics)| match statistics {
+        Statistics::Server(server) => Some(server.pushes_refused),
+        _ => None,
+    });
+    assert_eq!(refused, Some(3));
+}
