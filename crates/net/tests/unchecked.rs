@@ -104,7 +104,7 @@ fn a_worker_that_does_not_check_hears_what_was_refused_and_so_does_a_person() {
     serving.join().unwrap().unwrap();
     let (outcome, told) = controlling.join().unwrap();
     let refusal = Refusal { server: 0, worker: Some(0), table: "item".into(), key: 17, count: 1 };
-    assert_eq!(told, [refusal.clone()]);
+    assert_eq!(told, core::slice::from_ref(&refusal));
     assert_eq!(outcome.refusals, [Refusal { count: 3, ..refusal }]);
     let refused = outcome.statistics.iter().find_map(|(_, statistics)| match statistics {
         Statistics::Server(server) => Some(server.pushes_refused),

@@ -2,7 +2,7 @@
 //! no switch can take any more.
 
 use libra_dataplane::{Arithmetic, Region, RegionConfig, RegionMemory};
-use libra_plan::{Plan, RegionLayout};
+use libra_plan::{Plan, RegionLayout, Scale};
 
 use crate::cluster::{ArithmeticMode, Cluster, Tenure};
 use crate::message::{Cut, FlowCut, SlotRun};
@@ -101,4 +101,12 @@ fn flow_cut(region: &SoftRegion, flow: u16) -> FlowCut {
         }
     }
     cut
+}
+
+/// The gradient that the slots of a row hold (rule E6).
+pub(crate) fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) -> f32 {
+    match arithmetic {
+        ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
+        ArithmeticMode::F32 => f32::from_bits(sum),
+    }
 }

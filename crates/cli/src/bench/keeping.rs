@@ -64,7 +64,7 @@ impl CheckpointFigures {
     /// Of the checkpoint that was written in this time, in nanoseconds since 1970.
     pub(super) fn new(accounts: &[Account], batch: usize, span: &Range<u64>) -> Self {
         let seconds = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64();
-        let (mut during, mut otherwise) = ([0.0; 2], [0.0; 2]);
+        let (mut during, mut otherwise) = ([0.0f64; 2], [0.0f64; 2]);
         for account in accounts {
             let inside = span.start.max(account.begun)..span.end.min(account.ended);
             let inside_seconds = seconds(inside.end.saturating_sub(inside.start));

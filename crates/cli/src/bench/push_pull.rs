@@ -130,7 +130,9 @@ impl Processes {
         let mut processes = Self { servers: Vec::new(), workers: Vec::new() };
         for _ in 0..arguments.servers {
             let mut server = member(&["server", "--leashed", "--quiet"], controller)?;
-            server.args(arguments.keeping.state.iter().flat_map(|state| [OsStr::new("--state"), state.as_os_str()]));
+            server.args(
+                arguments.keeping.state.iter().flat_map(|state| [OsStr::new("--state"), state.as_os_str()]),
+            );
             processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..arguments.workers {

@@ -5,8 +5,8 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::latency::Latency;
 use super::keeping::CheckpointFigures;
+use super::latency::Latency;
 use super::limits::Limits;
 use super::load::Load;
 use super::usage::Watch;

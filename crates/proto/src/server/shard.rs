@@ -5,7 +5,7 @@ mod replay;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_plan::{Placement, RegionLayout, Scale, shard_of};
+use libra_plan::{Placement, RegionLayout, shard_of};
 use libra_store::{RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use super::journal::{Journal, RecordOf};
 use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
 use crate::bulk::{Bulk, BulkOf};
-use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::cluster::{Cluster, Tenure, View};
 use crate::keys::Keys;
 use crate::message::{
     Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, SlotRun,
@@ -490,17 +490,17 @@ impl Shard {
     /// alone, so it is the same when an epoch is read from the log (rule C11).
     fn apply_sums(&mut self, number: u8, touched: &[(usize, usize)], sums: &[u32]) {
         let arithmetic = self.cluster.hot_path.arithmetic;
-        let region = &self.regions[&number];
+        let layout = &self.regions[&number].layout;
         self.keys.clear();
         self.gradients.clear();
         for &(position, start) in touched {
-            let row = region.layout.rows[position];
+            let row = layout.rows[position];
             let sums = &sums[start..start + row.width as usize];
             if sums.iter().all(|&sum| sum == 0) {
                 continue;
             }
             self.keys.push(row.key);
-            self.gradients.extend(sums.iter().map(|&sum| gradient_of(sum, row.scale, arithmetic)));
+            self.gradients.extend(sums.iter().map(|&sum| region::gradient_of(sum, row.scale, arithmetic)));
         }
         if first_non_finite(&self.gradients).is_some() {
             self.refuse_sums();
@@ -566,13 +566,5 @@ impl Region {
             start += usize::from(count);
         }
         (start == sums).then_some(rows)
-    }
-}
-
-/// The gradient that the slots of a row hold (rule E6).
-fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) -> f32 {
-    match arithmetic {
-        ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
-        ArithmeticMode::F32 => f32::from_bits(sum),
     }
 }
