@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use libra_durable::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
 use libra_durable::disk::RealDisk;
@@ -12,7 +13,7 @@ use libra_plan::shard_of;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{assert_refused, json, run};
+use crate::process::{DEADLINE, assert_refused, json, run};
 
 const ROWS: u64 = 40;
 
@@ -54,7 +55,7 @@ impl Job {
             steps: [("user".into(), 10 * number)].into(),
             tables: vec![table("user", 0..ROWS, 2, 1), table("item", ROWS..2 * ROWS, 1, 0)],
         };
-        let disk = RealDisk::open(self.shard(shard)).unwrap();
+        let disk = open(self.shard(shard));
         let mut writer = Checkpoints::new(disk).begin(description, base, PartSettings::default()).unwrap();
         for key in keys.filter(|key| shard_of(*key, self.shards) == shard) {
             let first = value(number, key);
@@ -74,7 +75,7 @@ impl Job {
     }
 
     fn log(&self, shard: u16, records: u8) {
-        let disk = RealDisk::open(self.shard(shard)).unwrap();
+        let disk = open(self.shard(shard));
         let settings = Settings { segment_bytes: 100, ..Settings::new(1, shard.into()) };
         let (mut log, _) = Log::open(disk, settings, RecordNumber::NONE, |_, _| Ok(())).unwrap();
         for record in 0..records {
@@ -100,6 +101,17 @@ impl Job {
     fn refused(&self, subcommand: &str, more: &[&str], words: &[&str]) {
         let path = self.path();
         assert_refused(&[&["checkpoint", subcommand, path.to_str().unwrap()], more].concat(), 1, words);
+    }
+}
+
+/// Opens a directory to write to it. Between fork and exec, a process that another test starts holds the lock that this one has let go of.
+fn open(directory: PathBuf) -> RealDisk {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match RealDisk::open(directory.clone()) {
+            Ok(disk) => return disk,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
     }
 }
 
@@ -400,7 +412,7 @@ fn pruning_keeps_what_is_needed_and_what_is_sound() {
 fn nothing_is_pruned_that_a_server_writes_to() {
     let job = some(2);
     let before = contents(&job.path());
-    let server = RealDisk::open(job.shard(1)).unwrap();
+    let server = open(job.shard(1));
     job.refused("prune", &["--keep", "1"], &["server", "shard-1", "another process"]);
     assert!(contents(&job.path()) == before);
     drop(server);
