@@ -16,6 +16,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How long the log may fail before the server goes on without: its workers wait as long.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How much the thread of the checkpoints stands back: with 10 it gets a tenth of a core that another wants whole.
+const NICENESS: i32 = 10;
+
 /// Carries out what a server asks of its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
@@ -176,11 +179,18 @@ fn keep_log(
     let _ = log.close();
 }
 
+/// Where all cores are busy, a checkpoint takes longer, and pushes do not.
+fn yield_to_others() {
+    // A thread has a priority of its own on Linux. Without this one it is only not as kind.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+}
+
 fn keep_checkpoints(
     mut checkpoints: ShardCheckpoints<RealDisk>,
     requests: &Receiver<StorageRequest>,
     events: &UnboundedSender<StorageEvent>,
 ) {
+    yield_to_others();
     while let Ok(request) = requests.recv() {
         let event = match request {
             StorageRequest::Load { directory, number, seed, tables } => {
