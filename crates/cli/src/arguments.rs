@@ -161,6 +161,9 @@ pub(crate) struct DurabilityArguments {
     /// How many checkpoints between two full ones hold only what changed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) increments: u16,
+    /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and costs those who push more
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) checkpoint_rate: u64,
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
     #[arg(long, value_name = "DIR")]
     pub(crate) load: Option<String>,
@@ -181,6 +184,7 @@ impl DurabilityArguments {
             checkpoint_every: self.checkpoint_every,
             keep: self.keep,
             increments: self.increments,
+            checkpoint_bytes_per_second: self.checkpoint_rate.saturating_mul(1_000_000),
             load: loaded.map(|(load, _)| load),
             ..Durability::NONE
         };

@@ -97,6 +97,8 @@ pub struct Durability {
     pub keep: u16,
     /// How many checkpoints between two full ones hold only what changed.
     pub increments: u16,
+    /// A server writes no more of a checkpoint in a second while it serves.
+    pub checkpoint_bytes_per_second: u64,
     /// The checkpoint that rows begin with.
     pub load: Option<Load>,
 }
@@ -118,6 +120,7 @@ impl Durability {
         log_bytes_max: 4 << 30,
         keep: 2,
         increments: 0,
+        checkpoint_bytes_per_second: 64_000_000,
         load: None,
     };
 

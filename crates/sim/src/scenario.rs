@@ -268,6 +268,7 @@ fn draw_durability(random: &mut Random) -> Durability {
         log_bytes_max: *random.pick(&[10_000, 1 << 30]),
         keep: random.small(1..=3),
         increments: *random.pick(&[0, 0, 1, 4]),
+        checkpoint_bytes_per_second: *random.pick(&[10_000, 1 << 30]),
         load: None,
     }
 }

@@ -116,7 +116,7 @@ impl Server {
 
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
         match event {
-            MembershipEvent::Started(start) => self.start(*start),
+            MembershipEvent::Started(start) => self.start(now, *start),
             MembershipEvent::Changed(view) => {
                 let Some(shard) = &mut self.shard else { return self.dropped += 1 };
                 shard.enter(*view);
@@ -125,7 +125,7 @@ impl Server {
                 }
                 self.say_viewed();
             }
-            MembershipEvent::Checkpoint { number } => self.begin_checkpoint(number),
+            MembershipEvent::Checkpoint { number } => self.begin_checkpoint(now, number),
             MembershipEvent::Connected => {
                 let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
                 self.membership.introduce(0, cluster);
@@ -139,9 +139,9 @@ impl Server {
                 self.tell_refusals();
                 let statistics = Statistics::Server(self.statistics());
                 self.membership.heartbeat(now, statistics);
-                self.finish(MemberEvent::Finished(statistics));
+                self.finish(now, MemberEvent::Finished(statistics));
             }
-            MembershipEvent::Ended { reason } => self.finish(MemberEvent::Ended { reason }),
+            MembershipEvent::Ended { reason } => self.finish(now, MemberEvent::Ended { reason }),
         }
     }
 
@@ -250,6 +250,9 @@ impl Role for Server {
         if self.resume_at.is_some_and(|due| due <= now) {
             self.resume(now);
         }
+        if let Some(shard) = &mut self.shard {
+            shard.go_on_with_checkpoint(now);
+        }
         if self.membership.is_heartbeat_due(now) {
             self.tell_refusals();
             self.membership.heartbeat(now, Statistics::Server(self.statistics()));
@@ -272,7 +275,8 @@ impl Role for Server {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.membership.poll_timeout(), self.resume_at].into_iter().flatten().min()
+        let checkpoint = self.shard.as_ref().and_then(Shard::poll_timeout);
+        [self.membership.poll_timeout(), self.resume_at, checkpoint].into_iter().flatten().min()
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) enum Stage {
 }
 
 impl Server {
-    pub(super) fn start(&mut self, start: Start) {
+    pub(super) fn start(&mut self, now: Instant, start: Start) {
         let Peer::Server(number) = start.you else { return self.dropped += 1 };
         if self.shard.is_some() {
             return self.dropped += 1;
@@ -65,7 +65,7 @@ impl Server {
                 let Load { directory, number } = load;
                 self.request(StorageRequest::Load { directory, number, seed, tables });
             }
-            None => self.store_first(),
+            None => self.store_first(now),
         }
     }
 
@@ -74,9 +74,9 @@ impl Server {
         shard.journal.requests.push_back(request);
     }
 
-    fn store_first(&mut self) {
+    fn store_first(&mut self, now: Instant) {
         self.stage = Stage::Storing;
-        self.begin_checkpoint(FIRST_CHECKPOINT);
+        self.begin_checkpoint(now, FIRST_CHECKPOINT);
     }
 
     fn serve(&mut self) {
@@ -102,13 +102,13 @@ impl Server {
     }
 
     /// The controller wants a checkpoint. One at a time is written; while one is, the controller hears that another cannot be.
-    pub(super) fn begin_checkpoint(&mut self, number: u64) {
+    pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64) {
         let Some(shard) = &mut self.shard else { return self.dropped += 1 };
         let newest = shard.checkpoints.newest;
         let failure = if number <= newest {
             Some(format!("there is checkpoint {newest} already"))
         } else {
-            (!shard.begin_checkpoint(number, false)).then(|| "another one is being written".to_owned())
+            (!shard.begin_checkpoint(now, number, false)).then(|| "another one is being written".to_owned())
         };
         if failure.is_some() {
             self.membership.send(Message::Checkpointed { number, failure });
@@ -142,7 +142,7 @@ impl Server {
                 shard.answer();
                 self.tell_controller();
             }
-            StorageEvent::RowsWritten => shard.rows_written(),
+            StorageEvent::RowsWritten => shard.rows_written(now),
             StorageEvent::Checkpointed { number, log_from } => {
                 if shard.checkpointed(number, log_from) {
                     self.checkpoint_ended(now, number, None);
@@ -158,7 +158,7 @@ impl Server {
                 for (table, steps) in steps.into_iter().enumerate().take(shard.store.tables().len()) {
                     shard.store.set_steps(table, steps);
                 }
-                self.store_first();
+                self.store_first(now);
             }
         }
     }
@@ -184,7 +184,7 @@ impl Server {
                 let reason = format!("server {server}: the first checkpoint cannot be written: {reason}");
                 return self.membership.abort(&reason);
             }
-            (Stage::Finishing(event), failure) => return self.finish_with(event, number, failure),
+            (Stage::Finishing(event), failure) => return self.finish_with(now, event, number, failure),
             (stage, failure) => {
                 self.stage = stage;
                 self.membership.send(Message::Checkpointed { number, failure });
@@ -199,13 +199,13 @@ impl Server {
         self.resume_at = None;
         let Some(shard) = self.shard.as_mut().filter(|shard| shard.journal.is_suspended()) else { return };
         let number = shard.checkpoints.newest + 1;
-        if !shard.begin_checkpoint(number, false) {
+        if !shard.begin_checkpoint(now, number, false) {
             self.resume_at = Some(now + RESUME_PAUSE);
         }
     }
 
     /// The job is over: what it came to is checkpointed once more (rule L7).
-    pub(super) fn finish(&mut self, event: MemberEvent) {
+    pub(super) fn finish(&mut self, now: Instant, event: MemberEvent) {
         let is_done = matches!(event, MemberEvent::Finished(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();
         let Some(shard) =
@@ -215,14 +215,14 @@ impl Server {
         };
         let number = shard.checkpoints.newest + 1;
         // If one is being written, the last one follows.
-        shard.begin_checkpoint(number, true);
+        shard.begin_checkpoint(now, number, true);
         self.stage = Stage::Finishing(event);
     }
 
-    fn finish_with(&mut self, event: MemberEvent, number: u64, failure: Option<String>) {
+    fn finish_with(&mut self, now: Instant, event: MemberEvent, number: u64, failure: Option<String>) {
         let shard = self.shard.as_mut().expect("a checkpoint was written");
         if failure.is_none() && !shard.checkpoints.is_last {
-            shard.begin_checkpoint(number + 1, true);
+            shard.begin_checkpoint(now, number + 1, true);
             self.stage = Stage::Finishing(event);
             return;
         }

@@ -1,5 +1,6 @@
 //! A checkpoint of a shard: its rows as of one moment, a few at a time, while pushes go on.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use libra_store::{Extent, RowBlock, Store};
@@ -11,9 +12,12 @@ use crate::cluster::Cluster;
 use crate::message::Cut;
 use crate::statistics::ServerStatistics;
 use crate::storage::{CheckpointHead, StorageRequest};
+use crate::time::Instant;
 
 /// Rows that are handed to the disk at once. The push that comes meanwhile waits for so many to be copied.
 const ROWS: usize = 8192;
+/// A timer that comes late by more than this makes a checkpoint take longer.
+const CATCH_UP: Duration = Duration::from_millis(20);
 /// How often that many may be on their way to the disk: it works on one while the next are copied.
 const BLOCKS: usize = 4;
 /// With so many rows put aside by updates, blocks are handed over although the disk is behind: they are in memory anyway.
@@ -56,6 +60,8 @@ pub(super) struct Snapshot {
     state: Option<Box<State>>,
     /// Blocks of rows that the disk has not taken.
     on_the_way: usize,
+    /// When the next rows are due: those who push want the memory and the cores, too.
+    next_at: Instant,
 }
 
 impl Shard {
@@ -67,7 +73,7 @@ impl Shard {
     }
 
     /// Begins a checkpoint of this moment (rule L2). `false` if one is being written.
-    pub(super) fn begin_checkpoint(&mut self, number: u64, is_last: bool) -> bool {
+    pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64, is_last: bool) -> bool {
         if self.snapshot.is_some() {
             return false;
         }
@@ -107,17 +113,24 @@ impl Shard {
         };
         let state = Box::new(state);
         let covers = head.covers;
-        self.snapshot = Some(Snapshot { number, covers, checkpoints, state: Some(state), on_the_way: 0 });
+        let state = Some(state);
+        self.snapshot = Some(Snapshot { number, covers, checkpoints, state, on_the_way: 0, next_at: now });
         self.journal.checkpoint_begins();
         self.journal.requests.push_back(StorageRequest::Begin(Box::new(head)));
-        self.go_on_with_checkpoint();
+        self.go_on_with_checkpoint(now);
         true
     }
 
-    /// Hands over the next rows, as many as the disk can be expected to take.
-    pub(super) fn go_on_with_checkpoint(&mut self) {
+    /// Hands over the next rows, as many as the disk can be expected to take, and no faster than at the rate of the job.
+    pub(super) fn go_on_with_checkpoint(&mut self, now: Instant) {
+        let rate = self.cluster.durability.checkpoint_bytes_per_second.max(1);
         let Some(snapshot) = &mut self.snapshot else { return };
+        let is_paced = |snapshot: &Snapshot| {
+            let serves = snapshot.number > 1 && !snapshot.checkpoints.is_last;
+            serves && snapshot.next_at > now
+        };
         while snapshot.state.is_some()
+            && !is_paced(snapshot)
             && (snapshot.on_the_way < BLOCKS || self.store.rows_set_aside() > SET_ASIDE_MAX)
         {
             match self.store.read_snapshot(ROWS) {
@@ -126,6 +139,11 @@ impl Shard {
                     state.admission.push((table, Bulk(admission)));
                 }
                 Some(rows) => {
+                    let words = 2 * rows.keys.len() + rows.values.len() + rows.state.len();
+                    let takes = Duration::from_secs_f64((words * size_of::<f32>()) as f64 / rate as f64);
+                    // What is late is made up for, but not all at once.
+                    let late = now.since(snapshot.next_at.min(now)).saturating_sub(CATCH_UP);
+                    snapshot.next_at = snapshot.next_at + late + takes;
                     snapshot.on_the_way += 1;
                     self.journal.requests.push_back(StorageRequest::Rows(rows));
                 }
@@ -139,11 +157,17 @@ impl Shard {
     }
 
     /// The disk has taken some rows.
-    pub(super) fn rows_written(&mut self) {
+    pub(super) fn rows_written(&mut self, now: Instant) {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.on_the_way = snapshot.on_the_way.saturating_sub(1);
         }
-        self.go_on_with_checkpoint();
+        self.go_on_with_checkpoint(now);
+    }
+
+    /// When the next rows of a checkpoint are due, if the disk would take them.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let waits = |snapshot: &&Snapshot| snapshot.state.is_some() && snapshot.on_the_way < BLOCKS;
+        self.snapshot.as_ref().filter(waits).map(|snapshot| snapshot.next_at)
     }
 
     /// A checkpoint is there. Returns whether it is the one that was being written.

@@ -246,6 +246,10 @@ fn a_log_that_cannot_be_written_holds_nobody_up_and_begins_anew_after_a_checkpoi
         counter.asked.iter().any(|request| matches!(request, StorageRequest::Append { number: 4, .. }));
     assert!(began && appended, "{:?}", counter.asked);
     disk.serve(&mut counter, 8);
+    // The end of the checkpoint is due when the rows before it have had their time.
+    counter.server.handle_timeout(due + 3 * super::super::RESUME_PAUSE);
+    counter.store(StorageEvent::RowsWritten);
+    disk.serve(&mut counter, 8);
     assert_eq!(counter.ask(worker, push(5, &[COLD], 1.0)), []);
     disk.serve(&mut counter, 8);
     assert_eq!(counter.answers(worker).len(), 1);
@@ -278,4 +282,27 @@ fn a_server_without_a_disk_does_not_take_part_in_a_job_that_wants_one() {
     let said = counter.answers(CONTROLLER);
     let Some(Message::Abort { reason }) = said.last() else { panic!("{said:?}") };
     assert!(reason.contains("--state"), "{reason}");
+}
+
+// rule L2
+#[test]
+fn a_checkpoint_is_no_faster_than_the_job_wants_while_the_server_serves() {
+    let server = Server::new(address(0), address(1)).with_disk();
+    // Of a row of two values, 16 bytes with its key.
+    let mut counter = Counter::starting(server, Durability { checkpoint_bytes_per_second: 1600, ..LOG });
+    let mut disk = Disk::default();
+    disk.serve(&mut counter, 0);
+    let worker = counter.call(Peer::Worker(0));
+    counter.say(worker, push(1, &[COLD, COLD + 1, COLD + 2], 1.0));
+    disk.serve(&mut counter, 1);
+    counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
+    disk.serve(&mut counter, 0);
+    assert!(disk.open.is_some(), "the rows are on the disk, and the end is not due");
+    let due = counter.server.poll_timeout().unwrap();
+    assert_eq!(due, NOW + core::time::Duration::from_millis(30));
+    counter.server.handle_timeout(due);
+    counter.store(StorageEvent::RowsWritten);
+    disk.serve(&mut counter, 0);
+    assert!(disk.open.is_none());
+    assert!(counter.answers(CONTROLLER).contains(&Message::Checkpointed { number: 2, failure: None }));
 }
