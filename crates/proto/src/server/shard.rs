@@ -344,7 +344,11 @@ impl Shard {
                 let committed = Committed { region: number, since, epoch, values };
                 self.outbox.push_back((link, Message::Committed(committed)));
             }
+            // As with epochs: what is said under a tenure that is over counts for nobody, and is said again to the next holder.
             Held::Replayed { link, region, since, below } => {
+                if self.regions[&region].tenure.since != since {
+                    return;
+                }
                 self.outbox.push_back((link, Message::Replayed { region, since, below }));
             }
             Held::Adopt { link, switch, region, since } => self.adopt_now(link, switch, region, since),
