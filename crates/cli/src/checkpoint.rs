@@ -24,7 +24,7 @@ use crate::progress::Bars;
 /// Looks at, verifies, exports and prunes the checkpoints of a job
 ///
 /// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each server, or one of those alone. In each are
-/// checkpoints (checkpoint-<number>) and the log of what came since (log-*.libra). A number is a checkpoint of the job when every
+/// checkpoints (checkpoint-NUMBER) and the log of what came since (log-*.libra). A number is a checkpoint of the job when every
 /// shard has it. Only `prune` changes anything; all others may run while the servers do.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\

@@ -24,13 +24,13 @@ const INDEX: &str = "export.json";
 /// Writes whole tables as safetensors files, which need nothing else to be read
 ///
 /// The rows of all shards are put together, with those that increments build on: one file for each
-/// table, <position>-<name>.safetensors, by rising key: `keys` (U64), `values` and `state` (F32).
+/// table, POSITION-NAME.safetensors, by rising key: `keys` (U64), `values` and `state` (F32).
 /// `export.json` beside them says what they are of. Every byte is compared with its checksum before.
 /// In Python:
 ///
 ///   from safetensors.numpy import load_file
 ///   user = load_file("model/0-user.safetensors")
-///   row = dict(zip(user["keys"], user["values"]))[4711]
+///   row = dict(zip(user["keys"], user["values"])).get(4711)
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
