@@ -11,7 +11,8 @@ use crate::testing::{self, HOT_ROWS, JOB};
 
 /// A row that no switch holds.
 const COLD: u64 = HOT_ROWS;
-pub(super) const LOG: Durability = Durability { log: true, ..Durability::NONE };
+pub(super) const LOG: Durability =
+    Durability { log: true, checkpoint_bytes_per_second: u64::MAX, ..Durability::NONE };
 
 /// What a disk has taken: the newest checkpoint, and the log after it.
 #[derive(Default)]
