@@ -168,13 +168,18 @@ pub(crate) async fn run_member<R: Role<Event = MemberEvent>>(
     let (_commands, none) = mpsc::unbounded_channel();
     let ended = drive(role, ports, none, |event| {
         on_event(&event);
-        match event {
-            MemberEvent::Started { .. } => ControlFlow::Continue(()),
-            MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
-            MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
-        }
+        end_of(event)
     });
     ended.await.map_err(NodeError::io("the sockets failed"))?
+}
+
+/// Whether a member is done, and with what.
+fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
+    match event {
+        MemberEvent::Started { .. } => ControlFlow::Continue(()),
+        MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
+        MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
+    }
 }
 
 /// A server that listens.
@@ -234,7 +239,7 @@ impl ServerNode {
         let has_disk = self.data.is_some();
         let mut storage = Storage::new(self.data, events);
         let role = match self.found {
-            Some(Found { recovered, disk, .. }) => {
+            Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);
                 started.map_err(NodeError::io("cannot start the threads of the disk"))?;
                 recovered.restored.finish(self.options.controller, self.address)
@@ -247,16 +252,9 @@ impl ServerNode {
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
+                ServerEvent::Member(event) => return end_of(event),
                 ServerEvent::Storage(request) => storage.carry_out(request),
-                ServerEvent::Member(MemberEvent::Finished(statistics)) => {
-                    return ControlFlow::Break(Ok(statistics));
-                }
-                ServerEvent::Member(MemberEvent::Ended { reason }) => {
-                    return ControlFlow::Break(Err(NodeError::Ended { reason }));
-                }
-                ServerEvent::Member(MemberEvent::Started { .. })
-                | ServerEvent::LogSuspended { .. }
-                | ServerEvent::LogResumed => {}
+                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed => {}
             }
             ControlFlow::Continue(())
         }));

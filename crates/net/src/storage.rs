@@ -4,17 +4,11 @@ use core::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use libra_durable::disk::{Disk, RealDisk};
-use libra_proto::{StorageEvent, StorageRequest};
-use libra_storage::{ShardCheckpoints, ShardLog, load, shard_directory};
+use libra_durable::disk::RealDisk;
+use libra_proto::{Instant, StorageEvent, StorageRequest};
+use libra_storage::{ShardCheckpoints, ShardLog, create, load, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
-
-/// How long to wait before the disk is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How long the log may fail before the server goes on without: its workers wait as long.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much the thread of the checkpoints stands back: with 10 it gets a tenth of a core that another wants whole.
 const NICENESS: i32 = 10;
@@ -36,6 +30,14 @@ impl Storage {
 
     /// Goes on with the shard that was found on a disk.
     pub(crate) fn go_on(&mut self, disk: RealDisk, log: Option<ShardLog<RealDisk>>) -> std::io::Result<()> {
+        self.start(log, ShardCheckpoints::new(disk))
+    }
+
+    fn start(
+        &mut self,
+        log: Option<ShardLog<RealDisk>>,
+        checkpoints: ShardCheckpoints<RealDisk>,
+    ) -> std::io::Result<()> {
         let events = self.events.clone();
         if let Some(log) = log {
             let (sender, requests) = channel();
@@ -45,9 +47,7 @@ impl Storage {
         let (sender, requests) = channel();
         self.checkpoints = Some(sender);
         let events = self.events.clone();
-        self.spawn("libra-checkpoint", move || {
-            keep_checkpoints(ShardCheckpoints::new(disk), &requests, &events);
-        })
+        self.spawn("libra-checkpoint", move || keep_checkpoints(checkpoints, &requests, &events))
     }
 
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -80,17 +80,8 @@ impl Storage {
         let directory = shard_directory(data, shard);
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
-        let others = disk.list("").map_err(|error| named(&error))?;
-        if let Some(entry) = others.iter().find(|entry| is_of_a_shard(&entry.name)) {
-            return Err(format!(
-                "{} holds a shard already ({}): choose an empty data directory, or remove it",
-                directory.display(),
-                entry.name
-            ));
-        }
-        let log = with_log.then(|| ShardLog::begin(disk.clone(), job, shard)).transpose();
-        let log = log.map_err(|error| named(&error))?;
-        self.go_on(disk, log).map_err(|error| named(&error))
+        let (log, checkpoints) = create(disk, job, shard, with_log).map_err(|error| named(&error))?;
+        self.start(log, checkpoints).map_err(|error| named(&error))
     }
 
     /// Waits until everything is written.
@@ -104,21 +95,21 @@ impl Storage {
     }
 }
 
-fn is_of_a_shard(name: &str) -> bool {
-    name.starts_with("checkpoint-") || name.starts_with("log-")
-}
-
 /// Writes the log until nobody will append to it. Whatever has come while a sync was under way goes with the next one.
 fn keep_log(
     mut log: ShardLog<RealDisk>,
     requests: &Receiver<StorageRequest>,
     events: &UnboundedSender<StorageEvent>,
 ) {
-    let mut failing_since: Option<Instant> = None;
-    let mut trim = None;
+    let begun = std::time::Instant::now();
+    let say = |event: Option<StorageEvent>| {
+        if let Some(event) = event {
+            let _ = events.send(event);
+        }
+    };
     loop {
-        let first = if failing_since.is_some() {
-            match requests.recv_timeout(RETRY_PAUSE) {
+        let first = if log.lags() {
+            match requests.recv_timeout(ShardLog::<RealDisk>::RETRY_PAUSE) {
                 Ok(request) => Some(request),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -129,51 +120,10 @@ fn keep_log(
                 Err(_) => break,
             }
         };
-        let mut too_much = None;
         for request in first.into_iter().chain(requests.try_iter()) {
-            match request {
-                StorageRequest::Append { number, record } => {
-                    // The records before wait for the same disk: the one that does not fit ends the log.
-                    if too_much.is_none()
-                        && let Err(error) = log.append(number, &record)
-                    {
-                        too_much = Some(error.to_string());
-                    }
-                }
-                StorageRequest::RestartLog { from } => {
-                    let event = match log.restart(from) {
-                        Ok(record) => StorageEvent::Durable { record },
-                        Err(error) => StorageEvent::LogFailed { reason: error.to_string() },
-                    };
-                    let _ = events.send(event);
-                }
-                StorageRequest::TrimLog { before } => trim = Some(before),
-                _ => unreachable!("carry_out sends only what is about the log"),
-            }
+            say(log.handle(request));
         }
-        let failure = match log.sync() {
-            _ if too_much.is_some() => too_much,
-            Ok(synced) => {
-                failing_since = None;
-                if let Some(record) = synced {
-                    let _ = events.send(StorageEvent::Durable { record });
-                }
-                None
-            }
-            Err(error) => {
-                let since = *failing_since.get_or_insert_with(Instant::now);
-                (since.elapsed() >= LOG_PATIENCE).then(|| error.to_string())
-            }
-        };
-        if let Some(reason) = failure {
-            log.give_up();
-            failing_since = None;
-            let _ = events.send(StorageEvent::LogFailed { reason });
-        }
-        if let Some(before) = trim.take() {
-            // What cannot be removed costs room, no more; the next checkpoint tries again.
-            let _ = log.trim(before);
-        }
+        say(log.sync(Instant::ZERO + begun.elapsed()));
     }
     // What did not get there was not answered, or the server went on without a log and said so.
     let _ = log.close();

@@ -7,7 +7,6 @@ use libra_proto::{
     Controller, ControllerEvent, Instant, MemberEvent, Peer, Role, Server, ServerEvent, Switch, Worker,
     WorkerCommand, WorkerEvent,
 };
-use libra_storage::Recovered;
 
 use crate::check::{Checkers, Violation};
 use crate::network::{Host, Network, Quality};
@@ -187,7 +186,9 @@ impl Director {
             Kind::Controller => {
                 AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
             }
-            Kind::Server if self.scenario.durability.needs_disk() => return self.start_server(host),
+            Kind::Server if self.scenario.durability.needs_disk() => {
+                return self.world.start_server_with_disk(host, controller);
+            }
             Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
             Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
             Kind::Worker => {
@@ -198,21 +199,6 @@ impl Director {
             }
         };
         self.world.start(host, role);
-    }
-
-    /// Starts a server that has a disk: it goes on with what is there.
-    fn start_server(&mut self, host: Host) {
-        let (controller, own) = (self.world.address(CONTROLLER), self.world.address(host));
-        match self.world.shard_on_disk(host) {
-            Some(Recovered { restored, log, .. }) => {
-                let server = restored.finish(controller, own);
-                self.world.start_with_disk(host, AnyRole::Server(Box::new(server)), log, true);
-            }
-            None => {
-                let server = Server::new(controller, own).with_disk();
-                self.world.start_with_disk(host, AnyRole::Server(Box::new(server)), None, false);
-            }
-        }
     }
 
     /// Runs the scenario to its end. Returns what went wrong.

@@ -2,11 +2,12 @@
 //!
 //! What a process has written stays when it is killed. When its machine fails, what was not synced may be lost, in whole or in part.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_durable::disk::{Disk, SimulatedDisk};
-use libra_proto::{Instant, Role, StorageEvent, StorageRequest};
-use libra_storage::{Recovered, ShardCheckpoints, ShardLog, restore};
+use libra_durable::disk::SimulatedDisk;
+use libra_proto::{Instant, Role, Server, StorageEvent, StorageRequest};
+use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore};
 
 use crate::network::Host;
 use crate::observer::Observer;
@@ -15,10 +16,8 @@ use crate::world::{Happening, World};
 
 /// A sync takes up to this long.
 const SYNC_MAX: Duration = Duration::from_millis(4);
-/// A disk that refuses is tried again after this.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How long the log may fail before the server goes on without.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
+/// Whoever sleeps hears of its disk when it wakes up: it is looked at so often.
+const ASLEEP_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a server has on its disk while it runs.
 #[derive(Debug)]
@@ -28,82 +27,40 @@ pub(crate) struct Keeping {
     checkpoints: Option<ShardCheckpoints<SimulatedDisk>>,
     /// Whether a sync is under way.
     syncing: bool,
-    failing_since: Option<Instant>,
     /// When the thread of the checkpoints is done with what it was asked.
     busy_until: Instant,
 }
 
 impl Keeping {
-    pub(crate) fn new(disk: SimulatedDisk) -> Self {
-        Self {
-            disk,
-            log: None,
-            checkpoints: None,
-            syncing: false,
-            failing_since: None,
-            busy_until: Instant::ZERO,
-        }
+    /// For a new shard.
+    fn new(disk: SimulatedDisk) -> Self {
+        Self { disk, log: None, checkpoints: None, syncing: false, busy_until: Instant::ZERO }
     }
 
     /// Goes on with the shard that was there.
-    pub(crate) fn going_on(disk: SimulatedDisk, log: Option<ShardLog<SimulatedDisk>>) -> Self {
+    fn going_on(disk: SimulatedDisk, log: Option<ShardLog<SimulatedDisk>>) -> Self {
         let checkpoints = Some(ShardCheckpoints::new(disk.clone()));
         Self { log, checkpoints, ..Self::new(disk) }
     }
 
-    fn create(&mut self, job: u16, shard: u16, log: bool) -> Result<(), String> {
-        if !self.disk.list("").map_err(|error| error.to_string())?.is_empty() {
-            return Err("there is a shard already".to_owned());
-        }
-        if log {
-            let begun = ShardLog::begin(self.disk.clone(), job, shard);
-            self.log = Some(begun.map_err(|error| error.to_string())?);
-        }
-        self.checkpoints = Some(ShardCheckpoints::new(self.disk.clone()));
-        Ok(())
-    }
-
-    /// Does at once what it can; `None` if the log must be synced.
+    /// Does at once what it can; `Err` if the log must be synced.
     fn carry_out(&mut self, request: StorageRequest) -> Result<Option<StorageEvent>, Append> {
         match request {
             StorageRequest::Create { job, shard, log } => {
-                Ok(self.create(job, shard, log).err().map(|reason| StorageEvent::Failed { reason }))
-            }
-            StorageRequest::Append { number, record } => {
-                let appended = self.log.as_mut().map(|log| log.append(number, &record));
-                appended.transpose().expect("a scenario does not append so much");
-                Err(Append)
-            }
-            StorageRequest::RestartLog { from } => Ok(self.log.as_mut().map(|log| match log.restart(from) {
-                Ok(record) => StorageEvent::Durable { record },
-                Err(error) => StorageEvent::LogFailed { reason: error.to_string() },
-            })),
-            StorageRequest::TrimLog { before } => {
-                // What is not removed now is the next time.
-                drop(self.log.as_mut().map(|log| log.trim(before)));
+                match create(self.disk.clone(), job, shard, log) {
+                    Ok((log, checkpoints)) => (self.log, self.checkpoints) = (log, Some(checkpoints)),
+                    Err(error) => return Ok(Some(StorageEvent::Failed { reason: error.to_string() })),
+                }
                 Ok(None)
             }
+            StorageRequest::Append { .. }
+            | StorageRequest::RestartLog { .. }
+            | StorageRequest::TrimLog { .. } => {
+                let appends = matches!(request, StorageRequest::Append { .. });
+                let event = self.log.as_mut().and_then(|log| log.handle(request));
+                if appends { Err(Append) } else { Ok(event) }
+            }
             request => Ok(self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.handle(request))),
-        }
-    }
-
-    /// Tries to sync the log. `None`: nothing to say, and whether to try again.
-    fn sync(&mut self, now: Instant) -> (Option<StorageEvent>, bool) {
-        let Some(log) = &mut self.log else { return (None, false) };
-        match log.sync() {
-            Ok(synced) => {
-                self.failing_since = None;
-                (synced.map(|record| StorageEvent::Durable { record }), false)
-            }
-            Err(error) => {
-                let since = *self.failing_since.get_or_insert(now);
-                if now.since(since) < LOG_PATIENCE {
-                    return (None, true);
-                }
-                log.give_up();
-                self.failing_since = None;
-                (Some(StorageEvent::LogFailed { reason: error.to_string() }), false)
-            }
         }
     }
 }
@@ -123,22 +80,21 @@ impl<O: Observer> World<O> {
     ///
     /// # Panics
     /// It cannot go on: a bug, unless the disk was damaged.
-    pub fn shard_on_disk(&mut self, host: Host) -> Option<Recovered<SimulatedDisk>> {
+    fn shard_on_disk(&mut self, host: Host) -> Option<Recovered<SimulatedDisk>> {
         let disk = self.disk(host);
         restore(disk).unwrap_or_else(|error| panic!("the shard of host {host} cannot go on: {error}"))
     }
 
-    /// Starts a server that goes on with a shard, or a new one that has a disk.
-    pub fn start_with_disk(
-        &mut self,
-        host: Host,
-        role: AnyRole,
-        log: Option<ShardLog<SimulatedDisk>>,
-        goes_on: bool,
-    ) {
-        let disk = self.disk(host);
-        self.keeping = Some(if goes_on { Keeping::going_on(disk, log) } else { Keeping::new(disk) });
-        self.start(host, role);
+    /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one.
+    pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr) {
+        let (own, disk) = (self.address(host), self.disk(host));
+        let (server, keeping) = match self.shard_on_disk(host) {
+            Some(Recovered { restored, log, .. }) => {
+                (restored.finish(controller, own), Keeping::going_on(disk, log))
+            }
+            None => (Server::new(controller, own).with_disk(), Keeping::new(disk)),
+        };
+        self.start_process(host, AnyRole::Server(Box::new(server)), Some(keeping));
     }
 
     /// A server asks something of its disk.
@@ -171,10 +127,12 @@ impl<O: Observer> World<O> {
     pub(crate) fn sync(&mut self, actor: Actor) {
         let now = self.now;
         let Some(keeping) = self.keeping(actor) else { return };
-        let (event, again) = keeping.sync(now);
+        let event = keeping.log.as_mut().and_then(|log| log.sync(now));
+        let again = keeping.log.as_ref().is_some_and(ShardLog::lags);
         keeping.syncing = again;
         if again {
-            self.schedule(now + RETRY_PAUSE, Happening::Sync { actor });
+            let pause = ShardLog::<SimulatedDisk>::RETRY_PAUSE;
+            self.schedule(now + pause, Happening::Sync { actor });
         }
         if let Some(event) = event {
             self.stored(actor, event);
@@ -188,7 +146,7 @@ impl<O: Observer> World<O> {
         }
         if !self.is_awake(actor.host) {
             // It hears of it when it wakes up.
-            self.schedule(self.now + RETRY_PAUSE, Happening::Stored { actor, event: Box::new(event) });
+            self.schedule(self.now + ASLEEP_PAUSE, Happening::Stored { actor, event: Box::new(event) });
             return;
         }
         self.hash.event(self.now, actor.host, 13);

@@ -2,6 +2,7 @@
 
 use libra_proto::Role;
 
+use crate::disks::Keeping;
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole, Input, Item, Process, with_role};
@@ -11,6 +12,11 @@ use crate::world::{Happening, NEVER, World};
 impl<O: Observer> World<O> {
     /// Starts a process on a host, whose machine has power from then on. One that runs there is killed first.
     pub fn start(&mut self, host: Host, role: AnyRole) {
+        self.start_process(host, role, None);
+    }
+
+    /// The same, with what it has on its disk.
+    pub(crate) fn start_process(&mut self, host: Host, role: AnyRole, keeping: Option<Keeping>) {
         self.crash(host);
         self.note_of(host, "starts");
         self.hash.event(self.now, host, 9);
@@ -18,7 +24,7 @@ impl<O: Observer> World<O> {
         let actor = Actor { host, before: machine.started };
         machine.started += 1;
         self.observer.process_starts(self.now, actor, &role);
-        machine.process = Some(Process::new(actor, role, self.now, self.keeping.take()));
+        machine.process = Some(Process::new(actor, role, self.now, keeping));
         if !machine.powered {
             machine.powered = true;
             // The new kernel knows none of the old streams, and says so to whoever still believes in them.

@@ -10,7 +10,6 @@ use libra_proto::{
     Cluster, Controller, ControllerEvent, Durability, HotPath, Instant, Level, MemberEvent, Message, Outcome,
     PullId, Role, Server, Sizes, Switch, Worker, WorkerCommand, WorkerEvent,
 };
-use libra_storage::Recovered;
 use libra_store::TableSpec;
 
 use crate::check::Checkers;
@@ -197,15 +196,12 @@ impl Stage {
 
     /// Starts a server on a machine that has none, or where it was killed: it goes on with what is on its disk.
     pub fn start_server(&mut self, host: Host) {
-        let (controller, own) = (address_of(CONTROLLER), address_of(host));
-        let server = |server| AnyRole::Server(Box::new(server));
-        if !self.setup.durability.needs_disk() {
-            self.world.start(host, server(Server::new(controller, own)));
-        } else if let Some(Recovered { restored, log, .. }) = self.world.shard_on_disk(host) {
-            self.world.start_with_disk(host, server(restored.finish(controller, own)), log, true);
+        let controller = address_of(CONTROLLER);
+        if self.setup.durability.needs_disk() {
+            self.world.start_server_with_disk(host, controller);
         } else {
-            let role = server(Server::new(controller, own).with_disk());
-            self.world.start_with_disk(host, role, None, false);
+            let server = Server::new(controller, address_of(host));
+            self.world.start(host, AnyRole::Server(Box::new(server)));
         }
         self.gather();
     }

@@ -10,7 +10,6 @@ use libra_durable::disk::SimulatedDisk;
 use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 
 use crate::checksum::checksum;
-use crate::disks::Keeping;
 use crate::network::{Arrival, Host, Network};
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole, Event, Input, Item, Process, with_role};
@@ -131,8 +130,6 @@ pub struct World<O> {
     pub(crate) trace: Option<TraceWriter>,
     pub(crate) counts: WorldCounts,
     spare: Vec<Vec<u8>>,
-    /// What the process that starts next has on its disk.
-    pub(crate) keeping: Option<Keeping>,
 }
 
 impl<O: Observer> World<O> {
@@ -156,7 +153,6 @@ impl<O: Observer> World<O> {
             trace: None,
             counts: WorldCounts::default(),
             spare: Vec::new(),
-            keeping: None,
         }
     }
 

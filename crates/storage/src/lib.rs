@@ -14,17 +14,18 @@
 //!
 //! ```
 //! use libra_durable::disk::SimulatedDisk;
-//! use libra_proto::{Cluster, Durability, HotPath, Instant, Peer, Role, Server};
-//! use libra_storage::{ShardLog, restore};
+//! use libra_proto::{Instant, StorageEvent, StorageRequest};
+//! use libra_storage::{create, restore};
 //!
 //! let disk = SimulatedDisk::new(1);
 //! // Nothing was ever written there: whoever starts a server there joins a job as a new one.
 //! assert!(restore(disk.clone())?.is_none());
 //!
-//! let mut log = ShardLog::begin(disk.clone(), 7, 0)?;
-//! log.append(1, b"what a push brought")?;
-//! assert_eq!(log.sync()?, Some(1));
-//! assert_eq!(log.sync()?, None);
+//! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
+//! let mut log = log.expect("it was asked for");
+//! log.handle(StorageRequest::Append { number: 1, record: b"what a push brought".to_vec() });
+//! assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
+//! assert_eq!(log.sync(Instant::ZERO), None);
 //! disk.crash();
 //!
 //! // A log without the checkpoint that it goes on from cannot be understood, and is not passed over.
@@ -35,12 +36,14 @@
 #![forbid(unsafe_code)]
 
 mod checkpoints;
+mod create;
 mod load;
 mod log;
 mod place;
 mod restore;
 
 pub use checkpoints::ShardCheckpoints;
+pub use create::{CreateError, create};
 pub use load::{LoadError, load};
 pub use log::ShardLog;
 pub use place::{Found, PlaceError, find, shard_directory, shard_in};

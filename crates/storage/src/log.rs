@@ -1,14 +1,19 @@
 //! The log of a shard.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use libra_durable::disk::{Disk, DiskError};
 use libra_durable::log::{AppendError, Log, OpenError, RecordNumber, Settings, SyncError};
+use libra_proto::{Instant, StorageEvent, StorageRequest};
+
+/// How long the log may fail before the server goes on without: its workers wait as long.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Records that wait until the log begins anew take at most so much memory.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
-/// The log of a shard. When the disk does not take it, it is [given up](Self::give_up), and begins anew after a checkpoint.
+/// The log of a shard. When the disk does not take it for a second, it is given up, and begins anew after a checkpoint.
 #[derive(Debug)]
 pub struct ShardLog<D> {
     disk: D,
@@ -18,9 +23,15 @@ pub struct ShardLog<D> {
     /// What was appended while it was given up: some of it goes into the next log.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
+    /// Why a record could not be appended: the log is given up at the next sync.
+    refused: Option<AppendError>,
+    failing_since: Option<Instant>,
 }
 
 impl<D: Disk + Clone> ShardLog<D> {
+    /// A log that did not sync should be asked again after this.
+    pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
     /// Begins the log of a new shard.
     ///
     /// # Errors
@@ -37,24 +48,52 @@ impl<D: Disk + Clone> ShardLog<D> {
 
     /// Goes on with a log that was read.
     pub(crate) fn of(disk: D, settings: Settings, log: Log<D>) -> Self {
-        Self { disk, settings, log: Some(log), waiting: VecDeque::new(), waiting_bytes: 0 }
+        Self {
+            disk,
+            settings,
+            log: Some(log),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            refused: None,
+            failing_since: None,
+        }
     }
 
-    /// Adds a record: it is in memory until [`sync`](Self::sync).
-    ///
-    /// # Errors
-    /// Too much waits for the disk. The log should be given up.
+    /// Carries out what is about the log; says what the server must hear at once. What is appended is in memory until [`sync`](Self::sync).
     ///
     /// # Panics
-    /// The number does not follow that of the record before.
-    pub fn append(&mut self, number: u64, record: &[u8]) -> Result<(), AppendError> {
-        let Some(log) = &mut self.log else {
-            self.wait(number, record.to_vec());
-            return Ok(());
-        };
-        let appended = log.append(record)?;
-        assert_eq!(appended.0, number, "the server numbers records as the log does");
-        Ok(())
+    /// It is about something else, or the number of a record does not follow that of the one before.
+    pub fn handle(&mut self, request: StorageRequest) -> Option<StorageEvent> {
+        match request {
+            StorageRequest::Append { number, record } => {
+                self.append(number, record);
+                None
+            }
+            StorageRequest::RestartLog { from } => Some(match self.restart(from) {
+                Ok(record) => StorageEvent::Durable { record },
+                Err(error) => StorageEvent::LogFailed { reason: error.to_string() },
+            }),
+            StorageRequest::TrimLog { before } => {
+                // What cannot be removed costs room, no more; the next checkpoint tries again.
+                let _ = self.log.as_mut().map(|log| log.remove_before(RecordNumber(before)));
+                None
+            }
+            other => panic!("{other:?} is not about the log"),
+        }
+    }
+
+    fn append(&mut self, number: u64, record: Vec<u8>) {
+        match &mut self.log {
+            None => self.wait(number, record),
+            // One is missing already, and the log is about to be given up.
+            Some(_) if self.refused.is_some() => {}
+            Some(log) => match log.append(&record) {
+                Ok(appended) => {
+                    assert_eq!(appended.0, number, "the server numbers records as the log does");
+                }
+                Err(error) => self.refused = Some(error),
+            },
+        }
     }
 
     fn wait(&mut self, number: u64, record: Vec<u8>) {
@@ -67,21 +106,38 @@ impl<D: Disk + Clone> ShardLog<D> {
         }
     }
 
-    /// Makes durable what was appended, by one sync. Says up to which record it is, if that is news.
-    ///
-    /// # Errors
-    /// The disk refused. What was appended waits for the next call.
-    pub fn sync(&mut self) -> Result<Option<u64>, SyncError> {
-        let Some(log) = &mut self.log else { return Ok(None) };
-        if log.durable() == log.newest() {
-            return Ok(None);
+    /// Makes durable what was appended, by one sync; says up to which record it is, if that is news. While the disk refuses, the log
+    /// [lags](Self::lags) and waits for the next call; in the end it is given up.
+    pub fn sync(&mut self, now: Instant) -> Option<StorageEvent> {
+        let log = self.log.as_mut()?;
+        if let Some(error) = self.refused.take() {
+            return Some(self.give_up(&error));
         }
-        Ok(Some(log.sync()?.0))
+        if log.durable() == log.newest() {
+            return None;
+        }
+        match log.sync() {
+            Ok(record) => {
+                self.failing_since = None;
+                Some(StorageEvent::Durable { record: record.0 })
+            }
+            Err(error) => {
+                let since = *self.failing_since.get_or_insert(now);
+                (now.since(since) >= PATIENCE).then(|| self.give_up(&error))
+            }
+        }
+    }
+
+    /// Whether the disk has refused, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
+    pub fn lags(&self) -> bool {
+        self.failing_since.is_some()
     }
 
     /// Lets go of the log, and of what was not synced.
-    pub fn give_up(&mut self) {
+    fn give_up(&mut self, why: &dyn core::fmt::Display) -> StorageEvent {
         self.log = None;
+        self.failing_since = None;
+        StorageEvent::LogFailed { reason: why.to_string() }
     }
 
     /// Begins a log again that was given up, and says up to which record it is durable. A checkpoint has everything before record
@@ -89,7 +145,7 @@ impl<D: Disk + Clone> ShardLog<D> {
     ///
     /// # Errors
     /// The disk refused, or records from there on were dropped because they were too many: the log stays given up.
-    pub fn restart(&mut self, from: u64) -> Result<u64, RestartError> {
+    fn restart(&mut self, from: u64) -> Result<u64, RestartError> {
         while self.waiting.front().is_some_and(|(number, _)| *number < from) {
             self.waiting.pop_front();
         }
@@ -116,14 +172,6 @@ impl<D: Disk + Clone> ShardLog<D> {
         Ok(log)
     }
 
-    /// Removes files that hold only records before this one.
-    ///
-    /// # Errors
-    /// The disk refused; it can be tried again.
-    pub fn trim(&mut self, before: u64) -> Result<(), DiskError> {
-        self.log.as_mut().map_or(Ok(()), |log| log.remove_before(RecordNumber(before)))
-    }
-
     /// Syncs the log, and marks its end.
     ///
     /// # Errors
@@ -135,8 +183,7 @@ impl<D: Disk + Clone> ShardLog<D> {
 
 /// Why a log could not begin anew.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RestartError {
+enum RestartError {
     /// Too much was appended while there was no log.
     #[error("the log cannot begin with record {from}: what is still in memory begins with record {first}")]
     Missing {

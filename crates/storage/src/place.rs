@@ -23,8 +23,6 @@ pub fn shard_in(name: &str) -> Option<u16> {
 /// A shard that no process has.
 #[derive(Debug)]
 pub struct Found {
-    /// Where it is.
-    pub directory: PathBuf,
     /// What it was, and its disk, which no other process can write to now.
     pub recovered: Recovered<RealDisk>,
     /// Its disk.
@@ -80,7 +78,7 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
             Err(error) => return Err(at(error.into())),
         };
         if let Some(recovered) = restore(disk.clone()).map_err(at)? {
-            return Ok(Some(Found { directory, recovered, disk }));
+            return Ok(Some(Found { recovered, disk }));
         }
     }
     Ok(None)

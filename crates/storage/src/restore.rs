@@ -2,7 +2,7 @@
 
 use libra_durable::checkpoint::{Block, Checkpoints, Skipped};
 use libra_durable::disk::{Disk, DiskError};
-use libra_durable::log::{Log, OpenError, RecordNumber, Recovery, Settings};
+use libra_durable::log::{Log, OpenError, Recovery, Settings};
 use libra_proto::{RestoreError, Restored};
 use libra_store::RowBlock;
 use thiserror::Error;
@@ -140,10 +140,5 @@ impl<D> Recovered<D> {
             text += &format!("; {directory} cannot be used: {why}");
         }
         text
-    }
-
-    /// The newest record that the shard has.
-    pub fn newest(&self) -> RecordNumber {
-        self.recovery.as_ref().map_or(RecordNumber::NONE, |recovery| recovery.newest)
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct CheckpointFigures {
     pub(super) otherwise: Pace,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Pace {
     pub(super) pairs_per_second: f64,
     /// The longest time in which a worker that had several operations under way got none done.
@@ -64,7 +64,7 @@ impl CheckpointFigures {
     /// Of the checkpoint that was written in this time, in nanoseconds since 1970.
     pub(super) fn new(accounts: &[Account], batch: usize, span: &Range<u64>) -> Self {
         let seconds = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64();
-        let (mut during, mut otherwise) = ([0.0f64; 2], [0.0f64; 2]);
+        let (mut during, mut otherwise) = (Pace::default(), Pace::default());
         for account in accounts {
             let inside = span.start.max(account.begun)..span.end.min(account.ended);
             let inside_seconds = seconds(inside.end.saturating_sub(inside.start));
@@ -75,16 +75,14 @@ impl CheckpointFigures {
                 counts[usize::from(is_inside)] += 1;
                 // A gap that reaches into the checkpoint is one of it.
                 let pace = if is_inside || inside.contains(&last) { &mut during } else { &mut otherwise };
-                pace[1] = pace[1].max(1e3 * seconds(at - last));
+                pace.stall_ms_max = pace.stall_ms_max.max(1e3 * seconds(at - last));
                 last = at;
             }
             let pairs = |count: u32| f64::from(count) * batch as f64;
-            during[0] += pairs(counts[1]) / inside_seconds.max(1e-9);
-            otherwise[0] += pairs(counts[0]) / outside_seconds.max(1e-9);
+            during.pairs_per_second += pairs(counts[1]) / inside_seconds.max(1e-9);
+            otherwise.pairs_per_second += pairs(counts[0]) / outside_seconds.max(1e-9);
         }
-        let pace = |[pairs_per_second, stall_ms_max]: [f64; 2]| Pace { pairs_per_second, stall_ms_max };
-        let lasted = seconds(span.end - span.start);
-        Self { seconds: lasted, during: pace(during), otherwise: pace(otherwise) }
+        Self { seconds: seconds(span.end - span.start), during, otherwise }
     }
 
     /// How much of the pace was left.

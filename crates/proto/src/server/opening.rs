@@ -1,6 +1,5 @@
 //! How a server comes to serve, keeps what it was told to keep, and ends.
 
-use libra_plan::shard_of;
 use libra_store::RowBlock;
 
 use super::journal::Journal;
@@ -166,9 +165,9 @@ impl Server {
     /// Takes the rows of a checkpoint that are of this shard.
     fn load(&mut self, rows: RowBlock) {
         let shard = self.shard.as_mut().expect("the caller has looked");
-        let (number, shards) = (shard.number, shard.cluster.shards());
-        let loaded = shard.put(&of_shard(rows, number, shards));
-        if let Err(error) = loaded {
+        let rows = own_rows(shard, rows);
+        if let Err(error) = shard.put(&rows) {
+            let number = shard.number;
             let reason = format!("rows of the checkpoint do not fit the tables of this job: {error}");
             return self.membership.abort(&format!("server {number}: {reason}"));
         }
@@ -240,11 +239,11 @@ impl Server {
 }
 
 /// Those rows that belong to a shard.
-fn of_shard(rows: RowBlock, number: u16, shards: u16) -> RowBlock {
-    let is_own = |key: &u64| shard_of(*key, shards) == number;
-    if rows.keys.iter().chain(&rows.removed).all(is_own) {
+fn own_rows(shard: &Shard, rows: RowBlock) -> RowBlock {
+    if shard.owns(&rows.keys) && shard.owns(&rows.removed) {
         return rows;
     }
+    let is_own = |key: &u64| shard.owns_key(*key);
     let mut own = RowBlock { table: rows.table, ..RowBlock::default() };
     let count = rows.keys.len().max(1);
     let (width, state) = (rows.values.len() / count, rows.state.len() / count);

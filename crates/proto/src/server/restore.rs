@@ -68,12 +68,8 @@ impl Restored {
             shard.store.set_steps(table, steps);
         }
         for (table, counts) in admission {
-            let restored = if table < shard.store.tables().len() {
-                shard.store.restore_admission(table, &counts.0).is_ok()
-            } else {
-                false
-            };
-            if !restored {
+            let has_table = table < shard.store.tables().len();
+            if !has_table || shard.store.restore_admission(table, &counts.0).is_err() {
                 return Err(RestoreError::State(
                     "what it counted for admission is of another table".to_owned(),
                 ));

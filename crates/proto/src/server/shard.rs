@@ -204,7 +204,7 @@ impl Shard {
         }
     }
 
-    /// Sets rows to what they were, as far as they are of this shard.
+    /// Sets rows to what they were. They must be of this shard.
     pub(super) fn put(&mut self, rows: &RowBlock) -> Result<(), RowError> {
         for key in &rows.removed {
             self.store.remove(*key)?;
@@ -214,8 +214,12 @@ impl Shard {
 
     /// Whether these keys are all of this shard. If not, the store must not hear of them.
     pub(super) fn owns(&self, keys: &[u64]) -> bool {
-        let shards = self.cluster.shards();
-        shards == 1 || keys.iter().all(|key| shard_of(*key, shards) == self.number)
+        self.cluster.shards() == 1 || keys.iter().all(|key| self.owns_key(*key))
+    }
+
+    /// Whether a key is of this shard.
+    pub(super) fn owns_key(&self, key: u64) -> bool {
+        shard_of(key, self.cluster.shards()) == self.number
     }
 
     /// How many values rows have that this shard must own.

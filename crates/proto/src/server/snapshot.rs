@@ -111,10 +111,14 @@ impl Shard {
             checkpoints,
             admission: Vec::new(),
         };
-        let state = Box::new(state);
-        let covers = head.covers;
-        let state = Some(state);
-        self.snapshot = Some(Snapshot { number, covers, checkpoints, state, on_the_way: 0, next_at: now });
+        self.snapshot = Some(Snapshot {
+            number,
+            covers: head.covers,
+            checkpoints,
+            state: Some(Box::new(state)),
+            on_the_way: 0,
+            next_at: now,
+        });
         self.journal.checkpoint_begins();
         self.journal.requests.push_back(StorageRequest::Begin(Box::new(head)));
         self.go_on_with_checkpoint(now);

@@ -211,12 +211,19 @@ impl Epochs {
         let below = flow.applied_below()..cut.below;
         let above = cut.above.iter().flat_map(|&(first, count)| first..first + count);
         for seq in below.chain(above) {
-            if !flow.is_applied(seq) {
-                self.add_packet(flow, seq)?;
-                flow.apply(seq);
-            }
+            self.add_news(flow, seq)?;
         }
         Ok(())
+    }
+
+    /// Adds a packet, if it is not applied yet, and says whether.
+    fn add_news(&mut self, flow: &mut Flow, seq: u32) -> Result<bool, String> {
+        if flow.is_applied(seq) {
+            return Ok(false);
+        }
+        self.add_packet(flow, seq)?;
+        flow.apply(seq);
+        Ok(true)
     }
 
     fn add_packet(&mut self, flow: &Flow, seq: u32) -> Verdict {
@@ -243,6 +250,15 @@ impl Epochs {
                 ArithmeticMode::Fixed => f64::from(sum.cast_signed()) * self.unit,
                 ArithmeticMode::F32 => f64::from(f32::from_bits(*sum)),
             };
+        }
+    }
+
+    /// What the scratch holds is applied by the shard, and so many packets made it outside of an epoch of a holder.
+    fn commit_replayed(&mut self, region: u8, packets: u64) {
+        if packets > 0 {
+            // A shard opens a bank for them, and another whenever that is full.
+            self.regions[usize::from(region)].replayed += packets;
+            self.commit_sums(region);
         }
     }
 
@@ -296,23 +312,16 @@ impl Epochs {
             let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
             let flow = packets.flow_mut(worker, number);
             for seq in (flow.applied_below()..named.below).chain(above) {
-                if flow.is_applied(seq) {
-                    continue;
-                }
-                if !self.regions[usize::from(number)].has_come(worker, seq) {
+                let is_news = self.add_news(flow, seq)?;
+                if is_news && !self.regions[usize::from(number)].has_come(worker, seq) {
                     return Err(format!(
                         "region {number}: worker {worker}: {seq} is in the adopted cut, and never came"
                     ));
                 }
-                self.add_packet(flow, seq)?;
-                flow.apply(seq);
-                news += 1;
+                news += u64::from(is_news);
             }
         }
-        if news > 0 {
-            self.regions[usize::from(number)].replayed += news;
-            self.commit_sums(number);
-        }
+        self.commit_replayed(number, news);
         Ok(())
     }
 
@@ -349,18 +358,9 @@ impl Epochs {
         self.begin_sums(slots);
         let mut news = 0;
         for seq in seqs {
-            let flow = packets.flow_mut(worker, number);
-            if !flow.is_applied(seq) {
-                self.add_packet(flow, seq)?;
-                flow.apply(seq);
-                news += 1;
-            }
+            news += u64::from(self.add_news(packets.flow_mut(worker, number), seq)?);
         }
-        if news > 0 {
-            // A shard opens a bank for them, and another whenever that is full.
-            self.regions[usize::from(number)].replayed += news;
-            self.commit_sums(number);
-        }
+        self.commit_replayed(number, news);
         match packets.flow_mut(worker, number).unapplied().next().filter(|seq| *seq < below) {
             None => Ok(()),
             Some(seq) => Err(format!(
