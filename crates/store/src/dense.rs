@@ -11,6 +11,7 @@ use std::ops::Range;
 use libra_plan::Shard;
 
 use crate::index::hash_of;
+use crate::prefetch::prefetch;
 use crate::slab::Multiples;
 
 /// Keys of the shard in a chunk. What one insertion may move depends on it.
@@ -70,8 +71,8 @@ struct Block {
 /// Where a row of a dense chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DensePlace {
-    block: u32,
-    /// First word in the block.
+    slab: u32,
+    /// First word.
     start: u32,
 }
 
@@ -152,7 +153,7 @@ impl Dense {
     }
 
     /// The row of a key of the table.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Found {
         let (chunk, at) = self.split(key);
         debug_assert!(self.chunks == 0 || self.key_at(chunk, at) == Some(key), "{key} is of another shard");
@@ -160,50 +161,55 @@ impl Dense {
         if entry & DENSE == 0 {
             return Found::Elsewhere;
         }
-        let place = self.place(entry, at);
-        if entry & FULL == 0 && !self.blocks[place.block as usize].has(at) {
+        let block = block_of(entry);
+        if entry & FULL == 0 && !self.blocks[block as usize].has(at) {
             return Found::Nothing;
         }
-        Found::Row(place)
+        Found::Row(self.place(block, at))
+    }
+
+    /// Where the row of a block is.
+    #[inline]
+    fn place(&self, block: u32, at: usize) -> DensePlace {
+        let before = (block & ((1 << self.slab_log2) - 1)) as usize * CHUNK;
+        let start = u32::try_from((before + at) * self.words).expect("a slab has less than 2^32 words");
+        DensePlace { slab: block >> self.slab_log2, start }
     }
 
     #[inline]
-    fn place(&self, entry: u32, at: usize) -> DensePlace {
-        let start = u32::try_from(at * self.words).expect("a block has less than 2^32 words");
-        DensePlace { block: entry & !(DENSE | FULL), start }
-    }
-
-    /// The slab of a row, and where in there it begins.
-    #[inline]
-    fn in_slab(&self, place: DensePlace) -> (usize, usize) {
-        let before = (place.block & ((1 << self.slab_log2) - 1)) as usize * CHUNK * self.words;
-        ((place.block >> self.slab_log2) as usize, before + place.start as usize)
+    fn words_at(&self, place: DensePlace) -> Range<usize> {
+        place.start as usize..place.start as usize + self.words
     }
 
     #[inline]
     pub(crate) fn row(&self, place: DensePlace) -> &[u32] {
-        let (slab, start) = self.in_slab(place);
-        &self.slabs[slab][start..start + self.words]
+        &self.slabs[place.slab as usize][self.words_at(place)]
+    }
+
+    /// Asks for the memory of a row.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: DensePlace) {
+        prefetch(&self.slabs[place.slab as usize], self.words_at(place));
     }
 
     #[inline]
     pub(crate) fn row_mut(&mut self, place: DensePlace) -> &mut [u32] {
-        let (slab, start) = self.in_slab(place);
-        &mut self.slabs[slab][start..start + self.words]
+        let words = self.words_at(place);
+        &mut self.slabs[place.slab as usize][words]
     }
 
     /// Makes the row of a key that has none, all zero, in a chunk that is dense.
     pub(crate) fn insert(&mut self, key: u64) -> DensePlace {
         let (chunk, at) = self.split(key);
-        let place = self.place(self.directory[chunk], at);
-        let block = &mut self.blocks[place.block as usize];
+        let number = block_of(self.directory[chunk]);
+        let block = &mut self.blocks[number as usize];
         block.bits[at / 32] |= 1 << (at % 32);
         block.rows += 1;
         if u64::from(block.rows) == CHUNK_KEYS {
             self.directory[chunk] |= FULL;
         }
         self.rows += 1;
-        place
+        self.place(number, at)
     }
 
     /// Removes the row of a key, if its chunk is dense and has it.
@@ -211,7 +217,7 @@ impl Dense {
         let Found::Row(place) = self.find(key) else { return false };
         self.row_mut(place).fill(0);
         let (chunk, at) = self.split(key);
-        let block = &mut self.blocks[place.block as usize];
+        let block = &mut self.blocks[block_of(self.directory[chunk]) as usize];
         block.bits[at / 32] &= !(1 << (at % 32));
         block.rows -= 1;
         self.directory[chunk] &= !FULL;
@@ -265,7 +271,7 @@ impl Dense {
     /// Where a row is among all rows that dense chunks have room for. It never changes.
     #[inline]
     pub(crate) fn position(&self, place: DensePlace) -> usize {
-        place.block as usize * CHUNK + self.of_words.quotient(place.start) as usize
+        ((place.slab as usize) << self.slab_log2) * CHUNK + self.of_words.quotient(place.start) as usize
     }
 
     /// How many rows they have room for.
@@ -329,13 +335,13 @@ impl Dense {
         if entry & DENSE == 0 {
             return None;
         }
-        let rows = self.blocks[self.place(entry, 0).block as usize].rows;
+        let rows = self.blocks[block_of(entry) as usize].rows;
         (rows <= rows_max).then_some(Thin { is_just: rows == rows_max })
     }
 
     /// Keys, positions and words of the rows of a dense chunk, of which `key` is one.
     pub(crate) fn rows_of_chunk(&self, key: u64) -> impl Iterator<Item = (u64, usize, &[u32])> {
-        let block = self.place(self.directory[self.split(key).0], 0).block as usize;
+        let block = block_of(self.directory[self.split(key).0]) as usize;
         let rows = (0..CHUNK).filter(move |at| self.blocks[block].has(*at));
         rows.map(move |at| {
             let (key, words) = self.row_at(block * CHUNK + at);
@@ -346,13 +352,14 @@ impl Dense {
     /// Makes the chunk of a key one that is not dense. Its rows were copied to elsewhere.
     pub(crate) fn close(&mut self, key: u64) {
         let chunk = self.split(key).0;
-        let place = self.place(self.directory[chunk], 0);
-        let block = &mut self.blocks[place.block as usize];
+        let number = block_of(self.directory[chunk]);
+        let block = &mut self.blocks[number as usize];
         self.directory[chunk] = block.rows;
         self.rows -= block.rows as usize;
         *block = Block { chunk: 0, rows: 0, bits: Box::default() };
-        self.free.push(Reverse(place.block));
-        let (slab, start) = self.in_slab(place);
+        self.free.push(Reverse(number));
+        let DensePlace { slab, start } = self.place(number, 0);
+        let (slab, start) = (slab as usize, start as usize);
         if self.blocks_of(slab).iter().all(|block| block.bits.is_empty()) {
             self.slabs[slab] = Box::default();
         } else {
@@ -390,6 +397,12 @@ impl Dense {
             + self.blocks.capacity() * size_of::<Block>()
             + self.slabs.capacity() * size_of::<Box<[u32]>>()
     }
+}
+
+/// The number of the block that a directory entry of a dense chunk names.
+#[inline]
+fn block_of(entry: u32) -> u32 {
+    entry & !(DENSE | FULL)
 }
 
 impl Block {

@@ -57,6 +57,7 @@ mod growth;
 mod index;
 mod init;
 mod optimizer;
+mod prefetch;
 mod rule;
 mod schedule;
 mod slab;

@@ -2,6 +2,7 @@
 
 mod aside;
 mod batch;
+mod blocks;
 mod gate;
 mod kept;
 mod marks;
@@ -10,11 +11,14 @@ mod snapshot;
 mod sweep;
 mod watch;
 
+use std::ops::Range;
+
 use libra_plan::Shard;
 use thiserror::Error;
 
 use crate::table::{TableError, TableSpec, order};
 use batch::Batch;
+use blocks::Blocks;
 use gate::Gate;
 use kept::{Kept, RowPlace};
 use marks::Snapshots;
@@ -204,23 +208,23 @@ impl Store {
     /// # Errors
     /// No table holds one of the keys, or `values` is not as long as all rows together. Nothing was copied.
     pub fn read_many(&self, keys: &[u64], values: &mut [f32]) -> Result<(), RowError> {
-        self.check_many(keys, values.len())?;
+        let runs = self.runs_of(keys, values.len())?;
         let (mut keys, mut values) = (keys, values);
-        while !keys.is_empty() {
-            let (position, run) = self.run(keys);
+        for Run { position, keys: run } in runs {
             let (spec, rows) = (&self.tables[position], &self.rows[position]);
             let of_run;
             (of_run, keys) = keys.split_at(run);
             let values_of_run;
             (values_of_run, values) = values.split_at_mut(run * spec.width);
-            for (keys, values) in of_run.chunks(BLOCK).zip(values_of_run.chunks_mut(BLOCK * spec.width)) {
-                let found = rows.find_block(keys);
+            let mut blocks = Blocks::new(of_run, rows);
+            for values in values_of_run.chunks_mut(BLOCK * spec.width) {
+                let (keys, found) = blocks.next(rows);
                 for ((key, place), values) in keys.iter().zip(found).zip(values.chunks_exact_mut(spec.width))
                 {
-                    if place == RowPlace::Nowhere {
+                    if *place == RowPlace::Nowhere {
                         spec.init.fill(self.seed, *key, values);
                     } else {
-                        copy_values(rows.words(place), values);
+                        copy_values(rows.words(*place), values);
                     }
                 }
             }
@@ -256,11 +260,10 @@ impl Store {
     /// # Errors
     /// No table holds one of the keys, or `gradients` is not as long as all rows together. Nothing changed.
     pub fn update_many(&mut self, keys: &[u64], gradients: &[f32]) -> Result<(), RowError> {
-        self.check_many(keys, gradients.len())?;
+        let runs = self.runs_of(keys, gradients.len())?;
         self.batches += 1;
         let (mut keys, mut gradients) = (keys, gradients);
-        while !keys.is_empty() {
-            let (position, run) = self.run(keys);
+        for Run { position, keys: run } in runs {
             let (spec, step) = (&self.tables[position], self.steps[position].before(self.batches));
             let update = spec.rule.prepare(step);
             let batch = Batch::new(spec, self.seed, step, &update);
@@ -270,18 +273,22 @@ impl Store {
             (of_run, keys) = keys.split_at(run);
             let gradients_of_run;
             (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
-            for (keys, gradients) in of_run.chunks(BLOCK).zip(gradients_of_run.chunks(BLOCK * spec.width)) {
-                let found = rows.find_block(keys);
-                rows.touch_block(keys, &found);
+            let mut blocks = Blocks::new(of_run, rows);
+            for gradients in gradients_of_run.chunks(BLOCK * spec.width) {
+                let (keys, found) = blocks.next(rows);
+                rows.touch_block(keys, found);
                 let mut moved = false;
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {
                     // A row that is made may move others, and its key may come again.
-                    if moved || place == RowPlace::Nowhere {
+                    if moved || *place == RowPlace::Nowhere {
                         moved |= batch.update_or_make(rows, gate, *key, gradient);
                     } else {
-                        batch.update(rows.words_mut(place), gradient);
+                        batch.update(rows.words_mut(*place), gradient);
                     }
+                }
+                if moved {
+                    blocks.find_again(rows);
                 }
             }
         }
@@ -360,42 +367,35 @@ impl Store {
         rows + self.gates.iter().map(Gate::memory_bytes).sum::<usize>()
     }
 
-    /// The table of the first key, and how many keys from there on are of it. [`Store::check_many`] went
-    /// before.
-    fn run(&self, keys: &[u64]) -> (usize, usize) {
-        let position = self.position_of(keys[0]).expect("all keys were checked");
-        let of_table = &self.tables[position].keys;
-        let is_other = |key: &u64| !of_table.contains(key);
-        // Whole blocks without a way out in their midst, which is several times as fast.
-        let blocks = keys.chunks_exact(BLOCK);
-        let of_one = blocks.take_while(|block| !block.iter().fold(false, |found, key| found | is_other(key)));
-        let whole = of_one.count() * BLOCK;
-        let rest = &keys[whole..];
-        (position, whole + rest.iter().position(is_other).unwrap_or(rest.len()))
-    }
-
     /// How many values the rows of these keys have together.
     ///
     /// # Errors
     /// No table holds one of the keys.
     pub fn values_of(&self, keys: &[u64]) -> Result<usize, RowError> {
-        let (mut rest, mut width) = (keys, 0);
-        while let Some(key) = rest.first() {
-            let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;
-            let (_, run) = self.run(rest);
-            width += run * self.tables[position].width;
-            rest = &rest[run..];
-        }
-        Ok(width)
+        let runs = self.runs(keys)?;
+        Ok(runs.iter().map(|run| run.keys * self.tables[run.position].width).sum())
     }
 
-    /// Checks that there are all keys, and that their rows have so many values together.
-    fn check_many(&self, keys: &[u64], found: usize) -> Result<(), RowError> {
-        let width = self.values_of(keys)?;
+    /// The same as runs, if the rows have so many values together.
+    fn runs_of(&self, keys: &[u64], found: usize) -> Result<Vec<Run>, RowError> {
+        let runs = self.runs(keys)?;
+        let width = runs.iter().map(|run| run.keys * self.tables[run.position].width).sum();
         if found != width {
             return Err(RowError::WrongLength { width, found });
         }
-        Ok(())
+        Ok(runs)
+    }
+
+    /// Of which tables the keys are.
+    fn runs(&self, keys: &[u64]) -> Result<Vec<Run>, RowError> {
+        let (mut rest, mut runs) = (keys, Vec::new());
+        while let Some(key) = rest.first() {
+            let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;
+            let keys = run_within(&self.tables[position].keys, rest);
+            runs.push(Run { position, keys });
+            rest = &rest[keys..];
+        }
+        Ok(runs)
     }
 
     fn position_of(&self, key: u64) -> Option<usize> {
@@ -412,6 +412,26 @@ impl Store {
         }
         Ok(position)
     }
+}
+
+/// Keys of one table, one after the other in a batch.
+struct Run {
+    /// That of the table in [`Store::tables`].
+    position: usize,
+    /// How many.
+    keys: usize,
+}
+
+/// How many keys, from the first one on, are of a table.
+fn run_within(of_table: &Range<u64>, keys: &[u64]) -> usize {
+    let last = of_table.end - 1;
+    // The highest bit is set for each that is not; and for keys of a table of more than 2^63, which are looked at again. Whole blocks
+    // without a way out in their midst are several times as fast.
+    let beyond = |key: &u64| key.wrapping_sub(of_table.start) | last.wrapping_sub(*key);
+    let is_within = |block: &&[u64]| block.iter().fold(0, |found, key| found | beyond(key)) >> 63 == 0;
+    let whole = keys.chunks_exact(BLOCK).take_while(is_within).count() * BLOCK;
+    let rest = &keys[whole..];
+    whole + rest.iter().position(|key| !of_table.contains(key)).unwrap_or(rest.len())
 }
 
 /// Copies the values of a row.

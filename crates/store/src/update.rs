@@ -11,6 +11,8 @@ pub struct Update {
     /// With the rate of this step.
     optimizer: Optimizer,
     clip: Clip,
+    /// Whether gradients are clipped, or rows decay with them.
+    shapes: bool,
     /// Times the row is added to the gradient.
     decay: f32,
     /// Times the row is taken from it, beside the gradient.
@@ -26,7 +28,7 @@ impl Update {
             Optimizer::AdamW { rate, .. } => (0.0, rate * rule.weight_decay),
             _ => (rule.weight_decay, 0.0),
         };
-        Self { optimizer, clip: rule.clip, decay, shrink }
+        Self { optimizer, clip: rule.clip, shapes: rule.clip != Clip::None || decay != 0.0, decay, shrink }
     }
 
     /// Changes `values` by `gradient`; `state` has [`Optimizer::state_len`] words and was zero before the first update.
@@ -38,7 +40,7 @@ impl Update {
     #[inline]
     pub fn apply(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32]) {
         assert_eq!(gradient.len(), values.len(), "a row and its gradient are of one width");
-        if self.clip != Clip::None || self.decay != 0.0 {
+        if self.shapes {
             self.apply_shaped(values, state, gradient);
         } else if let ([value], [gradient]) = (&mut *values, gradient) {
             // Where the compiler knows that there is one value, the loops are none: a quarter less time for a row.

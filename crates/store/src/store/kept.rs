@@ -1,6 +1,5 @@
 //! The rows of one table that are kept: where keys are close together by key, elsewhere by hash.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use libra_plan::Shard;
@@ -71,39 +70,40 @@ impl Kept {
         }
     }
 
-    /// Where up to [`BLOCK`] rows are. Their memory is asked for before any of them is needed.
+    /// Where up to [`BLOCK`] rows are. Their memory is on its way then.
     #[inline]
-    pub(super) fn find_block(&self, keys: &[u64]) -> [RowPlace; BLOCK] {
-        let mut places = [RowPlace::Nowhere; BLOCK];
-        let mut rows: [&[u32]; BLOCK] = [&[]; BLOCK];
-        let (mut others, mut count) = ([0; BLOCK], 0);
-        for (at, key) in keys.iter().enumerate() {
+    pub(super) fn find_block(&self, keys: &[u64], places: &mut [RowPlace; BLOCK]) {
+        let (mut others, mut count) = ([0_u8; BLOCK], 0);
+        for ((at, key), found) in (0..).zip(keys).zip(places.iter_mut()) {
             match self.dense.find(*key) {
                 Found::Row(place) => {
-                    places[at] = RowPlace::Dense(place);
-                    rows[at] = self.dense.row(place);
+                    *found = RowPlace::Dense(place);
+                    self.dense.prefetch(place);
                 }
-                Found::Nothing => {}
+                Found::Nothing => *found = RowPlace::Nowhere,
                 Found::Elsewhere => {
                     others[count] = at;
                     count += 1;
                 }
             }
         }
-        black_box(touch(&rows[..keys.len()]));
         if count > 0 {
-            let mut keys_of_others = [0; BLOCK];
-            for (key, at) in keys_of_others.iter_mut().zip(&others[..count]) {
-                *key = keys[*at];
-            }
-            let found = self.sparse.find_block(&keys_of_others[..count]);
-            for (place, at) in found.into_iter().zip(&others[..count]) {
-                if place != Place::NONE {
-                    places[*at] = RowPlace::Sparse(place);
-                }
-            }
+            self.find_elsewhere(keys, &others[..count], places);
         }
-        places
+    }
+
+    /// Where those of a block are, at positions `others`, whose chunks are not dense.
+    #[inline(never)]
+    fn find_elsewhere(&self, keys: &[u64], others: &[u8], places: &mut [RowPlace; BLOCK]) {
+        let mut keys_of_others = [0; BLOCK];
+        for (key, at) in keys_of_others.iter_mut().zip(others) {
+            *key = keys[usize::from(*at)];
+        }
+        let found = self.sparse.find_block(&keys_of_others[..others.len()]);
+        for (place, at) in found.into_iter().zip(others) {
+            places[usize::from(*at)] =
+                if place == Place::NONE { RowPlace::Nowhere } else { RowPlace::Sparse(place) };
+        }
     }
 
     /// Where a row is that will change, and which is made if it is not there; `fill` gets its words, all zero. Whether it
@@ -358,24 +358,6 @@ impl Kept {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
         self.dense.iter().chain(self.sparse.iter())
     }
-}
-
-/// Reads a word of each cache line of rows, and no more, so that many are on their way from memory at once: the fewer
-/// instructions lie between two of them, the more. The result means nothing.
-#[inline]
-fn touch(rows: &[&[u32]]) -> u32 {
-    const LINE_WORDS: usize = 16;
-    let mut sum = 0;
-    for row in rows {
-        sum ^= row.first().copied().unwrap_or(0);
-    }
-    for row in rows.iter().filter(|row| row.len() > 1) {
-        sum ^= row[row.len() - 1];
-        for word in row.iter().step_by(LINE_WORDS).skip(1) {
-            sum ^= word;
-        }
-    }
-    sum
 }
 
 #[cfg(test)]

@@ -38,7 +38,9 @@ impl Pair {
         let rows: BTreeMap<u64, u32> = self.kept.iter().map(|(key, words)| (key, words[0])).collect();
         assert_eq!(rows, self.model);
         for keys in keys.chunks(BLOCK) {
-            for (key, place) in keys.iter().zip(self.kept.find_block(keys)) {
+            let mut places = [RowPlace::Nowhere; BLOCK];
+            self.kept.find_block(keys, &mut places);
+            for (key, place) in keys.iter().zip(places) {
                 assert_eq!(place, self.kept.find(*key));
                 let value = (place != RowPlace::Nowhere).then(|| self.kept.words(place)[0]);
                 assert_eq!(value, self.model.get(key).copied(), "key {key}");
