@@ -13,6 +13,8 @@
 
 use std::mem::size_of;
 
+use prefetch_index::prefetch_index;
+
 /// No row: the number that no row has.
 pub(crate) const NO_ROW: u32 = u32::MAX;
 
@@ -274,45 +276,36 @@ impl Index {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// Rows with these hashes, or [`NO_ROW`]: for each the first that the index cannot tell from the one. It
-    /// reads the memory of all hashes in stages, for a processor waits for many lines at once if little work
-    /// lies between them; returns a number without meaning.
+    /// Asks for the memory in which the row of a hash begins to be looked for.
     #[inline]
-    pub(crate) fn candidates<const BLOCK: usize>(&self, hashes: &[u64], rows: &mut [u32; BLOCK]) -> u32 {
-        let mut numbers = [0; BLOCK];
-        for (number, hash) in numbers.iter_mut().zip(hashes) {
-            *number = self.number_of(*hash);
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(partition) = self.partition(self.number_of(hash)) {
+            prefetch_index(&partition.lines, partition.home(Mark::of(hash)));
         }
-        let mut homes: [(&[Line], usize); BLOCK] = [(&[], 0); BLOCK];
-        for ((home, number), hash) in homes.iter_mut().zip(numbers).zip(hashes) {
-            if let Some(partition) = self.partition(number) {
-                *home = (&partition.lines, partition.home(Mark::of(*hash)));
-            }
-        }
-        let mut touched = 0;
-        for (lines, home) in homes.iter().take(hashes.len()) {
-            touched ^= lines.get(*home).map_or(0, |line| line.more);
-        }
+    }
+
+    /// Rows with these hashes, or [`NO_ROW`]: for each the first that the index cannot tell from the one.
+    #[inline]
+    pub(crate) fn candidates<const BLOCK: usize>(&self, hashes: &[u64], rows: &mut [u32; BLOCK]) {
         // Most are found at once. The others are left for later, for one that waits for memory between two
         // that need not wait makes these wait, too.
-        let mut others = [0_usize; BLOCK];
+        let mut others: [(&[Line], usize, u64); BLOCK] = [(&[], 0, 0); BLOCK];
         let mut count = 0;
+        let mut at_of = [0_usize; BLOCK];
         for (at, hash) in hashes.iter().enumerate() {
-            let (lines, home) = homes[at];
-            rows[at] = lines.get(home).map_or(NO_ROW, |line| line.first(Mark::of(*hash)));
-            others[count] = at;
-            count += usize::from(rows[at] == NO_ROW);
+            let Some(partition) = self.partition(self.number_of(*hash)) else { continue };
+            let home = partition.home(Mark::of(*hash));
+            rows[at] = partition.lines[home].first(Mark::of(*hash));
+            if rows[at] == NO_ROW {
+                prefetch_index(&partition.lines, home + 1);
+                others[count] = (&partition.lines, home, *hash);
+                at_of[count] = at;
+                count += 1;
+            }
         }
-        let others = &others[..count];
-        for at in others {
-            let (lines, home) = homes[*at];
-            touched ^= lines.get(home + 1).map_or(0, |line| line.more);
+        for ((lines, home, hash), at) in others[..count].iter().zip(at_of) {
+            rows[at] = find(lines, *home, Mark::of(*hash), |_| true);
         }
-        for at in others {
-            let (lines, home) = homes[*at];
-            rows[*at] = find(lines, home, Mark::of(hashes[*at]), |_| true);
-        }
-        touched
     }
 
     /// The row of which the hash is known and which `is` the one, or [`NO_ROW`]. Few others are asked about.

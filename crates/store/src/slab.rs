@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 use crate::index::NO_ROW;
+use crate::prefetch::prefetch;
 
 /// Slabs grow up to this, or to one row.
 const SLAB_BYTES_MAX: usize = 1 << 20;
@@ -161,19 +162,11 @@ impl Slabs {
         self.words_mut(place, KEY_WORDS..self.stride as usize)
     }
 
-    /// Reads a word of each cache line of a row, and no more, so that many can be on their way from memory at
-    /// once. The result means nothing.
+    /// Asks for the memory of a row.
     #[inline]
-    pub(crate) fn touch(&self, place: Place) -> u32 {
-        const LINE_WORDS: usize = 16;
-        let row = self.words(place, 0..self.stride as usize);
-        let mut sum = row[0] ^ row[row.len() - 1];
-        let mut at = LINE_WORDS;
-        while at < row.len() {
-            sum ^= row[at];
-            at += LINE_WORDS;
-        }
-        sum
+    pub(crate) fn prefetch(&self, place: Place) {
+        let start = place.start as usize;
+        prefetch(&self.slabs[place.slab as usize], start..start + self.stride as usize);
     }
 
     /// Makes a row with a payload of zeros, and says its number.

@@ -277,18 +277,16 @@ impl Store {
             for gradients in gradients_of_run.chunks(BLOCK * spec.width) {
                 let (keys, found) = blocks.next(rows);
                 rows.touch_block(keys, found);
-                let mut moved = false;
+                let (moves, mut moved) = (rows.moves(), false);
                 for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
                 {
-                    // A row that is made may move others, and its key may come again.
+                    // Its key may have come before, and then a row was made that may have moved others.
                     if moved || *place == RowPlace::Nowhere {
-                        moved |= batch.update_or_make(rows, gate, *key, gradient);
+                        batch.update_or_make(rows, gate, *key, gradient);
+                        moved = rows.moves() != moves;
                     } else {
                         batch.update(rows.words_mut(*place), gradient);
                     }
-                }
-                if moved {
-                    blocks.find_again(rows);
                 }
             }
         }

@@ -23,22 +23,15 @@ impl<'a> Batch<'a> {
         Self { spec, seed, step, update, trace: spec.rule.growth.trace(step + 1) }
     }
 
-    /// Updates a row, wherever it is; or makes it, if the gate lets it, and says so.
-    pub(super) fn update_or_make(
-        &self,
-        rows: &mut Kept,
-        gate: &mut Gate,
-        key: u64,
-        gradient: &[f32],
-    ) -> bool {
+    /// Updates a row, wherever it is; or makes it, if the gate lets it.
+    pub(super) fn update_or_make(&self, rows: &mut Kept, gate: &mut Gate, key: u64, gradient: &[f32]) {
         if gate.is_closed() && rows.find(key) == RowPlace::Nowhere && !gate.admits(key, self.step) {
-            return false;
+            return;
         }
-        let (place, is_new) = rows.find_or_insert(key, |words| {
+        let (place, _) = rows.find_or_insert(key, |words| {
             self.spec.init.fill(self.seed, key, bytemuck::cast_slice_mut(&mut words[..self.spec.width]));
         });
         self.update(rows.words_mut(place), gradient);
-        is_new
     }
 
     /// Updates a row.

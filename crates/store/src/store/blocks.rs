@@ -3,40 +3,74 @@
 use std::slice::Chunks;
 
 use super::kept::{Kept, RowPlace};
-use super::rows::BLOCK;
+use super::rows::{BLOCK, Lookup};
 
-/// The keys of a batch, and where their rows are. It looks a block ahead: while the rows of one are worked on, those of the next
-/// come from memory.
+/// Keys that are looked for together.
+///
+/// Rows are spread over memory, and one search after the other would wait for it most of the time. So it goes in three steps, each of
+/// which asks for the memory that the next one needs: [`Kept::begin_search`] for that of the index, [`Kept::continue_search`] for that of
+/// the rows, and [`Kept::end_search`] compares keys.
+pub(super) struct Search<'k> {
+    pub(super) keys: &'k [u64],
+    /// Where the row of each key is, after the last step.
+    pub(super) places: [RowPlace; BLOCK],
+    /// Positions of keys that are found by hash.
+    pub(super) hashed: [u8; BLOCK],
+    pub(super) lookup: Lookup,
+}
+
+impl<'k> Search<'k> {
+    pub(super) const fn of(keys: &'k [u64]) -> Self {
+        Self { keys, places: [RowPlace::Nowhere; BLOCK], hashed: [0; BLOCK], lookup: Lookup::EMPTY }
+    }
+}
+
+/// The keys of a batch, and where their rows are. It looks ahead: while the rows of one block are worked on, those of the next and the
+/// index of the one after it come from memory.
 pub(super) struct Blocks<'k> {
     rest: Chunks<'k, u64>,
-    ahead: &'k [u64],
-    /// Of the keys ahead, and of those that were given out.
-    places: [[RowPlace; BLOCK]; 2],
+    /// Each at another step; they take turns.
+    searches: [Search<'k>; 3],
+    /// The one that is to be ended next.
     turn: usize,
+    /// [`Kept::moves`] when they began.
+    moves: u64,
 }
 
 impl<'k> Blocks<'k> {
     pub(super) fn new(keys: &'k [u64], rows: &Kept) -> Self {
         let mut rest = keys.chunks(BLOCK);
-        let ahead = rest.next().unwrap_or_default();
-        let mut blocks = Self { rest, ahead, places: [[RowPlace::Nowhere; BLOCK]; 2], turn: 0 };
-        blocks.find_again(rows);
+        let searches = [(); 3].map(|()| Search::of(&[]));
+        let (first, second) = (rest.next().unwrap_or_default(), rest.next().unwrap_or_default());
+        let mut blocks = Self { rest, searches, turn: 0, moves: rows.moves() };
+        (blocks.searches[0].keys, blocks.searches[1].keys) = (first, second);
+        blocks.begin_again(rows);
         blocks
     }
 
-    /// The next keys, and where their rows are; none when there are no more.
+    /// The next keys, and where their rows are until some are moved; none when there are no more.
     #[inline]
     pub(super) fn next(&mut self, rows: &Kept) -> (&'k [u64], &[RowPlace; BLOCK]) {
-        let keys = self.ahead;
-        self.ahead = self.rest.next().unwrap_or_default();
-        self.turn ^= 1;
-        self.find_again(rows);
-        (keys, &self.places[self.turn ^ 1])
+        if rows.moves() != self.moves {
+            self.begin_again(rows);
+        }
+        let this = self.turn;
+        let [next, after_next] = [(this + 1) % 3, (this + 2) % 3];
+        self.searches[after_next].keys = self.rest.next().unwrap_or_default();
+        rows.begin_search(&mut self.searches[after_next]);
+        rows.continue_search(&mut self.searches[next]);
+        let search = &mut self.searches[this];
+        rows.end_search(search);
+        self.turn = next;
+        (search.keys, &search.places)
     }
 
-    /// Looks for those ahead: rows may have moved since.
-    #[inline]
-    pub(super) fn find_again(&mut self, rows: &Kept) {
-        rows.find_block(self.ahead, &mut self.places[self.turn]);
+    #[cold]
+    fn begin_again(&mut self, rows: &Kept) {
+        self.moves = rows.moves();
+        let [this, next] = [self.turn, (self.turn + 1) % 3];
+        rows.begin_search(&mut self.searches[this]);
+        rows.begin_search(&mut self.searches[next]);
+        rows.continue_search(&mut self.searches[this]);
     }
 }

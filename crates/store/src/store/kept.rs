@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use libra_plan::Shard;
 
+use super::blocks::Search;
 use super::marks::{GROUP, Snapshots};
-use super::rows::{BLOCK, Rows};
+use super::rows::{BLOCK, Lookup, Rows};
 use super::watch::Watch;
 use crate::dense::{Dense, DensePlace, Found};
 use crate::slab::Place;
@@ -24,9 +25,10 @@ pub(super) struct Kept {
     watch: Option<Box<Watch>>,
     /// Keys of chunks that would be dense, or not dense any more, if rows could have moved.
     deferred: Vec<u64>,
+    moves: u64,
 }
 
-/// Where a row is, until the next one is made or removed.
+/// Where a row is, until some are moved, or it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowPlace {
     Dense(DensePlace),
@@ -44,6 +46,7 @@ impl Kept {
             words,
             watch: None,
             deferred: Vec::new(),
+            moves: 0,
         }
     }
 
@@ -70,44 +73,51 @@ impl Kept {
         }
     }
 
-    /// Where up to [`BLOCK`] rows are. Their memory is on its way then.
+    /// Begins a search. Its keys are there.
     #[inline]
-    pub(super) fn find_block(&self, keys: &[u64], places: &mut [RowPlace; BLOCK]) {
-        let (mut others, mut count) = ([0_u8; BLOCK], 0);
-        for ((at, key), found) in (0..).zip(keys).zip(places.iter_mut()) {
+    pub(super) fn begin_search(&self, search: &mut Search<'_>) {
+        search.lookup.clear();
+        for ((at, key), place) in (0..).zip(search.keys).zip(&mut search.places) {
             match self.dense.find(*key) {
-                Found::Row(place) => {
-                    *found = RowPlace::Dense(place);
-                    self.dense.prefetch(place);
+                Found::Row(found) => {
+                    *place = RowPlace::Dense(found);
+                    self.dense.prefetch(found);
                 }
-                Found::Nothing => *found = RowPlace::Nowhere,
+                Found::Nothing => *place = RowPlace::Nowhere,
                 Found::Elsewhere => {
-                    others[count] = at;
-                    count += 1;
+                    search.hashed[search.lookup.len()] = at;
+                    self.sparse.begin(&mut search.lookup, *key);
                 }
             }
         }
-        if count > 0 {
-            self.find_elsewhere(keys, &others[..count], places);
+    }
+
+    /// Goes on with a search.
+    #[inline]
+    pub(super) fn continue_search(&self, search: &mut Search<'_>) {
+        if !search.lookup.is_empty() {
+            self.sparse.go_on(&mut search.lookup);
         }
     }
 
-    /// Where those of a block are, at positions `others`, whose chunks are not dense.
-    #[inline(never)]
-    fn find_elsewhere(&self, keys: &[u64], others: &[u8], places: &mut [RowPlace; BLOCK]) {
-        let mut keys_of_others = [0; BLOCK];
-        for (key, at) in keys_of_others.iter_mut().zip(others) {
-            *key = keys[usize::from(*at)];
+    /// Ends a search.
+    #[inline]
+    pub(super) fn end_search(&self, search: &mut Search<'_>) {
+        let Search { keys, places, hashed, lookup } = search;
+        for (at, in_block) in hashed[..lookup.len()].iter().enumerate() {
+            let place = self.sparse.end(lookup, at, keys[usize::from(*in_block)]);
+            places[usize::from(*in_block)] = place.map_or(RowPlace::Nowhere, RowPlace::Sparse);
         }
-        let found = self.sparse.find_block(&keys_of_others[..others.len()]);
-        for (place, at) in found.into_iter().zip(others) {
-            places[usize::from(*at)] =
-                if place == Place::NONE { RowPlace::Nowhere } else { RowPlace::Sparse(place) };
-        }
+    }
+
+    /// How often rows were moved: where they were found before is nothing then.
+    #[inline]
+    pub(super) fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// Where a row is that will change, and which is made if it is not there; `fill` gets its words, all zero. Whether it
-    /// was made: then rows may have moved.
+    /// was made.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
         // No place is looked at through memory where nobody watches: that would wait for the store of the row before.
@@ -165,18 +175,24 @@ impl Kept {
 
     /// Moves the rows of a chunk, of which `key` is one, to where they are found by key.
     fn make_dense(&mut self, key: u64) {
+        self.moves += 1;
         self.dense.open(key);
         let keys = self.dense.keys_of_chunk(key);
+        let mut lookup = Lookup::EMPTY;
         for keys in keys.chunks(BLOCK) {
-            let places = self.sparse.find_block(keys);
-            for (key, place) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
-                let to = self.dense.insert(*key);
-                self.dense.row_mut(to).copy_from_slice(self.sparse.words(place));
-                if let Some(watch) = &mut self.watch {
-                    watch.moved_to_dense(self.sparse.slabs().position(place), self.dense.position(to));
-                }
+            lookup.clear();
+            for key in keys {
+                self.sparse.begin(&mut lookup, *key);
             }
-            for (key, _) in keys.iter().zip(places).filter(|(_, place)| *place != Place::NONE) {
+            self.sparse.go_on(&mut lookup);
+            for (at, key) in keys.iter().enumerate() {
+                // Rows that are removed take no others away from where they are.
+                let Some(from) = self.sparse.end(&lookup, at, *key) else { continue };
+                let to = self.dense.insert(*key);
+                self.dense.row_mut(to).copy_from_slice(self.sparse.words(from));
+                if let Some(watch) = &mut self.watch {
+                    watch.moved_to_dense(self.sparse.slabs().position(from), self.dense.position(to));
+                }
                 self.sparse.remove(*key);
             }
         }
@@ -184,6 +200,7 @@ impl Kept {
 
     /// Moves the rows of a dense chunk, of which `key` is one, to where they are found by hash.
     fn make_sparse(&mut self, key: u64) {
+        self.moves += 1;
         for (key, from, words) in self.dense.rows_of_chunk(key) {
             let to = self.sparse.insert(key, |row| row.copy_from_slice(words));
             if let Some(watch) = &mut self.watch {

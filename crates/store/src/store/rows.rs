@@ -1,7 +1,5 @@
 //! The rows of one table, found by key.
 
-use std::hint::black_box;
-
 use crate::index::{Index, NO_ROW, hash_of};
 use crate::slab::{Place, Slabs};
 
@@ -15,6 +13,31 @@ pub(super) struct Rows {
     index: Index,
     slabs: Slabs,
     count: usize,
+}
+
+/// Up to [`BLOCK`] keys that are looked up together.
+#[derive(Debug, Clone)]
+pub(super) struct Lookup {
+    hashes: [u64; BLOCK],
+    places: [Place; BLOCK],
+    count: usize,
+}
+
+impl Lookup {
+    /// No keys.
+    pub(super) const EMPTY: Self = Self { hashes: [0; BLOCK], places: [Place::NONE; BLOCK], count: 0 };
+
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 impl Rows {
@@ -42,38 +65,39 @@ impl Rows {
         (row != NO_ROW).then(|| self.slabs.place(row))
     }
 
-    /// Where up to [`BLOCK`] rows are; [`Place::NONE`] for those that are not there.
-    ///
-    /// Rows are spread over memory, and one look-up after the other would wait for it most of the time. So
-    /// it goes in stages, each of which asks for the memory of all keys before the next one needs it.
+    /// Adds a key to a look-up, and asks for the memory of the index that is about it.
     #[inline]
-    pub(super) fn find_block(&self, keys: &[u64]) -> [Place; BLOCK] {
-        let mut hashes = [0; BLOCK];
-        for (hash, key) in hashes.iter_mut().zip(keys) {
-            *hash = hash_of(*key);
-        }
+    pub(super) fn begin(&self, lookup: &mut Lookup, key: u64) {
+        let hash = hash_of(key);
+        self.index.prefetch(hash);
+        lookup.hashes[lookup.count] = hash;
+        lookup.count += 1;
+    }
+
+    /// Asks for the memory of the rows that the index cannot tell from those of a look-up.
+    #[inline]
+    pub(super) fn go_on(&self, lookup: &mut Lookup) {
+        let hashes = &lookup.hashes[..lookup.count];
         let mut rows = [NO_ROW; BLOCK];
-        let mut touched = self.index.candidates(&hashes[..keys.len()], &mut rows);
-        let mut places = [Place::NONE; BLOCK];
-        for (place, row) in places.iter_mut().zip(rows) {
-            if row != NO_ROW {
-                *place = self.slabs.place(row);
+        self.index.candidates(hashes, &mut rows);
+        for (place, row) in lookup.places.iter_mut().zip(&rows[..lookup.count]) {
+            *place = Place::NONE;
+            if *row != NO_ROW {
+                *place = self.slabs.place(*row);
+                self.slabs.prefetch(*place);
             }
         }
-        for place in &places {
-            if *place != Place::NONE {
-                touched ^= self.slabs.touch(*place);
-            }
-        }
-        // Otherwise the compiler may see that nobody needs what was read, and not read it.
-        black_box(touched);
-        for ((place, hash), key) in places.iter_mut().zip(hashes).zip(keys) {
+    }
+
+    /// Where the row of the key is that was added to a look-up at this position.
+    #[inline]
+    pub(super) fn end(&self, lookup: &Lookup, at: usize, key: u64) -> Option<Place> {
+        match lookup.places[at] {
+            Place::NONE => None,
+            place if self.slabs.key(place) == key => Some(place),
             // One in about 100 is another row with the same mark.
-            if *place != Place::NONE && self.slabs.key(*place) != *key {
-                *place = self.find_hashed(hash, *key).unwrap_or(Place::NONE);
-            }
+            _ => self.find_hashed(lookup.hashes[at], key),
         }
-        places
     }
 
     /// Makes a row that is not there; `fill` gets its words, all zero.

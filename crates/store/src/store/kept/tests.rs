@@ -38,9 +38,11 @@ impl Pair {
         let rows: BTreeMap<u64, u32> = self.kept.iter().map(|(key, words)| (key, words[0])).collect();
         assert_eq!(rows, self.model);
         for keys in keys.chunks(BLOCK) {
-            let mut places = [RowPlace::Nowhere; BLOCK];
-            self.kept.find_block(keys, &mut places);
-            for (key, place) in keys.iter().zip(places) {
+            let mut search = Search::of(keys);
+            self.kept.begin_search(&mut search);
+            self.kept.continue_search(&mut search);
+            self.kept.end_search(&mut search);
+            for (key, place) in keys.iter().zip(search.places) {
                 assert_eq!(place, self.kept.find(*key));
                 let value = (place != RowPlace::Nowhere).then(|| self.kept.words(place)[0]);
                 assert_eq!(value, self.model.get(key).copied(), "key {key}");
