@@ -146,6 +146,9 @@ pub(crate) struct HotPathArguments {
     pub(crate) epoch_ms: u64,
 }
 
+/// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.
+pub(crate) const CHECKPOINT_RATE: u64 = 64;
+
 /// What servers keep on disk.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct DurabilityArguments {
@@ -162,7 +165,7 @@ pub(crate) struct DurabilityArguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) increments: u16,
     /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and costs those who push more
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_rate: u64,
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
     #[arg(long, value_name = "DIR")]

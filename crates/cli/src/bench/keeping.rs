@@ -10,6 +10,7 @@ use libra_proto::Durability;
 use serde::Serialize;
 
 use super::worker::Account;
+use crate::arguments::CHECKPOINT_RATE;
 
 /// Nobody measures for so long: checkpoints are made when they are asked for.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -26,12 +27,16 @@ pub(super) struct Keeping {
     /// Servers write a checkpoint so many seconds after the measurement began: what it costs is told
     #[arg(long, value_name = "S", requires = "state")]
     pub(super) checkpoint_at: Option<f64>,
+    /// MB of the checkpoint that a server writes in a second
+    #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoint_rate: u64,
 }
 
 impl Keeping {
     pub(super) fn durability(&self) -> Durability {
         let checkpoint_every = self.state.is_some().then_some(NEVER);
-        Durability { log: self.log, checkpoint_every, ..Durability::NONE }
+        let checkpoint_bytes_per_second = self.checkpoint_rate.saturating_mul(1_000_000);
+        Durability { log: self.log, checkpoint_every, checkpoint_bytes_per_second, ..Durability::NONE }
     }
 
     pub(super) fn check(&self, seconds: f64) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Which rows a snapshot still has to give, and which have changed since the last one.
 
+use prefetch_index::prefetch_index;
+
 use super::snapshot::Extent;
 
 /// Rows whose marks are one word.
@@ -89,6 +91,16 @@ impl Marks {
             chunk.changed.get_or_insert_with(|| Box::new([0; CHUNK]))[group % CHUNK] |= bit;
         }
         was_pending
+    }
+
+    /// Asks for the memory of the mark of the row at a position, which is about to be touched.
+    #[inline]
+    pub(super) fn prefetch(&self, position: usize) {
+        let group = position / GROUP;
+        let chunk = self.chunks.get(group / CHUNK);
+        if let Some(pending) = chunk.and_then(|chunk| chunk.pending.as_ref()) {
+            prefetch_index(pending.as_slice(), group % CHUNK);
+        }
     }
 
     #[cold]

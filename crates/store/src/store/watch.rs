@@ -4,7 +4,7 @@ use super::aside::{Aside, Burst, Keys, KeysRead};
 use super::kept::RowPlace;
 use super::marks::{GROUP, Marks, Snapshots};
 use crate::dense::Dense;
-use crate::slab::Slabs;
+use crate::slab::{Place, Slabs};
 
 /// How many groups of rows one call looks at, if there are none any more: about a million rows.
 const GROUPS_LOOKED_MAX: usize = 1 << 14;
@@ -74,6 +74,22 @@ impl Watch {
         self.aside.clear();
         let since = std::mem::replace(&mut self.removed, std::mem::take(&mut self.removed_before));
         self.removed.append(since);
+    }
+
+    /// Asks for the memory of what a snapshot has to know of rows, if one is active: they may be about to change.
+    #[inline(never)]
+    pub(super) fn prefetch_block(&self, places: &[RowPlace], dense: &Dense, found: &[Place], sparse: &Slabs) {
+        if self.snapshots.active.is_none() {
+            return;
+        }
+        for place in places {
+            if let RowPlace::Dense(place) = place {
+                self.dense.prefetch(dense.position(*place));
+            }
+        }
+        for place in found.iter().filter(|place| **place != Place::NONE) {
+            self.sparse.prefetch(sparse.position(*place));
+        }
     }
 
     /// Rows, some of which are nowhere, will change or be removed.
