@@ -28,6 +28,15 @@ pub trait Disk: Send + Sync {
     /// The name is taken, or the disk refused.
     fn create(&self, name: &str) -> Result<(), DiskError>;
 
+    /// The same, for a file that will be large and is not read soon: what is appended to it may be nowhere but in memory until it is
+    /// synced, and is to be read only then.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    fn create_stream(&self, name: &str) -> Result<(), DiskError> {
+        self.create(name)
+    }
+
     /// Makes an empty directory.
     ///
     /// # Errors
@@ -211,6 +220,10 @@ pub(crate) fn remove_if_there(disk: &impl Disk, name: &str) -> Result<(), DiskEr
 impl<D: Disk + ?Sized> Disk for Arc<D> {
     fn create(&self, name: &str) -> Result<(), DiskError> {
         (**self).create(name)
+    }
+
+    fn create_stream(&self, name: &str) -> Result<(), DiskError> {
+        (**self).create_stream(name)
     }
 
     fn create_directory(&self, name: &str) -> Result<(), DiskError> {

@@ -74,6 +74,42 @@ fn keeps_the_contract(disk: &impl Disk) {
     assert_eq!(names(disk, ""), []);
 }
 
+/// Appends to a stream, in pieces, and reads it after each sync.
+fn streams(disk: &impl Disk) {
+    const MIB: usize = 1 << 20;
+    let pieces = [0, 1, 4095, 1, 5000, MIB - 1, 2 * MIB + 17, MIB, 3, 0];
+    disk.create_stream("s").unwrap();
+    disk.create_stream("s").unwrap_err();
+    let mut all: Vec<u8> = Vec::new();
+    for (number, length) in pieces.into_iter().enumerate() {
+        let piece: Vec<u8> = (0..length).map(|at| (at * 31 + number).to_le_bytes()[0]).collect();
+        disk.append("s", &piece).unwrap();
+        all.extend(piece);
+        if number % 3 != 1 {
+            disk.sync("s").unwrap();
+            assert!(read(disk, "s") == all, "after piece {number}");
+        }
+    }
+    disk.sync("s").unwrap();
+    disk.close("s");
+    assert!(read(disk, "s") == all);
+    // From here on it is a file as any other.
+    disk.append("s", b"end").unwrap();
+    assert!(read(disk, "s").ends_with(b"end"));
+    disk.remove("s").unwrap();
+}
+
+#[test]
+fn both_have_streams() {
+    streams(&SimulatedDisk::new(1));
+    let directory = tempfile::tempdir().unwrap();
+    streams(&RealDisk::open(directory.path()).unwrap());
+    // In memory, where there are no direct writes, or they are of another kind.
+    if let Ok(directory) = tempfile::tempdir_in("/dev/shm") {
+        streams(&RealDisk::open(directory.path()).unwrap());
+    }
+}
+
 #[test]
 fn both_keep_the_contract() {
     keeps_the_contract(&SimulatedDisk::new(1));

@@ -170,7 +170,7 @@ fn export_file<D: Disk + Clone, T: Disk>(
     let layout = Layout::of_rows(&info.name, rows, info.width, info.state).ok_or_else(too_large)?;
     let partial = format!("{file}.partial");
     crate::disk::remove_if_there(disk, &partial)?;
-    disk.create(&partial)?;
+    disk.create_stream(&partial)?;
     disk.append(&partial, &layout.header)?;
     let mut keys = Vec::new();
     for block in index.chunks(usize::try_from(BLOCK_ROWS).expect("small")) {

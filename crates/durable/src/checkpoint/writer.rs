@@ -10,6 +10,8 @@ use crate::disk::{Disk, DiskError};
 
 /// Bytes that are given to the disk at once.
 const WRITE_BYTES: usize = 1 << 20;
+/// A file of fewer is not worth the memory of a stream.
+const STREAM_BYTES_MIN: usize = 1 << 20;
 
 /// How the rows of a checkpoint are divided into files. Whatever is reached first ends a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,7 +269,12 @@ impl<D: Disk + Clone> Drop for Writer<D> {
 
 /// Writes a file that is not there yet, and makes its bytes durable. Says its length and checksum.
 pub(super) fn write_synced(disk: &impl Disk, name: &str, pieces: &[&[u8]]) -> Result<(u64, u32), DiskError> {
-    disk.create(name)?;
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+    if length < STREAM_BYTES_MIN {
+        disk.create(name)?
+    } else {
+        disk.create_stream(name)?
+    }
     let (mut bytes, mut checksum) = (0, 0);
     for piece in pieces.iter().flat_map(|piece| piece.chunks(WRITE_BYTES)) {
         disk.append(name, piece)?;

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskError, Entry, Operation};
+use stream::Stream;
+
+mod stream;
 
 /// Held by the process that writes; what is in it means nothing.
 const LOCK: &str = "lock";
@@ -25,9 +28,37 @@ pub struct RealDisk {
 struct Shared {
     root: PathBuf,
     /// Files that were written to and not closed, by name.
-    open: Mutex<BTreeMap<String, Arc<File>>>,
+    open: Mutex<BTreeMap<String, Open>>,
     /// `None` if this handle only reads.
     lock: Option<File>,
+}
+
+/// A file that is written to.
+#[derive(Debug, Clone)]
+enum Open {
+    Cached(Arc<File>),
+    Streamed(Arc<Mutex<Stream>>),
+}
+
+impl Open {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Cached(file) => (&**file).write_all(bytes),
+            Self::Streamed(stream) => unpoisoned(stream).append(bytes),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            // The length of the file is data in this sense; times are not.
+            Self::Cached(file) => file.sync_data(),
+            Self::Streamed(stream) => unpoisoned(stream).sync(),
+        }
+    }
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RealDisk {
@@ -89,8 +120,8 @@ impl RealDisk {
         &self.shared.root
     }
 
-    fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
-        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Open>> {
+        unpoisoned(&self.shared.open)
     }
 
     /// Does something with the path of a name, and says what went wrong with what.
@@ -127,13 +158,13 @@ impl RealDisk {
     }
 
     /// The open file of this name, or the file opened now.
-    fn writable(&self, name: &str, path: &Path) -> io::Result<Arc<File>> {
+    fn writable(&self, name: &str, path: &Path) -> io::Result<Open> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
-            return Ok(Arc::clone(file));
+            return Ok(file.clone());
         }
-        let file = Arc::new(OpenOptions::new().append(true).open(path)?);
-        open.insert(name.to_owned(), Arc::clone(&file));
+        let file = Open::Cached(Arc::new(OpenOptions::new().append(true).open(path)?));
+        open.insert(name.to_owned(), file.clone());
         Ok(file)
     }
 }
@@ -143,7 +174,13 @@ impl Disk for RealDisk {
         let file = self.write_at(Operation::Create, name, |path| {
             OpenOptions::new().append(true).create_new(true).open(path)
         })?;
-        self.open_files().insert(name.to_owned(), Arc::new(file));
+        self.open_files().insert(name.to_owned(), Open::Cached(Arc::new(file)));
+        Ok(())
+    }
+
+    fn create_stream(&self, name: &str) -> Result<(), DiskError> {
+        let stream = self.write_at(Operation::Create, name, Stream::create)?;
+        self.open_files().insert(name.to_owned(), Open::Streamed(Arc::new(Mutex::new(stream))));
         Ok(())
     }
 
@@ -152,23 +189,25 @@ impl Disk for RealDisk {
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        self.write_at(Operation::Append, name, |path| (&*self.writable(name, path)?).write_all(bytes))
+        self.write_at(Operation::Append, name, |path| self.writable(name, path)?.append(bytes))
     }
 
     fn truncate(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
-        self.write_at(Operation::Truncate, name, |path| self.writable(name, path)?.set_len(bytes))
+        self.write_at(Operation::Truncate, name, |path| match self.writable(name, path)? {
+            Open::Cached(file) => file.set_len(bytes),
+            Open::Streamed(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a stream")),
+        })
     }
 
     fn sync(&self, name: &str) -> Result<(), DiskError> {
-        // The length of the file is data in this sense; times are not.
-        self.write_at(Operation::Sync, name, |path| self.writable(name, path)?.sync_data())
+        self.write_at(Operation::Sync, name, |path| self.writable(name, path)?.sync())
     }
 
     fn close(&self, name: &str) {
         let file = self.open_files().remove(name);
         // Nobody reads it soon. Memory that is given back is used for what is written next, where otherwise others would lose
         // theirs; and a virtual machine need not get new memory from its host for it.
-        if let Some(file) = file {
+        if let Some(Open::Cached(file)) = file {
             let _ = rustix::fs::fadvise(&*file, 0, None, rustix::fs::Advice::DontNeed);
         }
     }
