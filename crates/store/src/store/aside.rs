@@ -42,7 +42,8 @@ impl Aside {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bursts.iter().map(|burst| burst.keys.len()).sum()
+        // All but the last are full.
+        self.bursts.last().map_or(0, |last| (self.bursts.len() - 1) * self.burst_rows + last.keys.len())
     }
 
     /// Whether there are as many as one allocation holds.

@@ -134,7 +134,7 @@ impl Counts {
     #[inline]
     fn touch(&mut self, set: usize) {
         let is_watched = self.snapshots.tracks || self.snapshots.active.is_some();
-        if is_watched && self.marks.touch(set, self.snapshots) {
+        if is_watched && self.marks.touch(set, &self.snapshots) {
             self.aside.push(set as u64, &self.words[set * SET_WORDS..(set + 1) * SET_WORDS]);
         }
     }

@@ -85,7 +85,6 @@ impl Kept {
                 }
                 Found::Nothing => *place = RowPlace::Nowhere,
                 Found::Elsewhere => {
-                    *place = RowPlace::Nowhere;
                     search.hashed[search.lookup.len()] = at;
                     self.sparse.begin(&mut search.lookup, *key);
                 }
@@ -98,10 +97,6 @@ impl Kept {
     pub(super) fn continue_search(&self, search: &mut Search<'_>) {
         if !search.lookup.is_empty() {
             self.sparse.go_on(&mut search.lookup);
-        }
-        if let Some(watch) = &self.watch {
-            let places = &search.places[..search.keys.len()];
-            watch.prefetch_block(places, &self.dense, search.lookup.places(), self.sparse.slabs());
         }
     }
 

@@ -1,7 +1,5 @@
 //! Which rows a snapshot still has to give, and which have changed since the last one.
 
-use prefetch_index::prefetch_index;
-
 use super::snapshot::Extent;
 
 /// Rows whose marks are one word.
@@ -71,7 +69,7 @@ impl Marks {
     /// The row at a position changes, is made or is removed. Whether the active snapshot still had to give it: now it need
     /// not.
     #[inline]
-    pub(super) fn touch(&mut self, position: usize, snapshots: Snapshots) -> bool {
+    pub(super) fn touch(&mut self, position: usize, snapshots: &Snapshots) -> bool {
         let (group, bit) = (position / GROUP, 1 << (position % GROUP));
         if self.chunks.len() <= group / CHUNK {
             self.grow(group / CHUNK);
@@ -80,7 +78,7 @@ impl Marks {
         let mut was_pending = false;
         if let Some(extent) = snapshots.active {
             if chunk.begun != snapshots.begun {
-                chunk.enter(extent, snapshots);
+                chunk.enter(extent, *snapshots);
             }
             if let Some(pending) = &mut chunk.pending {
                 was_pending = pending[group % CHUNK] & bit != 0;
@@ -91,16 +89,6 @@ impl Marks {
             chunk.changed.get_or_insert_with(|| Box::new([0; CHUNK]))[group % CHUNK] |= bit;
         }
         was_pending
-    }
-
-    /// Asks for the memory of the mark of the row at a position, which is about to be touched.
-    #[inline]
-    pub(super) fn prefetch(&self, position: usize) {
-        let group = position / GROUP;
-        let chunk = self.chunks.get(group / CHUNK);
-        if let Some(pending) = chunk.and_then(|chunk| chunk.pending.as_ref()) {
-            prefetch_index(pending.as_slice(), group % CHUNK);
-        }
     }
 
     #[cold]

@@ -38,11 +38,6 @@ impl Lookup {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
-
-    /// Where rows are that the index cannot tell from those.
-    pub(super) fn places(&self) -> &[Place] {
-        &self.places[..self.count]
-    }
 }
 
 impl Rows {

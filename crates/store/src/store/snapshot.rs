@@ -7,6 +7,9 @@ use super::rows::BLOCK;
 use super::watch::Watch;
 use super::{RowError, Store};
 
+/// With more rows set aside, updates outrun whoever reads.
+const ASIDE_FIRST_MAX: usize = 1 << 16;
+
 /// Rows of one table, as they were when a snapshot began.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowBlock {
@@ -132,8 +135,11 @@ impl Store {
             }
             *removed_of += 1;
         }
-        // What lies twice in memory goes first.
-        if let Some(block) = self.read_aside(rows_max, true) {
+        // What lies twice in memory goes first; but not where updates outrun whoever reads: there the marks of rows cost more, and
+        // they are done with when all rows were looked at.
+        if self.rows_set_aside() <= ASIDE_FIRST_MAX
+            && let Some(block) = self.read_aside(rows_max, true)
+        {
             return Some(block);
         }
         let rows_of = &mut self.reading.rows_of;

@@ -4,7 +4,7 @@ use super::aside::{Aside, Burst, Keys, KeysRead};
 use super::kept::RowPlace;
 use super::marks::{GROUP, Marks, Snapshots};
 use crate::dense::Dense;
-use crate::slab::{Place, Slabs};
+use crate::slab::Slabs;
 
 /// How many groups of rows one call looks at, if there are none any more: about a million rows.
 const GROUPS_LOOKED_MAX: usize = 1 << 14;
@@ -28,6 +28,8 @@ pub(super) struct Watch {
     sparse_end: usize,
     /// The group to be looked at next: first those of dense chunks, then those of slabs.
     next: Next,
+    /// Whether updates must mark rows: changes are remembered, or the active snapshot has yet to look at some.
+    marks: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,7 @@ impl Watch {
             dense_end: 0,
             sparse_end: 0,
             next: Next::Dense(0),
+            marks: true,
         }
     }
 
@@ -60,6 +63,7 @@ impl Watch {
         self.removed_read = KeysRead::default();
         (self.dense_end, self.sparse_end) = (dense.positions(), sparse.positions());
         self.next = Next::Dense(0);
+        self.marks = true;
     }
 
     /// The snapshot was read to its end.
@@ -76,34 +80,21 @@ impl Watch {
         self.removed.append(since);
     }
 
-    /// Asks for the memory of what a snapshot has to know of rows, if one is active: they may be about to change.
-    #[inline(never)]
-    pub(super) fn prefetch_block(&self, places: &[RowPlace], dense: &Dense, found: &[Place], sparse: &Slabs) {
-        if self.snapshots.active.is_none() {
-            return;
-        }
-        for place in places {
-            if let RowPlace::Dense(place) = place {
-                self.dense.prefetch(dense.position(*place));
-            }
-        }
-        for place in found.iter().filter(|place| **place != Place::NONE) {
-            self.sparse.prefetch(sparse.position(*place));
-        }
-    }
-
     /// Rows, some of which are nowhere, will change or be removed.
     #[inline(never)]
     pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace], dense: &Dense, sparse: &Slabs) {
+        if !self.marks {
+            return;
+        }
         for (key, place) in keys.iter().zip(places) {
             match *place {
                 RowPlace::Dense(place) => {
-                    if self.dense.touch(dense.position(place), self.snapshots) {
+                    if self.dense.touch(dense.position(place), &self.snapshots) {
                         self.aside.push(*key, dense.row(place));
                     }
                 }
                 RowPlace::Sparse(place) => {
-                    if self.sparse.touch(sparse.position(place), self.snapshots) {
+                    if self.sparse.touch(sparse.position(place), &self.snapshots) {
                         self.aside.push(*key, sparse.payload(place));
                     }
                 }
@@ -115,8 +106,8 @@ impl Watch {
     /// A row was made.
     pub(super) fn made(&mut self, place: RowPlace, dense: &Dense, sparse: &Slabs) {
         match place {
-            RowPlace::Dense(place) => self.dense.touch(dense.position(place), self.snapshots),
-            RowPlace::Sparse(place) => self.sparse.touch(sparse.position(place), self.snapshots),
+            RowPlace::Dense(place) => self.dense.touch(dense.position(place), &self.snapshots),
+            RowPlace::Sparse(place) => self.sparse.touch(sparse.position(place), &self.snapshots),
             RowPlace::Nowhere => unreachable!("a row that was made is somewhere"),
         };
     }
@@ -132,7 +123,7 @@ impl Watch {
     pub(super) fn moved_to_dense(&mut self, from: usize, to: usize) {
         assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
         if self.sparse.has_changed(from, self.snapshots) {
-            self.dense.touch(to, self.snapshots);
+            self.dense.touch(to, &self.snapshots);
         }
     }
 
@@ -140,7 +131,7 @@ impl Watch {
     pub(super) fn moved_to_sparse(&mut self, from: usize, to: usize) {
         assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
         if self.dense.has_changed(from, self.snapshots) {
-            self.sparse.touch(to, self.snapshots);
+            self.sparse.touch(to, &self.snapshots);
         }
     }
 
@@ -178,7 +169,10 @@ impl Watch {
             let Some((group, pending)) = found else {
                 match self.next {
                     Next::Dense(_) => self.next = Next::Sparse(0),
-                    Next::Sparse(_) => return true,
+                    Next::Sparse(_) => {
+                        self.marks = self.snapshots.tracks;
+                        return true;
+                    }
                 }
                 continue;
             };
