@@ -195,10 +195,20 @@ impl Chronicle {
             let note = format!("{number} is the newest; the slowest took {:.1} s", slowest.as_secs_f64());
             lines.push(("checkpoints", written.count().to_string(), note));
         }
-        for (at, number, outcome) in &self.checkpoints {
-            if let Err(reason) = outcome {
-                let note = format!("{:.1} s: {reason}", self.seconds(*at));
-                lines.push(("checkpoint failed", number.to_string(), note));
+        let failed: Vec<_> = self
+            .checkpoints
+            .iter()
+            .filter_map(|(at, number, outcome)| Some((self.seconds(*at), number, outcome.as_ref().err()?)))
+            .collect();
+        match &failed[..] {
+            [] => {}
+            [(at, number, reason)] => {
+                lines.push(("checkpoint failed", number.to_string(), format!("{at:.1} s: {reason}")));
+            }
+            // A disk that is full stays so, and says the same each time.
+            [(first, ..), .., (last, number, reason)] => {
+                let note = format!("{first:.1} to {last:.1} s, the last of them number {number}: {reason}");
+                lines.push(("checkpoints failed", failed.len().to_string(), note));
             }
         }
         if !self.changes.is_empty() {
