@@ -33,27 +33,26 @@ pub(super) struct Blocks<'k> {
     searches: [Search<'k>; 3],
     /// The one that is to be ended next.
     turn: usize,
-    /// [`Kept::moves`] when they began.
-    moves: u64,
 }
 
 impl<'k> Blocks<'k> {
     pub(super) fn new(keys: &'k [u64], rows: &Kept) -> Self {
         let mut rest = keys.chunks(BLOCK);
-        let searches = [(); 3].map(|()| Search::of(&[]));
-        let (first, second) = (rest.next().unwrap_or_default(), rest.next().unwrap_or_default());
-        let mut blocks = Self { rest, searches, turn: 0, moves: rows.moves() };
-        (blocks.searches[0].keys, blocks.searches[1].keys) = (first, second);
-        blocks.begin_again(rows);
-        blocks
+        let mut searches = [(); 3].map(|()| Search::of(&[]));
+        for search in &mut searches[..2] {
+            search.keys = rest.next().unwrap_or_default();
+            rows.begin_search(search);
+        }
+        rows.continue_search(&mut searches[0]);
+        Self { rest, searches, turn: 0 }
     }
 
     /// The next keys, and where their rows are until some are moved; none when there are no more.
+    ///
+    /// What was looked up ahead may be over by now, for rows may have been made and moved to where they are found by key. The last step finds
+    /// that out, as it compares keys: such a row is nowhere then.
     #[inline]
     pub(super) fn next(&mut self, rows: &Kept) -> (&'k [u64], &[RowPlace; BLOCK]) {
-        if rows.moves() != self.moves {
-            self.begin_again(rows);
-        }
         let this = self.turn;
         let [next, after_next] = [(this + 1) % 3, (this + 2) % 3];
         self.searches[after_next].keys = self.rest.next().unwrap_or_default();
@@ -63,14 +62,5 @@ impl<'k> Blocks<'k> {
         rows.end_search(search);
         self.turn = next;
         (search.keys, &search.places)
-    }
-
-    #[cold]
-    fn begin_again(&mut self, rows: &Kept) {
-        self.moves = rows.moves();
-        let [this, next] = [self.turn, (self.turn + 1) % 3];
-        rows.begin_search(&mut self.searches[this]);
-        rows.begin_search(&mut self.searches[next]);
-        rows.continue_search(&mut self.searches[this]);
     }
 }

@@ -201,6 +201,28 @@ proptest! {
 }
 
 #[test]
+fn rows_that_move_in_the_midst_of_a_batch_are_found_where_they_went() {
+    let table = || TableSpec { keys: 0..10_000, ..tables()[1].clone() };
+    let [mut together, mut one_by_one] = [(); 2].map(|()| Store::new(vec![table()], SEED).unwrap());
+    // Rows of one chunk, found by hash; then a batch with so many new ones of it that the chunk becomes dense, and with the first ones
+    // in between: where they were was looked up before they moved.
+    let first: Vec<u64> = (3000..3600).collect();
+    let both: Vec<u64> = (0..2400).flat_map(|new| [new, 3000 + new % 600]).collect();
+    for batch in [first, both] {
+        together.update_many(&batch, &vec![1.0; batch.len()]).unwrap();
+        for key in batch {
+            one_by_one.update(key, &[1.0]).unwrap();
+        }
+    }
+    let keys: Vec<u64> = (0..10_000).collect();
+    let [mut these, mut those] = [(); 2].map(|()| vec![0.0; keys.len()]);
+    together.read_many(&keys, &mut these).unwrap();
+    one_by_one.read_many(&keys, &mut those).unwrap();
+    assert_eq!(these, those);
+    assert!(together.rows[0].moves() > 0, "nothing has moved, and the test shows nothing");
+}
+
+#[test]
 fn a_batch_with_a_flaw_changes_nothing() {
     let mut store = Store::new(tables(), SEED).unwrap();
     let unknown = RowError::UnknownKey { key: 45 };
