@@ -1,9 +1,11 @@
 //! `libra bench`: what a store and a cluster of servers can do on this machine, beside what the machine itself can do.
 
+mod hot_path;
 mod keeping;
 mod latency;
 mod limits;
 mod load;
+mod processes;
 mod push_pull;
 mod report;
 mod rows;
@@ -14,17 +16,19 @@ mod worker;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-/// Measures servers.
+/// Measures servers and switches.
 ///
-/// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages. Both
-/// measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
+/// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
+/// switch do with hot rows. All measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
     PushPull(push_pull::Arguments),
     /// Reads and updates rows of a store in this process, without sockets and messages
     Store(store::Arguments),
-    /// What a process of push-pull is
+    /// Pushes and pulls hot rows through a software switch over UDP, each member in a process of its own
+    HotPath(hot_path::Arguments),
+    /// What a worker of push-pull and hot-path is
     #[command(hide = true)]
     Worker(worker::Arguments),
 }
@@ -32,6 +36,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::PushPull(arguments) => push_pull::run(arguments),
+        Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),
     }

@@ -13,7 +13,7 @@ use super::rows::Rows;
 use super::usage::processor_time;
 
 /// How long each limit is measured.
-const TIME: Duration = Duration::from_millis(700);
+pub(super) const TIME: Duration = Duration::from_millis(700);
 /// Writes to the stream, as large as messages are.
 const MESSAGE_BYTES: usize = 128 << 10;
 const COPY_BYTES: usize = 64 << 20;

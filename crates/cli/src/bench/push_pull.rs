@@ -2,27 +2,23 @@
 
 use core::ops::Range;
 use core::time::Duration;
-use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use indicatif::ProgressBar;
 use libra_net::ControllerNode;
 use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
 use super::keeping::{CheckpointFigures, Keeping};
 use super::limits::Limits;
 use super::load::{Load, Operation};
+use super::processes::{Cast, Processes};
 use super::report::Report;
 use super::rows::Rows;
-use super::usage::Watch;
-use super::worker::{Account, MEASURING, wall_clock};
+use super::worker::{Account, wall_clock};
 use crate::arguments::{ColdPathArguments, clear, write_json};
 use crate::interrupt;
 use crate::job::failure;
@@ -80,17 +76,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bar = bars.bar("rows");
     bar.set_length(load.rows.made());
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let mut processes = Processes::start(arguments, controller.address())?;
+    let cast = Cast { sizes: arguments.sizes(), state: arguments.keeping.state.as_deref() };
+    let mut processes = Processes::start(cast, controller.address())?;
     let measuring = processes.show_progress(&bar, load.seconds);
-    let watch = Watch::start(processes.servers())?;
+    let watch = processes.watch_servers()?;
     let outcome = run_job(controller, arguments, &load, measuring);
     bar.finish_and_clear();
     let (outcome, checkpoint) = outcome?;
-    let accounts: Vec<Account> = outcome
-        .reports
-        .iter()
-        .map(|report| serde_json::from_str(report).context("a worker's account is not that of a benchmark"))
-        .collect::<Result<_>>()?;
+    let accounts = Account::of(&outcome)?;
     let checkpoint = checkpoint.map(|span| CheckpointFigures::new(&accounts, load.rows.batch, &span));
     let report = Report::new(arguments.servers, &load, &accounts, watch, limits, checkpoint)?;
     if !arguments.quiet {
@@ -116,53 +109,6 @@ impl Arguments {
             seconds: self.seconds,
             workers: self.workers,
         }
-    }
-}
-
-/// The processes of a run. They end with it, however it ends.
-struct Processes {
-    servers: Vec<Child>,
-    workers: Vec<Child>,
-}
-
-impl Processes {
-    fn start(arguments: &Arguments, controller: SocketAddr) -> Result<Self> {
-        let mut processes = Self { servers: Vec::new(), workers: Vec::new() };
-        for _ in 0..arguments.servers {
-            let mut server = member(&["server", "--leashed", "--quiet"], controller)?;
-            server.args(
-                arguments.keeping.state.iter().flat_map(|state| [OsStr::new("--state"), state.as_os_str()]),
-            );
-            processes.servers.push(start(server, Stdio::null())?);
-        }
-        for _ in 0..arguments.workers {
-            processes.workers.push(start(member(&["bench", "worker"], controller)?, Stdio::piped())?);
-        }
-        Ok(processes)
-    }
-
-    fn servers(&self) -> Vec<u32> {
-        self.servers.iter().map(Child::id).collect()
-    }
-
-    /// Shows how many rows the workers have made, which say so. Whoever reads the other end learns when they measure.
-    fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) -> mpsc::Receiver<()> {
-        let (begun, measuring) = mpsc::channel();
-        for output in self.workers.iter_mut().filter_map(|worker| worker.stdout.take()) {
-            let (bar, begun) = (bar.clone(), begun.clone());
-            thread::spawn(move || {
-                for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    if line == MEASURING {
-                        bar.set_message(format!("now {seconds} s are measured"));
-                        // Nobody may want to know.
-                        let _ = begun.send(());
-                    } else if let Ok(made) = line.parse() {
-                        bar.inc(made);
-                    }
-                }
-            });
-        }
-        measuring
     }
 }
 
@@ -214,25 +160,4 @@ fn run_job(
         }
         None => Ok((outcome.map_err(failure)?, checkpoint)),
     }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for process in self.servers.iter_mut().chain(&mut self.workers) {
-            // They end by themselves when the job is done; of one that does not, nobody wants to know why.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
-    let mut command = Command::new(program);
-    command.args(arguments).args(["--controller", &controller.to_string()]);
-    Ok(command)
-}
-
-fn start(mut command: Command, stdout: Stdio) -> Result<Child> {
-    command.stdin(Stdio::piped()).stdout(stdout).spawn().context("cannot start a member of the cluster")
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::{NodeOptions, WorkerNode};
-use libra_proto::{Parameters, PullId};
+use libra_proto::{Outcome, Parameters, PullId};
 use serde::{Deserialize, Serialize};
 
 use super::load::{Load, Operation};
@@ -44,6 +44,16 @@ pub(super) struct Account {
     pub(super) done: Vec<u32>,
     /// Bytes of messages from and to this worker meanwhile.
     pub(super) bytes: u64,
+}
+
+impl Account {
+    /// Those of all workers.
+    pub(super) fn of(outcome: &Outcome) -> Result<Vec<Self>> {
+        let account = |report: &String| {
+            serde_json::from_str(report).context("a worker's account is not that of a benchmark")
+        };
+        outcome.reports.iter().map(account).collect()
+    }
 }
 
 pub(super) fn wall_clock() -> u64 {

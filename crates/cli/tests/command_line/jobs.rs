@@ -163,6 +163,36 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
 }
 
 #[test]
+fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    for (operation, workers, profile, entries) in
+        [("push", "2", "mtu1500", 240.0), ("pull", "1", "tofino", 16.0), ("push-pull", "1", "mtu1500", 240.0)]
+    {
+        let arguments =
+            ["bench", "hot-path", "--seconds", "0.5", "--slots", "3000", "--quiet", "--op", operation];
+        let files = ["--workers", workers, "--profile", profile, "--json", file.to_str().unwrap()];
+        let output = run(&[&arguments[..], &files].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), Some(profile)));
+        let figures = [
+            &json["pairs_per_second"],
+            &json["packets_per_second"],
+            &json["switch"]["cpu_ns_per_pair"],
+            &json["workers"]["cpu_ns_per_pair"],
+            &json["latency_us"]["p50"],
+            &json["latency_us"]["p99"],
+            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+        ];
+        let figures = figures.map(|figure| figure.as_f64().unwrap());
+        assert!(figures.iter().all(|figure| *figure > 0.0), "{json:#}");
+        assert!(figures[0] / figures[1] <= entries, "packets hold more than they can: {json:#}");
+    }
+}
+
+#[test]
 fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");

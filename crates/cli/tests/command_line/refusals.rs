@@ -31,6 +31,11 @@ fn every_bad_input_gets_one_clear_line() {
     assert_refused(&["bench", "push-pull", "--keys", "10", "--batch", "11"], 1, &["--batch 11", "--keys 10"]);
     assert_refused(&["bench", "push-pull", "--zipf", "NaN"], 1, &["--zipf NaN"]);
     assert_refused(&["bench", "push-pull", "--op", "pop"], 2, &["pop", "--op"]);
+    assert_refused(
+        &["bench", "hot-path", "--slots", "100", "--batch", "51"],
+        1,
+        &["--batch 51", "--slots 100"],
+    );
     assert_refused(&["bench", "store", "--fill", "most"], 2, &["most", "--fill", "`all`"]);
     assert_refused(&["bench", "store", "--seconds", "0"], 1, &["--seconds 0"]);
     assert_refused(
