@@ -23,9 +23,9 @@ pub fn shard_in(name: &str) -> Option<u16> {
 /// A shard that no process has.
 #[derive(Debug)]
 pub struct Found {
-    /// What it was, and its disk, which no other process can write to now.
+    /// What it was.
     pub recovered: Recovered<RealDisk>,
-    /// Its disk.
+    /// Its disk, which no other process can write to now.
     pub disk: RealDisk,
 }
 

@@ -10,21 +10,19 @@ use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, HotRow, Plan, Provenance, SLOT_BYTES, Scale, TableShape, bound,
 };
 use libra_proto::{
-    Cluster, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes, Statistics, SwitchStatistics,
-    ValueFormat, WorkerStatistics,
+    Cluster, HotPath, Outcome, Sizes, Statistics, SwitchStatistics, ValueFormat, WorkerStatistics,
 };
 use serde::Serialize;
 
 use super::latency::Latency;
 use super::limits::{RandomAccesses, TIME, memcpy};
 use super::load::{Load, Operation};
-use super::processes::{Cast, Processes};
+use super::processes::{Cast, Processes, abort_on_interrupt, went};
 use super::report::{million, print};
 use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
-use super::worker::Account;
+use super::worker::{Account, Together};
 use crate::arguments::{clear, write_json};
-use crate::interrupt;
 use crate::job::failure;
 use crate::progress::Bars;
 
@@ -180,15 +178,10 @@ fn run_job(controller: ControllerNode, arguments: &Arguments, load: &Load) -> Re
     let mut cluster = Cluster::new(1, vec![load.rows.table()], Some(arguments.plan(load)), hot_path);
     cluster.task = load.to_text()?;
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    interrupt::on_first(move || {
-        let reason = "the benchmark was interrupted".to_owned();
-        let _ = ask.send(ControllerCommand::Abort { reason });
-    });
+    abort_on_interrupt(ask);
     let mut ended = None;
     let outcome = controller.run(sizes, cluster, commands, |event| {
-        if let ControllerEvent::Lost { peer, reason } | ControllerEvent::Away { peer, reason } = event {
-            ended.get_or_insert_with(|| format!("{peer} {reason}"));
-        }
+        ended = ended.take().or_else(|| went(event));
     });
     match ended {
         Some(ended) => bail!("{ended}: what the others did is no figure"),
@@ -238,11 +231,7 @@ impl Report {
         limits: Limits,
     ) -> Result<Self> {
         let accounts = Account::of(outcome)?;
-        let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
-        let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
-        let pace = |account: &Account| account.rows as f64 / ((account.ended - account.begun) as f64 / 1e9);
-        let pairs_per_second: f64 = accounts.iter().map(pace).sum();
-        let pairs = pairs_per_second * (ended - begun) as f64 / 1e9;
+        let Together { begun, ended, pairs_per_second, pairs } = Together::of(&accounts)?;
         let mut usage = watches.into_iter().map(|watch| {
             let cpu_ns = watch.between(begun, ended)?.cpu_ns;
             anyhow::Ok(Processor { cpu_ns_per_pair: cpu_ns as f64 / pairs })
@@ -303,11 +292,7 @@ impl Report {
                 ("switch CPU", processor(&self.switch), "user and system".to_owned()),
                 ("worker CPU", processor(&self.workers), "user and system, all workers".to_owned()),
                 ("server CPU", processor(&self.server), "user and system".to_owned()),
-                (
-                    "latency",
-                    format!("{} us", latency_us.p50),
-                    format!("median; 99% {} us, longest {} us", latency_us.p99, latency_us.max),
-                ),
+                latency_us.line(),
                 (
                     "limits",
                     million(random),

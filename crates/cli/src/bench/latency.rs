@@ -18,6 +18,12 @@ impl Latency {
         let at = |percent| at(percent).copied().context("no operation got done: measure for longer");
         Ok(Self { p50: at(50)?, p99: at(99)?, max: at(100)? })
     }
+
+    /// For a person: a name, a figure and a remark.
+    pub(super) fn line(self) -> (&'static str, String, String) {
+        let Self { p50, p99, max } = self;
+        ("latency", format!("{p50} us"), format!("median; 99% {p99} us, longest {max} us"))
+    }
 }
 
 #[cfg(test)]

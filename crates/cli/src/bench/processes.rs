@@ -10,10 +10,12 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
-use libra_proto::Sizes;
+use libra_proto::{ControllerCommand, ControllerEvent, Sizes};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::usage::Watch;
 use super::worker::MEASURING;
+use crate::interrupt;
 
 /// How many processes there are of each kind.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +103,24 @@ fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
 
 fn start(mut command: Command, stdout: Stdio) -> Result<Child> {
     command.stdin(Stdio::piped()).stdout(stdout).spawn().context("cannot start a member of the cluster")
+}
+
+/// Ends the job if somebody interrupts it.
+pub(super) fn abort_on_interrupt(ask: UnboundedSender<ControllerCommand>) {
+    interrupt::on_first(move || {
+        let reason = "the benchmark was interrupted".to_owned();
+        let _ = ask.send(ControllerCommand::Abort { reason });
+    });
+}
+
+/// What a member has done that goes before its time, in words: then nothing is a figure.
+pub(super) fn went(event: &ControllerEvent) -> Option<String> {
+    match event {
+        ControllerEvent::Lost { peer, reason } | ControllerEvent::Away { peer, reason } => {
+            Some(format!("{peer} {reason}"))
+        }
+        _ => None,
+    }
 }
 
 fn watch(processes: &[Child]) -> Result<Watch> {

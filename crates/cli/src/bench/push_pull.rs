@@ -15,12 +15,11 @@ use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath
 use super::keeping::{CheckpointFigures, Keeping};
 use super::limits::Limits;
 use super::load::{Load, Operation};
-use super::processes::{Cast, Processes};
+use super::processes::{Cast, Processes, abort_on_interrupt, went};
 use super::report::Report;
 use super::rows::Rows;
 use super::worker::{Account, wall_clock};
 use crate::arguments::{ColdPathArguments, clear, write_json};
-use crate::interrupt;
 use crate::job::failure;
 use crate::progress::Bars;
 
@@ -134,15 +133,9 @@ fn run_job(
             }
         });
     }
-    interrupt::on_first(move || {
-        let reason = "the benchmark was interrupted".to_owned();
-        let _ = ask.send(ControllerCommand::Abort { reason });
-    });
+    abort_on_interrupt(ask);
     let (mut ended, mut checkpoint) = (None, None);
     let outcome = controller.run(sizes, cluster, commands, |event| match event {
-        ControllerEvent::Lost { peer, reason } | ControllerEvent::Away { peer, reason } => {
-            ended.get_or_insert_with(|| format!("{peer} {reason}"));
-        }
         ControllerEvent::Checkpointed { took, .. } => {
             let end = wall_clock();
             let took = u64::try_from(took.as_nanos()).unwrap_or(end);
@@ -151,7 +144,7 @@ fn run_job(
         ControllerEvent::CheckpointFailed { reason, .. } => {
             ended.get_or_insert_with(|| format!("nothing came of the checkpoint: {reason}"));
         }
-        _ => {}
+        event => ended = ended.take().or_else(|| went(event)),
     });
     match ended {
         Some(ended) => bail!("{ended}: what the others did is no figure"),

@@ -1,6 +1,6 @@
 //! The figures of a run: a table for a person, JSON for a machine.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::latency::Latency;
 use super::limits::Limits;
 use super::load::Load;
 use super::usage::Watch;
-use super::worker::Account;
+use super::worker::{Account, Together};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -48,12 +48,8 @@ impl Report {
         limits: Limits,
         checkpoint: Option<CheckpointFigures>,
     ) -> Result<Self> {
-        let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
-        let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
+        let Together { begun, ended, pairs_per_second, pairs } = Together::of(accounts)?;
         let usage = watch.between(begun, ended)?;
-        let seconds = |account: &Account| (account.ended - account.begun) as f64 / 1e9;
-        let pairs_per_second: f64 =
-            accounts.iter().map(|account| account.rows as f64 / seconds(account)).sum();
         let rows: u64 = accounts.iter().map(|account| account.rows).sum();
         let bytes: u64 = accounts.iter().map(|account| account.bytes).sum();
         let latencies = accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();
@@ -63,7 +59,7 @@ impl Report {
             pairs_per_second,
             bytes_per_pair: bytes as f64 / rows as f64,
             server: Server {
-                cpu_ns_per_pair: usage.cpu_ns as f64 / (pairs_per_second * (ended - begun) as f64 / 1e9),
+                cpu_ns_per_pair: usage.cpu_ns as f64 / pairs,
                 resident_bytes: usage.resident_bytes,
                 resident_bytes_per_row: (load.rows.made() == load.rows.keys)
                     .then(|| usage.resident_bytes as f64 / load.rows.keys as f64),
@@ -124,11 +120,7 @@ impl Report {
                     },
                 ),
             ),
-            (
-                "latency",
-                format!("{} us", latency_us.p50),
-                format!("median; 99% {} us, longest {} us", latency_us.p99, latency_us.max),
-            ),
+            latency_us.line(),
             (
                 "limits",
                 million(random),

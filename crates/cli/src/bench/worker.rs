@@ -56,6 +56,28 @@ impl Account {
     }
 }
 
+/// What all workers did together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Together {
+    /// When all of them measured, in nanoseconds since 1970.
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    pub(super) pairs_per_second: f64,
+    /// Between those two.
+    pub(super) pairs: f64,
+}
+
+impl Together {
+    #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
+    pub(super) fn of(accounts: &[Account]) -> Result<Self> {
+        let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
+        let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
+        let pace = |account: &Account| account.rows as f64 / ((account.ended - account.begun) as f64 / 1e9);
+        let pairs_per_second = accounts.iter().map(pace).sum();
+        Ok(Self { begun, ended, pairs_per_second, pairs: pairs_per_second * (ended - begun) as f64 / 1e9 })
+    }
+}
+
 pub(super) fn wall_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
