@@ -5,7 +5,11 @@ use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
 use libra_store::{TableSpec, first_non_finite};
 
+use super::order::Order;
 use crate::client::ClientError;
+
+/// The memory of so many operations is kept for later ones.
+const SPARE_MAX: usize = 64;
 
 /// A row that a switch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +21,8 @@ pub(crate) struct HotRow {
     pub(crate) scale: libra_plan::Scale,
     /// Where its values begin in the arrays of the operation.
     pub(crate) offset: u32,
-    pub(crate) key: u64,
+    /// Its number among the hot rows.
+    pub(crate) number: u32,
 }
 
 /// A row that only its shard holds, for this operation.
@@ -30,6 +35,16 @@ pub(crate) struct ColdRow {
 }
 
 impl HotRow {
+    /// Its cells in a packet: in one lane a cell is a slot.
+    pub(crate) fn cells(&self) -> core::ops::Range<u16> {
+        let width = u16::try_from(self.width).expect("a hot row fits a packet");
+        self.slot..self.slot + width
+    }
+
+    pub(crate) fn slots(&self) -> core::ops::Range<usize> {
+        usize::from(self.slot)..usize::from(self.slot) + self.width as usize
+    }
+
     pub(crate) fn range(&self) -> core::ops::Range<usize> {
         self.offset as usize..(self.offset + self.width) as usize
     }
@@ -68,6 +83,24 @@ fn by_shard(rows: Vec<ColdRow>, shards: u16) -> Vec<ColdRow> {
     sorted
 }
 
+/// The table of a row. `guess` is that of the row before: most rows have the same.
+fn find_table<'t>(
+    tables: &'t [TableSpec],
+    key: u64,
+    guess: Option<&'t TableSpec>,
+) -> Result<&'t TableSpec, ClientError> {
+    match guess {
+        Some(table) if table.keys.contains(&key) => Ok(table),
+        _ => tables.iter().find(|table| table.keys.contains(&key)).ok_or(ClientError::UnknownKey { key }),
+    }
+}
+
+/// A row for the cold path.
+fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
+    let shard = if shards == 1 { 0 } else { shard_of(key, shards) };
+    ColdRow { shard, width, offset, key }
+}
+
 /// The rows of one operation, sorted out.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
@@ -85,62 +118,97 @@ pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
     shards: u16,
+    order: Order,
     seen: HashMap<u64, u32, FixedState>,
+    /// Memory of operations that are done.
+    spare: Vec<Vec<HotRow>>,
 }
 
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
-        Self { tables, placement, shards, seen: HashMap::default() }
+        let order = Order::new(placement.as_ref().map_or(0, Placement::len));
+        Self { tables, placement, shards, order, seen: HashMap::default(), spare: Vec::new() }
     }
 
-    fn place(&self, key: u64) -> Option<Place> {
-        self.placement.as_ref()?.find(key)
-    }
-
-    /// The table of a row. `guess` is that of the row before: most rows have the same.
     fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {
-        match guess {
-            Some(table) if table.keys.contains(&key) => Ok(table),
-            _ => {
-                let table = self.tables.iter().find(|table| table.keys.contains(&key));
-                table.ok_or(ClientError::UnknownKey { key })
-            }
-        }
+        find_table(&self.tables, key, guess)
     }
 
     /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
-    pub(crate) fn sort(&self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
-        let mut sorted = Sorted::default();
+    /// Of a row that occurs twice only one is hot: a packet has a slot once.
+    pub(crate) fn sort(&mut self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
+        let mut sorted = Sorted { hot: self.spare.pop().unwrap_or_default(), ..Sorted::default() };
         let (mut offset, mut table) = (0, None);
         let mut cold = Vec::new();
+        let mut hot = 0;
         for &key in keys {
-            let width = if let Some(place) = self.place(key).filter(|place| is_held(place.region)) {
-                let hot = HotRow {
-                    region: place.region,
-                    slot: place.slot,
-                    width: place.width,
-                    scale: place.scale,
-                    offset,
-                    key,
-                };
-                sorted.hot.push(hot);
-                place.width
-            } else {
-                let of = self.table(key, table)?;
-                table = Some(of);
-                let width = u32::try_from(of.width).expect("a store refuses rows this wide");
-                if cold.is_empty() {
-                    cold.reserve(keys.len() - sorted.hot.len());
+            let found = self.placement.as_ref().and_then(|placement| placement.number(key));
+            if let Some((number, width)) = found
+                && self.order.mark(number, offset)
+            {
+                hot += 1;
+                offset += width;
+                continue;
+            }
+            let of = match find_table(&self.tables, key, table) {
+                Ok(of) => of,
+                Err(error) => {
+                    self.order.drain(|_, _| ());
+                    return Err(error);
                 }
-                cold.push(self.cold(key, offset, width));
-                width
             };
+            table = Some(of);
+            let width = u32::try_from(of.width).expect("a store refuses rows this wide");
+            if cold.is_empty() {
+                cold.reserve(keys.len() - hot);
+            }
+            cold.push(self.cold(key, offset, width));
             offset += width;
         }
-        sorted.hot.sort_unstable_by_key(|row| (row.region, row.slot));
+        if hot > 0 {
+            self.drain_order(hot, is_held, &mut sorted.hot, &mut cold);
+        }
         sorted.cold = by_shard(cold, self.shards);
         sorted.values = offset as usize;
         Ok(sorted)
+    }
+
+    fn drain_order(
+        &mut self,
+        rows: usize,
+        is_held: impl Fn(u8) -> bool,
+        hot: &mut Vec<HotRow>,
+        cold: &mut Vec<ColdRow>,
+    ) {
+        let placement = self.placement.as_ref().expect("without hot rows none is marked");
+        let shards = self.shards;
+        hot.reserve(rows);
+        let mut held = (0, is_held(0));
+        self.order.drain(|number, offset| {
+            let &Place { region, slot, width, scale } = placement.place(number);
+            if held.0 != region {
+                held = (region, is_held(region));
+            }
+            if held.1 {
+                hot.push(HotRow { region, slot, width, scale, offset, number });
+            } else {
+                cold.push(cold_row(placement.key(number), offset, width, shards));
+            }
+        });
+    }
+
+    /// Takes back the memory of an operation that is done.
+    pub(crate) fn recycle(&mut self, mut rows: Vec<HotRow>) {
+        rows.clear();
+        if rows.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(rows);
+        }
+    }
+
+    /// A hot row, for the cold path.
+    pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
+        let placement = self.placement.as_ref().expect("without a plan no row is hot");
+        self.cold(placement.key(row.number), row.offset, row.width)
     }
 
     /// The shard whose rows a region has.
@@ -155,10 +223,8 @@ impl Directory {
         regions.map(|layout| layout.region).collect()
     }
 
-    /// A row for the cold path.
-    pub(crate) fn cold(&self, key: u64, offset: u32, width: u32) -> ColdRow {
-        let shard = if self.shards == 1 { 0 } else { shard_of(key, self.shards) };
-        ColdRow { shard, width, offset, key }
+    fn cold(&self, key: u64, offset: u32, width: u32) -> ColdRow {
+        cold_row(key, offset, width, self.shards)
     }
 
     /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.
@@ -178,13 +244,14 @@ impl Directory {
         merged
     }
 
-    /// Checks that there is a finite gradient for each value of the rows.
+    /// Checks that there is a finite gradient for each value of the rows. Keys ascend.
     fn check(&self, keys: &[u64], gradients: &[f32]) -> Result<(), ClientError> {
-        let (mut expected, mut table) = (0, None);
-        for &key in keys {
-            let of = self.table(key, table)?;
-            table = Some(of);
-            expected += of.width;
+        let (mut expected, mut rest) = (0, keys);
+        while let Some(&key) = rest.first() {
+            let of = self.table(key, None)?;
+            let (of_table, others) = rest.split_at(rest.partition_point(|key| of.keys.contains(key)));
+            expected += of_table.len() * of.width;
+            rest = others;
         }
         if expected != gradients.len() {
             return Err(ClientError::WrongLength { keys: keys.len(), expected, found: gradients.len() });
