@@ -53,7 +53,7 @@ mod table;
 
 pub use file::PlanError;
 pub use frequency::{FOLDS, Frequencies, Ranked};
-pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout};
+pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, Search};
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use principle::{
     Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,

@@ -5,6 +5,7 @@ mod index;
 use thiserror::Error;
 
 use self::index::Index;
+pub use self::index::Search;
 use crate::plan::{Invalid, Plan};
 use crate::scale::Scale;
 use crate::shard::shard_of;
@@ -168,12 +169,12 @@ impl Placement {
         self.regions.iter().filter(move |layout| layout.shard == shard)
     }
 
-    /// The number of the row `key` among the hot rows, and its width; `None` if it is cold. Rows are numbered by region, then
-    /// by slot.
+    /// Finds rows by their keys, one after the other: the number of a row among the hot rows, by region and then by slot, and its
+    /// width; `None` if it is cold.
     #[must_use]
     #[inline]
-    pub fn number(&self, key: u64) -> Option<(u32, u32)> {
-        self.index.find(key)
+    pub fn search(&self) -> Search<'_> {
+        self.index.search()
     }
 
     /// Where the row of this number lives.
@@ -200,7 +201,7 @@ impl Placement {
     #[must_use]
     #[inline]
     pub fn find(&self, key: u64) -> Option<Place> {
-        self.number(key).map(|(number, _)| *self.place(number))
+        self.index.find(key).map(|(number, _)| *self.place(number))
     }
 
     /// The row that has a slot, in logarithmic time.

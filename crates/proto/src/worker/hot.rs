@@ -201,9 +201,8 @@ impl HotClient {
     ) {
         self.words.clear();
         let most = u32::try_from(rows.len()).expect("an operation has fewer than 2^32 rows");
-        let exhausted: Vec<u8> = rows
-            .chunk_by(|row, next| row.region == next.region)
-            .map(|region| region[0].region)
+        let exhausted: Vec<u8> = by_region(rows)
+            .map(|(region, _)| region)
             .filter(|region| self.push_flow(*region).is_exhausted(most))
             .collect();
         if exhausted.is_empty() && self.quantize_all(rows, gradients) {
@@ -212,7 +211,7 @@ impl HotClient {
         let Self { words, residues, bound, arithmetic, integers, .. } = self;
         rows.retain(|row| {
             let gradient = &gradients[row.range()];
-            let is_sendable = !exhausted.contains(&row.region)
+            let is_sendable = !exhausted.contains(&row.place.region)
                 && match arithmetic {
                     ArithmeticMode::F32 => {
                         words.extend(gradient.iter().map(|value| value.to_bits()));
@@ -220,8 +219,8 @@ impl HotClient {
                     }
                     ArithmeticMode::Fixed => {
                         integers.resize(gradient.len(), 0);
-                        let residues = &mut residues[usize::from(row.region)][row.slots()];
-                        let fits = row.scale.quantize_row(gradient, residues, *bound, integers);
+                        let residues = &mut residues[usize::from(row.place.region)][row.slots()];
+                        let fits = row.place.scale.quantize_row(gradient, residues, *bound, integers);
                         words.extend(integers.iter().filter(|_| fits).map(|integer| integer.cast_unsigned()));
                         fits
                     }
@@ -241,26 +240,30 @@ impl HotClient {
             words.extend(rows.iter().flat_map(|row| &gradients[row.range()]).map(|value| value.to_bits()));
             return true;
         }
-        residues_before.clear();
+        let (all_rows, values) = (rows.len(), rows.iter().map(HotRow::width).sum());
+        words.resize(values, 0);
+        residues_before.resize(values, 0.0);
+        let (mut words_left, mut before_left) = (words.as_mut_slice(), residues_before.as_mut_slice());
         let mut fits = true;
-        for region in rows.chunk_by(|row, next| row.region == next.region) {
-            let residues = &mut residues[usize::from(region[0].region)];
-            for row in region {
-                let quantizer = row.scale.quantizer(*bound);
-                for (gradient, residue) in gradients[row.range()].iter().zip(&mut residues[row.slots()]) {
-                    residues_before.push(*residue);
-                    let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
-                    words.push(integer.cast_unsigned());
-                    *residue = left;
-                    fits &= is_within;
-                }
-            }
+        for (region, rows) in by_region(rows) {
+            let residues = residues[usize::from(region)].as_mut_slice();
+            // Rows of one value have a loop without another in it.
+            let single = values == all_rows;
+            let of_region = if single { rows.len() } else { rows.iter().map(HotRow::width).sum() };
+            let (words, before);
+            (words, words_left) = words_left.split_at_mut(of_region);
+            (before, before_left) = before_left.split_at_mut(of_region);
+            fits &= if single {
+                quantize_values(rows, gradients, residues, *bound, words, before)
+            } else {
+                quantize_rows(rows, gradients, residues, *bound, words, before)
+            };
         }
         if !fits {
             words.clear();
             let mut before = residues_before.iter();
             for row in rows {
-                let residues = &mut residues[usize::from(row.region)][row.slots()];
+                let residues = &mut residues[usize::from(row.place.region)][row.slots()];
                 residues.iter_mut().zip(&mut before).for_each(|(residue, before)| *residue = *before);
             }
         }
@@ -293,17 +296,15 @@ impl HotClient {
     ) -> u32 {
         let packet_bytes_max = packet_bytes(self.entries_max);
         let (mut packets, mut first) = (0, 0);
-        for of_region in rows.chunk_by(|row, next| row.region == next.region) {
-            let region = of_region[0].region;
+        for (region, mut rest) in by_region(rows) {
             let path = self.path(region);
-            let mut rest = of_region;
             while !rest.is_empty() {
                 let (header, mut bytes) = path.begin(region, kind);
                 bytes.resize(packet_bytes_max, 0);
                 let mut writer = PacketWriter::new(Header { flags, ..header }, &mut bytes);
                 let mut fits = 0;
                 for row in rest {
-                    if row.width as usize > writer.room() {
+                    if row.width() > writer.room() {
                         break;
                     }
                     for (cell, word) in row.cells().zip(&mut words) {
@@ -333,6 +334,61 @@ impl HotClient {
     }
 }
 
+/// Rows that are sorted by region, those of each.
+fn by_region(mut rows: &[HotRow]) -> impl Iterator<Item = (u8, &[HotRow])> {
+    core::iter::from_fn(move || {
+        let region = rows.first()?.place.region;
+        let of_region;
+        (of_region, rows) = rows.split_at(rows.partition_point(|row| row.place.region == region));
+        Some((region, of_region))
+    })
+}
+
 fn index(position: usize) -> u32 {
     u32::try_from(position).expect("an operation has fewer than 2^32 rows")
+}
+
+/// Quantizes rows of one value each. Returns whether all are within the bound; where residues were changed is what was `before`.
+fn quantize_values(
+    rows: &[HotRow],
+    gradients: &[f32],
+    residues: &mut [f32],
+    bound: u32,
+    words: &mut [u32],
+    before: &mut [f32],
+) -> bool {
+    let mut fits = true;
+    for ((row, word), before) in rows.iter().zip(words).zip(before) {
+        let residue = &mut residues[usize::from(row.place.slot)];
+        let (integer, left, is_within) =
+            row.place.scale.quantizer(bound).quantize(gradients[row.offset as usize], *residue);
+        *word = integer.cast_unsigned();
+        *before = core::mem::replace(residue, left);
+        fits &= is_within;
+    }
+    fits
+}
+
+/// The same for rows of any width.
+fn quantize_rows(
+    rows: &[HotRow],
+    gradients: &[f32],
+    residues: &mut [f32],
+    bound: u32,
+    words: &mut [u32],
+    before: &mut [f32],
+) -> bool {
+    let mut fits = true;
+    let mut places = words.iter_mut().zip(before);
+    for row in rows {
+        let quantizer = row.place.scale.quantizer(bound);
+        let values = gradients[row.range()].iter().zip(&mut residues[row.slots()]);
+        for ((gradient, residue), (word, before)) in values.zip(&mut places) {
+            let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
+            *word = integer.cast_unsigned();
+            *before = core::mem::replace(residue, left);
+            fits &= is_within;
+        }
+    }
+    fits
 }

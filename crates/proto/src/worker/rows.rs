@@ -14,11 +14,7 @@ const SPARE_MAX: usize = 64;
 /// A row that a switch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HotRow {
-    pub(crate) region: u8,
-    pub(crate) slot: u16,
-    pub(crate) width: u32,
-    /// Power of two of the scale of its slots.
-    pub(crate) scale: libra_plan::Scale,
+    pub(crate) place: Place,
     /// Where its values begin in the arrays of the operation.
     pub(crate) offset: u32,
     /// Its number among the hot rows.
@@ -35,18 +31,23 @@ pub(crate) struct ColdRow {
 }
 
 impl HotRow {
+    pub(crate) fn width(&self) -> usize {
+        self.place.width as usize
+    }
+
     /// Its cells in a packet: in one lane a cell is a slot.
     pub(crate) fn cells(&self) -> core::ops::Range<u16> {
-        let width = u16::try_from(self.width).expect("a hot row fits a packet");
-        self.slot..self.slot + width
+        let width = u16::try_from(self.place.width).expect("a hot row fits a packet");
+        self.place.slot..self.place.slot + width
     }
 
     pub(crate) fn slots(&self) -> core::ops::Range<usize> {
-        usize::from(self.slot)..usize::from(self.slot) + self.width as usize
+        let first = usize::from(self.place.slot);
+        first..first + self.width()
     }
 
     pub(crate) fn range(&self) -> core::ops::Range<usize> {
-        self.offset as usize..(self.offset + self.width) as usize
+        self.offset as usize..self.offset as usize + self.width()
     }
 }
 
@@ -137,62 +138,61 @@ impl Directory {
     /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
     /// Of a row that occurs twice only one is hot: a packet has a slot once.
     pub(crate) fn sort(&mut self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
-        let mut sorted = Sorted { hot: self.spare.pop().unwrap_or_default(), ..Sorted::default() };
-        let (mut offset, mut table) = (0, None);
+        let mut hot = self.spare.pop().unwrap_or_default();
         let mut cold = Vec::new();
-        let mut hot = 0;
+        let marked = self.mark(keys, &mut cold);
+        if let Ok((rows, _)) = marked
+            && rows > 0
+        {
+            hot.reserve(rows);
+            self.drain_order(is_held, &mut hot, &mut cold);
+        } else {
+            self.order.drain(|_, _| ());
+        }
+        let (_, values) = marked?;
+        Ok(Sorted { hot, cold: by_shard(cold, self.shards), values })
+    }
+
+    /// Marks the hot ones among these rows, and lists the others. Returns how many are marked, and how many values all have.
+    fn mark(&mut self, keys: &[u64], cold: &mut Vec<ColdRow>) -> Result<(usize, usize), ClientError> {
+        let (mut offset, mut hot, mut table) = (0, 0, None);
+        let mut search = self.placement.as_ref().map(Placement::search);
+        let mut marker = self.order.marker();
         for &key in keys {
-            let found = self.placement.as_ref().and_then(|placement| placement.number(key));
+            let found = search.as_mut().and_then(|search| search.find(key));
             if let Some((number, width)) = found
-                && self.order.mark(number, offset)
+                && marker.mark(number, offset)
             {
                 hot += 1;
                 offset += width;
                 continue;
             }
-            let of = match find_table(&self.tables, key, table) {
-                Ok(of) => of,
-                Err(error) => {
-                    self.order.drain(|_, _| ());
-                    return Err(error);
-                }
-            };
+            let of = find_table(&self.tables, key, table)?;
             table = Some(of);
             let width = u32::try_from(of.width).expect("a store refuses rows this wide");
             if cold.is_empty() {
                 cold.reserve(keys.len() - hot);
             }
-            cold.push(self.cold(key, offset, width));
+            cold.push(cold_row(key, offset, width, self.shards));
             offset += width;
         }
-        if hot > 0 {
-            self.drain_order(hot, is_held, &mut sorted.hot, &mut cold);
-        }
-        sorted.cold = by_shard(cold, self.shards);
-        sorted.values = offset as usize;
-        Ok(sorted)
+        Ok((hot, offset as usize))
     }
 
-    fn drain_order(
-        &mut self,
-        rows: usize,
-        is_held: impl Fn(u8) -> bool,
-        hot: &mut Vec<HotRow>,
-        cold: &mut Vec<ColdRow>,
-    ) {
+    /// Lists the marked rows by region and slot; those of regions that nobody holds are cold.
+    fn drain_order(&mut self, is_held: impl Fn(u8) -> bool, hot: &mut Vec<HotRow>, cold: &mut Vec<ColdRow>) {
         let placement = self.placement.as_ref().expect("without hot rows none is marked");
         let shards = self.shards;
-        hot.reserve(rows);
         let mut held = (0, is_held(0));
         self.order.drain(|number, offset| {
-            let &Place { region, slot, width, scale } = placement.place(number);
-            if held.0 != region {
-                held = (region, is_held(region));
+            let place = *placement.place(number);
+            if held.0 != place.region {
+                held = (place.region, is_held(place.region));
             }
             if held.1 {
-                hot.push(HotRow { region, slot, width, scale, offset, number });
+                hot.push(HotRow { place, offset, number });
             } else {
-                cold.push(cold_row(placement.key(number), offset, width, shards));
+                cold.push(cold_row(placement.key(number), offset, place.width, shards));
             }
         });
     }
@@ -208,7 +208,7 @@ impl Directory {
     /// A hot row, for the cold path.
     pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
         let placement = self.placement.as_ref().expect("without a plan no row is hot");
-        self.cold(placement.key(row.number), row.offset, row.width)
+        cold_row(placement.key(row.number), row.offset, row.place.width, self.shards)
     }
 
     /// The shard whose rows a region has.
@@ -221,10 +221,6 @@ impl Directory {
     pub(crate) fn regions_of(&self, shard: u16) -> Vec<u8> {
         let regions = self.placement.iter().flat_map(|placement| placement.regions_of(shard));
         regions.map(|layout| layout.region).collect()
-    }
-
-    fn cold(&self, key: u64, offset: u32, width: u32) -> ColdRow {
-        cold_row(key, offset, width, self.shards)
     }
 
     /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.

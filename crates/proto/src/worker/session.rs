@@ -200,10 +200,17 @@ impl Session {
             PushAnswer::Values => None,
             PushAnswer::Level(level) => Some(level),
         };
-        self.operations.insert(number, Operation::new(keys, sorted.values, sorted.hot, level));
+        let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &sorted.hot, wants_values));
+        // Only who waits for values has to know which rows a packet carried.
+        let (keys, hot) = if wants_values {
+            (keys, sorted.hot)
+        } else {
+            self.directory.recycle(sorted.hot);
+            (Vec::new(), Vec::new())
+        };
+        self.operations.insert(number, Operation::new(keys, sorted.values, hot, level));
         self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
-        let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &operation.hot, wants_values));
         let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
         operation.missing = packets + requests;
         self.complete_if_empty(number);
@@ -399,3 +406,6 @@ fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
