@@ -34,38 +34,33 @@ pub(crate) fn summary(packet: &[u8]) -> String {
 
 /// Where an answer is another than expected. Nothing if they are equal.
 pub(crate) fn differences(expected: Option<&[u8]>, found: Option<&[u8]>) -> Vec<Difference> {
-    let difference = |field: &str, expected: Option<String>, found: Option<String>| {
-        let nothing = || "-".to_owned();
-        Difference {
-            field: field.to_owned(),
-            expected: expected.unwrap_or_else(nothing),
-            found: found.unwrap_or_else(nothing),
+    let words = |answer: Option<&[u8]>| answer.map_or_else(|| "none".to_owned(), summary);
+    match (expected, found) {
+        _ if expected == found => vec![],
+        (Some(expected), Some(found)) if expected.len().min(found.len()) < HEADER_BYTES => {
+            vec![Difference::new("bytes", hex(expected), hex(found))]
         }
-    };
-    if expected == found {
-        return vec![];
+        (Some(expected), Some(found)) => field_differences(&fields(expected), &fields(found)),
+        _ => vec![Difference::new("answer", words(expected), words(found))],
     }
-    let (Some(expected), Some(found)) = (expected, found) else {
-        let words = |answer: Option<&[u8]>| Some(answer.map_or_else(|| "none".to_owned(), summary));
-        return vec![difference("answer", words(expected), words(found))];
-    };
-    let (expected, found) = (fields(expected), fields(found));
-    let longer = if expected.len() >= found.len() { &expected } else { &found };
+}
+
+fn field_differences(expected: &[(String, String)], found: &[(String, String)]) -> Vec<Difference> {
     let value = |fields: &[(String, String)], name: &str| {
-        fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone())
+        let field = fields.iter().find(|(field, _)| field == name);
+        field.map_or_else(|| "-".to_owned(), |(_, value)| value.clone())
     };
-    let names = longer.iter().map(|(name, _)| name);
+    let more = found.iter().filter(|(name, _)| !expected.iter().any(|(field, _)| field == name));
+    let names = expected.iter().chain(more).map(|(name, _)| name);
     names
-        .map(|name| difference(name, value(&expected, name), value(&found, name)))
+        .map(|name| Difference::new(name, value(expected, name), value(found, name)))
         .filter(|difference| difference.expected != difference.found)
         .collect()
 }
 
-/// What a packet says. Bytes that are no packet are taken apart as far as they reach.
+/// What a packet says, field by field, whether it is sound or not; nothing of what is shorter than a header.
 fn fields(packet: &[u8]) -> Vec<(String, String)> {
-    let Some((head, body)) = packet.split_first_chunk::<HEADER_BYTES>() else {
-        return vec![("bytes".to_owned(), hex(packet))];
-    };
+    let Some((head, body)) = packet.split_first_chunk::<HEADER_BYTES>() else { return vec![] };
     let number =
         |range: Range<usize>| head[range].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     let is_nack = head[1] == Kind::Nack as u8;

@@ -81,3 +81,79 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     let [.., high, low] = (!sum).to_be_bytes();
     [high, low]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From 10.0.0.2:5000 to 10.0.0.1:4700, with the payload 4c 01 02.
+    const QUESTION: &str = "4500001f000040004011 26cc 0a000002 0a000001 1388 125c 000b 77f0 4c0102";
+    /// Back, with the payload 4c 05.
+    const ANSWER: &str = "4500001e000040004011 26cd 0a000001 0a000002 125c 1388 000a 79ee 4c05";
+
+    fn bytes(text: &str) -> Vec<u8> {
+        let digits: Vec<_> = text.bytes().filter(|digit| *digit != b' ').collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    }
+
+    /// The fields that are wrong in an answer of which one byte was changed.
+    fn wrong(at: usize, byte: u8) -> Vec<String> {
+        let mut answer = bytes(ANSWER);
+        answer[at] = byte;
+        let expected = IpVerdict::Answer(vec![0x4C, 0x05]);
+        let found = IpVerdict::Answer(answer);
+        let different = verdict_differences(&bytes(QUESTION), &expected, &found);
+        different.into_iter().map(|difference| difference.field).collect()
+    }
+
+    #[test]
+    fn an_answer_is_right_with_or_without_a_udp_checksum() {
+        assert_eq!(wrong(0, 0x45), [""; 0]);
+        let mut answer = bytes(ANSWER);
+        answer[26..28].fill(0);
+        let expected = IpVerdict::Answer(vec![0x4C, 0x05]);
+        assert_eq!(verdict_differences(&bytes(QUESTION), &expected, &IpVerdict::Answer(answer)), []);
+    }
+
+    #[test]
+    fn each_wrong_field_of_an_answer_is_named() {
+        for (at, byte, field) in [
+            (0, 0x46, "IP version and header length"),
+            (3, 0x1F, "IP length"),
+            (6, 0x20, "IP fragment"),
+            (9, 6, "IP protocol"),
+            (15, 9, "IP source"),
+            (19, 9, "IP destination"),
+            (21, 0, "UDP source"),
+            (23, 0, "UDP destination"),
+            (25, 9, "UDP length"),
+            (29, 6, "bytes"),
+        ] {
+            let fields = wrong(at, byte);
+            let expected = if at < 20 { "IP header checksum" } else { "UDP checksum" };
+            assert!(fields.iter().any(|name| name == field), "{field} not in {fields:?}");
+            assert!(fields.iter().any(|name| name == expected), "{expected} not in {fields:?}");
+        }
+    }
+
+    #[test]
+    fn verdicts_differ_as_a_whole() {
+        for (expected, found) in [
+            (IpVerdict::Pass, IpVerdict::Drop),
+            (IpVerdict::Drop, IpVerdict::Answer(vec![])),
+            (IpVerdict::Answer(vec![]), IpVerdict::Pass),
+        ] {
+            assert_eq!(verdict_differences(&[], &expected, &found)[0].field, "verdict");
+            assert_eq!(
+                verdict_differences(&[], &found, &found.clone()).len(),
+                usize::from(matches!(found, IpVerdict::Answer(_)))
+            );
+        }
+        let cut = IpVerdict::Answer(bytes(ANSWER)[..20].to_vec());
+        assert_eq!(
+            verdict_differences(&bytes(QUESTION), &IpVerdict::Answer(vec![]), &cut)[0].field,
+            "packet"
+        );
+    }
+}

@@ -3,9 +3,18 @@
 //! `cargo xtask conformance` writes them anew, by running the first test here with `LIBRA_VECTORS=write`.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+mod arithmetic;
 mod dedup;
+mod epochs;
+mod ip;
+mod lanes;
+mod malformed;
 mod pipeline;
+mod random;
+mod refusals;
+mod runner;
 mod scene;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +25,19 @@ use pipeline::PipelineTarget;
 
 /// The files as they should be.
 fn generated() -> BTreeMap<String, String> {
-    let scenes = [dedup::scenes()].into_iter().flatten();
+    let scenes = [
+        dedup::scenes(),
+        refusals::scenes(),
+        malformed::scenes(),
+        values::scenes(),
+        epochs::scenes(),
+        arithmetic::scenes(),
+        ip::scenes(),
+        lanes::scenes(),
+        random::scenes(),
+    ]
+    .into_iter()
+    .flatten();
     scenes.map(scene::Scene::finish).collect()
 }
 
@@ -56,6 +77,8 @@ fn vectors_are_written_as_they_are_read() {
         let says_something = |line: &&str| !line.is_empty() && !line.starts_with('#');
         let lines: String = text.lines().filter(says_something).map(|line| format!("{line}\n")).collect();
         assert_eq!(vector.to_string(), lines, "{}", vector.file);
+        // The README promises it to parsers with a buffer of fixed length.
+        assert!(text.lines().all(|line| line.len() <= 10_000), "{}", vector.file);
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) const VIEW: u16 = 9;
 pub(crate) const REGION: RegionName = RegionName { job: JOB, region: 0 };
 /// The epoch that most regions go on after: soon their numbers on the wire begin again.
 pub(crate) const AFTER: u16 = 0xFFFD;
+/// The epoch that then takes packets.
+pub(crate) const OPEN: u16 = AFTER + 1;
 
 /// A small region of fixed point.
 pub(crate) const FIXED: RegionConfig = RegionConfig {
@@ -78,10 +80,12 @@ pub(crate) fn push(worker: u16, seq: u32, entries: &[(u16, i32)]) -> Vec<u8> {
 /// A vector that is being made.
 pub(crate) struct Scene {
     file: &'static str,
-    about: &'static str,
+    about: String,
     target: PipelineTarget,
     needs: Vec<Need>,
     lines: String,
+    /// A region was closed, so counters mean nothing from there on.
+    closed: bool,
 }
 
 /// An answer, read.
@@ -93,15 +97,22 @@ pub(crate) struct Answer {
 
 impl Scene {
     /// A vector without a region. `about` is the comment at its beginning.
-    pub(crate) fn new(file: &'static str, about: &'static str) -> Self {
+    pub(crate) fn new(file: &'static str, about: &str) -> Self {
         let target = PipelineTarget::new();
-        let mut scene = Self { file, about, target, needs: vec![], lines: String::new() };
+        let mut scene = Self {
+            file,
+            about: about.to_owned(),
+            target,
+            needs: vec![],
+            lines: String::new(),
+            closed: false,
+        };
         scene.write(Step::Switch("10.7.0.1:4700".parse().unwrap()));
         scene
     }
 
     /// A vector with one region, and workers for its flows.
-    pub(crate) fn with(file: &'static str, about: &'static str, config: RegionConfig) -> Self {
+    pub(crate) fn with(file: &'static str, about: &str, config: RegionConfig) -> Self {
         let mut scene = Self::new(file, about);
         for worker in 0..config.flows {
             scene.worker(WorkerName { job: config.job, worker });
@@ -110,9 +121,11 @@ impl Scene {
         scene
     }
 
-    /// The name of the file and its text. Every vector ends with its counters.
+    /// The name of the file and its text, which ends with the counters.
     pub(crate) fn finish(mut self) -> (String, String) {
-        self.counters();
+        if !self.closed {
+            self.counters();
+        }
         self.needs.sort();
         self.needs.dedup();
         let mut text = String::new();
@@ -154,6 +167,7 @@ impl Scene {
 
     pub(crate) fn close(&mut self, region: RegionName) {
         self.target.close(region).unwrap();
+        self.closed = true;
         self.write(Step::Close(region));
     }
 
@@ -208,14 +222,61 @@ impl Scene {
         assert_eq!(self.target.counters().unwrap(), expected);
     }
 
+    /// A push that was taken before, by this epoch.
+    pub(crate) fn duplicate(&mut self, from: Sender, datagram: &[u8], epoch: u16) {
+        self.duplicate_times(1, from, datagram, epoch);
+    }
+
+    /// Several of them, with numbers that go up.
+    pub(crate) fn duplicate_times(&mut self, times: u32, from: Sender, datagram: &[u8], epoch: u16) {
+        let before = self.target.counters().unwrap().duplicates;
+        let answer = self.send_times(times, from, datagram).expect("an answer");
+        assert_eq!((answer.header.kind, answer.header.epoch), (Kind::Ack, epoch));
+        assert_eq!(self.target.counters().unwrap().duplicates, before + u64::from(times));
+    }
+
+    /// Pushes of a worker that each add 1 to slot 1 and are taken.
+    pub(crate) fn push_times(&mut self, times: u32, of: u16, first: u32) {
+        let before = self.target.counters().unwrap().pushes;
+        self.send_times(times, worker(of), &push(of, first, &[(1, 1)]));
+        assert_eq!(self.target.counters().unwrap().pushes, before + u64::from(times));
+    }
+
+    /// What the agent does when an epoch ends: flip, cut of so many flows, drain.
+    pub(crate) fn close_epoch(&mut self, region: RegionName, flows: u16) -> Slots {
+        self.flip(region).expect("the idle bank was drained");
+        (0..flows).for_each(|flow| {
+            self.cut(region, flow);
+        });
+        self.drain(region)
+    }
+
+    /// A packet that names another worker than its address.
+    pub(crate) fn foreign(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.foreign));
+    }
+
+    /// A packet of a kind that its sender may not send.
+    pub(crate) fn unexpected(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.unexpected));
+    }
+
     /// A packet that its region cannot take.
     pub(crate) fn malformed(&mut self, from: Sender, datagram: &[u8]) {
         self.dropped(from, datagram, Some(|counters| &mut counters.malformed));
     }
 
-    /// An IPv4 packet, and what becomes of it: the reference does not know.
-    pub(crate) fn ip(&mut self, packet: Vec<u8>, verdict: IpVerdict) {
-        self.write(Step::Ip { packet, verdict });
+    /// A whole IPv4 packet, of which becomes what would of its payload.
+    pub(crate) fn ip_taken(&mut self, from: Sender, payload: &[u8], packet: Vec<u8>) -> IpVerdict {
+        let answer = self.target.receive(from, payload).unwrap();
+        let verdict = answer.map_or(IpVerdict::Drop, IpVerdict::Answer);
+        self.write(Step::Ip { packet, verdict: verdict.clone() });
+        verdict
+    }
+
+    /// A whole packet that the data plane leaves to others.
+    pub(crate) fn ip_left(&mut self, packet: Vec<u8>) {
+        self.write(Step::Ip { packet, verdict: IpVerdict::Pass });
     }
 
     pub(crate) fn flip(&mut self, region: RegionName) -> Option<u16> {
