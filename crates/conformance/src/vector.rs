@@ -37,6 +37,8 @@ pub enum Need {
     Lanes,
     /// Regions that add single precision numbers.
     F32,
+    /// Regions of more than [`Need::CELLS_OF_ALL`] cells or [`Need::FLOWS_OF_ALL`] flows.
+    Large,
     /// `INSTALL` and `DRAIN` packets of the agent.
     AgentPackets,
     /// Whole IPv4 packets.
@@ -45,7 +47,12 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Lanes, Self::F32, Self::AgentPackets, Self::Ip];
+    pub const ALL: [Self; 5] = [Self::Lanes, Self::F32, Self::Large, Self::AgentPackets, Self::Ip];
+
+    /// Cells that every target has room for.
+    pub const CELLS_OF_ALL: u16 = 1024;
+    /// Flows that every target has room for.
+    pub const FLOWS_OF_ALL: u16 = 16;
 }
 
 impl fmt::Display for Need {
@@ -53,6 +60,7 @@ impl fmt::Display for Need {
         formatter.pad(match self {
             Self::Lanes => "lanes",
             Self::F32 => "f32",
+            Self::Large => "large",
             Self::AgentPackets => "agent-packets",
             Self::Ip => "ip",
         })
@@ -281,7 +289,8 @@ impl Step {
             Self::Open { config, .. } => {
                 let lanes = (config.lanes > 1).then_some(Need::Lanes);
                 let f32 = (config.arithmetic == Arithmetic::F32).then_some(Need::F32);
-                lanes.into_iter().chain(f32).collect()
+                let large = config.cells > Need::CELLS_OF_ALL || config.flows > Need::FLOWS_OF_ALL;
+                lanes.into_iter().chain(f32).chain(large.then_some(Need::Large)).collect()
             }
             Self::Exchange(Exchange { from: Sender::Agent, .. }) => vec![Need::AgentPackets],
             Self::Ip { .. } => vec![Need::Ip],

@@ -1,11 +1,64 @@
 //! Numbers at the edges.
 
-use libra_dataplane::{Arithmetic, Kind, RegionConfig};
+use std::net::SocketAddrV4;
+
+use libra_conformance::{RegionName, Sender, WorkerName};
+use libra_dataplane::{Arithmetic, CELLS_MAX, Header, Kind, NackReason, RegionConfig};
 
 use crate::scene::{F32, FIXED, REGION, Scene, header, packet, push, worker};
 
 pub(crate) fn scenes() -> Vec<Scene> {
-    vec![bound(), headroom(), f32_refused(), f32_sums()]
+    vec![largest(), bound(), headroom(), f32_refused(), f32_sums()]
+}
+
+fn largest() -> Scene {
+    let region = RegionName { job: u16::MAX, region: u8::MAX };
+    let mut scene = Scene::new(
+        "edges-largest",
+        "The largest numbers of everything: job, region, plan, view, cells (32,768, of which the last is padding), and flows above 256.",
+    );
+    let config = RegionConfig {
+        job: region.job,
+        region: region.region,
+        plan: u16::MAX,
+        view: u16::MAX,
+        cells: CELLS_MAX,
+        flows: 600,
+        ..FIXED
+    };
+    for (last, worker) in [(2, 0), (3, 255), (4, 256), (5, 599), (6, 600), (7, u16::MAX)] {
+        let address = SocketAddrV4::new([10, 7, 255, last].into(), u16::MAX);
+        scene.worker_at(WorkerName { job: region.job, worker }, address);
+    }
+    scene.open(config, u16::MAX, &[(599, 0..9)]);
+    let head = |kind, worker, seq| Header {
+        job: config.job,
+        region: config.region,
+        plan: config.plan,
+        view: config.view,
+        ..header(kind, worker, seq)
+    };
+    let from = |worker| Sender::Worker(WorkerName { job: region.job, worker });
+    let entries = [(0, 1), (255, 2), (256, 3), (0x3FFF, 4), (0x4000, 5), (0x7FFE, 6), (0x7FFF, 0)];
+    for worker in [0, 255, 256] {
+        scene.taken(from(worker), &packet(head(Kind::Push, worker, 0), &entries));
+    }
+    scene.duplicate(from(599), &packet(head(Kind::Push, 599, 8), &entries), u16::MAX);
+    scene.taken(from(599), &packet(head(Kind::Push, 599, 9), &entries));
+    scene.note("Flows that are not there.");
+    for worker in [600, u16::MAX] {
+        scene.refused(from(worker), &packet(head(Kind::Push, worker, 0), &entries), NackReason::UnknownFlow);
+    }
+    scene.install(region, &[(0x7FFE, u32::MAX), (256, 1)]);
+    scene.readable(region, true);
+    scene.taken(from(256), &packet(head(Kind::Pull, 256, u32::MAX), &entries));
+    scene.flip(region);
+    for flow in [0, 1, 255, 256, 599] {
+        scene.cut(region, flow);
+    }
+    scene.drain(region);
+    scene.values(region);
+    scene
 }
 
 fn bound() -> Scene {
@@ -50,10 +103,10 @@ fn headroom() -> Scene {
         ..FIXED
     };
     scene.open(region, 0, &[]);
-    let head = libra_dataplane::Header { region: 1, ..header(Kind::Push, 0, 0) };
+    let head = Header { region: 1, ..header(Kind::Push, 0, 0) };
     scene.malformed(worker(0), &packet(head, &[(0, 0x8000_0000)]));
     scene.taken(worker(0), &packet(head, &[(0, 0x7FFF_FFFF), (1, 0x8000_0001)]));
-    scene.close_epoch(libra_conformance::RegionName { job: region.job, region: 1 }, 1);
+    scene.close_epoch(RegionName { job: region.job, region: 1 }, 1);
     scene
 }
 

@@ -1,5 +1,6 @@
 //! Which packets were taken before.
 
+use libra_conformance::WorkerName;
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig, SEQ_MAX};
 
 use crate::scene::{AFTER, FIXED, OPEN, REGION, Scene, header, packet, push, worker};
@@ -135,24 +136,25 @@ fn long_epoch() -> Scene {
     );
     let from = worker(0);
     scene.push_times(1000, 0, 0);
-    scene.note("Three are lost on the way, others overtake them, up to the end of the window.");
-    scene.push_times(20, 0, 1003);
-    scene.cut(REGION, 0);
+    scene
+        .note("Numbers 1000 to 1002 are lost on the way. Others overtake them, up to the end of the window.");
+    scene.push_times(1021, 0, 1003);
+    assert_eq!(scene.cut(REGION, 0), [0..1000, 1003..2024]);
+    scene.note("They are sent again; nothing above 2023 was, before they were acknowledged.");
     scene.push_times(3, 0, 1000);
-    scene.push_times(1000, 0, 1023);
     scene.note("The network delivers old ones again: of this generation, and of the one before.");
     scene.duplicate_times(50, from, &push(0, 1900, &[(0, 1)]), OPEN);
     scene.duplicate_times(50, from, &push(0, 900, &[(0, 1)]), OPEN);
-    scene.note("Number 2023 is lost, and sent again when everything up to 1,024 above it was sent.");
-    scene.push_times(976, 0, 2024);
+    scene.note("Number 2024 is lost, and sent again behind 2999.");
+    scene.push_times(975, 0, 2025);
     scene.taken(worker(1), &push(1, 0, &[(9, 0), (9, 0)]));
-    assert_eq!(scene.cut(REGION, 0), [0..2023, 2024..3000]);
-    scene.push_times(1, 0, 2023);
+    assert_eq!(scene.cut(REGION, 0), [0..2024, 2025..3000]);
+    scene.push_times(1, 0, 2024);
     scene.bank(REGION);
     scene.note("The epoch closes with all of them, and a cut from number 0 to 2999.");
     assert_eq!(scene.close_epoch(REGION, 2).0.get(&1), Some(&3000));
     scene.note("A duplicate of each generation names the epoch that took it.");
-    for seq in [0, 1000, 1023, 1024, 2023, 2999] {
+    for seq in [0, 1000, 1023, 1024, 2024, 2999] {
         scene.duplicate(from, &push(0, seq, &[(0, 1)]), OPEN);
     }
     scene.push_times(100, 0, 3000);
@@ -167,7 +169,7 @@ fn resumed() -> Scene {
     );
     let config = RegionConfig { flows: 4, ..FIXED };
     for flow in 0..4 {
-        scene.worker(libra_conformance::WorkerName { job: config.job, worker: flow });
+        scene.worker(WorkerName { job: config.job, worker: flow });
     }
     scene.note("Of flow 0 nothing, of 1 a beginning, of 2 a beginning and gaps, of 3 more than a window.");
     let seen = [(1, 0..3), (2, 0..2), (2, 4..5), (2, 7..9), (3, 0..5000), (3, 5500..5501)];
@@ -196,7 +198,7 @@ fn resumed() -> Scene {
     }
     assert_eq!(scene.close_epoch(REGION, 4).0.len(), 3);
     scene.note("Its flows are four, not five.");
-    scene.worker(libra_conformance::WorkerName { job: config.job, worker: 4 });
+    scene.worker(WorkerName { job: config.job, worker: 4 });
     scene.refused(worker(4), &push(4, 0, &[(0, 1)]), NackReason::UnknownFlow);
     assert_eq!(AFTER.wrapping_add(1), OPEN);
     scene

@@ -1,6 +1,6 @@
 //! Flips, and the numbers of epochs.
 
-use libra_conformance::WorkerName;
+use libra_conformance::{RegionName, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, RegionConfig};
 
 use crate::scene::{FIXED, JOB, REGION, Scene, header, packet, push, worker};
@@ -37,7 +37,7 @@ fn wrap() -> Scene {
     }
     scene.note("The other region goes from 0 to 1.");
     scene.taken(worker(0), &other(2));
-    scene.flip(libra_conformance::RegionName { job: JOB, region: 1 });
+    scene.flip(RegionName { job: JOB, region: 1 });
     scene.taken(worker(0), &other(3));
     scene.duplicate(worker(0), &other(2), 0);
     scene

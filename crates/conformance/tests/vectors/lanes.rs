@@ -3,7 +3,7 @@
 use libra_conformance::Sender;
 use libra_dataplane::{Flags, Header, Kind, RegionConfig};
 
-use crate::scene::{F32, FIXED, REGION, Scene, header, packet, push, worker};
+use crate::scene::{F32, FIXED, OPEN, REGION, Scene, header, packet, push, worker};
 
 pub(crate) fn scenes() -> Vec<Scene> {
     vec![fixed(), malformed(), agent(), f32()]
@@ -38,7 +38,7 @@ fn fixed() -> Scene {
     scene.taken(worker(1), &push(1, 2, &[(6, -1)]));
     scene.taken(worker(1), &push(1, 3, &[]));
     scene.taken(worker(1), &push(1, 4, &[(PADDING, 0); 16]));
-    scene.duplicate(worker(1), &push(1, 0, &sparse), crate::scene::OPEN);
+    scene.duplicate(worker(1), &push(1, 0, &sparse), OPEN);
     scene.bank(REGION);
     scene.close_epoch(REGION, 2);
     scene.note("As many entries as a packet holds: 112 fill the region, then padding.");

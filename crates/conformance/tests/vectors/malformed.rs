@@ -2,7 +2,7 @@
 
 use libra_dataplane::{ENTRIES_MAX, Flags, HEADER_BYTES, Header, Kind, RegionConfig};
 
-use crate::scene::{FIXED, JOB, REGION, Scene, header, packet, push, worker};
+use crate::scene::{FIXED, JOB, OPEN, REGION, Scene, header, packet, push, worker};
 
 pub(crate) fn scenes() -> Vec<Scene> {
     vec![header_bytes(), lengths(), truncated(), cells(), padding(), unchecked(), most_entries()]
@@ -169,7 +169,7 @@ fn unchecked() -> Scene {
     }
     scene.note("A push without entries is taken like any other.");
     scene.taken(worker(0), &push(0, 1, &[]));
-    scene.duplicate(worker(0), &push(0, 1, &[]), crate::scene::OPEN);
+    scene.duplicate(worker(0), &push(0, 1, &[]), OPEN);
     scene.bank(REGION);
     scene.note("And closes an epoch without sums.");
     scene.flip(REGION);
