@@ -1,6 +1,5 @@
 //! Reading vectors.
 
-use std::fmt;
 use std::net::SocketAddrV4;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -462,15 +461,6 @@ const fn nibble(digit: u8) -> u8 {
 
 fn wrong(expected: &'static str, found: &str) -> Problem {
     Problem::Word { expected, found: found.to_owned() }
-}
-
-impl fmt::Display for Vector {
-    /// As it is in its file, without comments.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "conformance {VERSION}")?;
-        self.needs.iter().try_for_each(|need| writeln!(formatter, "needs {need}"))?;
-        self.lines.iter().try_for_each(|line| writeln!(formatter, "{}", line.step))
-    }
 }
 
 #[cfg(test)]

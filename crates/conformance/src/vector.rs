@@ -21,6 +21,15 @@ pub struct Vector {
     pub lines: Vec<Line>,
 }
 
+/// The vector as it is in its file, without comments.
+impl fmt::Display for Vector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "conformance {VERSION}")?;
+        self.needs.iter().try_for_each(|need| writeln!(formatter, "needs {need}"))?;
+        self.lines.iter().try_for_each(|line| writeln!(formatter, "{}", line.step))
+    }
+}
+
 /// A step, and where it is in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
