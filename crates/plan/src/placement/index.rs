@@ -199,8 +199,9 @@ fn bit(key: u64) -> u64 {
 }
 
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it is below 64")]
 fn place_in_block(key: u64) -> usize {
-    key as usize % BLOCK_KEYS
+    (key % u64::from(u64::BITS)) as usize
 }
 
 /// A number below `end`, from the upper half of a hash.

@@ -49,7 +49,9 @@ impl Order {
                 let word = block * BITS + word;
                 for bit in bits(core::mem::take(&mut self.marks[word])) {
                     let number = word * BITS + bit;
-                    take(Found { number: number as u32, offset: self.offsets[number] });
+                    let offset = self.offsets[number];
+                    let number = u32::try_from(number).expect("a plan has fewer than 2^32 rows");
+                    take(Found { number, offset });
                 }
             }
         }
@@ -71,6 +73,7 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
 
     use proptest::prelude::*;
 
@@ -89,10 +92,9 @@ mod tests {
             for operation in operations {
                 let (mut first, mut later) = (BTreeMap::new(), Vec::new());
                 for &(number, offset) in &operation {
-                    if first.contains_key(&number) {
-                        later.push(row((number, offset)));
-                    } else {
-                        first.insert(number, offset);
+                    match first.entry(number) {
+                        Entry::Occupied(_) => later.push(row((number, offset))),
+                        Entry::Vacant(place) => drop(place.insert(offset)),
                     }
                 }
                 let rows: Vec<Found> = operation.into_iter().map(row).collect();
