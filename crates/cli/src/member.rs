@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, Peer, ServerEvent};
@@ -13,6 +13,7 @@ use libra_train::Dataset;
 
 use crate::arguments::FaultArguments;
 use crate::leash;
+use crate::plane::PlaneArguments;
 use crate::progress::Bars;
 use crate::task::Task;
 use crate::training::{Step, work};
@@ -78,6 +79,8 @@ pub(crate) struct SwitchArguments {
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
+    plane: PlaneArguments,
+    #[command(flatten)]
     faults: FaultArguments,
 }
 
@@ -128,7 +131,14 @@ pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         node.address(),
         arguments.member.controller
     ));
-    node.run(|event| tell(bars, event))?;
+    let (controller, address) = (arguments.member.controller, node.address());
+    let Some((plane, attached)) = arguments.plane.attach(controller, address)? else {
+        node.run(|event| tell(bars, event))?;
+        return Ok(());
+    };
+    bars.line(&format!("switch: the data plane is in the kernel, {attached}"));
+    let wakes = plane.wakes().context("cannot watch the data plane")?;
+    node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
     Ok(())
 }
 
