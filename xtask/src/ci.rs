@@ -35,13 +35,15 @@ const STEPS: &[Step] = &[
 ];
 
 const TEST: &str = "test";
-/// The faults that the simulator must find; a build of its own, for no other has them.
+/// The faults that the simulator and the conformance vectors must find; a build of its own, for no other has them.
 const PLANTED: &[&str] = &[
     "test",
     "--quiet",
     "--release",
     "--package",
     "libra-sim",
+    "--package",
+    "libra-conformance",
     "--features",
     "planted-bugs",
     "--test",

@@ -5,6 +5,7 @@
 
 mod benchmark;
 mod ci;
+mod conformance;
 mod namespaces;
 mod no_std;
 mod process;
@@ -32,6 +33,8 @@ enum Command {
     Ci(ci::Options),
     /// Checks what the compiler does not: arrows between crates, their promises, names, lengths, the README
     Tidy,
+    /// Writes the vectors in `conformance/` anew, as the reference does them now
+    Conformance,
     /// Proves that `dataplane` needs neither std nor alloc, by linking a program without them
     NoStd(no_std::Options),
     /// Measures samples per second over workers, batch sizes, with and without the switch
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Tidy => tidy::run(),
+        Command::Conformance => conformance::run(),
         Command::NoStd(options) => no_std::run(&options),
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),

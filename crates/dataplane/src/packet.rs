@@ -1,6 +1,6 @@
 //! A whole packet: reading the entries of one that was checked, and writing one entry by entry.
 
-use crate::wire::{CELLS_MAX, ENTRIES_MAX, ENTRY_BYTES, HEADER_BYTES, Header, Kind, Malformed};
+use crate::wire::{CELLS_MAX, ENTRIES_MAX, ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind, Malformed};
 
 /// One entry as it is on the wire.
 pub(crate) type EntryBytes = [u8; ENTRY_BYTES];
@@ -156,6 +156,11 @@ impl<'a> PacketWriter<'a> {
         true
     }
 
+    /// Sets a flag of the header.
+    pub const fn flag(&mut self, flag: Flags) {
+        self.header.flags = self.header.flags.with(flag);
+    }
+
     /// How many entries were added.
     #[must_use]
     pub const fn entries(&self) -> u8 {
@@ -180,7 +185,7 @@ impl<'a> PacketWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Flags, packet_bytes};
+    use crate::wire::packet_bytes;
 
     const HEADER: Header = Header {
         kind: Kind::Push,

@@ -53,12 +53,12 @@ mod table;
 
 pub use file::PlanError;
 pub use frequency::{FOLDS, Frequencies, Ranked};
-pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout};
+pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, Search};
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use principle::{
     Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,
 };
-pub use scale::{DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, MARGIN, Scale, bound};
+pub use scale::{DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, MARGIN, Quantizer, Scale, bound};
 pub use shard::{Shard, shard_of};
 pub use summary::Summary;
 pub use table::{SLOTS_PER_REGION, ShapeError, TableShape};

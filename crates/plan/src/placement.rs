@@ -1,9 +1,11 @@
 //! Where each hot row lives: its shard, region and slots.
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+mod index;
+
 use thiserror::Error;
 
+use self::index::Index;
+pub use self::index::Search;
 use crate::plan::{Invalid, Plan};
 use crate::scale::Scale;
 use crate::shard::shard_of;
@@ -101,7 +103,9 @@ pub enum PlacementError {
 #[derive(Debug, Clone)]
 pub struct Placement {
     regions: Vec<RegionLayout>,
-    places: HashMap<u64, Place, FixedState>,
+    /// By region, then by slot: the number of a row is its position here.
+    places: Vec<Place>,
+    index: Index,
 }
 
 impl Placement {
@@ -133,16 +137,19 @@ impl Placement {
         if regions.len() > REGIONS_MAX {
             return Err(PlacementError::TooManyRegions { regions: regions.len(), shards });
         }
-        let mut places = HashMap::with_capacity_and_hasher(plan.rows.len(), FixedState::default());
+        let mut places = Vec::with_capacity(plan.rows.len());
         for (number, layout) in regions.iter_mut().enumerate() {
             layout.region = u8::try_from(number).expect("there are at most REGIONS_MAX regions");
-            for row in &layout.rows {
-                let place =
-                    Place { region: layout.region, slot: row.slot, width: row.width, scale: row.scale };
-                places.insert(row.key, place);
-            }
+            places.extend(layout.rows.iter().map(|row| Place {
+                region: layout.region,
+                slot: row.slot,
+                width: row.width,
+                scale: row.scale,
+            }));
         }
-        Ok(Self { regions, places })
+        let rows = regions.iter().flat_map(|layout| &layout.rows);
+        let index = Index::new(rows.map(|row| (row.key, row.width)));
+        Ok(Self { regions, places, index })
     }
 
     /// All regions; the one numbered n is at position n.
@@ -162,11 +169,39 @@ impl Placement {
         self.regions.iter().filter(move |layout| layout.shard == shard)
     }
 
+    /// Finds rows by their keys, one after the other: the number of a row among the hot rows, by region and then by slot, and its
+    /// width; `None` if it is cold.
+    #[must_use]
+    #[inline]
+    pub fn search(&self) -> Search<'_> {
+        self.index.search()
+    }
+
+    /// Where the row of this number lives.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, number: u32) -> &Place {
+        &self.places[number as usize]
+    }
+
+    /// The key of the row of this number.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn key(&self, number: u32) -> u64 {
+        let Place { region, slot, .. } = *self.place(number);
+        self.row_at(region, slot).expect("a row is in the layout of its region").key
+    }
+
     /// Where the row `key` lives; `None` if it is cold.
     #[must_use]
     #[inline]
     pub fn find(&self, key: u64) -> Option<Place> {
-        self.places.get(&key).copied()
+        self.index.find(key).map(|(number, _)| *self.place(number))
     }
 
     /// The row that has a slot, in logarithmic time.

@@ -105,16 +105,44 @@ impl Scale {
         (f64::from(sum) * power_of_two(-i16::from(self.0))) as f32
     }
 
+    /// What [`quantize`](Self::quantize) does, for many values of one scale and without a branch.
+    #[must_use]
+    #[inline]
+    pub fn quantizer(self, bound: u32) -> Quantizer {
+        Quantizer { factor: power_of_two(i16::from(self.0)), bound: f64::from(bound) }
+    }
+
+    #[inline]
+    fn nearest(self, gradient: f32, residue: f32, bound: u32) -> Option<(i32, f32)> {
+        let (nearest, left, is_within) = self.quantizer(bound).quantize(gradient, residue);
+        is_within.then_some((nearest, left))
+    }
+}
+
+/// Quantizes values of one scale.
+#[derive(Debug, Clone, Copy)]
+pub struct Quantizer {
+    factor: f64,
+    bound: f64,
+}
+
+impl Quantizer {
+    /// The integer nearest to the scaled gradient and its residue, what rounding leaves over, and whether the integer is
+    /// within the bound. If it is not, the other two mean nothing.
+    #[must_use]
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
         reason = "an integer within bound, and a residue that may round"
     )]
-    fn nearest(self, gradient: f32, residue: f32, bound: u32) -> Option<(i32, f32)> {
-        let scaled = f64::from(gradient) * power_of_two(i16::from(self.0)) + f64::from(residue);
-        let nearest = (scaled + ROUNDER) - ROUNDER;
+    pub fn quantize(self, gradient: f32, residue: f32) -> (i32, f32, bool) {
+        let scaled = f64::from(gradient) * self.factor + f64::from(residue);
+        let rounded = scaled + ROUNDER;
+        let nearest = rounded - ROUNDER;
         // What is too large for the rounding to be exact is too large for any bound. NaN is within none.
-        (nearest.abs() <= f64::from(bound)).then_some((nearest as i32, (scaled - nearest) as f32))
+        let is_within = nearest.abs() <= self.bound;
+        // The lowest bits of the sum are those of the integer: that saves a conversion.
+        ((rounded.to_bits() as u32).cast_signed(), (scaled - nearest) as f32, is_within)
     }
 }
 

@@ -10,6 +10,7 @@ use super::Complaint;
 /// Crates of the workspace may depend on these, and on no others; tests may use any.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-dataplane", &[]),
+    ("libra-conformance", &["libra-dataplane"]),
     ("libra-plan", &[]),
     ("libra-store", &["libra-plan"]),
     ("libra-durable", &[]),

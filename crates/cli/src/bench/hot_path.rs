@@ -56,6 +56,9 @@ pub(crate) struct Arguments {
     /// Operations of a worker that are under way at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     open: u16,
+    /// Pushes that a bank takes before it is closed and its sums go to the server
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pushes_per_epoch: u32,
     /// Decides which rows
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -173,8 +176,11 @@ impl Arguments {
 
 fn run_job(controller: ControllerNode, arguments: &Arguments, load: &Load) -> Result<Outcome> {
     let sizes = arguments.sizes();
-    let hot_path =
-        HotPath { entries_max: arguments.profile.entries(), ..HotPath::for_workers(sizes.workers) };
+    let hot_path = HotPath {
+        entries_max: arguments.profile.entries(),
+        pushes_per_epoch: arguments.pushes_per_epoch,
+        ..HotPath::for_workers(sizes.workers)
+    };
     let mut cluster = Cluster::new(1, vec![load.rows.table()], Some(arguments.plan(load)), hot_path);
     cluster.task = load.to_text()?;
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();

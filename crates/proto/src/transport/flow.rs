@@ -7,6 +7,8 @@ use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 
 use super::timeline::Transmission;
 
+/// So many packets of a flow may be kept for a replay: what bounds the memory of a worker while epochs are slow (rule T2).
+pub(super) const UNDURABLE_MAX: usize = 8 * WINDOW;
 /// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
 /// the last packet that had the first of them is gone from any network.
 const RENUMBER_AFTER: u32 = 1 << 30;
@@ -31,6 +33,12 @@ pub(crate) enum State {
     Done,
 }
 
+impl State {
+    const fn is_answered(self) -> bool {
+        matches!(self, Self::Accepted { .. } | Self::Done)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
@@ -50,7 +58,10 @@ pub(crate) struct Packet {
 pub(crate) struct Flow {
     first: u32,
     packets: VecDeque<Packet>,
-    accepted: u32,
+    /// Every packet below it is accepted or done.
+    unacknowledged: u32,
+    /// How many packets wait for each epoch to become durable.
+    awaited: Vec<(u16, u32)>,
 }
 
 impl Flow {
@@ -68,7 +79,7 @@ impl Flow {
 
     /// Whether packets are accepted and wait for their epoch to become durable.
     pub(crate) fn awaits_durability(&self) -> bool {
-        self.accepted > 0
+        !self.awaited.is_empty()
     }
 
     pub(crate) fn append(&mut self, bytes: Vec<u8>, cargo: Cargo) {
@@ -95,9 +106,13 @@ impl Flow {
     }
 
     /// Whether the dedup window of the switch can tell this packet from the one it overwrites: everything a window
-    /// before it must be acknowledged; here even durable, so that one window also bounds what is kept for a replay (rule T2).
-    pub(crate) fn may_send(&self, seq: u32) -> bool {
-        ((seq - self.first) as usize) < WINDOW
+    /// before it must be acknowledged. And whether what is kept for a replay has its bound (rule T2).
+    pub(crate) fn may_send(&mut self, seq: u32) -> bool {
+        self.unacknowledged = self.unacknowledged.max(self.first);
+        while self.packet(self.unacknowledged).is_some_and(|packet| packet.state.is_answered()) {
+            self.unacknowledged += 1;
+        }
+        ((seq - self.unacknowledged) as usize) < WINDOW && ((seq - self.first) as usize) < UNDURABLE_MAX
     }
 
     /// The packet of this number, if it was sent and is not answered (rule T11).
@@ -112,7 +127,10 @@ impl Flow {
         let news = Accepted::of(packet);
         packet.delivered = true;
         packet.state = State::Accepted { epoch };
-        self.accepted += 1;
+        match self.awaited.iter_mut().find(|(awaited, _)| *awaited == epoch) {
+            Some((_, packets)) => *packets += 1,
+            None => self.awaited.push((epoch, 1)),
+        }
         Some(news)
     }
 
@@ -131,7 +149,8 @@ impl Flow {
             packet.state = State::Queued;
             seqs.push(seq);
         }
-        self.accepted = 0;
+        self.awaited.clear();
+        self.unacknowledged = self.first;
         (in_flight, seqs)
     }
 
@@ -157,18 +176,19 @@ impl Flow {
 
     /// Gives up the packets that epochs up to `durable` took, and their memory to `spare` (rule T7).
     pub(crate) fn release(&mut self, durable: u16, spare: &mut Vec<Vec<u8>>) {
-        if self.accepted == 0 {
+        let is_due = |epoch| !epoch_newer(epoch, durable) || is_planted(PlantedBug::FreeOnAck);
+        let due: u32 =
+            self.awaited.iter().filter(|(epoch, _)| is_due(*epoch)).map(|(_, packets)| packets).sum();
+        if due == 0 {
             return;
         }
-        for packet in &mut self.packets {
-            if let State::Accepted { epoch } = packet.state
-                && (!epoch_newer(epoch, durable) || is_planted(PlantedBug::FreeOnAck))
-            {
-                packet.state = State::Done;
-                self.accepted -= 1;
-                spare.push(core::mem::take(&mut packet.bytes));
-            }
+        let accepted =
+            |packet: &&mut Packet| matches!(packet.state, State::Accepted { epoch } if is_due(epoch));
+        for packet in self.packets.iter_mut().filter(accepted).take(due as usize) {
+            packet.state = State::Done;
+            spare.push(core::mem::take(&mut packet.bytes));
         }
+        self.awaited.retain(|(epoch, _)| !is_due(*epoch));
         self.pop_done();
     }
 
@@ -181,7 +201,7 @@ impl Flow {
         spare.push(core::mem::take(&mut packet.bytes));
         self.pop_done();
         if self.packets.is_empty() && self.first > RENUMBER_AFTER {
-            self.first = 0;
+            (self.first, self.unacknowledged) = (0, 0);
         }
         Some(news)
     }

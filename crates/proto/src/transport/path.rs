@@ -46,6 +46,12 @@ pub(super) enum FlowKind {
     Pull,
 }
 
+impl FlowKind {
+    fn of(kind: Kind) -> Self {
+        if kind == Kind::Push { Self::Push } else { Self::Pull }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PacketRef {
     pub(super) region: u8,
@@ -228,9 +234,11 @@ impl Path {
         flows.flow(reference.kind).packet(reference.seq)
     }
 
-    /// Memory for a packet.
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+    /// The header of the next packet of kind PUSH or PULL into a region, for its owner to fill in flags and entries, and memory for it.
+    pub(crate) fn begin(&mut self, region: u8, kind: Kind) -> (Header, Vec<u8>) {
+        let flows = self.flows(region);
+        let (view, seq) = (flows.view, flows.flow(FlowKind::of(kind)).next());
+        (Header { view, ..self.header(kind, region, seq) }, self.spare.pop().unwrap_or_default())
     }
 
     /// A region's flow of pushes.
@@ -239,17 +247,13 @@ impl Path {
         &flows.expect("the caller knows which regions this switch has").push
     }
 
-    /// Takes over a complete packet of kind PUSH or PULL, all but its sequence number (rule T1).
-    pub(crate) fn submit(&mut self, region: u8, kind: Kind, mut bytes: Vec<u8>, cargo: Cargo) {
-        let kind = if kind == Kind::Push { FlowKind::Push } else { FlowKind::Pull };
-        let flows = self.flows(region);
-        let view = flows.view;
-        let flow = flows.flow(kind);
+    /// Takes over the packet that was [begun](Self::begin) last, complete (rule T1).
+    pub(crate) fn submit(&mut self, region: u8, kind: Kind, bytes: Vec<u8>, cargo: Cargo) {
+        let kind = FlowKind::of(kind);
+        let flow = self.flows(region).flow(kind);
         let seq = flow.next();
-        flow::edit_header(&mut bytes, |header| (header.view, header.seq) = (view, seq));
         flow.append(bytes, cargo);
-        let reference = PacketRef { region, kind, seq };
-        self.queue(kind).push_back(reference);
+        self.queue(kind).push_back(PacketRef { region, kind, seq });
     }
 
     fn queue(&mut self, kind: FlowKind) -> &mut VecDeque<PacketRef> {

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use libra_dataplane::{Flags, Kind, PacketWriter, packet_bytes};
+use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
 use super::rows::HotRow;
@@ -34,6 +34,8 @@ pub(crate) struct HotClient {
     arithmetic: ArithmeticMode,
     bound: u32,
     entries_max: u8,
+    /// The residues that a push has changed, as they were.
+    residues_before: Vec<f32>,
     integers: Vec<i32>,
     words: Vec<u32>,
     spare: Vec<Vec<u8>>,
@@ -57,6 +59,7 @@ impl HotClient {
             arithmetic: cluster.hot_path.arithmetic,
             bound: plan.bound(),
             entries_max: cluster.hot_path.entries_max,
+            residues_before: Vec::new(),
             integers: Vec::new(),
             words: Vec::new(),
             spare: Vec::new(),
@@ -188,126 +191,204 @@ impl HotClient {
         path.expect("rows are sorted as hot while a switch holds their region")
     }
 
-    /// Sends requests for the values of `rows`, which are sorted by region. Returns how many answers there will be.
-    pub(crate) fn pull(&mut self, operation: u64, rows: &[HotRow]) -> u32 {
-        let mut packets = 0;
-        let mut first = 0;
-        for region in rows.chunk_by(|a, b| a.region == b.region) {
-            packets += self.pack(operation, Kind::Pull, Flags::NONE, first, region, None);
-            first += region.len();
-        }
-        packets
-    }
-
     /// Turns gradients into integers under the plan's scales. Of `rows` only those stay whose integers are within the bound
     /// and whose region can take them; the others are handed to `too_large` (rule C5). What stays waits to be sent by [`push`](Self::push).
     pub(crate) fn quantize(
         &mut self,
         rows: &mut Vec<HotRow>,
         gradients: &[f32],
-        mut too_large: impl FnMut(HotRow),
+        mut too_large: impl FnMut(&HotRow),
     ) {
         self.words.clear();
         let most = u32::try_from(rows.len()).expect("an operation has fewer than 2^32 rows");
+        let exhausted: Vec<u8> = by_region(rows)
+            .map(|(region, _)| region)
+            .filter(|region| self.push_flow(*region).is_exhausted(most))
+            .collect();
+        if exhausted.is_empty() && self.quantize_all(rows, gradients) {
+            return;
+        }
+        let Self { words, residues, bound, arithmetic, integers, .. } = self;
         rows.retain(|row| {
             let gradient = &gradients[row.range()];
-            let region = usize::from(row.region);
-            if self.push_flow(row.region).is_exhausted(most) {
-                too_large(*row);
-                return false;
-            }
-            match self.arithmetic {
-                ArithmeticMode::F32 => self.words.extend(gradient.iter().map(|value| value.to_bits())),
-                ArithmeticMode::Fixed => {
-                    let slots = usize::from(row.slot)..usize::from(row.slot) + gradient.len();
-                    let residues = &mut self.residues[region][slots];
-                    self.integers.resize(gradient.len(), 0);
-                    if !row.scale.quantize_row(gradient, residues, self.bound, &mut self.integers) {
-                        too_large(*row);
-                        return false;
+            let is_sendable = !exhausted.contains(&row.place.region)
+                && match arithmetic {
+                    ArithmeticMode::F32 => {
+                        words.extend(gradient.iter().map(|value| value.to_bits()));
+                        true
                     }
-                    self.words.extend(self.integers.iter().map(|integer| integer.cast_unsigned()));
-                }
+                    ArithmeticMode::Fixed => {
+                        integers.resize(gradient.len(), 0);
+                        let residues = &mut residues[usize::from(row.place.region)][row.slots()];
+                        let fits = row.place.scale.quantize_row(gradient, residues, *bound, integers);
+                        words.extend(integers.iter().filter(|_| fits).map(|integer| integer.cast_unsigned()));
+                        fits
+                    }
+                };
+            if !is_sendable {
+                too_large(row);
             }
-            true
+            is_sendable
         });
+    }
+
+    /// The same if all rows can be sent; `false`, and nothing changed, if one of them is too large. Nearly always all can, and
+    /// then there is no need to look at each twice.
+    fn quantize_all(&mut self, rows: &[HotRow], gradients: &[f32]) -> bool {
+        let Self { words, residues, residues_before, bound, .. } = self;
+        if self.arithmetic == ArithmeticMode::F32 {
+            words.extend(rows.iter().flat_map(|row| &gradients[row.range()]).map(|value| value.to_bits()));
+            return true;
+        }
+        let (all_rows, values) = (rows.len(), rows.iter().map(HotRow::width).sum());
+        words.resize(values, 0);
+        residues_before.resize(values, 0.0);
+        let (mut words_left, mut before_left) = (words.as_mut_slice(), residues_before.as_mut_slice());
+        let mut fits = true;
+        for (region, rows) in by_region(rows) {
+            let residues = residues[usize::from(region)].as_mut_slice();
+            // Rows of one value have a loop without another in it.
+            let single = values == all_rows;
+            let of_region = if single { rows.len() } else { rows.iter().map(HotRow::width).sum() };
+            let (words, before);
+            (words, words_left) = words_left.split_at_mut(of_region);
+            (before, before_left) = before_left.split_at_mut(of_region);
+            fits &= if single {
+                quantize_values(rows, gradients, residues, *bound, words, before)
+            } else {
+                quantize_rows(rows, gradients, residues, *bound, words, before)
+            };
+        }
+        if !fits {
+            words.clear();
+            let mut before = residues_before.iter();
+            for row in rows {
+                let residues = &mut residues[usize::from(row.place.region)][row.slots()];
+                residues.iter_mut().zip(&mut before).for_each(|(residue, before)| *residue = *before);
+            }
+        }
+        fits
     }
 
     /// Sends the rows that the last [`quantize`](Self::quantize) left. Returns how many answers there will be.
     pub(crate) fn push(&mut self, operation: u64, rows: &[HotRow], answer_with_values: bool) -> u32 {
         let flags = if answer_with_values { Flags::VALUES } else { Flags::NONE };
         let words = core::mem::take(&mut self.words);
-        let (mut packets, mut first, mut start) = (0, 0, 0);
-        for region in rows.chunk_by(|a, b| a.region == b.region) {
-            packets += self.pack(operation, Kind::Push, flags, first, region, Some(&words[start..]));
-            first += region.len();
-            start += region.iter().map(|row| row.width as usize).sum::<usize>();
-        }
+        let packets = self.pack(operation, Kind::Push, flags, rows, words.iter().copied());
         self.words = words;
         packets
     }
 
-    /// Packs rows of one region, whole, as many as fit a packet. `first` is the place of the first of them in the
-    /// operation's list. The last packet of a push is marked.
+    /// Sends requests for the values of `rows`, which are sorted by region. Returns how many answers there will be.
+    pub(crate) fn pull(&mut self, operation: u64, rows: &[HotRow]) -> u32 {
+        self.pack(operation, Kind::Pull, Flags::NONE, rows, core::iter::repeat(0))
+    }
+
+    /// Packs rows, whole, as many of one region as fit a packet, with a word for each of their values. The last packet of a push in a
+    /// region is marked.
     fn pack(
         &mut self,
         operation: u64,
         kind: Kind,
         flags: Flags,
-        mut first: usize,
         rows: &[HotRow],
-        words: Option<&[u32]>,
+        mut words: impl Iterator<Item = u32>,
     ) -> u32 {
-        let entries_max = self.entries_max;
-        let region = rows[0].region;
-        let path = self.path(region);
-        let mut words = words.into_iter().flatten();
-        let mut packets = 0;
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let fits = rows_that_fit(rest, entries_max);
-            let (now, later) = rest.split_at(fits);
-            rest = later;
-            let last = kind == Kind::Push && rest.is_empty();
-            let mut header = path.header(kind, region, 0);
-            header.flags = if last { flags.with(Flags::LAST) } else { flags };
-            let mut bytes = path.buffer();
-            bytes.resize(packet_bytes(entries_max), 0);
-            let mut writer = PacketWriter::new(header, &mut bytes);
-            for row in now {
-                let width = u16::try_from(row.width).expect("a hot row fits a packet");
-                for cell in row.slot..row.slot + width {
-                    let fitted = writer.push(cell, words.next().copied().unwrap_or(0));
-                    debug_assert!(fitted, "rows_that_fit has counted");
+        let packet_bytes_max = packet_bytes(self.entries_max);
+        let (mut packets, mut first) = (0, 0);
+        for (region, mut rest) in by_region(rows) {
+            let path = self.path(region);
+            while !rest.is_empty() {
+                let (header, mut bytes) = path.begin(region, kind);
+                bytes.resize(packet_bytes_max, 0);
+                let mut writer = PacketWriter::new(Header { flags, ..header }, &mut bytes);
+                let mut fits = 0;
+                for row in rest {
+                    if row.width() > writer.room() {
+                        break;
+                    }
+                    for (cell, word) in row.cells().zip(&mut words) {
+                        let fitted = writer.push(cell, word);
+                        debug_assert!(fitted, "there is room for the row");
+                    }
+                    fits += 1;
                 }
+                assert!(fits > 0, "a row of a hot table is no wider than a packet");
+                rest = &rest[fits..];
+                if kind == Kind::Push && rest.is_empty() {
+                    writer.flag(Flags::LAST);
+                }
+                let length = writer.finish();
+                bytes.truncate(length);
+                path.submit(
+                    region,
+                    kind,
+                    bytes,
+                    Cargo { operation, first: index(first), end: index(first + fits) },
+                );
+                first += fits;
+                packets += 1;
             }
-            let length = writer.finish();
-            bytes.truncate(length);
-            path.submit(
-                region,
-                kind,
-                bytes,
-                Cargo { operation, first: index(first), end: index(first + fits) },
-            );
-            first += fits;
-            packets += 1;
         }
         packets
     }
+}
+
+/// Rows that are sorted by region, those of each.
+fn by_region(mut rows: &[HotRow]) -> impl Iterator<Item = (u8, &[HotRow])> {
+    core::iter::from_fn(move || {
+        let region = rows.first()?.place.region;
+        let of_region;
+        (of_region, rows) = rows.split_at(rows.partition_point(|row| row.place.region == region));
+        Some((region, of_region))
+    })
 }
 
 fn index(position: usize) -> u32 {
     u32::try_from(position).expect("an operation has fewer than 2^32 rows")
 }
 
-/// How many of the first rows a packet of `entries_max` entries holds.
-fn rows_that_fit(rows: &[HotRow], entries_max: u8) -> usize {
-    let mut entries = 0;
-    let full = rows.iter().position(|row| {
-        entries += row.width;
-        entries > u32::from(entries_max)
-    });
-    let fits = full.unwrap_or(rows.len());
-    assert!(fits > 0, "a row of a hot table is no wider than a packet");
+/// Quantizes rows of one value each. Returns whether all are within the bound; where residues were changed is what was `before`.
+fn quantize_values(
+    rows: &[HotRow],
+    gradients: &[f32],
+    residues: &mut [f32],
+    bound: u32,
+    words: &mut [u32],
+    before: &mut [f32],
+) -> bool {
+    let mut fits = true;
+    for ((row, word), before) in rows.iter().zip(words).zip(before) {
+        let residue = &mut residues[usize::from(row.place.slot)];
+        let (integer, left, is_within) =
+            row.place.scale.quantizer(bound).quantize(gradients[row.offset as usize], *residue);
+        *word = integer.cast_unsigned();
+        *before = core::mem::replace(residue, left);
+        fits &= is_within;
+    }
+    fits
+}
+
+/// The same for rows of any width.
+fn quantize_rows(
+    rows: &[HotRow],
+    gradients: &[f32],
+    residues: &mut [f32],
+    bound: u32,
+    words: &mut [u32],
+    before: &mut [f32],
+) -> bool {
+    let mut fits = true;
+    let mut places = words.iter_mut().zip(before);
+    for row in rows {
+        let quantizer = row.place.scale.quantizer(bound);
+        let values = gradients[row.range()].iter().zip(&mut residues[row.slots()]);
+        for ((gradient, residue), (word, before)) in values.zip(&mut places) {
+            let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
+            *word = integer.cast_unsigned();
+            *before = core::mem::replace(residue, left);
+            fits &= is_within;
+        }
+    }
     fits
 }

@@ -3,6 +3,7 @@
 mod cold;
 mod hot;
 mod operations;
+mod order;
 mod rows;
 mod session;
 

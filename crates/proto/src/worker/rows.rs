@@ -5,19 +5,20 @@ use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
 use libra_store::{TableSpec, first_non_finite};
 
+use super::order::Order;
 use crate::client::ClientError;
+
+/// The memory of so many operations is kept for later ones.
+const SPARE_MAX: usize = 64;
 
 /// A row that a switch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HotRow {
-    pub(crate) region: u8,
-    pub(crate) slot: u16,
-    pub(crate) width: u32,
-    /// Power of two of the scale of its slots.
-    pub(crate) scale: libra_plan::Scale,
+    pub(crate) place: Place,
     /// Where its values begin in the arrays of the operation.
     pub(crate) offset: u32,
-    pub(crate) key: u64,
+    /// Its number among the hot rows.
+    pub(crate) number: u32,
 }
 
 /// A row that only its shard holds, for this operation.
@@ -30,8 +31,23 @@ pub(crate) struct ColdRow {
 }
 
 impl HotRow {
+    pub(crate) fn width(&self) -> usize {
+        self.place.width as usize
+    }
+
+    /// Its cells in a packet: in one lane a cell is a slot.
+    pub(crate) fn cells(&self) -> core::ops::Range<u16> {
+        let width = u16::try_from(self.place.width).expect("a hot row fits a packet");
+        self.place.slot..self.place.slot + width
+    }
+
+    pub(crate) fn slots(&self) -> core::ops::Range<usize> {
+        let first = usize::from(self.place.slot);
+        first..first + self.width()
+    }
+
     pub(crate) fn range(&self) -> core::ops::Range<usize> {
-        self.offset as usize..(self.offset + self.width) as usize
+        self.offset as usize..self.offset as usize + self.width()
     }
 }
 
@@ -68,6 +84,24 @@ fn by_shard(rows: Vec<ColdRow>, shards: u16) -> Vec<ColdRow> {
     sorted
 }
 
+/// The table of a row. `guess` is that of the row before: most rows have the same.
+fn find_table<'t>(
+    tables: &'t [TableSpec],
+    key: u64,
+    guess: Option<&'t TableSpec>,
+) -> Result<&'t TableSpec, ClientError> {
+    match guess {
+        Some(table) if table.keys.contains(&key) => Ok(table),
+        _ => tables.iter().find(|table| table.keys.contains(&key)).ok_or(ClientError::UnknownKey { key }),
+    }
+}
+
+/// A row for the cold path.
+fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
+    let shard = if shards == 1 { 0 } else { shard_of(key, shards) };
+    ColdRow { shard, width, offset, key }
+}
+
 /// The rows of one operation, sorted out.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
@@ -85,62 +119,96 @@ pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
     shards: u16,
+    order: Order,
     seen: HashMap<u64, u32, FixedState>,
+    /// Memory of operations that are done.
+    spare: Vec<Vec<HotRow>>,
 }
 
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
-        Self { tables, placement, shards, seen: HashMap::default() }
+        let order = Order::new(placement.as_ref().map_or(0, Placement::len));
+        Self { tables, placement, shards, order, seen: HashMap::default(), spare: Vec::new() }
     }
 
-    fn place(&self, key: u64) -> Option<Place> {
-        self.placement.as_ref()?.find(key)
-    }
-
-    /// The table of a row. `guess` is that of the row before: most rows have the same.
     fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {
-        match guess {
-            Some(table) if table.keys.contains(&key) => Ok(table),
-            _ => {
-                let table = self.tables.iter().find(|table| table.keys.contains(&key));
-                table.ok_or(ClientError::UnknownKey { key })
-            }
-        }
+        find_table(&self.tables, key, guess)
     }
 
     /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
-    pub(crate) fn sort(&self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
-        let mut sorted = Sorted::default();
-        let (mut offset, mut table) = (0, None);
+    /// Of a row that occurs twice only one is hot: a packet has a slot once.
+    pub(crate) fn sort(&mut self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
+        let mut hot = self.spare.pop().unwrap_or_default();
         let mut cold = Vec::new();
+        let marked = self.mark(keys, &mut cold);
+        if let Ok((rows, _)) = marked
+            && rows > 0
+        {
+            hot.reserve(rows);
+            self.drain_order(is_held, &mut hot, &mut cold);
+        } else {
+            self.order.drain(|_, _| ());
+        }
+        let (_, values) = marked?;
+        Ok(Sorted { hot, cold: by_shard(cold, self.shards), values })
+    }
+
+    /// Marks the hot ones among these rows, and lists the others. Returns how many are marked, and how many values all have.
+    fn mark(&mut self, keys: &[u64], cold: &mut Vec<ColdRow>) -> Result<(usize, usize), ClientError> {
+        let (mut offset, mut hot, mut table) = (0, 0, None);
+        let mut search = self.placement.as_ref().map(Placement::search);
+        let mut marker = self.order.marker();
         for &key in keys {
-            let width = if let Some(place) = self.place(key).filter(|place| is_held(place.region)) {
-                let hot = HotRow {
-                    region: place.region,
-                    slot: place.slot,
-                    width: place.width,
-                    scale: place.scale,
-                    offset,
-                    key,
-                };
-                sorted.hot.push(hot);
-                place.width
-            } else {
-                let of = self.table(key, table)?;
-                table = Some(of);
-                let width = u32::try_from(of.width).expect("a store refuses rows this wide");
-                if cold.is_empty() {
-                    cold.reserve(keys.len() - sorted.hot.len());
-                }
-                cold.push(self.cold(key, offset, width));
-                width
-            };
+            let found = search.as_mut().and_then(|search| search.find(key));
+            if let Some((number, width)) = found
+                && marker.mark(number, offset)
+            {
+                hot += 1;
+                offset += width;
+                continue;
+            }
+            let of = find_table(&self.tables, key, table)?;
+            table = Some(of);
+            let width = u32::try_from(of.width).expect("a store refuses rows this wide");
+            if cold.is_empty() {
+                cold.reserve(keys.len() - hot);
+            }
+            cold.push(cold_row(key, offset, width, self.shards));
             offset += width;
         }
-        sorted.hot.sort_unstable_by_key(|row| (row.region, row.slot));
-        sorted.cold = by_shard(cold, self.shards);
-        sorted.values = offset as usize;
-        Ok(sorted)
+        Ok((hot, offset as usize))
+    }
+
+    /// Lists the marked rows by region and slot; those of regions that nobody holds are cold.
+    fn drain_order(&mut self, is_held: impl Fn(u8) -> bool, hot: &mut Vec<HotRow>, cold: &mut Vec<ColdRow>) {
+        let placement = self.placement.as_ref().expect("without hot rows none is marked");
+        let shards = self.shards;
+        let mut held = (0, is_held(0));
+        self.order.drain(|number, offset| {
+            let place = *placement.place(number);
+            if held.0 != place.region {
+                held = (place.region, is_held(place.region));
+            }
+            if held.1 {
+                hot.push(HotRow { place, offset, number });
+            } else {
+                cold.push(cold_row(placement.key(number), offset, place.width, shards));
+            }
+        });
+    }
+
+    /// Takes back the memory of an operation that is done.
+    pub(crate) fn recycle(&mut self, mut rows: Vec<HotRow>) {
+        rows.clear();
+        if rows.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(rows);
+        }
+    }
+
+    /// A hot row, for the cold path.
+    pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
+        let placement = self.placement.as_ref().expect("without a plan no row is hot");
+        cold_row(placement.key(row.number), row.offset, row.place.width, self.shards)
     }
 
     /// The shard whose rows a region has.
@@ -153,12 +221,6 @@ impl Directory {
     pub(crate) fn regions_of(&self, shard: u16) -> Vec<u8> {
         let regions = self.placement.iter().flat_map(|placement| placement.regions_of(shard));
         regions.map(|layout| layout.region).collect()
-    }
-
-    /// A row for the cold path.
-    pub(crate) fn cold(&self, key: u64, offset: u32, width: u32) -> ColdRow {
-        let shard = if self.shards == 1 { 0 } else { shard_of(key, self.shards) };
-        ColdRow { shard, width, offset, key }
     }
 
     /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.
@@ -178,13 +240,14 @@ impl Directory {
         merged
     }
 
-    /// Checks that there is a finite gradient for each value of the rows.
+    /// Checks that there is a finite gradient for each value of the rows. Keys ascend.
     fn check(&self, keys: &[u64], gradients: &[f32]) -> Result<(), ClientError> {
-        let (mut expected, mut table) = (0, None);
-        for &key in keys {
-            let of = self.table(key, table)?;
-            table = Some(of);
-            expected += of.width;
+        let (mut expected, mut rest) = (0, keys);
+        while let Some(&key) = rest.first() {
+            let of = self.table(key, None)?;
+            let (of_table, others) = rest.split_at(rest.partition_point(|key| of.keys.contains(key)));
+            expected += of_table.len() * of.width;
+            rest = others;
         }
         if expected != gradients.len() {
             return Err(ClientError::WrongLength { keys: keys.len(), expected, found: gradients.len() });

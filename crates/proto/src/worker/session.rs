@@ -142,8 +142,9 @@ impl Session {
     }
 
     /// Sorts rows into those that switches hold now and those of the shards.
-    fn sort(&self, keys: &[u64]) -> Result<Sorted, ClientError> {
-        self.directory.sort(keys, |region| self.hot.as_ref().is_some_and(|hot| hot.is_held(region)))
+    fn sort(&mut self, keys: &[u64]) -> Result<Sorted, ClientError> {
+        let hot = self.hot.as_ref();
+        self.directory.sort(keys, |region| hot.is_some_and(|hot| hot.is_held(region)))
     }
 
     pub(super) fn pull(&mut self, id: PullId, keys: Vec<u64>) {
@@ -181,7 +182,7 @@ impl Session {
         if let Some(hot) = &mut self.hot {
             let (cold, directory) = (&mut sorted.cold, &self.directory);
             hot.quantize(&mut sorted.hot, &gradients, |row| {
-                cold.push(directory.cold(row.key, row.offset, row.width));
+                cold.push(directory.cooled(row));
                 too_large += 1;
             });
             if too_large > 0 {
@@ -199,10 +200,17 @@ impl Session {
             PushAnswer::Values => None,
             PushAnswer::Level(level) => Some(level),
         };
-        self.operations.insert(number, Operation::new(keys, sorted.values, sorted.hot, level));
+        let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &sorted.hot, wants_values));
+        // Only who waits for values has to know which rows a packet carried.
+        let (keys, hot) = if wants_values {
+            (keys, sorted.hot)
+        } else {
+            self.directory.recycle(sorted.hot);
+            (Vec::new(), Vec::new())
+        };
+        self.operations.insert(number, Operation::new(keys, sorted.values, hot, level));
         self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
-        let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &operation.hot, wants_values));
         let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
         operation.missing = packets + requests;
         self.complete_if_empty(number);
@@ -241,7 +249,8 @@ impl Session {
     }
 
     fn answered(&mut self, number: u64) {
-        let Some(operation) = self.operations.answered(number) else { return };
+        let Some(mut operation) = self.operations.answered(number) else { return };
+        self.directory.recycle(core::mem::take(&mut operation.hot));
         self.open_pushes.remove(&number);
         if let Some(error) = operation.refused {
             return self.events.push_back(WorkerEvent::Refused { number, error });
@@ -360,8 +369,7 @@ impl Session {
     fn read_from_shards(&mut self, cargo: Cargo) {
         let operation = self.operations.operation(cargo.operation);
         let hot: &[HotRow] = &operation.hot[cargo.first as usize..cargo.end as usize];
-        let mut cold: Vec<ColdRow> =
-            hot.iter().map(|row| self.directory.cold(row.key, row.offset, row.width)).collect();
+        let mut cold: Vec<ColdRow> = hot.iter().map(|row| self.directory.cooled(row)).collect();
         cold.sort_by_key(|row| row.shard);
         operation.missing += self.cold.pull(cargo.operation, cold);
         self.answered(cargo.operation);
@@ -398,3 +406,6 @@ fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,11 @@ use libra_dataplane::{Entry, Flags, HEADER_BYTES, Packet, WINDOW};
 
 use super::{Verdict, lasting_flags};
 
+/// What the worker may keep for a replay (rule T2).
+const UNDURABLE_MAX: u32 = 8192;
+const WINDOW_U32: u32 = 1024;
+const _: () = assert!(WINDOW == WINDOW_U32 as usize);
+
 /// One packet.
 #[derive(Debug)]
 struct Content {
@@ -108,9 +113,16 @@ impl Packets {
             let what = if again { "sent again without a mark" } else { "marked, and was not sent before" };
             return Err(format!("{} is {what}", name(packet)));
         }
-        let below = self.flow_mut(header.worker, header.region).applied_below;
-        if header.seq as usize >= below as usize + WINDOW {
+        let flow = self.flow_mut(header.worker, header.region);
+        let below = flow.applied_below;
+        if header.seq >= below + UNDURABLE_MAX {
             return Err(format!("{} is sent while {below} is not durable", name(packet)));
+        }
+        // What it overwrites in the dedup window.
+        let Some(overwritten) = header.seq.checked_sub(WINDOW_U32) else { return Ok(()) };
+        let is_taken = flow.is_applied(overwritten) || flow.acknowledged_in(overwritten) == Some(header.view);
+        if !is_taken {
+            return Err(format!("{} is sent while {overwritten} is not acknowledged", name(packet)));
         }
         Ok(())
     }

@@ -176,9 +176,8 @@ fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
     path.put(UNREADABLE, RegionFlows::default(), VIEW);
     let mut submit = |region, operation| {
         for kind in [Kind::Push, Kind::Pull] {
-            let bytes = super::scene::write(kind, Flags::NONE, region, 0, &[(1, 1)]);
             let cargo = crate::transport::flow::Cargo { operation, first: 0, end: 1 };
-            path.submit(region, kind, bytes, cargo);
+            super::scene::submit(&mut path, kind, Flags::NONE, region, &[(1, 1)], cargo);
         }
     };
     submit(READABLE, 1);

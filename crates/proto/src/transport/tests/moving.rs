@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, Pipeline, Region, Verdict};
 
-use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, ms, new_region, write};
+use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, ms, new_region, submit};
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
@@ -182,7 +182,7 @@ impl Moving {
         self.operations += 1;
         let cargo = Cargo { operation: self.operations, first: 0, end: 1 };
         let path = &mut self.paths[self.known[&region].0];
-        path.submit(region, kind, write(kind, flags, region, 0, entries), cargo);
+        submit(path, kind, flags, region, entries, cargo);
         self.transmit();
         self.operations
     }

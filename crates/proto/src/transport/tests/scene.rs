@@ -11,7 +11,7 @@ use libra_dataplane::{
 
 use crate::role::Outgoing;
 use crate::time::Instant;
-use crate::transport::flow::Cargo;
+use crate::transport::flow::{Cargo, edit_header};
 use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
 
 pub(super) const JOB: u16 = 7;
@@ -209,7 +209,7 @@ impl Scene {
         self.operations += 1;
         let end = u32::try_from(entries.len()).unwrap();
         let cargo = Cargo { operation: self.operations, first: 0, end };
-        self.path.submit(region, kind, write(kind, flags, region, 0, entries), cargo);
+        submit(&mut self.path, kind, flags, region, entries, cargo);
         self.transmit();
         self.operations
     }
@@ -388,6 +388,21 @@ impl Scene {
         assert_eq!(nonzero(&self.committed), nonzero(&self.pushed), "every push is in the sums once");
         assert!(self.accepted.values().all(|&times| times == 1), "every push is acknowledged once");
     }
+}
+
+/// Hands a packet to a path, as a worker does.
+pub(super) fn submit(
+    path: &mut Path,
+    kind: Kind,
+    flags: Flags,
+    region: u8,
+    entries: &[(u16, u32)],
+    cargo: Cargo,
+) {
+    let (header, _) = path.begin(region, kind);
+    let mut bytes = write(kind, flags, region, header.seq, entries);
+    edit_header(&mut bytes, |written| written.view = header.view);
+    path.submit(region, kind, bytes, cargo);
 }
 
 pub(super) fn write(kind: Kind, flags: Flags, region: u8, seq: u32, entries: &[(u16, u32)]) -> Vec<u8> {

@@ -1,0 +1,260 @@
+//! Running a vector on a target.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug, Display};
+
+use libra_dataplane::{Counters, Flags, Header, Kind, Packet};
+
+use crate::describe::{differences, summary};
+use crate::ip;
+use crate::target::Target;
+use crate::vector::{COUNTERS, Counter, Exchange, Line, Need, Sender, Slots, Step, Vector};
+
+/// How a vector ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "a vector that was skipped was not passed"]
+pub enum Outcome {
+    /// The target did all that the vector says.
+    Passed,
+    /// The target does not offer this; nothing was done to it.
+    Skipped(Need),
+}
+
+/// A target that did not do what a vector says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {cause}")]
+pub struct Failure {
+    /// The file of the vector.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What happened there.
+    pub cause: Cause,
+}
+
+/// What went wrong at a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// The target said something else.
+    Mismatch {
+        /// To what.
+        to: String,
+        /// Where it differs.
+        differences: Vec<Difference>,
+    },
+    /// The target could not be asked.
+    Target(String),
+}
+
+impl Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(error) => write!(formatter, "the target: {error}"),
+            Self::Mismatch { to, differences } => {
+                write!(formatter, "another answer to {to}:")?;
+                differences.iter().try_for_each(|difference| write!(formatter, "\n    {difference}"))
+            }
+        }
+    }
+}
+
+/// One thing that is not as the vector says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// What it is.
+    pub field: String,
+    /// What the vector says.
+    pub expected: String,
+    /// What the target says.
+    pub found: String,
+}
+
+impl Difference {
+    pub(crate) fn new(
+        field: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self { field: field.into(), expected: expected.into(), found: found.into() }
+    }
+}
+
+impl Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: expected {}, found {}", self.field, self.expected, self.found)
+    }
+}
+
+/// The most datagrams of a burst, as many as fit one run of the kernel's receive offload.
+const BURST_MAX: usize = 64;
+
+/// Runs a vector datagram by datagram: every answer must be the one of the file, byte by byte.
+///
+/// # Errors
+/// The first line at which the target does something else.
+pub fn run<T: Target>(vector: &Vector, target: &mut T) -> Result<Outcome, Failure> {
+    run_with(vector, target, 1)
+}
+
+/// Runs a vector with the datagrams of one sender that follow each other handed over at once. Acknowledgements that were made one
+/// are compared one by one.
+///
+/// # Errors
+/// The first line at which the target does something else.
+pub fn run_in_bursts<T: Target>(vector: &Vector, target: &mut T) -> Result<Outcome, Failure> {
+    run_with(vector, target, BURST_MAX)
+}
+
+fn run_with<T: Target>(vector: &Vector, target: &mut T, burst_max: usize) -> Result<Outcome, Failure> {
+    if let Some(&need) = vector.needs.iter().find(|&&need| !target.offers(need)) {
+        return Ok(Outcome::Skipped(need));
+    }
+    let mut burst = Burst::new(burst_max);
+    for Line { number, step } in &vector.lines {
+        let failure = |(line, cause)| Failure { file: vector.file.clone(), line, cause };
+        if let Step::Exchange(exchange) = step {
+            for n in 0..exchange.times {
+                burst.add(*number, exchange, n, target).map_err(failure)?;
+            }
+        } else {
+            burst.flush(target).map_err(failure)?;
+            carry_out(step, target).map_err(|cause| failure((*number, cause)))?;
+        }
+        // One at a time, each is answered before the next line is read.
+        if burst_max == 1 {
+            burst.flush(target).map_err(failure)?;
+        }
+    }
+    let last = burst.flush(target);
+    last.map_err(|(line, cause)| Failure { file: vector.file.clone(), line, cause })?;
+    Ok(Outcome::Passed)
+}
+
+/// Datagrams of one sender that were not yet handed over.
+struct Burst {
+    most: usize,
+    from: Sender,
+    datagrams: Vec<Vec<u8>>,
+    /// For each of them its line, and its answer.
+    expected: Vec<(usize, Option<Vec<u8>>)>,
+}
+
+impl Burst {
+    fn new(most: usize) -> Self {
+        Self { most, from: Sender::Agent, datagrams: vec![], expected: vec![] }
+    }
+
+    fn add<T: Target>(
+        &mut self,
+        line: usize,
+        exchange: &Exchange,
+        n: u32,
+        target: &mut T,
+    ) -> Result<(), (usize, Cause)> {
+        if exchange.from != self.from || self.datagrams.len() == self.most {
+            self.flush(target)?;
+            self.from = exchange.from;
+        }
+        self.datagrams.push(exchange.datagram(n));
+        self.expected.push((line, exchange.answer(n)));
+        Ok(())
+    }
+
+    fn flush<T: Target>(&mut self, target: &mut T) -> Result<(), (usize, Cause)> {
+        let Some(&(first, _)) = self.expected.first() else { return Ok(()) };
+        let cannot = |error: T::Error| (first, Cause::Target(error.to_string()));
+        let datagrams = std::mem::take(&mut self.datagrams);
+        let expected = std::mem::take(&mut self.expected);
+        if let ([datagram], [(line, expected)]) = (datagrams.as_slice(), expected.as_slice()) {
+            let found = target.receive(self.from, datagram).map_err(cannot)?;
+            let different = differences(expected.as_deref(), found.as_deref());
+            return mismatch(|| summary(datagram), different).map_err(|cause| (*line, cause));
+        }
+
+        let found = target.receive_burst(self.from, &datagrams).map_err(cannot)?;
+        let mut found = found.into_iter().flat_map(taken_apart);
+        let mut line = first;
+        for (datagram, (at, expected)) in datagrams.iter().zip(&expected) {
+            line = *at;
+            if let Some(expected) = expected {
+                let different = differences(Some(expected), found.next().as_deref());
+                mismatch(|| format!("{} (in a burst)", summary(datagram)), different)
+                    .map_err(|cause| (line, cause))?;
+            }
+        }
+        let more = differences(None, found.next().as_deref());
+        mismatch(|| "a burst, behind its last answer".to_owned(), more).map_err(|cause| (line, cause))
+    }
+}
+
+/// What an answer would have been had every packet been answered by itself.
+fn taken_apart(answer: Vec<u8>) -> Vec<Vec<u8>> {
+    match Packet::parse(&answer) {
+        Ok(packet) if packet.header.kind == Kind::Ack && packet.header.flags == Flags::NONE => {
+            let seqs = packet.acknowledged().flat_map(|range| range.iter());
+            seqs.map(|seq| Header { seq, entries: 0, ..packet.header }.to_bytes().to_vec()).collect()
+        }
+        _ => vec![answer],
+    }
+}
+
+fn carry_out<T: Target>(step: &Step, target: &mut T) -> Result<(), Cause> {
+    let cannot = |error: T::Error| Cause::Target(error.to_string());
+    let different = match step {
+        Step::Exchange(_) => unreachable!("datagrams go in bursts"),
+        Step::Switch(address) => return target.set_switch(*address).map_err(cannot),
+        Step::Worker(name, address) => return target.set_worker(*name, *address).map_err(cannot),
+        Step::Open { config, after, seen } => return target.open(config, *after, seen).map_err(cannot),
+        Step::Close(region) => return target.close(*region).map_err(cannot),
+        Step::Install(region, values) => return target.install(*region, values).map_err(cannot),
+        Step::Durable(region, epoch) => return target.set_durable(*region, *epoch).map_err(cannot),
+        Step::Readable(region, is) => return target.set_readable(*region, *is).map_err(cannot),
+        Step::Active(region, is) => return target.set_active(*region, *is).map_err(cannot),
+        Step::Ip { packet, verdict } => {
+            let found = target.receive_ip(packet).map_err(cannot)?;
+            ip::verdict_differences(packet, verdict, &found)
+        }
+        Step::Flip(region, closed) => compare("closed epoch", closed, &target.flip(*region).map_err(cannot)?),
+        Step::Drain(region, sums) => slots("sum", sums, &target.drain(*region).map_err(cannot)?),
+        Step::Values(region, values) => slots("value", values, &target.values(*region).map_err(cannot)?),
+        Step::Cut(region, flow, ranges) => {
+            compare("ranges", ranges, &target.cut(*region, *flow).map_err(cannot)?)
+        }
+        Step::Bank(region, packets) => compare("packets", packets, &target.bank(*region).map_err(cannot)?),
+        Step::Counters(expected) => counters(expected, &target.counters().map_err(cannot)?),
+    };
+    mismatch(|| format!("`{}`", step.to_string().split(" =").next().unwrap_or_default()), different)
+}
+
+fn mismatch(to: impl FnOnce() -> String, differences: Vec<Difference>) -> Result<(), Cause> {
+    if differences.is_empty() { Ok(()) } else { Err(Cause::Mismatch { to: to(), differences }) }
+}
+
+fn compare<V: PartialEq + Debug>(field: &str, expected: &V, found: &V) -> Vec<Difference> {
+    if expected == found {
+        return vec![];
+    }
+    vec![Difference::new(field, format!("{expected:?}"), format!("{found:?}"))]
+}
+
+fn slots(name: &str, expected: &Slots, found: &Slots) -> Vec<Difference> {
+    let all: BTreeSet<_> = expected.0.keys().chain(found.0.keys()).collect();
+    let value = |slots: &Slots, slot| format!("{:08x}", slots.0.get(slot).copied().unwrap_or_default());
+    all.into_iter()
+        .map(|slot| {
+            Difference::new(format!("{name} of slot {slot}"), value(expected, slot), value(found, slot))
+        })
+        .filter(|difference| difference.expected != difference.found)
+        .collect()
+}
+
+fn counters(expected: &Counters, found: &Counters) -> Vec<Difference> {
+    let (mut expected, mut found) = (*expected, *found);
+    COUNTERS
+        .iter()
+        .map(|Counter { name, of }| {
+            Difference::new(*name, of(&mut expected).to_string(), of(&mut found).to_string())
+        })
+        .filter(|difference| difference.expected != difference.found)
+        .collect()
+}

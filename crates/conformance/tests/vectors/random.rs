@@ -1,0 +1,232 @@
+//! A few hundred packets by chance, from a seed: what nobody thought of.
+
+use libra_conformance::{Sender, WorkerName};
+use libra_dataplane::{Arithmetic, Flags, Header, Kind, RegionConfig};
+
+use crate::scene::{F32, FIXED, JOB, REGION, Scene, header, packet};
+
+pub(crate) fn scenes() -> Vec<Scene> {
+    let small = RegionConfig { cells: 24, flows: 3, bank_packets_max: 12, ..FIXED };
+    vec![
+        random("random-fixed", "fixed point", small, 1),
+        random("random-f32", "single precision", RegionConfig { arithmetic: F32.arithmetic, ..small }, 2),
+        random("random-lanes", "fixed point in 16 lanes", RegionConfig { lanes: 16, cells: 5, ..small }, 3),
+    ]
+}
+
+const STEPS: u32 = 400;
+
+/// The generator SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    }
+
+    /// Any 32 bits.
+    fn word(&mut self) -> u32 {
+        u32::try_from(self.next() >> 32).unwrap()
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: u32) -> u32 {
+        u32::try_from(self.next() % u64::from(end)).unwrap()
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < percent
+    }
+
+    /// A gradient: mostly sound, often at an edge.
+    fn gradient(&mut self, arithmetic: Arithmetic) -> u32 {
+        let any = self.word();
+        match (arithmetic, self.below(20)) {
+            (_, 0) => 0,
+            (Arithmetic::Fixed { bound }, 1) => bound,
+            (Arithmetic::Fixed { bound }, 2) => bound.wrapping_neg(),
+            (Arithmetic::Fixed { bound }, _) => (any % (2 * bound + 1)).wrapping_sub(bound),
+            // Subnormal numbers; neighbours of one, whose sums cancel and tie; then what the others are not.
+            (Arithmetic::F32, 1..=3) => any & 0x807F_FFFF,
+            (Arithmetic::F32, 4..=9) => any & 0x81FF_FFFF | 0x3E00_0000,
+            (Arithmetic::F32, 10..=12) => any & 0x8180_0003 | 0x3F00_0000,
+            (Arithmetic::F32, _) => {
+                let finite = any & 0x7F80_0000 != 0x7F80_0000;
+                if finite { any } else { any ^ 0x4000_0000 }
+            }
+        }
+    }
+
+    /// Entries that a region can take: ascending in each lane, with gaps of padding where there are lanes.
+    fn entries(&mut self, config: &RegionConfig) -> Vec<(u16, u32)> {
+        let lanes = usize::from(config.lanes);
+        let (most, step_max) = if lanes == 1 { (9, 6) } else { (33, 4) };
+        let padding = config.cells - 1;
+        let mut next = vec![0; lanes];
+        let count = self.below(most + 1);
+        let places = (0..lanes).cycle().take(count as usize);
+        let entry = |lane: usize| {
+            let step = u16::try_from(self.below(step_max)).unwrap();
+            let cell = padding.min(next[lane] + step);
+            next[lane] = padding.min(cell + 1);
+            (cell, if cell == padding { 0 } else { self.gradient(config.arithmetic) })
+        };
+        places.map(entry).collect()
+    }
+}
+
+/// A worker that keeps the sender rule: it may number 1,024 packets above the oldest that is not acknowledged.
+struct Flow {
+    sender: Sender,
+    worker: u16,
+    /// Every packet it has made, from [`FIRST`] on, and whether it was acknowledged.
+    packets: Vec<(Vec<u8>, bool)>,
+}
+
+/// What every flow has behind it: soon its window goes round.
+const FIRST: u32 = 1018;
+
+fn random(file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Scene {
+    let about = format!(
+        "{what}: three workers that keep the sender rule, over a network that loses, repeats, overtakes and damages,\n\
+         with an agent that flips, drains and installs by chance. Seed {seed}."
+    );
+    let mut scene = Scene::new(file, &about);
+    let mut flows: Vec<_> = (0..config.flows).map(Flow::new).collect();
+    for worker in 0..config.flows {
+        scene.worker(WorkerName { job: JOB, worker });
+    }
+    let seen: Vec<_> = (0..config.flows).map(|flow| (flow, 0..FIRST)).collect();
+    scene.open(config, 0xFFFA, &seen);
+    let mut random = Random(seed);
+    let mut agent = Agent { active: true };
+    let mut at = 0;
+    for _ in 0..STEPS {
+        if random.chance(30) {
+            at = random.below(u32::from(config.flows)) as usize;
+        }
+        if random.chance(75) {
+            flows[at].act(&mut scene, &config, &mut random);
+        } else {
+            agent.act(&mut scene, &config, &mut random);
+        }
+    }
+    for _ in 0..2 {
+        scene.drain(REGION);
+        scene.close_epoch(REGION, config.flows);
+    }
+    scene.values(REGION);
+    scene
+}
+
+impl Flow {
+    fn new(worker: u16) -> Self {
+        Self { sender: crate::scene::worker(worker), worker, packets: vec![] }
+    }
+
+    fn act(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
+        match random.below(100) {
+            0..50 => {
+                let made = self.make(config, random);
+                // One in six is lost on its way.
+                if !random.chance(16) {
+                    self.push(scene, made, Flags::NONE);
+                }
+            }
+            50..75 if !self.packets.is_empty() => {
+                let recent = u32::try_from(self.packets.len()).unwrap().min(30);
+                let again = self.packets.len() - 1 - random.below(recent) as usize;
+                self.push(scene, again, Flags::RETRANSMIT);
+            }
+            50..85 => {
+                let cells = random.entries(config).into_iter().map(|(cell, _)| (cell, 0)).collect::<Vec<_>>();
+                let seq = random.below(1000);
+                scene.send(self.sender, &packet(header(Kind::Pull, self.worker, seq), &cells));
+            }
+            85..88 => {
+                scene.send(self.sender, &packet(header(Kind::Pull, self.worker, u32::MAX - 1), &[]));
+            }
+            _ => self.damaged(scene, config, random),
+        }
+    }
+
+    /// Makes the next packet, and returns its place.
+    fn make(&mut self, config: &RegionConfig, random: &mut Random) -> usize {
+        let place = self.packets.len();
+        let seq = FIRST + u32::try_from(place).unwrap();
+        let last = if random.chance(40) { Flags::LAST } else { Flags::NONE };
+        let values = if random.chance(20) { Flags::VALUES } else { Flags::NONE };
+        let tag = if random.chance(10) { random.next() } else { 0 };
+        let header = Header { flags: last.with(values), tag, ..header(Kind::Push, self.worker, seq) };
+        self.packets.push((packet(header, &random.entries(config)), false));
+        place
+    }
+
+    fn push(&mut self, scene: &mut Scene, place: usize, flags: Flags) {
+        let (bytes, acknowledged) = &mut self.packets[place];
+        let mut bytes = bytes.clone();
+        bytes[2] |= flags.bits();
+        let answer = scene.send(self.sender, &bytes);
+        *acknowledged |= answer.is_some_and(|answer| answer.header.kind == Kind::Ack);
+    }
+
+    /// A packet that the network has done something to. It leaves the number as it is: a flow would not survive that.
+    fn damaged(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
+        let place = self.make(config, random);
+        let mut bytes = self.packets[place].0.clone();
+        for _ in 0..=random.below(2) {
+            let at = random.below(u32::try_from(bytes.len()).unwrap()) as usize;
+            if !(18..22).contains(&at) {
+                bytes[at] ^= 1 << random.below(8);
+            }
+        }
+        if random.chance(20) {
+            bytes.truncate(random.below(u32::try_from(bytes.len()).unwrap()) as usize);
+        }
+        scene.send(self.sender, &bytes);
+    }
+}
+
+/// What is beside the pipeline.
+struct Agent {
+    active: bool,
+}
+
+impl Agent {
+    fn act(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
+        if !self.active {
+            self.active = true;
+            return scene.active(REGION, true);
+        }
+        match random.below(100) {
+            0..30 => {
+                scene.flip(REGION);
+            }
+            30..60 => {
+                scene.drain(REGION);
+            }
+            60..68 => {
+                let slots = u32::from(config.cells - 1) * u32::from(config.lanes);
+                let values = |_| (random.below(slots), random.word());
+                let values: Vec<_> = (0..5).map(values).collect();
+                scene.install(REGION, &values);
+            }
+            68..78 => scene.durable(REGION, u16::try_from(random.below(1 << 16)).unwrap()),
+            78..84 => scene.readable(REGION, random.chance(80)),
+            84..90 => {
+                self.active = false;
+                scene.active(REGION, false);
+            }
+            90..95 => {
+                scene.cut(REGION, u16::try_from(random.below(config.flows.into())).unwrap());
+            }
+            _ => {
+                scene.bank(REGION);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! How vectors are made: what is done to the reference is written down with what it says to it.
+
+use std::fmt::Write as _;
+use std::net::SocketAddrV4;
+
+use libra_conformance::{
+    Exchange, FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Step, Target, VERSION, WorkerName,
+};
+use libra_dataplane::{
+    Arithmetic, BankPackets, Counters, Entry, Flags, Header, Kind, NackReason, PacketWriter, RegionConfig,
+    packet_bytes,
+};
+
+use crate::pipeline::PipelineTarget;
+
+pub(crate) const JOB: u16 = 7;
+pub(crate) const PLAN: u16 = 3;
+pub(crate) const VIEW: u16 = 9;
+/// The region of most vectors.
+pub(crate) const REGION: RegionName = RegionName { job: JOB, region: 0 };
+/// The epoch that most regions go on after: soon their numbers on the wire begin again.
+pub(crate) const AFTER: u16 = 0xFFFD;
+/// The epoch that then takes packets.
+pub(crate) const OPEN: u16 = AFTER + 1;
+
+/// A small region of fixed point.
+pub(crate) const FIXED: RegionConfig = RegionConfig {
+    job: JOB,
+    region: 0,
+    plan: PLAN,
+    view: VIEW,
+    lanes: 1,
+    cells: 10,
+    flows: 2,
+    bank_packets_max: 4096,
+    arithmetic: Arithmetic::Fixed { bound: (1 << 19) - 1 },
+};
+
+/// The same for single precision numbers.
+pub(crate) const F32: RegionConfig = RegionConfig { arithmetic: Arithmetic::F32, ..FIXED };
+
+/// A worker of the job of most vectors.
+pub(crate) const fn worker(worker: u16) -> Sender {
+    Sender::Worker(WorkerName { job: JOB, worker })
+}
+
+/// A request of this worker, for the region of most vectors.
+pub(crate) const fn header(kind: Kind, worker: u16, seq: u32) -> Header {
+    Header {
+        kind,
+        flags: Flags::NONE,
+        entries: 0,
+        job: JOB,
+        worker,
+        plan: PLAN,
+        view: VIEW,
+        region: 0,
+        epoch: 0,
+        durable: 0,
+        seq,
+        tag: 0,
+    }
+}
+
+/// A packet.
+pub(crate) fn packet(header: Header, entries: &[(u16, u32)]) -> Vec<u8> {
+    let mut packet = vec![0; packet_bytes(u8::try_from(entries.len()).unwrap())];
+    let mut writer = PacketWriter::new(header, &mut packet);
+    assert!(entries.iter().all(|&(cell, value)| writer.push(cell, value)));
+    assert_eq!(writer.finish(), packet.len());
+    packet
+}
+
+/// A push of fixed point numbers.
+pub(crate) fn push(worker: u16, seq: u32, entries: &[(u16, i32)]) -> Vec<u8> {
+    let entries: Vec<_> = entries.iter().map(|&(cell, value)| (cell, value.cast_unsigned())).collect();
+    packet(header(Kind::Push, worker, seq), &entries)
+}
+
+/// A vector that is being made.
+pub(crate) struct Scene {
+    file: &'static str,
+    about: String,
+    target: PipelineTarget,
+    needs: Vec<Need>,
+    lines: String,
+    /// A region was closed, so counters mean nothing from there on.
+    closed: bool,
+}
+
+/// An answer, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) header: Header,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Scene {
+    /// A vector without a region. `about` is the comment at its beginning.
+    pub(crate) fn new(file: &'static str, about: &str) -> Self {
+        let target = PipelineTarget::new();
+        let mut scene = Self {
+            file,
+            about: about.to_owned(),
+            target,
+            needs: vec![],
+            lines: String::new(),
+            closed: false,
+        };
+        scene.write(Step::Switch("10.7.0.1:4700".parse().unwrap()));
+        scene
+    }
+
+    /// A vector with one region, and workers for its flows.
+    pub(crate) fn with(file: &'static str, about: &str, config: RegionConfig) -> Self {
+        let mut scene = Self::new(file, about);
+        for worker in 0..config.flows {
+            scene.worker(WorkerName { job: config.job, worker });
+        }
+        scene.open(config, AFTER, &[]);
+        scene
+    }
+
+    /// The name of the file and its text, which ends with the counters.
+    pub(crate) fn finish(mut self) -> (String, String) {
+        if !self.closed {
+            self.counters();
+        }
+        self.needs.sort();
+        self.needs.dedup();
+        let mut text = String::new();
+        self.about.lines().for_each(|line| writeln!(text, "# {line}").unwrap());
+        writeln!(text, "conformance {VERSION}").unwrap();
+        self.needs.iter().for_each(|need| writeln!(text, "needs {need}").unwrap());
+        (format!("{}.txt", self.file), text + &self.lines)
+    }
+
+    /// Says why, before the lines that follow.
+    pub(crate) fn note(&mut self, why: &str) {
+        self.lines += "\n";
+        why.lines().for_each(|line| writeln!(self.lines, "# {line}").unwrap());
+    }
+
+    fn write(&mut self, step: Step) {
+        self.needs.extend(step.needs());
+        writeln!(self.lines, "{step}").unwrap();
+    }
+
+    /// A worker at an address that follows from its name.
+    pub(crate) fn worker(&mut self, name: WorkerName) {
+        let [high, low] = (name.worker + 2).to_be_bytes();
+        let job = u8::try_from(name.job).unwrap();
+        self.worker_at(name, SocketAddrV4::new([10, job, high, low].into(), 5000 + name.worker));
+    }
+
+    pub(crate) fn worker_at(&mut self, name: WorkerName, address: SocketAddrV4) {
+        self.target.set_worker(name, address).unwrap();
+        self.write(Step::Worker(name, address));
+    }
+
+    pub(crate) fn open(&mut self, config: RegionConfig, after: u16, seen: &[(u16, std::ops::Range<u32>)]) {
+        let seen: Vec<_> =
+            seen.iter().map(|(flow, seqs)| FlowSeqs { flow: *flow, seqs: seqs.clone() }).collect();
+        self.target.open(&config, after, &seen).unwrap();
+        self.write(Step::Open { config, after, seen });
+    }
+
+    pub(crate) fn close(&mut self, region: RegionName) {
+        self.target.close(region).unwrap();
+        self.closed = true;
+        self.write(Step::Close(region));
+    }
+
+    /// A datagram, and what comes back.
+    pub(crate) fn send(&mut self, from: Sender, datagram: &[u8]) -> Option<Answer> {
+        self.send_times(1, from, datagram)
+    }
+
+    /// The same datagram several times, with numbers that go up. All answers are alike but for their number.
+    pub(crate) fn send_times(&mut self, times: u32, from: Sender, datagram: &[u8]) -> Option<Answer> {
+        let mut exchange = Exchange { from, times, datagram: datagram.to_vec(), answer: None };
+        exchange.answer = self.target.receive(from, &exchange.datagram(0)).unwrap();
+        for n in 1..times {
+            let answer = self.target.receive(from, &exchange.datagram(n)).unwrap();
+            assert_eq!(answer, exchange.answer(n), "the answers to repeated datagrams differ");
+        }
+        let answer = exchange.answer.as_deref().map(|bytes| {
+            let packet = libra_dataplane::Packet::parse(bytes).unwrap();
+            Answer { header: packet.header, entries: packet.entries().collect() }
+        });
+        self.write(Step::Exchange(exchange));
+        answer
+    }
+
+    /// A packet of a worker that is carried out, and the header of the answer.
+    pub(crate) fn taken(&mut self, from: Sender, datagram: &[u8]) -> Answer {
+        let answer = self.send(from, datagram).expect("an answer");
+        assert_ne!(answer.header.kind, Kind::Nack, "{answer:?}");
+        answer
+    }
+
+    /// A packet that is refused for this reason.
+    pub(crate) fn refused(&mut self, from: Sender, datagram: &[u8], reason: NackReason) -> Header {
+        let answer = self.send(from, datagram).expect("a refusal");
+        assert_eq!(answer.header.nack_reason(), Some(reason), "{answer:?}");
+        answer.header
+    }
+
+    /// A datagram without an answer, counted under the name of `counter` or, for `None`, not at all.
+    pub(crate) fn dropped(
+        &mut self,
+        from: Sender,
+        datagram: &[u8],
+        counter: Option<fn(&mut Counters) -> &mut u64>,
+    ) {
+        let mut expected = self.target.counters().unwrap();
+        if let Some(counter) = counter {
+            *counter(&mut expected) += 1;
+            expected.packets += 1;
+        }
+        assert_eq!(self.send(from, datagram), None);
+        assert_eq!(self.target.counters().unwrap(), expected);
+    }
+
+    /// A push that was taken before, by this epoch.
+    pub(crate) fn duplicate(&mut self, from: Sender, datagram: &[u8], epoch: u16) {
+        self.duplicate_times(1, from, datagram, epoch);
+    }
+
+    /// Several of them, with numbers that go up.
+    pub(crate) fn duplicate_times(&mut self, times: u32, from: Sender, datagram: &[u8], epoch: u16) {
+        let before = self.target.counters().unwrap().duplicates;
+        let answer = self.send_times(times, from, datagram).expect("an answer");
+        assert_eq!((answer.header.kind, answer.header.epoch), (Kind::Ack, epoch));
+        assert_eq!(self.target.counters().unwrap().duplicates, before + u64::from(times));
+    }
+
+    /// Pushes of a worker that each add 1 to slot 1 and are taken.
+    pub(crate) fn push_times(&mut self, times: u32, of: u16, first: u32) {
+        let before = self.target.counters().unwrap().pushes;
+        self.send_times(times, worker(of), &push(of, first, &[(1, 1)]));
+        assert_eq!(self.target.counters().unwrap().pushes, before + u64::from(times));
+    }
+
+    /// What the agent does when an epoch ends: flip, cut of so many flows, drain.
+    pub(crate) fn close_epoch(&mut self, region: RegionName, flows: u16) -> Slots {
+        self.flip(region).expect("the idle bank was drained");
+        (0..flows).for_each(|flow| {
+            self.cut(region, flow);
+        });
+        self.drain(region)
+    }
+
+    /// A packet that names another worker than its address.
+    pub(crate) fn foreign(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.foreign));
+    }
+
+    /// A packet of a kind that its sender may not send.
+    pub(crate) fn unexpected(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.unexpected));
+    }
+
+    /// A packet that its region cannot take.
+    pub(crate) fn malformed(&mut self, from: Sender, datagram: &[u8]) {
+        self.dropped(from, datagram, Some(|counters| &mut counters.malformed));
+    }
+
+    /// A whole IPv4 packet, of which becomes what would of its payload.
+    pub(crate) fn ip_taken(&mut self, from: Sender, payload: &[u8], packet: Vec<u8>) -> IpVerdict {
+        let answer = self.target.receive(from, payload).unwrap();
+        let verdict = answer.map_or(IpVerdict::Drop, IpVerdict::Answer);
+        self.write(Step::Ip { packet, verdict: verdict.clone() });
+        verdict
+    }
+
+    /// A whole packet that the data plane leaves to others.
+    pub(crate) fn ip_left(&mut self, packet: Vec<u8>) {
+        self.write(Step::Ip { packet, verdict: IpVerdict::Pass });
+    }
+
+    pub(crate) fn flip(&mut self, region: RegionName) -> Option<u16> {
+        let closed = self.target.flip(region).unwrap();
+        self.write(Step::Flip(region, closed));
+        closed
+    }
+
+    pub(crate) fn drain(&mut self, region: RegionName) -> Slots {
+        let sums = self.target.drain(region).unwrap();
+        self.write(Step::Drain(region, sums.clone()));
+        sums
+    }
+
+    pub(crate) fn install(&mut self, region: RegionName, values: &[(u32, u32)]) {
+        let values = Slots(values.iter().copied().collect());
+        self.target.install(region, &values).unwrap();
+        self.write(Step::Install(region, values));
+    }
+
+    pub(crate) fn values(&mut self, region: RegionName) -> Slots {
+        let values = self.target.values(region).unwrap();
+        self.write(Step::Values(region, values.clone()));
+        values
+    }
+
+    pub(crate) fn durable(&mut self, region: RegionName, epoch: u16) {
+        self.target.set_durable(region, epoch).unwrap();
+        self.write(Step::Durable(region, epoch));
+    }
+
+    pub(crate) fn readable(&mut self, region: RegionName, is: bool) {
+        self.target.set_readable(region, is).unwrap();
+        self.write(Step::Readable(region, is));
+    }
+
+    pub(crate) fn active(&mut self, region: RegionName, is: bool) {
+        self.target.set_active(region, is).unwrap();
+        self.write(Step::Active(region, is));
+    }
+
+    pub(crate) fn cut(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
+        let ranges = self.target.cut(region, flow).unwrap();
+        self.write(Step::Cut(region, flow, ranges.clone()));
+        ranges
+    }
+
+    pub(crate) fn bank(&mut self, region: RegionName) -> BankPackets {
+        let packets = self.target.bank(region).unwrap();
+        self.write(Step::Bank(region, packets));
+        packets
+    }
+
+    pub(crate) fn counters(&mut self) -> Counters {
+        let counters = self.target.counters().unwrap();
+        self.write(Step::Counters(counters));
+        counters
+    }
+}

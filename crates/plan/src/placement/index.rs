@@ -1,0 +1,235 @@
+//! Keys to numbers, for keys that are all known: one access for each key, whether it is there or not, and no branch that
+//! depends on it.
+//!
+//! What is hashed is blocks of 64 keys, each with a bit for every key that is there: keys that are close to each other, as those of
+//! a vocabulary by frequency are, share a block, and all blocks then fit the first cache. Each block belongs to a bucket, each bucket has
+//! a pilot, and block and pilot together say in which entry the block would be (hash and displace: Belazzougui, Botelho and
+//! Dietzfelbinger 2009; pilots as in Pibiri and Trani 2021). A worker looks every key of a push up, hot or cold: this is the most
+//! frequent thing it does.
+
+/// Entries for each block: the rest stays empty, or the last buckets would hardly find a pilot.
+const ENTRIES_PER_BLOCK: f64 = 1.1;
+const BLOCKS_PER_BUCKET: usize = 4;
+const BLOCK_KEYS: usize = u64::BITS as usize;
+const BLOCK_BITS: u32 = BLOCK_KEYS.trailing_zeros();
+
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Its keys without their lowest bits.
+    name: u64,
+    /// A bit for each key that is there.
+    keys: u64,
+    /// Where its rows begin in the list of all.
+    first: u32,
+    /// Whether the list has a place for each of its keys, so that they need not be counted.
+    is_dense: bool,
+}
+
+/// A block with so many keys is dense: the list becomes twice as long at most.
+const DENSE: u32 = u64::BITS / 2;
+
+/// No key has this name.
+const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, is_dense: false };
+
+/// Finds rows one after the other.
+#[derive(Debug, Clone)]
+pub struct Search<'i> {
+    index: &'i Index,
+    /// That of the last key.
+    block: Block,
+}
+
+impl Search<'_> {
+    /// The number and the width of a row.
+    #[must_use]
+    #[inline]
+    pub fn find(&mut self, key: u64) -> Option<(u32, u32)> {
+        let name = key >> BLOCK_BITS;
+        if name != self.block.name {
+            self.block = self.index.block(name).copied().unwrap_or(Block { name, ..NO_BLOCK });
+        }
+        if self.block.keys & bit(key) == 0 {
+            return None;
+        }
+        let before = if self.block.is_dense {
+            place_in_block(key)
+        } else {
+            (self.block.keys & (bit(key) - 1)).count_ones() as usize
+        };
+        self.index.rows.get(self.block.first as usize + before).copied()
+    }
+}
+
+/// Finds the number and the width of a row by its key.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    seed: u64,
+    pilots: Vec<u16>,
+    /// An empty one has the name of another.
+    entries: Vec<Block>,
+    /// Numbers and widths by rising key, with gaps in dense blocks.
+    rows: Vec<(u32, u32)>,
+}
+
+impl Index {
+    /// Rows, all different, given as key and width; they are numbered as they come.
+    pub(super) fn new(rows: impl Iterator<Item = (u64, u32)>) -> Self {
+        let mut by_key: Vec<(u64, (u32, u32))> =
+            (0..).zip(rows).map(|(number, (key, width))| (key, (number, width))).collect();
+        by_key.sort_unstable();
+        let (mut blocks, mut rows) = (Vec::new(), Vec::new());
+        for block in by_key.chunk_by(|(key, _), (next, _)| key >> BLOCK_BITS == next >> BLOCK_BITS) {
+            let first = u32::try_from(rows.len()).expect("a plan has fewer than 2^31 rows");
+            let keys = block.iter().fold(0, |keys, (key, _)| keys | bit(*key));
+            let is_dense = keys.count_ones() >= DENSE;
+            blocks.push(Block { name: block[0].0 >> BLOCK_BITS, keys, first, is_dense });
+            if is_dense {
+                rows.resize(rows.len() + BLOCK_KEYS, (0, 0));
+                for (key, row) in block {
+                    rows[first as usize + place_in_block(*key)] = *row;
+                }
+            } else {
+                rows.extend(block.iter().map(|(_, row)| *row));
+            }
+        }
+        if blocks.is_empty() {
+            return Self::default();
+        }
+        // That two blocks want the same entry under each pilot is as good as impossible, and another seed ends it.
+        let index =
+            (0..).find_map(|seed| Self::with_seed(seed, &blocks)).expect("some seed parts all blocks");
+        Self { rows, ..index }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "sizes far below 2^53"
+    )]
+    fn with_seed(seed: u64, blocks: &[Block]) -> Option<Self> {
+        let entries = (blocks.len() as f64 * ENTRIES_PER_BLOCK).ceil() as usize;
+        let pilots = vec![0; blocks.len().div_ceil(BLOCKS_PER_BUCKET)];
+        // The first block is where it belongs, too; wherever else it stands, nobody looks for it.
+        let mut index = Self { seed, pilots, entries: vec![blocks[0]; entries], rows: Vec::new() };
+        let mut buckets = vec![Vec::new(); index.pilots.len()];
+        for block in blocks {
+            buckets[index.bucket(index.hash(block.name))].push(*block);
+        }
+        // Large buckets first, while there is much room.
+        let mut order: Vec<usize> = (0..buckets.len()).collect();
+        order.sort_by_key(|&bucket| core::cmp::Reverse(buckets[bucket].len()));
+        let mut taken = vec![false; entries];
+        let mut places = Vec::new();
+        for bucket in order {
+            let blocks = &buckets[bucket];
+            index.pilots[bucket] = (0..=u16::MAX).find(|pilot| {
+                places.clear();
+                blocks.iter().all(|block| {
+                    let place = index.place(index.hash(block.name), *pilot);
+                    let free = !taken[place] && !places.contains(&place);
+                    places.push(place);
+                    free
+                })
+            })?;
+            for (block, place) in blocks.iter().zip(&places) {
+                taken[*place] = true;
+                index.entries[*place] = *block;
+            }
+        }
+        Some(index)
+    }
+
+    /// The number and the width of a row.
+    pub(super) fn find(&self, key: u64) -> Option<(u32, u32)> {
+        self.search().find(key)
+    }
+
+    /// To find many: those of one block are found faster one after the other.
+    #[inline]
+    pub(super) fn search(&self) -> Search<'_> {
+        Search { index: self, block: NO_BLOCK }
+    }
+
+    #[inline]
+    fn block(&self, name: u64) -> Option<&Block> {
+        let hash = self.hash(name);
+        let pilot = self.pilots.get(self.bucket(hash))?;
+        self.entries.get(self.place(hash, *pilot)).filter(|block| block.name == name)
+    }
+
+    /// No two blocks have the same.
+    #[inline]
+    fn hash(&self, name: u64) -> u64 {
+        let hash = (name ^ self.seed).wrapping_mul(MIX);
+        hash ^ (hash >> 32)
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> usize {
+        scale(hash.wrapping_mul(MIX), self.pilots.len())
+    }
+
+    #[inline]
+    fn place(&self, hash: u64, pilot: u16) -> usize {
+        scale(
+            (hash ^ u64::from(pilot).wrapping_mul(MIX)).wrapping_mul(0xd6e8_feb8_6659_fd93),
+            self.entries.len(),
+        )
+    }
+}
+
+/// The bit of a key in its block.
+#[inline]
+fn bit(key: u64) -> u64 {
+    1 << place_in_block(key)
+}
+
+#[inline]
+fn place_in_block(key: u64) -> usize {
+    key as usize % BLOCK_KEYS
+}
+
+/// A number below `end`, from the upper half of a hash.
+#[inline]
+fn scale(hash: u64, end: usize) -> usize {
+    (((hash >> 32) * end as u64) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(keys: &[u64], strangers: impl Iterator<Item = u64>) {
+        let index = Index::new(keys.iter().map(|&key| (key, (key % 7) as u32)));
+        for (number, &key) in (0u32..).zip(keys) {
+            assert_eq!(index.find(key), Some((number, (key % 7) as u32)));
+        }
+        for key in strangers {
+            assert_eq!(index.find(key).is_some(), keys.contains(&key), "{key}");
+        }
+    }
+
+    #[test]
+    fn none_one_and_two() {
+        check(&[], [0, 1, u64::MAX].into_iter());
+        check(&[0], [0, 1, u64::MAX].into_iter());
+        check(&[u64::MAX, 0], [0, 1, u64::MAX].into_iter());
+    }
+
+    #[test]
+    fn keys_next_to_each_other_and_far_apart() {
+        check(&(0..5000).collect::<Vec<_>>(), 0..6000);
+        check(&(0..64).map(|bit| 1 << bit).collect::<Vec<_>>(), 0..6000);
+        check(&(0..3000).map(|key| key << 44).collect::<Vec<_>>(), 0..3000);
+    }
+
+    #[test]
+    fn many_keys() {
+        let index = Index::new((0..200_000u64).map(|key| (key * key, 1)));
+        assert!((0..200_000).all(|key| index.find(key * key) == Some((u32::try_from(key).unwrap(), 1))));
+        assert_eq!(index.find(2), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a push costs a worker, against a pipeline beside it, without sockets.
+
+use core::net::SocketAddr;
+use std::time::{Duration, Instant as WallClock};
+
+use libra_dataplane::{Pipeline, RegionConfig};
+use libra_plan::{Budget, HotRow, Plan, Provenance, Scale, TableShape};
+use libra_store::{Init, Optimizer, TableSpec};
+
+use super::*;
+use crate::cluster::{HotPath, Tenure};
+use crate::region::{self, SoftRegion};
+use crate::worker::WorkerEvent;
+
+const SLOTS: u64 = 30_000;
+const ROWS_OF_A_PUSH: u64 = 10_000;
+
+/// A worker and the switch of its one region.
+struct Pair {
+    session: Session,
+    pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
+    now: Instant,
+    outgoing: Outgoing,
+    answers: Outgoing,
+    packets: Vec<u8>,
+    pushes: u64,
+}
+
+fn switch() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 4000))
+}
+
+impl Pair {
+    fn new(entries_max: u8) -> Self {
+        let rule = Optimizer::Sgd { rate: 1.0 }.into();
+        let table = TableSpec { name: "rows".into(), keys: 0..SLOTS, width: 1, rule, init: Init::Zero };
+        let shape = TableShape { name: table.name.clone(), keys: table.keys.clone(), width: 1, hot: true };
+        let plan = Plan {
+            number: 1,
+            provenance: Provenance::default(),
+            tables: vec![shape],
+            budget: Budget::default(),
+            headroom_bits: 12,
+            predicted_share: 1.0,
+            rows: (0..SLOTS).map(|key| HotRow { key, count: SLOTS - key, scale: Scale(10) }).collect(),
+        };
+        let hot_path = HotPath { entries_max, ..HotPath::for_workers(1) };
+        let mut cluster = Cluster::new(1, vec![table], Some(plan), hot_path);
+        cluster.servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
+        cluster.shares = 1;
+        let tenure = Tenure { holder: Some(0), since: 1 };
+        let view = View { number: 1, tenures: vec![tenure], ..View::default() };
+        cluster.view = View { switches: [(0, switch())].into(), ..view };
+        let (plan, placement) = (cluster.plan.clone().unwrap(), cluster.placement().unwrap().unwrap());
+        let region = region::open(
+            &cluster,
+            &plan,
+            &placement.regions()[0],
+            tenure,
+            0xff80,
+            &crate::message::Cut::default(),
+        );
+        Self {
+            session: Session::new(cluster, 0).unwrap(),
+            pipeline: Pipeline::new(vec![region]).unwrap(),
+            now: Instant::ZERO,
+            outgoing: Outgoing::default(),
+            answers: Outgoing::default(),
+            packets: Vec::new(),
+            pushes: 0,
+        }
+    }
+
+    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) {
+        self.pushes += 1;
+        self.session.push(self.pushes, keys, gradients, PushAnswer::Level(Level::Accepted));
+    }
+
+    /// Sends and acknowledges until the push is done. Returns how long the worker was busy.
+    fn finish(&mut self) -> Duration {
+        let mut busy = Duration::ZERO;
+        loop {
+            self.now = self.now + Duration::from_micros(10);
+            let begin = WallClock::now();
+            self.session.poll_transmit(self.now, &mut self.outgoing);
+            busy += begin.elapsed();
+            for (_, datagram) in self.outgoing.iter() {
+                self.packets.clear();
+                self.packets.extend_from_slice(datagram);
+                let answers = &mut self.answers;
+                let one = core::iter::once(self.packets.as_mut_slice());
+                self.pipeline.process_burst((1, 0), one, |answer| answers.push(switch(), answer));
+            }
+            self.outgoing.clear();
+            let begin = WallClock::now();
+            for (_, answer) in self.answers.iter() {
+                self.session.handle_datagrams(self.now, switch(), answer, answer.len());
+            }
+            busy += begin.elapsed();
+            self.answers.clear();
+            match self.session.events.pop_front() {
+                Some(WorkerEvent::Pushed { number }) if number == self.pushes => return busy,
+                Some(event) => panic!("{event:?}"),
+                None => {}
+            }
+        }
+    }
+
+    /// Ends the epoch, and makes it durable.
+    fn flip(&mut self) {
+        let region = self.pipeline.region_mut(1, 0).unwrap();
+        let RegionConfig { cells, .. } = *region.config();
+        assert_eq!(u64::from(cells), SLOTS + 1);
+        let epoch = region.epoch();
+        let _ = region::close_epoch(region);
+        region.set_durable(epoch);
+    }
+}
+
+fn rows(push: u64) -> (Vec<u64>, Vec<f32>) {
+    let keys: Vec<u64> = (0..ROWS_OF_A_PUSH).map(|row| row * 3 + (row + push) % 3).collect();
+    let gradients = keys.iter().map(|key| ((key * 7 + push) % 1000) as f32 * 0.001 - 0.5).collect();
+    (keys, gradients)
+}
+
+/// `cargo test --release -p libra-proto --lib speed_of_a_push -- --ignored --nocapture`
+#[test]
+#[ignore = "a benchmark"]
+fn speed_of_a_push() {
+    for entries_max in [16, 240] {
+        let mut pair = Pair::new(entries_max);
+        let rows: Vec<_> = (0..8).map(rows).collect();
+        let (mut packing, mut sending) = (Duration::ZERO, Duration::ZERO);
+        for round in 0..3000_usize {
+            let (keys, gradients) = rows[round % rows.len()].clone();
+            let begin = WallClock::now();
+            pair.push(keys, gradients);
+            packing += begin.elapsed();
+            sending += pair.finish();
+            if round % 4 == 3 {
+                pair.flip();
+            }
+        }
+        let pairs = (pair.pushes * ROWS_OF_A_PUSH) as f64;
+        println!(
+            "{entries_max} entries a packet: packing {:.2} ns/pair, sending and acknowledgements {:.2} ns/pair",
+            packing.as_nanos() as f64 / pairs,
+            sending.as_nanos() as f64 / pairs
+        );
+    }
+}
