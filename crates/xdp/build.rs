@@ -79,6 +79,7 @@ fn header() -> String {
         ("TOUCH_BLOCK", TOUCH_BLOCK as u64),
         ("VERSION", VERSION.into()),
         ("WINDOW", WINDOW as u64),
+        ("REGIONS_OF_JOB", layout::REGIONS_OF_JOB.into()),
         ("REGIONS_MAX", layout::REGIONS_MAX.into()),
         ("WORKERS_MAX", layout::WORKERS_MAX.into()),
         ("WAKES_BYTES", layout::WAKES_BYTES.into()),

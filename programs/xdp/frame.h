@@ -18,7 +18,7 @@ struct headers {
     struct udphdr udp;
 } __attribute__((packed, aligned(2)));
 
-// Where the switch takes datagrams, as on the wire; address 0 means any. The loader sets them.
+// Where the switch takes datagrams, as on the wire. The loader sets them.
 const volatile u32 switch_address = 0;
 const volatile u16 switch_port = 0;
 
@@ -35,7 +35,7 @@ INLINE int is_for_us(const struct headers *headers, u64 frame_bytes)
            ip_bytes == frame_bytes - sizeof(struct ethhdr) &&
            load16(at + sizeof(struct ethhdr) + sizeof(struct iphdr) + 4) == ip_bytes - sizeof(struct iphdr) &&
            *(const u16 *)(at + sizeof(struct ethhdr) + sizeof(struct iphdr) + 2) == switch_port &&
-           (switch_address == 0 || destination == switch_address);
+           destination == switch_address;
 }
 
 // Turns the frame round, with a datagram of so many bytes in it.

@@ -89,6 +89,8 @@ struct address {
 struct worker {
     u16 job;
     u16 number;
+    // Its job's place among those that are here: each has regions of its own.
+    u16 place;
 };
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);

@@ -177,9 +177,11 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
     struct worker *worker = bpf_map_lookup_elem(&workers, &from);
     u32 zero = 0;
     struct counts *counts = bpf_map_lookup_elem(&counters, &zero);
-    // Whom the switch does not know its socket counts (rule W4).
-    if (!worker || !counts) {
-        return XDP_PASS;
+    if (!counts) {
+        return XDP_ABORTED;
+    }
+    if (!worker) {
+        return dropped(counts, COUNT_UNKNOWN_SENDERS);
     }
 
     u8 *hot = data + FRAME_BYTES;
@@ -216,7 +218,7 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
         .has_entries = entries != 0,
     };
 
-    u32 number = *PLACE_OF(REGION);
+    u32 number = worker->place * REGIONS_OF_JOB + *PLACE_OF(REGION);
     struct answer answer = {};
     struct region *region = bpf_map_lookup_elem(&regions, &number);
     void *blocks = bpf_map_lookup_elem(&memory, &number);

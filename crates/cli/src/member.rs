@@ -125,7 +125,11 @@ pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
 pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options = arguments.member.options_with_faults(arguments.faults.rates()?);
-    let node = SwitchNode::bind(options, arguments.listen)?;
+    let listen = match arguments.listen {
+        Some(address) => Some(address),
+        None => arguments.plane.listen(arguments.member.controller)?,
+    };
+    let node = SwitchNode::bind(options, listen)?;
     bars.line(&format!(
         "switch: at {}, waiting for the cluster at {}",
         node.address(),

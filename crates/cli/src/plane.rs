@@ -1,6 +1,6 @@
 //! Where a switch adds up: in its own process, or in the kernel.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -35,6 +35,21 @@ pub(crate) struct PlaneArguments {
 }
 
 impl PlaneArguments {
+    /// Where to take datagrams if nothing is said: a plane in the kernel must know by which address workers will call it.
+    pub(crate) fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
+        if self.plane == PlaneKind::Udp {
+            return Ok(None);
+        }
+        // No packet is sent: the system only says which of its addresses it would send from.
+        let from = || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(controller)?;
+            socket.local_addr()
+        };
+        let address = from().with_context(|| format!("--listen is needed: no way leads to {controller}"))?;
+        Ok(Some(SocketAddr::new(address.ip(), 0)))
+    }
+
     /// The plane in the kernel for datagrams at `address`, if that is what is wanted.
     pub(crate) fn attach(
         &self,

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 use std::io;
+use std::net::SocketAddr;
 
 use thiserror::Error;
 
@@ -117,9 +118,29 @@ pub enum XdpError {
         /// What the kernel said.
         reason: String,
     },
-    /// The program looks at IPv4 only.
-    #[error("the XDP plane takes IPv4 alone: give --listen such an address")]
-    NotIpv4,
+    /// The program looks for datagrams to one address of IPv4.
+    #[error("the XDP plane needs one address of IPv4, and {address} is none: say which with --listen IP:PORT")]
+    Address {
+        /// What it was given.
+        address: SocketAddr,
+    },
+    /// The program adds in one lane.
+    #[error("the XDP plane has regions of one lane, not of {lanes}")]
+    Lanes {
+        /// What was asked for.
+        lanes: u8,
+    },
+    /// There is no room for another job.
+    #[error("one XDP program serves no more than {} jobs", crate::JOBS_MAX)]
+    Jobs,
+    /// Somebody names a region that is not open.
+    #[error("region {region} of job {job} is not open")]
+    NoRegion {
+        /// Its job.
+        job: u16,
+        /// Its number.
+        region: u8,
+    },
 }
 
 impl XdpError {

@@ -9,8 +9,8 @@ const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 /// Before the datagram.
 pub(crate) const HEAD_BYTES: usize = ETHERNET_BYTES + IP_BYTES + UDP_BYTES;
-/// Of the longest frame that may hold a packet.
-pub(crate) const FRAME_BYTES_MAX: usize = HEAD_BYTES + packet_bytes(u8::MAX);
+/// Of the longest frame that is made.
+pub(crate) const FRAME_BYTES_MAX: usize = HEAD_BYTES + packet_bytes(u8::MAX) + 1;
 
 /// Makes `frame` one with this datagram.
 pub(crate) fn write(frame: &mut Vec<u8>, from: SocketAddrV4, to: SocketAddrV4, datagram: &[u8]) {

@@ -3,8 +3,11 @@
 
 use libra_dataplane::{CELLS_MAX, TOUCH_BLOCK, WINDOW};
 
+/// Jobs that one program serves.
+pub(crate) const JOBS_MAX: u16 = 8;
 /// Regions are numbered by a byte.
-pub(crate) const REGIONS_MAX: u32 = 256;
+pub(crate) const REGIONS_OF_JOB: u32 = 256;
+pub(crate) const REGIONS_MAX: u32 = JOBS_MAX as u32 * REGIONS_OF_JOB;
 /// Addresses of workers that there is room for.
 pub(crate) const WORKERS_MAX: u32 = 65_536;
 /// Of the ring of wake-ups. It never has more than a few records; the kernel asks for a whole page.
@@ -31,7 +34,8 @@ pub(crate) const VALUES_AT: usize = 2 * BANK_BYTES;
 pub(crate) const BLOCK_BYTES: usize = VALUES_AT + 4 * CELLS_MAX as usize;
 
 /// What is counted, in this order. Refusals are in the order of their codes.
-pub(crate) const COUNTS: [&str; 13] = [
+pub(crate) const COUNTS: [&str; 14] = [
+    "UNKNOWN_SENDERS",
     "PUSHES",
     "DUPLICATES",
     "RETRANSMITS",

@@ -21,7 +21,6 @@
 mod error;
 #[cfg(has_programs)]
 mod frame;
-#[cfg(has_programs)]
 #[allow(dead_code, reason = "some of it is for the programs alone")]
 mod layout;
 #[cfg(has_programs)]
@@ -29,15 +28,21 @@ mod memory;
 #[cfg(not(has_programs))]
 mod missing;
 #[cfg(has_programs)]
+mod pipeline;
+#[cfg(has_programs)]
 mod plane;
 #[cfg(has_programs)]
 mod program;
 #[cfg(has_programs)]
 mod terms;
 
+pub(crate) use layout::JOBS_MAX;
+
 pub use error::{Attached, Mode, XdpError};
 #[cfg(not(has_programs))]
 pub use missing::{PassProgram, XdpPlane};
+#[cfg(has_programs)]
+pub use pipeline::{Name, Verdict, XdpPipeline};
 #[cfg(has_programs)]
 pub use plane::XdpPlane;
 #[cfg(has_programs)]

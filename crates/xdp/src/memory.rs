@@ -20,6 +20,8 @@ use crate::layout::{
 
 /// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as the program says of its memory.
 const FLAGS: u32 = 1 << 10 | 1 << 12;
+/// Blocks of slots.
+const BLOCKS: usize = CELLS_MAX as usize / TOUCH_BLOCK;
 const IN_BOUNDS: &str = "the memory was made for it";
 
 pub(crate) struct RegionMemory {
@@ -72,15 +74,27 @@ impl RegionMemory {
         }
     }
 
+    fn marks(&self, bank: usize) -> VolatileArrayRef<'_, u8> {
+        self.mapped.get_array_ref(bank * BANK_BYTES + BANK_TOUCHED_AT, BLOCKS).expect(IN_BOUNDS)
+    }
+
+    /// Which blocks of slots a bank has touched.
+    fn touched(&self, bank: usize) -> [u8; BLOCKS] {
+        let mut touched = [0; BLOCKS];
+        self.marks(bank).copy_to(&mut touched);
+        touched
+    }
+
+    /// Whether a bank holds nothing.
+    pub(crate) fn is_clean(&self, bank: usize) -> bool {
+        self.touched(bank) == [0; BLOCKS]
+    }
+
     /// Hands over the touched blocks of a bank, and clears it.
     pub(crate) fn drain(&self, bank: usize, cells: u16, mut take: impl FnMut(u32, &[u32])) {
         let cells = usize::from(cells);
-        let touched_at = bank * BANK_BYTES + BANK_TOUCHED_AT;
-        let marks = self.mapped.get_array_ref::<u8>(touched_at, CELLS_MAX as usize / TOUCH_BLOCK);
-        let marks = marks.expect(IN_BOUNDS);
-        let mut touched = [0; CELLS_MAX as usize / TOUCH_BLOCK];
-        marks.copy_to(&mut touched);
-        for (block, _) in touched.iter().enumerate().filter(|(_, mark)| **mark != 0) {
+        let marks = self.marks(bank);
+        for (block, _) in self.touched(bank).iter().enumerate().filter(|(_, mark)| **mark != 0) {
             let first = block * TOUCH_BLOCK;
             let mut sums = [0; TOUCH_BLOCK];
             let sums = &mut sums[..TOUCH_BLOCK.min(cells - first)];
@@ -97,6 +111,12 @@ impl RegionMemory {
         for (slot, value) in slots {
             values.store(usize::from(slot), value);
         }
+    }
+
+    pub(crate) fn values(&self, cells: u16) -> Vec<u32> {
+        let mut values = vec![0; cells.into()];
+        self.words(VALUES_AT, values.len()).copy_to(&mut values);
+        values
     }
 
     fn flow(&self, flow: u16, at: usize, words: usize) -> VolatileArrayRef<'_, u32> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
 use std::os::fd::OwnedFd;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
@@ -28,13 +27,7 @@ impl XdpPlane {
         Err(LEFT_OUT)
     }
 
-    /// Says what is missing.
-    pub fn load(_address: SocketAddr) -> Result<Self, XdpError> {
-        Err(LEFT_OUT)
-    }
-
     /// There is nothing to wait for.
-    #[cfg(unix)]
     pub fn wakes(&self) -> io::Result<OwnedFd> {
         match *self {}
     }

@@ -133,6 +133,12 @@ impl PassProgram {
     }
 }
 
+impl From<ProgramError> for XdpError {
+    fn from(error: ProgramError) -> Self {
+        cause("running the program", &error)
+    }
+}
+
 impl From<EbpfError> for XdpError {
     fn from(error: EbpfError) -> Self {
         cause(LOADING, &error)

@@ -1,6 +1,6 @@
 //! What the program is told of a region.
 
-use libra_dataplane::{Arithmetic, BankPackets, RegionConfig};
+use libra_dataplane::{Arithmetic, BankPackets, Region, RegionConfig};
 
 use crate::layout::REGION_WORDS;
 
@@ -17,6 +17,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// Those of a region that begins as this one.
+    pub(crate) fn new(like: &Region<Vec<u32>>, due: BankPackets) -> Self {
+        Self {
+            config: *like.config(),
+            is_open: true,
+            epoch: like.epoch(),
+            durable: like.durable(),
+            is_active: like.is_active(),
+            is_readable: like.is_readable(),
+            due,
+        }
+    }
+
     /// As `struct region` of `programs/xdp/memory.h`.
     pub(crate) fn words(&self) -> [u32; REGION_WORDS] {
         let config = &self.config;

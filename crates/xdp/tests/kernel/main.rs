@@ -3,8 +3,9 @@
 //!
 //! The kernel permits that to root. Without it the tests say that they were skipped; `cargo xtask xdp` wants them to run.
 
-#![cfg(target_os = "linux")]
+#![cfg(has_programs)]
 
+mod conformance;
 mod differential;
 mod scene;
 mod special;

@@ -7,11 +7,23 @@ use libra_dataplane::{
     Arithmetic, BankPackets, Counters, Entry, Flags, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
 };
 use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, SoftPlane};
-use libra_xdp::{XdpError, XdpPlane};
+use libra_xdp::{XdpError, XdpPipeline, XdpPlane};
 
 pub(crate) const JOB: u16 = 5;
 pub(crate) const PLAN: u16 = 3;
 pub(crate) const VIEW: u16 = 9;
+
+/// None if this machine does not run programs, and nobody has said that it must.
+pub(crate) fn load(here: SocketAddr) -> Option<XdpPipeline> {
+    match XdpPipeline::load(here) {
+        Ok(pipeline) => Some(pipeline),
+        Err(error @ XdpError::NotPermitted { .. }) if std::env::var_os("LIBRA_XDP_REQUIRED").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
 
 /// The software and the kernel. Whatever is done is done to both, and must give the same.
 pub(crate) struct Both {
@@ -25,20 +37,10 @@ pub(crate) fn address(worker: u16) -> SocketAddr {
 }
 
 impl Both {
-    /// None if this machine does not run programs, and nobody has said that it must.
+    /// None if the kernel does not run programs here.
     pub(crate) fn load(workers: u16) -> Option<Self> {
         let here = (Ipv4Addr::new(10, 0, 0, 1), 7700).into();
-        let xdp = match XdpPlane::load(here) {
-            Ok(xdp) => xdp,
-            Err(error @ (XdpError::LeftOut { .. } | XdpError::NotPermitted { .. }))
-                if std::env::var_os("LIBRA_XDP_REQUIRED").is_none() =>
-            {
-                eprintln!("SKIPPED: {error}");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
-        let mut both = Self { soft: SoftPlane::default(), xdp };
+        let mut both = Self { soft: SoftPlane::default(), xdp: XdpPlane::new(load(here)?) };
         let workers: BTreeMap<_, _> = (0..workers).map(|worker| (worker, address(worker))).collect();
         both.soft.begin(JOB);
         both.xdp.begin(JOB);
