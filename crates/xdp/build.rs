@@ -23,6 +23,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_programs)");
     println!("cargo::rerun-if-changed={SOURCES}");
     println!("cargo::rerun-if-env-changed=LIBRA_CLANG");
+    println!("cargo::rerun-if-env-changed=LIBRA_XDP_REQUIRED");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names the directory"));
     let constants = out.join("constants.h");
     fs::write(&constants, header()).expect("the directory can be written to");
@@ -33,6 +34,8 @@ fn main() {
     match compiled {
         Ok(()) => println!("cargo::rustc-cfg=has_programs"),
         Err(missing) => {
+            // Whoever wants to test the programs does not want to test nothing.
+            assert!(env::var_os("LIBRA_XDP_REQUIRED").is_none(), "LIBRA_XDP_REQUIRED: {missing}");
             println!("cargo::rustc-env=LIBRA_XDP_MISSING={missing}");
             if missing != NO_CLANG {
                 println!("cargo::warning=the XDP plane is left out: {missing}");

@@ -18,7 +18,7 @@ INLINE u32 below(u32 a, u32 b)
 {
     s64 difference = (s64)(u64)a - (s64)(u64)b;
     // What the compiler does not see it does not turn into a branch.
-    asm volatile("" : "+r"(difference));
+    OPAQUE(difference);
     return difference >> 63;
 }
 

@@ -21,24 +21,27 @@ INLINE u8 *end_of(struct xdp_md *ctx) { return (u8 *)(long)*(volatile u32 *)&ctx
 INLINE int are_sound(struct xdp_md *ctx, u32 padding, u32 bound, u32 is_f32)
 {
     // A value is within the bound if this, without its sign or moved by the bound, is not above the most.
-    const u32 mask = is_f32 ? F32_MAGNITUDE : 0xffffffff;
-    const u32 shift = is_f32 ? 0 : bound;
-    const u32 most = is_f32 ? F32_INFINITY - 1 : 2 * bound;
+    u32 mask = is_f32 ? F32_MAGNITUDE : 0xffffffff;
+    u32 shift = is_f32 ? 0 : bound;
+    s64 most = is_f32 ? F32_INFINITY - 1 : 2 * bound;
+    OPAQUE(mask);
+    OPAQUE(shift);
+    OPAQUE(most);
     u8 *at = body(ctx), *end = end_of(ctx);
     s64 before = -1;
-    u32 value = 0;
+    // Negative if any is above: gathered, as a way out of the loop for each would cost more.
+    s64 room = 0;
+    u32 value = 0, wrong;
 
-#define CHECK(entry)                              \
-    {                                             \
-        s64 cell = CELL(entry);                   \
-        if (UNLIKELY(cell <= before)) {           \
-            goto out_of_order;                    \
-        }                                         \
-        before = cell;                            \
-        value = VALUE(entry);                     \
-        if (UNLIKELY((value + shift & mask) > most)) { \
-            return 0;                             \
-        }                                         \
+#define CHECK(entry)                      \
+    {                                     \
+        s64 cell = CELL(entry);           \
+        if (UNLIKELY(cell <= before)) {   \
+            goto out_of_order;            \
+        }                                 \
+        before = cell;                    \
+        value = VALUE(entry);             \
+        room |= most - ((value + shift) & mask); \
     }
     for (int i = 0; i < ENTRIES_MAX / 4 && at + 4 * ENTRY_BYTES <= end; i++) {
         CHECK(at);
@@ -53,14 +56,11 @@ INLINE int are_sound(struct xdp_md *ctx, u32 padding, u32 bound, u32 is_f32)
     }
 #undef CHECK
     // As cells increase, the last is the highest; padding is zero.
-    return before < padding || (before == padding && value == 0);
+    return room >= 0 && (before < padding || (before == padding && value == 0));
 
 out_of_order:
     // Only padding may follow padding.
-    if (before != padding || value != 0) {
-        return 0;
-    }
-    u32 wrong = 0;
+    wrong = room < 0 || before != padding || value != 0;
     at = body(ctx);
     end = end_of(ctx);
     u32 is_padding = 0;

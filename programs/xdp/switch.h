@@ -63,6 +63,7 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
     // Which bank is a number and not a branch: the verifier would look at all that follows twice.
     u32 active = region->epoch & 1;
     struct bank *bank = &slots->banks[active];
+    OPAQUE(bank);
     u32 index = request->seq & (WINDOW - 1);
     u32 generation = request->seq / WINDOW + 1;
     u32 even = flow->words[0][index], odd = flow->words[1][index];
@@ -219,30 +220,31 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
     };
 
     u32 number = worker->place * REGIONS_OF_JOB + *PLACE_OF(REGION);
-    struct answer answer = {};
+    struct answer empty = {}, *answer = &empty;
+    OPAQUE(answer);
     struct region *region = bpf_map_lookup_elem(&regions, &number);
     void *blocks = bpf_map_lookup_elem(&memory, &number);
     u32 flow_block = 1 + request.worker / FLOWS_PER_BLOCK;
     union block *slots = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
     union block *flows = blocks ? bpf_map_lookup_elem(blocks, &flow_block) : 0;
     if (!region || !slots) {
-        answer_for_none(&request, &answer);
+        answer_for_none(&request, answer);
     } else {
         // A worker beyond the flows has no block, and is refused before it would be looked at.
         struct flow *flow = &(flows ? flows : slots)->flows[request.worker % FLOWS_PER_BLOCK];
         bpf_spin_lock(&region->lock);
-        execute(ctx, job, &request, region, slots, flow, &answer);
+        execute(ctx, job, &request, region, slots, flow, answer);
         bpf_spin_unlock(&region->lock);
     }
 
-    if (answer.fate < COUNTS) {
-        counts->of[answer.fate] += 1;
+    if (answer->fate < COUNTS) {
+        counts->of[answer->fate] += 1;
     }
-    counts->of[COUNT_RETRANSMITS] += answer.retransmit;
-    if (UNLIKELY(answer.wake)) {
+    counts->of[COUNT_RETRANSMITS] += answer->retransmit;
+    if (UNLIKELY(answer->wake)) {
         bpf_ringbuf_output(&wakes, &number, sizeof(number), 0);
     }
-    if (!answer.kind) {
+    if (!answer->kind) {
         return XDP_DROP;
     }
 
@@ -252,13 +254,13 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
     if (hot + HEADER_BYTES > end_of(ctx)) {
         return XDP_DROP;
     }
-    u32 answered = answer.flags & FLAG_VALUES ? entries : 0;
-    *PLACE_OF(KIND) = answer.kind;
-    *PLACE_OF(FLAGS) = answer.flags;
+    u32 answered = answer->flags & FLAG_VALUES ? entries : 0;
+    *PLACE_OF(KIND) = answer->kind;
+    *PLACE_OF(FLAGS) = answer->flags;
     *PLACE_OF(ENTRIES) = answered;
-    store16(PLACE_OF(VIEW), answer.view);
-    store16(PLACE_OF(EPOCH), answer.epoch);
-    store16(PLACE_OF(DURABLE), answer.durable);
+    store16(PLACE_OF(VIEW), answer->view);
+    store16(PLACE_OF(EPOCH), answer->epoch);
+    store16(PLACE_OF(DURABLE), answer->durable);
     store32(PLACE_OF(TAG), 0);
     store32(PLACE_OF(TAG) + 4, 0);
     u32 answer_bytes = HEADER_BYTES + answered * ENTRY_BYTES;
