@@ -130,17 +130,14 @@ pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
         None => arguments.plane.listen(arguments.member.controller)?,
     };
     let node = SwitchNode::bind(options, listen)?;
-    bars.line(&format!(
-        "switch: at {}, waiting for the cluster at {}",
-        node.address(),
-        arguments.member.controller
-    ));
     let (controller, address) = (arguments.member.controller, node.address());
-    let Some((plane, attached)) = arguments.plane.attach(controller, address)? else {
+    let attached = arguments.plane.attach(controller, address)?;
+    bars.line(&format!("switch: at {address}, waiting for the cluster at {controller}"));
+    let Some((plane, mode)) = attached else {
         node.run(|event| tell(bars, event))?;
         return Ok(());
     };
-    bars.line(&format!("switch: the data plane is in the kernel, {attached}"));
+    bars.line(&format!("switch: the data plane is in the kernel, {mode}"));
     let wakes = plane.wakes().context("cannot watch the data plane")?;
     node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
     Ok(())

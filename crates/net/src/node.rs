@@ -317,7 +317,10 @@ impl<P: Plane> SwitchNode<P> {
         let role = Switch::with_plane(self.options.controller, self.address, receive_bytes, self.plane);
         let wakes = self.wakes.map(|wakes| {
             let _context = self.runtime.enter();
-            #[expect(deprecated, reason = "what came after it is unsafe, for owners that change; this one does not")]
+            #[expect(
+                deprecated,
+                reason = "what came after it is unsafe, for owners that change; this one does not"
+            )]
             AsyncFd::with_interest(wakes, Interest::READABLE)
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;

@@ -4,7 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libra_dataplane::{
-    Arithmetic, BankPackets, Flags, Header, Kind, PacketWriter, Region, RegionConfig, RegionMemory, packet_bytes,
+    Arithmetic, BankPackets, Flags, Header, Kind, PacketWriter, Region, RegionConfig, RegionMemory,
+    packet_bytes,
 };
 use libra_xdp::XdpPipeline;
 

@@ -119,7 +119,9 @@ pub enum XdpError {
         reason: String,
     },
     /// The program looks for datagrams to one address of IPv4.
-    #[error("the XDP plane needs one address of IPv4, and {address} is none: say which with --listen IP:PORT")]
+    #[error(
+        "the XDP plane needs one address of IPv4, and {address} is none: say which with --listen IP:PORT"
+    )]
     Address {
         /// What it was given.
         address: SocketAddr,

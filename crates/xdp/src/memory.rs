@@ -39,8 +39,13 @@ impl RegionMemory {
         let blocks = 1 + usize::from(flows).div_ceil(FLOWS_PER_BLOCK);
         let number = |size: usize| u32::try_from(size).expect("a region has a few megabytes at most");
         let kind = BPF_MAP_TYPE_ARRAY as u32;
-        let object =
-            aya_obj::Map::new_from_params(kind, size_of::<u32>() as u32, number(BLOCK_BYTES), number(blocks), FLAGS);
+        let object = aya_obj::Map::new_from_params(
+            kind,
+            size_of::<u32>() as u32,
+            number(BLOCK_BYTES),
+            number(blocks),
+            FLAGS,
+        );
         let map = MapData::create(object, "region", None).map_err(|error| failed(&error))?;
         let file = File::from(map.fd().as_fd().try_clone_to_owned().map_err(|error| failed(&error))?);
         let mapped = MmapRegion::from_file(FileOffset::new(file, 0), blocks * BLOCK_BYTES)

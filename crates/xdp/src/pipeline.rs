@@ -391,7 +391,9 @@ impl XdpPipeline {
             SENT => Ok(Verdict::Send(self.answer.get(..self.answered).unwrap_or_default())),
             PASSED => Ok(Verdict::Pass),
             DROPPED => Ok(Verdict::Drop),
-            other => Err(XdpError::Kernel { attempted: "running the program", reason: format!("it said {other}") }),
+            other => {
+                Err(XdpError::Kernel { attempted: "running the program", reason: format!("it said {other}") })
+            }
         }
     }
 

@@ -37,7 +37,9 @@ impl Network {
     pub(super) fn new() -> Result<Self> {
         let hosts = format!("libra-soak-{}", std::process::id());
         let mut network = Self { hosts: hosts.clone(), namespaces: Vec::new(), passing: Vec::new() };
-        network.add(&hosts).context("--plane xdp makes a network of its own, which needs root and iproute2")?;
+        network
+            .add(&hosts)
+            .context("--plane xdp makes a network of its own, which needs root and iproute2")?;
         ip(&["-n", &hosts, "link", "add", "name", "bridge", "type", "bridge"])?;
         let [a, b, c, d] = HOSTS;
         ip(&["-n", &hosts, "address", "add", &format!("{a}.{b}.{c}.{d}/24"), "dev", "bridge"])?;

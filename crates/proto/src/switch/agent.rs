@@ -233,10 +233,7 @@ impl<P: Plane> Agent<P> {
     /// What a bank may take before its epoch is closed (rule E1).
     fn due(&self) -> BankPackets {
         let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
-        BankPackets {
-            pushes: plan.pushes_per_bank_max() / 2,
-            last: self.cluster.hot_path.pushes_per_epoch,
-        }
+        BankPackets { pushes: plan.pushes_per_bank_max() / 2, last: self.cluster.hot_path.pushes_per_epoch }
     }
 
     /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.

@@ -104,7 +104,8 @@ impl Target for XdpTarget {
 
     fn drain(&mut self, region: RegionName) -> Result<Slots, XdpError> {
         let mut sums = Vec::new();
-        self.pipeline.drain(name(region), |first, block| sums.extend((first..).zip(block.iter().copied())))?;
+        self.pipeline
+            .drain(name(region), |first, block| sums.extend((first..).zip(block.iter().copied())))?;
         Ok(Slots::of(sums))
     }
 

@@ -184,7 +184,8 @@ impl Life {
         let durable = self.epoch.wrapping_sub(1);
         self.both.open(config(0, self.arithmetic), durable, &self.cut);
         for (flow, seen) in self.accepted.iter_mut().zip(&self.cut.flows) {
-            let above = |seq: u32| seen.above.iter().any(|&(first, count)| (first..first + count).contains(&seq));
+            let above =
+                |seq: u32| seen.above.iter().any(|&(first, count)| (first..first + count).contains(&seq));
             flow.retain(|&seq| seq < seen.below || above(seq));
         }
     }
@@ -201,7 +202,10 @@ fn live(seed: u64, arithmetic: Arithmetic, steps: u32) {
     for _ in 0..steps {
         life.step();
     }
-    assert!(life.accepted.iter().map(BTreeSet::len).sum::<usize>() > 100, "seed {seed}: hardly anything was taken");
+    assert!(
+        life.accepted.iter().map(BTreeSet::len).sum::<usize>() > 100,
+        "seed {seed}: hardly anything was taken"
+    );
 }
 
 // rules W5, W6, W7, W9, W10, W12, D1, D2, D3, D4, D5, D6, D7, E2

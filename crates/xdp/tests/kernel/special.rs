@@ -14,8 +14,24 @@ fn sums_of_special_and_random_floats() {
     let config = libra_dataplane::RegionConfig { bank_packets_max: u32::MAX, ..config(0, Arithmetic::F32) };
     both.open(config, 0, &Cut::default());
     let magnitudes = [
-        0, 1, 2, 0x007F_FFFF, 0x0080_0000, 0x0080_0001, 0x00FF_FFFF, 0x0100_0000, 0x3F80_0000, 0x3F80_0001,
-        0x4000_0000, 0x4B00_0000, 0x4B80_0000, 0x4B80_0001, 0x4C00_0000, 0x7EFF_FFFF, 0x7F00_0000, 0x7F7F_FFFE,
+        0,
+        1,
+        2,
+        0x007F_FFFF,
+        0x0080_0000,
+        0x0080_0001,
+        0x00FF_FFFF,
+        0x0100_0000,
+        0x3F80_0000,
+        0x3F80_0001,
+        0x4000_0000,
+        0x4B00_0000,
+        0x4B80_0000,
+        0x4B80_0001,
+        0x4C00_0000,
+        0x7EFF_FFFF,
+        0x7F00_0000,
+        0x7F7F_FFFE,
         0x7F7F_FFFF,
     ];
     let special: Vec<u32> = magnitudes.iter().flat_map(|&bits| [bits, bits | 1 << 31]).collect();
@@ -74,7 +90,8 @@ fn windows_go_round() {
         // Two change places now and then.
         let seq = if seq % 10 < 8 { seq } else { seq ^ 1 };
         for seq in [seq, seq, seq.saturating_sub(900)] {
-            both.send(address(1), &write(header(Kind::Push, 1, seq), &[Entry { cell: 3, value: 1 }])).unwrap();
+            both.send(address(1), &write(header(Kind::Push, 1, seq), &[Entry { cell: 3, value: 1 }]))
+                .unwrap();
         }
         if [10, 2500, 2505, 4700].contains(&seq) {
             let epoch = both.close_epoch(0);
