@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, namespaces, no_std, readme, shell, smoke, tidy};
+use crate::{Outcome, namespaces, no_std, readme, shell, smoke, tidy, xdp};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     ("simulation", || libra(&["sim", "--seeds", "0..300"])),
     ("planted bugs", || cargo(PLANTED)),
     ("soak", || libra(SOAK)),
+    ("xdp", || xdp::run(&xdp::Options::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];
 

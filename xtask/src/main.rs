@@ -14,6 +14,7 @@ mod report;
 mod shell;
 mod smoke;
 mod tidy;
+mod xdp;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,8 @@ enum Command {
     Smoke,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
     Namespaces(namespaces::Options),
+    /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
+    Xdp(xdp::Options),
 }
 
 /// How a check ended that did not fail.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),
         Command::Namespaces(options) => namespaces::run(&options),
+        Command::Xdp(options) => xdp::run(&options),
     };
     match result {
         Ok(Outcome::Passed) => ExitCode::SUCCESS,

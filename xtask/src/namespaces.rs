@@ -1,7 +1,7 @@
 //! `cargo xtask namespaces`: a cluster as it would be spread over machines. Six processes of the release binary, each
 //! in a network namespace of its own, train together; then one process trains the same, and both must be as good.
 
-mod ip;
+pub(crate) mod ip;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

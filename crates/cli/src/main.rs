@@ -29,6 +29,7 @@ mod job;
 mod leash;
 mod member;
 mod plan;
+mod plane;
 mod profile;
 mod progress;
 mod report;
@@ -82,6 +83,8 @@ enum Command {
     Switch(member::SwitchArguments),
     /// Trains on its share of the data
     Worker(member::WorkerArguments),
+    #[command(hide = true)]
+    XdpPass(plane::PassArguments),
     /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
     Soak(soak::Arguments),
     /// Measures what servers and their store can do on this machine
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
+        Command::XdpPass(arguments) => plane::pass(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Bench(command) => bench::run(&command),
     });

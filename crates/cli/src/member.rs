@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, Peer, ServerEvent};
@@ -13,6 +13,7 @@ use libra_train::Dataset;
 
 use crate::arguments::FaultArguments;
 use crate::leash;
+use crate::plane::PlaneArguments;
 use crate::progress::Bars;
 use crate::task::Task;
 use crate::training::{Step, work};
@@ -78,6 +79,8 @@ pub(crate) struct SwitchArguments {
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
+    plane: PlaneArguments,
+    #[command(flatten)]
     faults: FaultArguments,
 }
 
@@ -122,13 +125,21 @@ pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
 pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options = arguments.member.options_with_faults(arguments.faults.rates()?);
-    let node = SwitchNode::bind(options, arguments.listen)?;
-    bars.line(&format!(
-        "switch: at {}, waiting for the cluster at {}",
-        node.address(),
-        arguments.member.controller
-    ));
-    node.run(|event| tell(bars, event))?;
+    let listen = match arguments.listen {
+        Some(address) => Some(address),
+        None => arguments.plane.listen(arguments.member.controller)?,
+    };
+    let node = SwitchNode::bind(options, listen)?;
+    let (controller, address) = (arguments.member.controller, node.address());
+    let attached = arguments.plane.attach(controller, address)?;
+    bars.line(&format!("switch: at {address}, waiting for the cluster at {controller}"));
+    let Some((plane, mode)) = attached else {
+        node.run(|event| tell(bars, event))?;
+        return Ok(());
+    };
+    bars.line(&format!("switch: the data plane is in the kernel, {mode}"));
+    let wakes = plane.wakes().context("cannot watch the data plane")?;
+    node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
     Ok(())
 }
 

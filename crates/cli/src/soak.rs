@@ -15,6 +15,7 @@ mod controller;
 mod course;
 mod history;
 mod load;
+mod network;
 mod records;
 mod report;
 mod worker;
@@ -36,6 +37,7 @@ use self::report::Report;
 use crate::arguments::{FaultArguments, clear, positive_seconds};
 use crate::interrupt;
 use crate::leash;
+use crate::plane::PlaneKind;
 use crate::progress::Bars;
 use crate::strike::{Kill, Moment, Victim};
 
@@ -62,6 +64,9 @@ pub(crate) struct Arguments {
     /// Switches beyond those, which take over from one that dies
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=32))]
     standby: u16,
+    /// Where switches add packets up. With xdp it makes network namespaces, and puts every switch into one: that needs root
+    #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
+    plane: PlaneKind,
     /// How long workers push
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -180,7 +185,12 @@ impl Arguments {
         let end = wall_clock() + u64::try_from(lasts.as_micros())?;
         let FaultArguments { loss, duplicate, reorder } = self.faults;
         Ok(Settings {
-            controller: free_address()?,
+            controller: match self.plane {
+                PlaneKind::Udp => free_address()?,
+                // In a network where nobody else is.
+                PlaneKind::Xdp => SocketAddr::from((network::HOSTS, 15_000)),
+            },
+            plane: self.plane,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
             faults: [loss, duplicate, reorder],
             log: self.log,
@@ -209,6 +219,7 @@ fn free_address() -> Result<SocketAddr> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Settings {
     controller: SocketAddr,
+    plane: PlaneKind,
     sizes: Numbers,
     /// Probabilities of loss, duplication and reordering.
     faults: [f64; 3],

@@ -98,6 +98,13 @@ impl<'a> Window<'a> {
         Self { words }
     }
 
+    /// Its memory: for each number modulo [`WINDOW`] the generation of the last packet and, in the lowest bit, its bank; then
+    /// [`next_seq`](Self::next_seq).
+    #[must_use]
+    pub const fn words(self) -> &'a [u32; WINDOW_WORDS] {
+        self.words
+    }
+
     /// Whether the packet of this number was accepted, judged by its entry alone, as hardware does.
     #[inline]
     #[must_use]

@@ -3,8 +3,10 @@
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use libra_proto::{Action, Instant, LinkEvent, Outgoing, Role};
+use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -20,6 +22,8 @@ const IDLE: Duration = Duration::from_secs(3600);
 pub(crate) struct Ports {
     pub(crate) listener: Option<TcpListener>,
     pub(crate) datagrams: Option<DatagramSocket>,
+    /// Becomes readable when a data plane elsewhere has something for the role to look at.
+    pub(crate) wakes: Option<AsyncFd<OwnedFd>>,
     pub(crate) links: Links,
 }
 
@@ -71,6 +75,10 @@ pub(crate) async fn drive<R: Role, T>(
                 let socket = ports.datagrams.as_mut().expect("only a socket becomes readable");
                 let now = clock.now();
                 socket.receive(|from, datagrams, stride| role.handle_datagrams(now, from, datagrams, stride))?;
+            }
+            woken = woken(ports.wakes.as_ref()) => {
+                woken?;
+                role.handle_timeout(clock.now());
             }
             input = ports.links.next() => {
                 let mut next = Some(input);
@@ -139,6 +147,14 @@ async fn drain<R: Role, T>(
 async fn readable(socket: Option<&DatagramSocket>) -> io::Result<()> {
     match socket {
         Some(socket) => socket.readable().await,
+        None => core::future::pending().await,
+    }
+}
+
+async fn woken(wakes: Option<&AsyncFd<OwnedFd>>) -> io::Result<()> {
+    match wakes {
+        // What made it readable the role takes; then it sleeps until there is more.
+        Some(wakes) => wakes.readable().await.map(|mut ready| ready.clear_ready()),
         None => core::future::pending().await,
     }
 }

@@ -4,14 +4,17 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Role, Server, ServerEvent,
-    Sizes, Statistics, Switch,
+    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Server,
+    ServerEvent, Sizes, SoftPlane, Statistics, Switch,
 };
 use libra_storage::{Found, PlaceError, find};
 use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -146,7 +149,7 @@ impl ControllerNode {
     ) -> Result<Outcome, NodeError> {
         let role = Controller::new(sizes, cluster);
         let links = Links::new(Duration::ZERO);
-        let ports = Ports { listener: Some(self.listener), datagrams: None, links };
+        let ports = Ports { listener: Some(self.listener), datagrams: None, wakes: None, links };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -248,7 +251,7 @@ impl ServerNode {
             None => Server::new(self.options.controller, self.address),
         };
         let links = Links::new(self.options.patience);
-        let ports = Ports { listener: Some(self.listener), datagrams: None, links };
+        let ports = Ports { listener: Some(self.listener), datagrams: None, wakes: None, links };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -263,12 +266,14 @@ impl ServerNode {
     }
 }
 
-/// A software switch that listens.
-pub struct SwitchNode {
+/// A switch that listens. Its data plane is the one in software, or another.
+pub struct SwitchNode<P = SoftPlane> {
     runtime: Runtime,
     socket: DatagramSocket,
     address: SocketAddr,
     options: NodeOptions,
+    plane: P,
+    wakes: Option<OwnedFd>,
 }
 
 impl SwitchNode {
@@ -276,9 +281,18 @@ impl SwitchNode {
     pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (socket, address) = bind_datagrams(&runtime, &options, address)?;
-        Ok(Self { runtime, socket, address, options })
+        Ok(Self { runtime, socket, address, options, plane: SoftPlane::default(), wakes: None })
     }
 
+    /// The same with a data plane that packets reach before the socket; `wakes` becomes readable when there is something for the
+    /// switch to look at.
+    pub fn with_plane<P: Plane>(self, plane: P, wakes: OwnedFd) -> SwitchNode<P> {
+        let Self { runtime, socket, address, options, plane: _, wakes: _ } = self;
+        SwitchNode { runtime, socket, address, options, plane, wakes: Some(wakes) }
+    }
+}
+
+impl<P: Plane> SwitchNode<P> {
     /// Where it takes datagrams.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -300,9 +314,18 @@ impl SwitchNode {
     ) -> Result<Option<Statistics>, NodeError> {
         let receive_bytes =
             self.socket.receive_bytes().map_err(NodeError::io("cannot look at the socket"))?;
-        let role = Switch::new(self.options.controller, self.address, receive_bytes);
-        let ports =
-            Ports { listener: None, datagrams: Some(self.socket), links: Links::new(self.options.patience) };
+        let role = Switch::with_plane(self.options.controller, self.address, receive_bytes, self.plane);
+        let wakes = self.wakes.map(|wakes| {
+            let _context = self.runtime.enter();
+            #[expect(
+                deprecated,
+                reason = "what came after it is unsafe, for owners that change; this one does not"
+            )]
+            AsyncFd::with_interest(wakes, Interest::READABLE)
+        });
+        let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
+        let links = Links::new(self.options.patience);
+        let ports = Ports { listener: None, datagrams: Some(self.socket), wakes, links };
         let ended = self.runtime.block_on(async {
             tokio::select! {
                 ended = run_member(role, ports, on_event) => ended.map(Some),

@@ -110,7 +110,7 @@ impl WorkerNode {
         let stream_bytes = links.bytes();
         let network = move || {
             let role = Worker::new(options.controller, address);
-            let ports = Ports { listener: None, datagrams: Some(socket), links };
+            let ports = Ports { listener: None, datagrams: Some(socket), wakes: None, links };
             let last = outbox.clone();
             let driven = runtime.block_on(drive(role, ports, inbox, |event| {
                 let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });

@@ -90,12 +90,12 @@ pub use message::{
     Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
     MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
-pub use region::EPOCHS_BEGIN_AFTER;
+pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
-pub use switch::Switch;
+pub use switch::{Plane, SoftPlane, Switch};
 pub use time::Instant;
 pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};

@@ -311,6 +311,14 @@ pub struct SlotValues {
     pub values: Bulk<u32>,
 }
 
+impl SlotValues {
+    /// Each slot with its value, ascending.
+    pub fn by_slot(&self) -> impl Iterator<Item = (u16, u32)> {
+        let slots = self.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
+        slots.zip(self.values.0.iter().copied())
+    }
+}
+
 /// What the new holder of a region goes on from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Adopted {

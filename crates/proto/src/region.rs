@@ -1,24 +1,37 @@
 //! A region of the data plane as its holder opens it and closes its epochs: a switch, or the shard itself for packets that
 //! no switch can take any more.
 
-use libra_dataplane::{Arithmetic, Region, RegionConfig, RegionMemory};
+use libra_dataplane::{Arithmetic, Region, RegionConfig, RegionMemory, Window};
 use libra_plan::{Plan, RegionLayout, Scale};
 
 use crate::cluster::{ArithmeticMode, Cluster, Tenure};
 use crate::message::{Cut, FlowCut, SlotRun};
 
 /// A region whose memory is on the heap.
-pub(crate) type SoftRegion = Region<Vec<u32>>;
+pub type SoftRegion = Region<Vec<u32>>;
 
 /// What one epoch of a region held.
-#[derive(Debug, Clone)]
-pub(crate) struct Epoch {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Epoch {
     /// Which packets the region has taken up to and including it.
-    pub(crate) cut: Cut,
+    pub cut: Cut,
     /// The slots that were touched, ascending.
-    pub(crate) slots: Vec<SlotRun>,
+    pub slots: Vec<SlotRun>,
     /// Their sums.
-    pub(crate) sums: Vec<u32>,
+    pub sums: Vec<u32>,
+}
+
+impl Epoch {
+    /// Adds the sums of a block of slots, which comes after those that are there.
+    pub fn add(&mut self, first: u32, block: &[u32]) {
+        let first = u16::try_from(first).expect("a region has fewer than 2^15 slots");
+        let count = u16::try_from(block.len()).expect("a block has eight slots");
+        match self.slots.last_mut() {
+            Some((start, length)) if *start + *length == first => *length += count,
+            _ => self.slots.push((first, count)),
+        }
+        self.sums.extend_from_slice(block);
+    }
 }
 
 /// What a region is under a tenure.
@@ -39,20 +52,12 @@ pub(crate) fn config(cluster: &Cluster, plan: &Plan, layout: &RegionLayout, tenu
     }
 }
 
-/// Opens a region that goes on after `epoch`, with everything in `cut` seen before (rules V4, V6).
-pub(crate) fn open(
-    cluster: &Cluster,
-    plan: &Plan,
-    layout: &RegionLayout,
-    tenure: Tenure,
-    epoch: u64,
-    cut: &Cut,
-) -> SoftRegion {
-    let config = config(cluster, plan, layout, tenure);
+/// Opens a region that goes on after the epoch `durable`, with everything in `cut` seen before (rules V4, V6).
+pub fn open(config: RegionConfig, durable: u16, cut: &Cut) -> SoftRegion {
     let memory = RegionMemory::allocate(&config, |words| vec![0; words]);
     let region = Region::new(config, memory);
     let mut region = region.expect("a plan whose regions cannot be is refused when a member starts");
-    region.resume_after(on_wire(epoch));
+    region.resume_after(durable);
     for (flow, seen) in (0u16..).zip(&cut.flows) {
         let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
         for seqs in core::iter::once(0..seen.below).chain(above) {
@@ -74,24 +79,15 @@ pub(crate) fn on_wire(epoch: u64) -> u16 {
 /// Closes the epoch that takes packets now, and takes out what it holds (rule E2).
 pub(crate) fn close_epoch(region: &mut SoftRegion) -> Epoch {
     region.flip().expect("the idle bank was cleared when it was drained");
-    let cut = Cut { flows: (0..region.config().flows).map(|flow| flow_cut(region, flow)).collect() };
-    let mut slots: Vec<SlotRun> = Vec::new();
-    let mut sums = Vec::new();
-    region.drain(|first, block| {
-        let first = u16::try_from(first).expect("a region has fewer than 2^15 slots");
-        let count = u16::try_from(block.len()).expect("a block has eight slots");
-        match slots.last_mut() {
-            Some((start, length)) if *start + *length == first => *length += count,
-            _ => slots.push((first, count)),
-        }
-        sums.extend_from_slice(block);
-    });
-    Epoch { cut, slots, sums }
+    let window = |flow| region.window(flow).expect("the region has a window for each of its flows");
+    let cut = Cut { flows: (0..region.config().flows).map(|flow| flow_cut(window(flow))).collect() };
+    let mut epoch = Epoch { cut, ..Epoch::default() };
+    region.drain(|first, block| epoch.add(first, block));
+    epoch
 }
 
-/// Everything the region has taken of a flow so far. Right after a flip that is the closed epoch and all before it.
-fn flow_cut(region: &SoftRegion, flow: u16) -> FlowCut {
-    let window = region.window(flow).expect("the region has a window for each of its flows");
+/// Everything a window has accepted. Right after a flip that is the closed epoch and all before it.
+pub fn flow_cut(window: Window<'_>) -> FlowCut {
     let mut cut = FlowCut::default();
     for range in window.accepted() {
         if range.start == 0 {

@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "libra-sim",
         &["libra-dataplane", "libra-durable", "libra-plan", "libra-store", "libra-proto", "libra-storage"],
     ),
+    ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
         "libra-cli",
@@ -34,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-sim",
             "libra-storage",
             "libra-train",
+            "libra-xdp",
         ],
     ),
     ("xtask", &[]),

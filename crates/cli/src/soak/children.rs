@@ -15,6 +15,8 @@ use libra_proto::Peer;
 use super::Settings;
 use super::controller::{Note, migrate};
 use super::course::Signal;
+use super::network::{self, Network};
+use crate::plane::PlaneKind;
 
 /// How often to look whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -69,6 +71,8 @@ pub(super) struct Children<'s> {
     directory: &'s Path,
     program: PathBuf,
     signals: Sender<Signal>,
+    /// One of their own, for switches in the kernel.
+    network: Option<Network>,
     alive: Vec<Process>,
     started: [usize; 4],
 }
@@ -76,7 +80,8 @@ pub(super) struct Children<'s> {
 impl<'s> Children<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell which program this is")?;
-        Ok(Self { settings, directory, program, signals, alive: Vec::new(), started: [0; 4] })
+        let network = (settings.plane == PlaneKind::Xdp).then(Network::new).transpose()?;
+        Ok(Self { settings, directory, program, signals, network, alive: Vec::new(), started: [0; 4] })
     }
 
     pub(super) fn start(&mut self, kind: Kind) -> Result<()> {
@@ -84,7 +89,10 @@ impl<'s> Children<'s> {
         self.started[kind as usize] += 1;
         let log = self.directory.join(format!("{kind}-{index}.log"));
         let stderr = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.network {
+            Some(network) => network.command(&self.program),
+            None => Command::new(&self.program),
+        };
         let controller = self.settings.controller.to_string();
         match kind {
             Kind::Controller | Kind::Worker => {
@@ -99,7 +107,18 @@ impl<'s> Children<'s> {
                 }
             }
             Kind::Switch => {
+                let seat = match &mut self.network {
+                    Some(network) => Some(network.seat(index, &self.program)?),
+                    None => None,
+                };
+                if let Some(seat) = &seat {
+                    command = network::inside_of(&seat.namespace, &self.program);
+                }
                 command.args(["switch", "--leashed", "--controller", &controller]);
+                if let Some(seat) = seat {
+                    command.args(["--plane", "xdp", "--interface", seat.interface]);
+                    command.args(["--listen", &format!("{}:0", seat.address)]);
+                }
                 for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults)
                 {
                     command.arg(option).arg(rate.to_string());

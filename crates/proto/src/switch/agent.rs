@@ -1,22 +1,21 @@
-//! The agent of a pipeline: it takes regions over, flips and drains their banks, keeps what it drained until the shard has
+//! The agent beside a data plane: it takes regions over, flips and drains their banks, keeps what it drained until the shard has
 //! committed it, and installs the new values.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use libra_dataplane::BankPackets;
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Flags, Header, Kind, PacketWriter, Pipeline, Verdict, packet_bytes};
 use libra_plan::{Placement, RegionLayout};
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Tenure, View};
 use crate::message::{Adopted, Changed, Committed, Cut, Drained, Message, SlotValues};
-use crate::region::{self, Epoch, SoftRegion};
+use crate::region::{self, Epoch};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
+use crate::switch::plane::Plane;
 use crate::time::Instant;
 
 /// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
@@ -27,14 +26,12 @@ const COMMIT_MAX: Duration = Duration::from_secs(2);
 /// that age in its socket.
 const EPOCH_TIME_MIN: Duration = Duration::from_micros(400);
 
-type SoftPipeline = Pipeline<Vec<SoftRegion>, Vec<u32>>;
-
-/// What an agent keeps beside the pipeline for one of its regions.
+/// What an agent keeps beside the plane for one of its regions.
 #[derive(Debug, Clone)]
 struct Held {
     shard: u16,
     tenure: Tenure,
-    /// Whether the shard has told what is in it: before that the pipeline does not have the region.
+    /// Whether the shard has told what is in it: before that the plane does not have the region.
     adopted: bool,
     /// The epoch that takes packets now, counted without wrapping.
     epoch: u64,
@@ -51,21 +48,18 @@ struct Held {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Agent {
+pub(super) struct Agent<P> {
     number: u16,
     cluster: Box<Cluster>,
-    plan: u16,
     layouts: Vec<RegionLayout>,
-    pipeline: SoftPipeline,
+    pub(super) plane: P,
     held: BTreeMap<u8, Held>,
     /// Whether it must take no more pushes.
     retiring: bool,
-    workers: HashMap<SocketAddr, u16, FixedState>,
     answers: Outgoing,
     /// Messages for shards, by their number.
     pub(super) outbox: VecDeque<(u16, Message)>,
-    packet: Vec<u8>,
-    /// Counts of what the pipeline does not count, and of regions that it has no more.
+    /// Counts of what the plane does not count.
     statistics: SwitchStatistics,
 }
 
@@ -77,24 +71,22 @@ impl Held {
     }
 }
 
-impl Agent {
-    pub(super) fn new(number: u16, cluster: Cluster) -> Result<Self, String> {
+impl<P: Plane> Agent<P> {
+    pub(super) fn new(number: u16, cluster: Cluster, mut plane: P) -> Result<Self, String> {
         let plan =
             cluster.plan.as_ref().ok_or("there is no plan of hot rows, so there is nothing to aggregate")?;
         cluster.check_plan()?;
         let placement = Placement::new(plan, cluster.shards()).map_err(|error| error.to_string())?;
         let view = cluster.view.clone();
+        plane.begin(cluster.job);
         let mut agent = Self {
             number,
-            plan: plan.number,
             layouts: placement.regions().to_vec(),
-            pipeline: Pipeline::new(Vec::new()).expect("there is no region yet"),
+            plane,
             held: BTreeMap::new(),
             retiring: false,
-            workers: HashMap::default(),
             answers: Outgoing::default(),
             outbox: VecDeque::new(),
-            packet: vec![0; packet_bytes(u8::MAX)],
             statistics: SwitchStatistics::default(),
             cluster: Box::new(Cluster { view: View::default(), ..cluster }),
         };
@@ -116,7 +108,7 @@ impl Agent {
         if view.number <= self.cluster.view.number {
             return;
         }
-        self.workers = view.workers.iter().map(|(worker, address)| (*address, *worker)).collect();
+        self.plane.set_workers(&view.workers);
         for index in 0..self.layouts.len() {
             let (region, shard) = (self.layouts[index].region, self.layouts[index].shard);
             let tenure = view.tenure(region);
@@ -124,7 +116,7 @@ impl Agent {
                 continue;
             }
             if self.held.remove(&region).is_some() {
-                self.forget(region);
+                self.plane.forget(region);
             }
             if tenure.holder == Some(self.number) {
                 self.resume();
@@ -146,14 +138,6 @@ impl Agent {
         self.cluster.view = view;
     }
 
-    fn forget(&mut self, region: u8) {
-        if let Some(gone) = self.pipeline.region(self.cluster.job, region) {
-            self.statistics += counts(gone.counters());
-        }
-        let changed = self.pipeline.change(|regions| regions.retain(|open| open.config().region != region));
-        changed.expect("one region fewer is no region twice");
-    }
-
     /// A stream to a shard is open, for the first time or again: what was said on the one before may be lost.
     pub(super) fn reconnected(&mut self, shard: u16) {
         self.outbox.retain(|(to, _)| *to != shard);
@@ -165,17 +149,19 @@ impl Agent {
     /// Takes no more pushes, and brings everything to the shards (rule V9).
     pub(super) fn retire(&mut self, now: Instant) {
         self.retiring = true;
-        for region in self.pipeline.regions_mut() {
-            region.set_active(false);
-        }
+        self.set_active();
         self.close_epochs(now);
     }
 
     /// The controller wants it again.
     fn resume(&mut self) {
         self.retiring = false;
-        for region in self.pipeline.regions_mut() {
-            region.set_active(true);
+        self.set_active();
+    }
+
+    fn set_active(&mut self) {
+        for (&region, _) in self.held.iter().filter(|(_, held)| held.adopted) {
+            self.plane.set_active(region, !self.retiring);
         }
     }
 
@@ -186,18 +172,17 @@ impl Agent {
 
     /// Whether it retires, and the shards have everything.
     pub(super) fn is_retired(&self) -> bool {
-        let empty = self.pipeline.regions().iter().all(|region| region.active_packets().pushes == 0);
-        self.retiring && empty && self.held.values().all(|held| held.uncommitted.is_none())
+        let is_empty = |(&region, held): (&u8, &Held)| {
+            held.uncommitted.is_none() && (!held.adopted || self.plane.taken(region).pushes == 0)
+        };
+        self.retiring && self.held.iter().all(is_empty)
     }
 
     pub(super) fn statistics(&self) -> SwitchStatistics {
         let mut statistics = self.statistics;
-        statistics += counts(&self.pipeline.counters());
-        let bytes = |region: &SoftRegion| {
-            let words = region.config().memory_words();
-            4 * (words.values + 2 * (words.sums + words.touched) + words.windows) as u64
-        };
-        statistics.memory_bytes = self.pipeline.regions().iter().map(bytes).sum();
+        statistics += counts(&self.plane.counters());
+        statistics.unknown_senders += self.plane.unknown_senders();
+        statistics.memory_bytes = self.plane.memory_bytes();
         let uncommitted = self.held.values().filter_map(|held| held.uncommitted.as_ref());
         statistics.queue_bytes = uncommitted.map(|drained| 4 * drained.sums.0.len() as u64).sum();
         statistics
@@ -210,42 +195,28 @@ impl Agent {
         datagrams: &mut [u8],
         stride: usize,
     ) {
-        // The address says who it is, and nothing else does (rule W4).
-        let Some(&worker) = self.workers.get(&from) else {
-            self.statistics.unknown_senders += 1;
-            return;
-        };
-        let answers = &mut self.answers;
-        self.pipeline.process_burst(
-            (self.cluster.job, worker),
-            datagrams.chunks_mut(stride.max(1)),
-            |answer| {
-                answers.push(from, answer);
-            },
-        );
+        self.plane.handle_datagrams(from, datagrams, stride, &mut self.answers);
         self.close_epochs(now);
     }
 
     /// Closes the epochs that are full or old enough, of regions whose last epoch is committed (rule E1).
     pub(super) fn close_epochs(&mut self, now: Instant) {
-        let hot_path = &self.cluster.hot_path;
-        for region in self.pipeline.regions_mut() {
-            let taken = region.active_packets();
+        self.plane.awake();
+        let due = self.due();
+        for (&number, held) in self.held.iter_mut().filter(|(_, held)| held.adopted) {
+            let taken = self.plane.taken(number);
             if taken.pushes == 0 {
                 continue;
             }
-            let number = region.config().region;
-            let held = self.held.get_mut(&number).expect("the pipeline has only regions that are held");
             let opened_at = *held.opened_at.get_or_insert(now);
-            let due = self.retiring
-                || taken.last >= hot_path.pushes_per_epoch
-                || taken.pushes >= region.config().bank_packets_max / 2
-                || opened_at + hot_path.epoch_time_max <= now;
-            held.is_due = due;
-            if !due || held.uncommitted.is_some() || now < held.drained_at + EPOCH_TIME_MIN {
+            held.is_due = self.retiring
+                || taken.last >= due.last
+                || taken.pushes >= due.pushes
+                || opened_at + self.cluster.hot_path.epoch_time_max <= now;
+            if !held.is_due || held.uncommitted.is_some() || now < held.drained_at + EPOCH_TIME_MIN {
                 continue;
             }
-            let Epoch { cut, slots, sums } = region::close_epoch(region);
+            let Epoch { cut, slots, sums } = self.plane.close_epoch(number);
             self.statistics.epochs += 1;
             self.statistics.slots_drained += sums.len() as u64;
             let (since, epoch) = (held.tenure.since, held.epoch);
@@ -259,6 +230,12 @@ impl Agent {
         }
     }
 
+    /// What a bank may take before its epoch is closed (rule E1).
+    fn due(&self) -> BankPackets {
+        let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
+        BankPackets { pushes: plan.pushes_per_bank_max() / 2, last: self.cluster.hot_path.pushes_per_epoch }
+    }
+
     /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.
     pub(super) fn handle_adopted(&mut self, now: Instant, adopted: &Adopted) {
         if !self.is_expected(adopted.region, adopted.since, &adopted.values) {
@@ -269,6 +246,7 @@ impl Agent {
             self.statistics.malformed += 1;
             return;
         }
+        let due = self.due();
         let held = self.held.get_mut(&number).expect("is_expected has looked it up");
         let shard = held.shard;
         if held.adopted {
@@ -282,9 +260,8 @@ impl Agent {
             held.committed = (epoch, adopted.cut.clone());
             let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
             let layout = &self.layouts[usize::from(number)];
-            let opened = region::open(&self.cluster, plan, layout, held.tenure, epoch, &adopted.cut);
-            let changed = self.pipeline.change(|regions| regions.push(opened));
-            changed.expect("a region that was not adopted was not in the pipeline");
+            let config = region::config(&self.cluster, plan, layout, held.tenure);
+            self.plane.open(config, region::on_wire(epoch), &adopted.cut, due);
         }
         self.install(number, &adopted.values);
         self.settle(now, number, epoch);
@@ -326,7 +303,9 @@ impl Agent {
     /// Epochs up to this one are committed and their values installed (rule E7).
     fn settle(&mut self, now: Instant, number: u8, epoch: u64) {
         let held = self.held.get_mut(&number).expect("the caller has looked it up");
-        let Some(region) = self.pipeline.region_mut(self.cluster.job, number) else { return };
+        if !held.adopted {
+            return;
+        }
         if epoch >= held.epoch {
             self.statistics.malformed += 1;
             return;
@@ -334,44 +313,15 @@ impl Agent {
         if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch <= epoch) {
             held.committed = (drained.epoch, drained.cut);
         }
-        region.set_readable(true);
-        region.set_durable(region::on_wire(epoch));
-        region.set_active(!self.retiring);
+        self.plane.settle(number, region::on_wire(epoch));
+        self.plane.set_active(number, !self.retiring);
         self.close_epochs(now);
     }
 
-    /// Writes values through the pipeline, as an agent beside a hardware pipeline would.
     fn install(&mut self, region: u8, values: &SlotValues) {
-        if is_planted(PlantedBug::StandbyStartsEmpty) {
-            return;
-        }
-        let header = Header {
-            kind: Kind::Install,
-            flags: Flags::NONE,
-            entries: 0,
-            job: self.cluster.job,
-            worker: 0,
-            plan: self.plan,
-            view: self.held[&region].tenure.view_on_wire(),
-            region,
-            epoch: 0,
-            durable: 0,
-            seq: 0,
-            tag: 0,
-        };
-        let slots = values.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
-        let mut entries = slots.zip(&values.values.0).peekable();
-        while entries.peek().is_some() {
-            let mut writer = PacketWriter::new(header, &mut self.packet);
-            while writer.room() > 0
-                && let Some((slot, value)) = entries.next()
-            {
-                let fitted = writer.push(slot, *value);
-                debug_assert!(fitted, "there was room");
-            }
-            let length = writer.finish();
-            let verdict = self.pipeline.process(&mut self.packet[..length]);
-            debug_assert!(matches!(verdict, Verdict::Reply(_)), "the shard has the same layout: {verdict:?}");
+        let is_open = self.held.get(&region).is_some_and(|held| held.adopted);
+        if is_open && !is_planted(PlantedBug::StandbyStartsEmpty) {
+            self.plane.install(region, values);
         }
     }
 
@@ -390,7 +340,7 @@ impl Agent {
     }
 }
 
-/// What a pipeline or region counts, in the words of a switch.
+/// What a plane counts, in the words of a switch.
 fn counts(counters: &libra_dataplane::Counters) -> SwitchStatistics {
     SwitchStatistics {
         packets: counters.packets - counters.installs,

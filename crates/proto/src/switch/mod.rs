@@ -1,12 +1,14 @@
 //! The switch: a pipeline that takes packets, and its agent, which closes epochs and brings them to the shards.
 
 mod agent;
+mod plane;
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::agent::Agent;
+pub use self::plane::{Plane, SoftPlane};
 use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
@@ -21,11 +23,13 @@ const SERVER_LOST_MAX: Duration = Duration::from_secs(2);
 
 /// A switch as a state machine without I/O.
 #[derive(Debug, Clone)]
-pub struct Switch {
+pub struct Switch<P = SoftPlane> {
     membership: Membership,
     number: u16,
     servers: Vec<Dial>,
-    agent: Option<Agent>,
+    /// The data plane, until an agent has it.
+    plane: Option<P>,
+    agent: Option<Agent<P>>,
     /// The newest view that the controller knows this switch to act on.
     viewed: u64,
     retired: bool,
@@ -39,10 +43,18 @@ impl Switch {
     /// A switch that will join the cluster of a controller, and that takes datagrams at `datagrams`, where up to
     /// `receive_bytes` of them wait until it has time.
     pub fn new(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32) -> Self {
+        Self::with_plane(controller, datagrams, receive_bytes, SoftPlane::default())
+    }
+}
+
+impl<P: Plane> Switch<P> {
+    /// A switch with another data plane than the one in software.
+    pub fn with_plane(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32, plane: P) -> Self {
         Self {
             membership: Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes),
             number: 0,
             servers: Vec::new(),
+            plane: Some(plane),
             agent: None,
             viewed: 0,
             retired: false,
@@ -100,7 +112,10 @@ impl Switch {
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
         }
-        match Agent::new(number, start.cluster) {
+        let Some(plane) = self.agent.take().map(|agent| agent.plane).or_else(|| self.plane.take()) else {
+            return;
+        };
+        match Agent::new(number, start.cluster, plane) {
             Ok(agent) => {
                 self.agent = Some(agent);
                 self.events.push_back(MemberEvent::Started { you: start.you });
@@ -133,7 +148,7 @@ impl Switch {
     }
 }
 
-impl Role for Switch {
+impl<P: Plane> Role for Switch<P> {
     type Command = core::convert::Infallible;
     type Event = MemberEvent;
 
@@ -218,6 +233,9 @@ impl Role for Switch {
             if agent.is_stuck(now) {
                 let number = self.number;
                 self.membership.abort(&format!("switch {number}: a shard does not commit what it is sent"));
+            }
+            if let Some(reason) = agent.plane.failure() {
+                self.membership.abort(&format!("switch {}: {reason}", self.number));
             }
         }
         if self.membership.is_heartbeat_due(now) {

@@ -39,7 +39,8 @@ impl Shard {
         let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
         let nothing = Cut::default();
         let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
-        let opened = region::open(&self.cluster, plan, &region.layout, region.tenure, region.committed, seen);
+        let config = region::config(&self.cluster, plan, &region.layout, region.tenure);
+        let opened = region::open(config, region::on_wire(region.committed), seen);
         let mut pipeline = Pipeline::new(vec![opened]).expect("it is one region");
         for Bulk(mut packet) in replay.packets {
             let header = Header::parse_without_entries(&packet).map_err(|_| Nonsense)?;

@@ -1,0 +1,99 @@
+//! Where a switch adds up: in its own process, or in the kernel.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use libra_xdp::{Attached, Mode, PassProgram, XdpPlane};
+use serde::{Deserialize, Serialize};
+
+use crate::leash;
+
+/// Which data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PlaneKind {
+    /// In the process of the switch, behind a UDP socket
+    #[default]
+    Udp,
+    /// In the kernel, by an XDP program on an interface: needs Linux, and CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
+    Xdp,
+}
+
+/// The data plane of a switch.
+#[derive(Args, Debug)]
+pub(crate) struct PlaneArguments {
+    /// Where packets are added up
+    #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
+    plane: PlaneKind,
+    /// With --plane xdp: the interface that workers are reached by
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// With --plane xdp: in the driver (native), in the stack of the kernel (generic), or native if the driver can (auto)
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    xdp_mode: Mode,
+}
+
+impl PlaneArguments {
+    /// Where to take datagrams if nothing is said: a plane in the kernel must know by which address workers will call it.
+    pub(crate) fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
+        if self.plane == PlaneKind::Udp {
+            return Ok(None);
+        }
+        // No packet is sent: the system only says which of its addresses it would send from.
+        let from = || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(controller)?;
+            socket.local_addr()
+        };
+        let address = from().with_context(|| format!("--listen is needed: no way leads to {controller}"))?;
+        Ok(Some(SocketAddr::new(address.ip(), 0)))
+    }
+
+    /// The plane in the kernel for datagrams at `address`, if that is what is wanted.
+    pub(crate) fn attach(
+        &self,
+        controller: SocketAddr,
+        address: SocketAddr,
+    ) -> Result<Option<(XdpPlane, Attached)>> {
+        if self.plane == PlaneKind::Udp {
+            if self.interface.is_some() {
+                bail!("--interface goes with --plane xdp");
+            }
+            return Ok(None);
+        }
+        let Some(interface) = &self.interface else {
+            bail!("--plane xdp needs --interface, the one that workers are reached by");
+        };
+        if controller.ip().is_loopback() && interface != "lo" {
+            bail!(
+                "--controller {controller} is this machine alone: workers that come by {interface} must reach it, too"
+            );
+        }
+        let attached = XdpPlane::attach(interface, self.xdp_mode, address);
+        attached.map(Some).with_context(|| format!("--plane xdp --interface {interface}"))
+    }
+}
+
+/// Puts a program that lets everything pass onto an interface, for as long as this runs. The end of a veth pair that is not the
+/// switch's needs one: without it the kernel drops the answers of an XDP switch at the other end.
+#[derive(Args, Debug)]
+pub(crate) struct PassArguments {
+    /// The interface
+    #[arg(long, value_name = "IF")]
+    interface: String,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
+}
+
+pub(crate) fn pass(arguments: &PassArguments) -> Result<()> {
+    let _attached = PassProgram::attach(&arguments.interface)?;
+    println!("{} has a program that lets everything pass, until this ends", arguments.interface);
+    if arguments.leashed {
+        leash::hold(|_| ())?;
+    }
+    loop {
+        std::thread::park();
+    }
+}

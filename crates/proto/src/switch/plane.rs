@@ -1,0 +1,217 @@
+//! What an agent needs of the data plane beside it: a pipeline in this process, or one in the kernel.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use libra_dataplane::{
+    BankPackets, Counters, Flags, Header, Kind, PacketWriter, Pipeline, RegionConfig, Verdict, packet_bytes,
+};
+
+use crate::message::{Cut, SlotValues};
+use crate::region::{self, Epoch, SoftRegion};
+use crate::role::Outgoing;
+
+/// The regions of a switch, and what takes packets for them. The agent says what is in which region; when an epoch ends is
+/// its business, too.
+///
+/// Regions are named by their number; the agent names none that is not open but to [`open`](Self::open) and
+/// [`forget`](Self::forget) it.
+pub trait Plane {
+    /// Forgets everything, and takes packets of this job from now on.
+    fn begin(&mut self, job: u16);
+
+    /// Says who sends from where: packets from elsewhere are not taken (rule W4).
+    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>);
+
+    /// Opens a region after the epoch `durable`, with everything in `cut` seen before (rule D6). The agent looks at it when it
+    /// has taken its first packet after a flip, and when it has taken what is `due`.
+    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets);
+
+    /// Lets a region go; nothing if it is not open.
+    fn forget(&mut self, region: u8);
+
+    /// Says whether a region takes pushes (rule D7).
+    fn set_active(&mut self, region: u8, active: bool);
+
+    /// Everything up to the epoch `durable` is installed: the region says so, and may be read (rule E7).
+    fn settle(&mut self, region: u8, durable: u16);
+
+    /// Writes values for workers to read.
+    fn install(&mut self, region: u8, values: &SlotValues);
+
+    /// The agent is about to look at what regions have taken: what should have woken it for that is done with.
+    fn awake(&mut self) {}
+
+    /// What the active bank of a region has taken.
+    fn taken(&self, region: u8) -> BankPackets;
+
+    /// Closes the epoch that takes packets now, and takes out what it holds (rule E2).
+    fn close_epoch(&mut self, region: u8) -> Epoch;
+
+    /// Carries out datagrams that came over the socket of the switch, and adds the answers.
+    fn handle_datagrams(
+        &mut self,
+        from: SocketAddr,
+        datagrams: &mut [u8],
+        stride: usize,
+        answers: &mut Outgoing,
+    );
+
+    /// What became of all packets since it began.
+    fn counters(&self) -> Counters;
+
+    /// Datagrams from addresses of no worker.
+    fn unknown_senders(&self) -> u64;
+
+    /// Bytes of memory that its regions take.
+    fn memory_bytes(&self) -> u64;
+
+    /// Why it cannot go on, if it cannot.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The pipeline of `libra-dataplane` in the memory of this process. All its packets come over the socket.
+#[derive(Debug, Clone)]
+pub struct SoftPlane {
+    job: u16,
+    pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
+    workers: HashMap<SocketAddr, u16, FixedState>,
+    /// What regions have counted that it has no more.
+    gone: Counters,
+    unknown_senders: u64,
+    packet: Vec<u8>,
+}
+
+impl Default for SoftPlane {
+    fn default() -> Self {
+        Self {
+            job: 0,
+            pipeline: Pipeline::new(Vec::new()).expect("there is no region yet"),
+            workers: HashMap::default(),
+            gone: Counters::default(),
+            unknown_senders: 0,
+            packet: vec![0; packet_bytes(u8::MAX)],
+        }
+    }
+}
+
+impl SoftPlane {
+    fn region(&self, region: u8) -> &SoftRegion {
+        self.pipeline.region(self.job, region).expect("the agent names regions that are open")
+    }
+
+    fn region_mut(&mut self, region: u8) -> &mut SoftRegion {
+        self.pipeline.region_mut(self.job, region).expect("the agent names regions that are open")
+    }
+}
+
+impl Plane for SoftPlane {
+    fn begin(&mut self, job: u16) {
+        *self = Self { job, ..Self::default() };
+    }
+
+    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+        self.workers = workers.iter().map(|(worker, address)| (*address, *worker)).collect();
+    }
+
+    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _due: BankPackets) {
+        let opened = region::open(config, durable, cut);
+        let changed = self.pipeline.change(|regions| regions.push(opened));
+        changed.expect("the agent opens a region once");
+    }
+
+    fn forget(&mut self, region: u8) {
+        if let Some(gone) = self.pipeline.region(self.job, region) {
+            self.gone = self.gone.plus(gone.counters());
+        }
+        let changed = self.pipeline.change(|regions| regions.retain(|open| open.config().region != region));
+        changed.expect("one region fewer is no region twice");
+    }
+
+    fn set_active(&mut self, region: u8, active: bool) {
+        self.region_mut(region).set_active(active);
+    }
+
+    fn settle(&mut self, region: u8, durable: u16) {
+        let region = self.region_mut(region);
+        region.set_readable(true);
+        region.set_durable(durable);
+    }
+
+    /// Writes values through the pipeline, as an agent beside a hardware pipeline would.
+    fn install(&mut self, region: u8, values: &SlotValues) {
+        let config = self.region(region).config();
+        let header = Header {
+            kind: Kind::Install,
+            flags: Flags::NONE,
+            entries: 0,
+            job: config.job,
+            worker: 0,
+            plan: config.plan,
+            view: config.view,
+            region,
+            epoch: 0,
+            durable: 0,
+            seq: 0,
+            tag: 0,
+        };
+        let mut entries = values.by_slot().peekable();
+        while entries.peek().is_some() {
+            let mut writer = PacketWriter::new(header, &mut self.packet);
+            while writer.room() > 0
+                && let Some((slot, value)) = entries.next()
+            {
+                let fitted = writer.push(slot, value);
+                debug_assert!(fitted, "there was room");
+            }
+            let length = writer.finish();
+            let verdict = self.pipeline.process(&mut self.packet[..length]);
+            debug_assert!(matches!(verdict, Verdict::Reply(_)), "the shard has the same layout: {verdict:?}");
+        }
+    }
+
+    fn taken(&self, region: u8) -> BankPackets {
+        self.region(region).active_packets()
+    }
+
+    fn close_epoch(&mut self, region: u8) -> Epoch {
+        region::close_epoch(self.region_mut(region))
+    }
+
+    fn handle_datagrams(
+        &mut self,
+        from: SocketAddr,
+        datagrams: &mut [u8],
+        stride: usize,
+        answers: &mut Outgoing,
+    ) {
+        // The address says who it is, and nothing else does (rule W4).
+        let Some(&worker) = self.workers.get(&from) else {
+            self.unknown_senders += 1;
+            return;
+        };
+        self.pipeline.process_burst((self.job, worker), datagrams.chunks_mut(stride.max(1)), |answer| {
+            answers.push(from, answer);
+        });
+    }
+
+    fn counters(&self) -> Counters {
+        self.pipeline.counters().plus(&self.gone)
+    }
+
+    fn unknown_senders(&self) -> u64 {
+        self.unknown_senders
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let bytes = |region: &SoftRegion| {
+            let words = region.config().memory_words();
+            4 * (words.values + 2 * (words.sums + words.touched) + words.windows) as u64
+        };
+        self.pipeline.regions().iter().map(bytes).sum()
+    }
+}

@@ -1,0 +1,83 @@
+//! The same names in a build without the programs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use libra_dataplane::{BankPackets, Counters, RegionConfig};
+use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues};
+
+use crate::error::{Attached, Mode, XdpError};
+
+const LEFT_OUT: XdpError = XdpError::LeftOut {
+    reason: match option_env!("LIBRA_XDP_MISSING") {
+        Some(reason) => reason,
+        None => "it is for Linux alone",
+    },
+};
+
+/// There is none in this build.
+#[derive(Debug)]
+pub enum XdpPlane {}
+
+impl XdpPlane {
+    /// Says what is missing.
+    pub fn attach(_interface: &str, _mode: Mode, _address: SocketAddr) -> Result<(Self, Attached), XdpError> {
+        Err(LEFT_OUT)
+    }
+
+    /// There is nothing to wait for.
+    pub fn wakes(&self) -> io::Result<OwnedFd> {
+        match *self {}
+    }
+}
+
+impl Plane for XdpPlane {
+    fn begin(&mut self, _job: u16) {}
+
+    fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
+
+    fn open(&mut self, _config: RegionConfig, _durable: u16, _cut: &Cut, _due: BankPackets) {}
+
+    fn forget(&mut self, _region: u8) {}
+
+    fn set_active(&mut self, _region: u8, _active: bool) {}
+
+    fn settle(&mut self, _region: u8, _durable: u16) {}
+
+    fn install(&mut self, _region: u8, _values: &SlotValues) {}
+
+    fn taken(&self, _region: u8) -> BankPackets {
+        match *self {}
+    }
+
+    fn close_epoch(&mut self, _region: u8) -> Epoch {
+        match *self {}
+    }
+
+    fn handle_datagrams(&mut self, _: SocketAddr, _: &mut [u8], _: usize, _: &mut Outgoing) {}
+
+    fn counters(&self) -> Counters {
+        match *self {}
+    }
+
+    fn unknown_senders(&self) -> u64 {
+        match *self {}
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match *self {}
+    }
+}
+
+/// There is none in this build.
+#[derive(Debug)]
+pub enum PassProgram {}
+
+impl PassProgram {
+    /// Says what is missing.
+    pub fn attach(_interface: &str) -> Result<Self, XdpError> {
+        Err(LEFT_OUT)
+    }
+}

@@ -1,0 +1,458 @@
+//! The program and its maps: what the pipeline of `libra-dataplane` is in software.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{TestRun, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use libra_dataplane::{BankPackets, Counters, Region, RegionConfig, WINDOW_WORDS, Window, packet_bytes};
+use libra_proto::{Cut, FlowCut, flow_cut};
+
+use crate::error::{Attached, Mode, XdpError};
+use crate::frame::{self, FRAME_BYTES_MAX, HEAD_BYTES};
+use crate::layout::{COUNTS, JOBS_MAX, REGION_WORDS, REGIONS_OF_JOB};
+use crate::memory::RegionMemory;
+use crate::program::{self, MEASURE, SWITCH};
+use crate::terms::Terms;
+
+/// One byte more than a packet can have.
+const DATAGRAM_BYTES_MAX: usize = packet_bytes(u8::MAX) + 1;
+const NAME: &str = "libra_switch";
+const MEASURE_NAME: &str = "libra_measure";
+/// Under the lock of the element: `BPF_F_LOCK`.
+const LOCKED: u64 = 4;
+/// What a program says of a frame.
+const DROPPED: u32 = 1;
+const PASSED: u32 = 2;
+const SENT: u32 = 3;
+
+/// A worker's address as it is on the wire, and zeros.
+type Key = [u8; 8];
+
+/// Of a region: its job and its number.
+pub type Name = (u16, u8);
+
+/// The program, and the regions that it takes packets for.
+pub struct XdpPipeline {
+    loaded: Ebpf,
+    name: &'static str,
+    address: SocketAddrV4,
+    terms: Array<MapData, [u32; REGION_WORDS]>,
+    memory: ArrayOfMaps<MapData>,
+    /// Job, number, and place of the job.
+    workers: HashMap<MapData, Key, [u16; 3]>,
+    counts: PerCpuArray<MapData, [u64; COUNTS.len()]>,
+    wakes: RingBuf<MapData>,
+    regions: BTreeMap<Name, Open>,
+    /// By their places.
+    jobs: Vec<u16>,
+    /// What was counted before counting began.
+    before: [u64; COUNTS.len()],
+    /// Datagrams that were handed over and that the program would not look at.
+    malformed: u64,
+    frame: Vec<u8>,
+    answer: Vec<u8>,
+    /// Bytes of it.
+    answered: usize,
+}
+
+/// A region that is open.
+struct Open {
+    terms: Terms,
+    memory: RegionMemory,
+    flows: Vec<Flow>,
+}
+
+/// What the closed epochs of a region have taken of one flow.
+struct Flow {
+    words: [u32; WINDOW_WORDS],
+    cut: FlowCut,
+}
+
+impl Flow {
+    fn new(words: [u32; WINDOW_WORDS]) -> Self {
+        Self { words, cut: flow_cut(Window::new(&words)) }
+    }
+}
+
+/// What one memory would have that two banks have shared: each word is the newest of its bank, so the newest of both.
+fn merge(words: &mut [u32; WINDOW_WORDS], others: &[u32; WINDOW_WORDS]) {
+    for (word, other) in words.iter_mut().zip(others) {
+        *word = (*word).max(*other);
+    }
+}
+
+/// What the program makes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It goes to the stack.
+    Pass,
+    /// It is gone.
+    Drop,
+    /// This frame goes back.
+    Send(&'a [u8]),
+}
+
+impl XdpPipeline {
+    /// Loads the program for datagrams to `address`. It is on no interface yet, and sees only what it is handed.
+    pub fn load(address: SocketAddr) -> Result<Self, XdpError> {
+        Self::load_object(address, SWITCH, NAME)
+    }
+
+    /// Loads the program so that it can be run again and again on one push; see [`measure`](Self::measure).
+    pub fn load_to_measure(address: SocketAddr) -> Result<Self, XdpError> {
+        Self::load_object(address, MEASURE, MEASURE_NAME)
+    }
+
+    fn load_object(address: SocketAddr, object: &[u8], name: &'static str) -> Result<Self, XdpError> {
+        let SocketAddr::V4(address) = address else { return Err(XdpError::Address { address }) };
+        if address.ip().is_unspecified() {
+            return Err(XdpError::Address { address: address.into() });
+        }
+        let mut loader = EbpfLoader::new();
+        let (ip, port) = (address.ip().octets(), address.port().to_be_bytes());
+        loader.override_global("switch_address", &ip, true);
+        loader.override_global("switch_port", &port, true);
+        let mut loaded = program::load(&mut loader, object, name)?;
+        let mut take = |name| loaded.take_map(name).expect("the object has this map");
+        Ok(Self {
+            address,
+            terms: take("regions").try_into()?,
+            memory: take("memory").try_into()?,
+            workers: take("workers").try_into()?,
+            counts: take("counters").try_into()?,
+            wakes: take("wakes").try_into()?,
+            loaded,
+            name,
+            regions: BTreeMap::new(),
+            jobs: Vec::new(),
+            before: [0; COUNTS.len()],
+            malformed: 0,
+            frame: Vec::with_capacity(FRAME_BYTES_MAX),
+            answer: Vec::new(),
+            answered: 0,
+        })
+    }
+
+    /// Puts the program onto an interface of this network namespace, until this is dropped. Sockets do not see what workers
+    /// send to the switch from then on.
+    pub fn attach(&mut self, interface: &str, mode: Mode) -> Result<Attached, XdpError> {
+        program::attach(&mut self.loaded, self.name, interface, mode)
+    }
+
+    /// Becomes readable when an epoch has begun or is due.
+    pub fn wakes(&self) -> io::Result<OwnedFd> {
+        self.wakes.as_fd().try_clone_to_owned()
+    }
+
+    /// Takes note of all wake-ups so far: there is another one only for what happens after that.
+    pub fn awake(&mut self) {
+        while self.wakes.next().is_some() {}
+    }
+
+    /// Says that datagrams from an address are those of a worker.
+    pub fn set_worker(&mut self, address: SocketAddrV4, job: u16, worker: u16) -> Result<(), XdpError> {
+        let place = self.place(job)?;
+        Ok(self.workers.insert(key(&address), [job, worker, place], 0)?)
+    }
+
+    /// Forgets all workers but those at these addresses.
+    pub fn retain_workers(&mut self, addresses: &[SocketAddrV4]) -> Result<(), XdpError> {
+        let wanted: Vec<_> = addresses.iter().map(key).collect();
+        let there: Vec<_> = self.workers.keys().collect::<Result<_, _>>()?;
+        for gone in there.iter().filter(|key| !wanted.contains(key)) {
+            self.workers.remove(gone)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a region that goes on where `like`, which has taken no packet yet, begins: in its epoch, with what it has seen.
+    /// There is a wake-up when it has taken its first packet of an epoch, and when it has taken what is `due`.
+    pub fn open(&mut self, like: &Region<Vec<u32>>, due: BankPackets) -> Result<(), XdpError> {
+        let config = *like.config();
+        if config.lanes != 1 {
+            return Err(XdpError::Lanes { lanes: config.lanes });
+        }
+        let index = self.index((config.job, config.region))?;
+        let memory = RegionMemory::new(config.flows)?;
+        let terms = Terms::new(like, due);
+        let idle = 1 - terms.active_bank();
+        let mut flows = Vec::new();
+        for flow in 0..config.flows {
+            let words = *like.window(flow).expect("the region has this flow").words();
+            memory.restore(flow, idle, &words);
+            flows.push(Flow::new(words));
+        }
+        // When this returns no packet has the memory any more that was there before.
+        self.memory.set(index, &memory.map, 0)?;
+        self.regions.insert((config.job, config.region), Open { terms, memory, flows });
+        self.write((config.job, config.region))
+    }
+
+    /// Closes a region, with all it holds.
+    pub fn close(&mut self, name: Name) -> Result<(), XdpError> {
+        self.change(name, |terms| terms.is_open = false)?;
+        self.regions.remove(&name);
+        Ok(())
+    }
+
+    /// The regions that are open.
+    pub fn names(&self) -> impl Iterator<Item = Name> {
+        self.regions.keys().copied()
+    }
+
+    /// What a region is.
+    pub fn config(&self, name: Name) -> Result<&RegionConfig, XdpError> {
+        Ok(&self.region(name)?.terms.config)
+    }
+
+    /// Says whether a region takes pushes.
+    pub fn set_active(&mut self, name: Name, active: bool) -> Result<(), XdpError> {
+        self.change(name, |terms| terms.is_active = active)
+    }
+
+    /// Says whether the values of a region may be read.
+    pub fn set_readable(&mut self, name: Name, readable: bool) -> Result<(), XdpError> {
+        self.change(name, |terms| terms.is_readable = readable)
+    }
+
+    /// Says which epoch of a region is committed and installed.
+    pub fn set_durable(&mut self, name: Name, epoch: u16) -> Result<(), XdpError> {
+        self.change(name, |terms| terms.durable = epoch)
+    }
+
+    /// Both: everything up to this epoch is installed.
+    pub fn settle(&mut self, name: Name, durable: u16) -> Result<(), XdpError> {
+        self.change(name, |terms| (terms.durable, terms.is_readable) = (durable, true))
+    }
+
+    /// What the active bank has taken.
+    pub fn taken(&self, name: Name) -> Result<BankPackets, XdpError> {
+        let Open { terms, memory, .. } = self.region(name)?;
+        Ok(memory.taken(terms.active_bank()))
+    }
+
+    /// Swaps the banks, and says which epoch that closed; `None` if the idle bank is not drained.
+    pub fn flip(&mut self, name: Name) -> Result<Option<u16>, XdpError> {
+        let Open { terms, memory, .. } = self.region(name)?;
+        let (epoch, closed, flows) = (terms.epoch, terms.active_bank(), terms.config.flows);
+        if !memory.is_clean(1 - closed) {
+            return Ok(None);
+        }
+        // No packet is in the idle bank before the flip.
+        memory.begin_epoch(1 - closed, flows);
+        self.change(name, |terms| terms.epoch = epoch.wrapping_add(1))?;
+
+        // That took the lock, so the closed bank has all its packets, whole, and stands still. What it knows of a flow, and the
+        // epochs before, is the cut (rule E2).
+        let Open { memory, flows, .. } = self.region_mut(name)?;
+        for (number, flow) in (0..).zip(flows.iter_mut()) {
+            if memory.pushes_of(number, closed) > 0 {
+                merge(&mut flow.words, &memory.window(number, closed));
+                flow.cut = flow_cut(Window::new(&flow.words));
+            }
+        }
+        Ok(Some(epoch))
+    }
+
+    /// What was in the newest closed epoch and all before it.
+    pub fn cut(&self, name: Name) -> Result<Cut, XdpError> {
+        Ok(Cut { flows: self.region(name)?.flows.iter().map(|flow| flow.cut.clone()).collect() })
+    }
+
+    /// What the region has seen of a flow by now, the open epoch included; `None` if there is no such flow.
+    pub fn window(&self, name: Name, flow: u16) -> Result<Option<[u32; WINDOW_WORDS]>, XdpError> {
+        let Open { terms, memory, flows } = self.region(name)?;
+        Ok(flows.get(usize::from(flow)).map(|closed| {
+            let mut words = closed.words;
+            merge(&mut words, &memory.window(flow, terms.active_bank()));
+            words
+        }))
+    }
+
+    /// Clears the idle bank, and hands over its touched blocks: the first slot of each, and its sums.
+    pub fn drain(&mut self, name: Name, take: impl FnMut(u32, &[u32])) -> Result<(), XdpError> {
+        let Open { terms, memory, .. } = self.region(name)?;
+        memory.drain(1 - terms.active_bank(), terms.config.cells, take);
+        Ok(())
+    }
+
+    /// Writes values.
+    pub fn install(&mut self, name: Name, values: impl Iterator<Item = (u16, u32)>) -> Result<(), XdpError> {
+        self.region(name)?.memory.install(values);
+        Ok(())
+    }
+
+    /// The values of all slots.
+    pub fn values(&self, name: Name) -> Result<Vec<u32>, XdpError> {
+        let Open { terms, memory, .. } = self.region(name)?;
+        Ok(memory.values(terms.config.cells))
+    }
+
+    /// Bytes of memory that the regions take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.regions.values().map(|open| open.memory.bytes()).sum()
+    }
+
+    /// Begins to count anew.
+    pub fn reset_counters(&mut self) -> Result<(), XdpError> {
+        self.before = self.counted()?;
+        self.malformed = 0;
+        Ok(())
+    }
+
+    fn counted(&self) -> Result<[u64; COUNTS.len()], XdpError> {
+        let mut sums = [0; COUNTS.len()];
+        for counts in self.counts.get(&0, 0)?.iter() {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        Ok(sums)
+    }
+
+    /// What became of all packets, and how many datagrams came from addresses of no worker.
+    pub fn counters(&self) -> Result<(Counters, u64), XdpError> {
+        let mut sums = self.counted()?;
+        sums.iter_mut().zip(self.before).for_each(|(sum, before)| *sum -= before);
+        let [
+            unknown_senders,
+            pushes,
+            duplicates,
+            retransmits,
+            pulls,
+            malformed,
+            unexpected,
+            foreign,
+            bank_full,
+            stale_plan,
+            not_installed,
+            unknown_flow,
+            inactive,
+            stale_view,
+        ] = sums;
+        let counters = Counters {
+            packets: sums.iter().sum::<u64>() - unknown_senders - retransmits + self.malformed,
+            pushes,
+            duplicates,
+            retransmits,
+            pulls,
+            installs: 0,
+            drains: 0,
+            bank_full,
+            stale_plan,
+            not_installed,
+            unknown_flow,
+            inactive,
+            stale_view,
+            malformed: malformed + self.malformed,
+            unexpected,
+            foreign,
+        };
+        Ok((counters, unknown_senders))
+    }
+
+    /// Hands the program a datagram as if it had come by an interface, and returns the answer if there is one.
+    pub fn receive(&mut self, from: SocketAddrV4, datagram: &[u8]) -> Result<Option<&[u8]>, XdpError> {
+        let mut frame = core::mem::take(&mut self.frame);
+        // Of one that is too long for any frame its head says enough.
+        let head = datagram.get(..DATAGRAM_BYTES_MAX).unwrap_or(datagram);
+        frame::write(&mut frame, from, self.address, head);
+        self.frame = frame;
+        match self.run()? {
+            // It is longer than its entries say. From an interface it could have been a run of packets, but not as a datagram.
+            Verdict::Pass => self.malformed += 1,
+            Verdict::Drop => {}
+            Verdict::Send(_) => return Ok(self.answer.get(HEAD_BYTES..self.answered)),
+        }
+        Ok(None)
+    }
+
+    /// Hands the program a frame, from Ethernet on.
+    pub fn receive_frame(&mut self, frame: &[u8]) -> Result<Verdict<'_>, XdpError> {
+        self.frame.clear();
+        self.frame.extend_from_slice(frame);
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<Verdict<'_>, XdpError> {
+        let mut answer = core::mem::take(&mut self.answer);
+        answer.resize(self.frame.len().max(FRAME_BYTES_MAX), 0);
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&self.frame);
+        options.data_out = Some(&mut answer);
+        let ran = self.program().test_run(options);
+        self.answer = answer;
+        let ran = ran?;
+        self.answered = ran.data_size_out as usize;
+        match ran.return_value {
+            SENT => Ok(Verdict::Send(self.answer.get(..self.answered).unwrap_or_default())),
+            PASSED => Ok(Verdict::Pass),
+            DROPPED => Ok(Verdict::Drop),
+            other => {
+                Err(XdpError::Kernel { attempted: "running the program", reason: format!("it said {other}") })
+            }
+        }
+    }
+
+    /// Lets the program carry out one push and those that follow it, each with the next number and the same entries, and says
+    /// how long one took. For a program that was loaded to be measured, with a worker at the address of the switch.
+    pub fn measure(&mut self, push: &[u8], repeat: u32) -> Result<Duration, XdpError> {
+        frame::write(&mut self.frame, self.address, self.address, push);
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&self.frame);
+        options.repeat = repeat;
+        Ok(self.program().test_run(options)?.duration)
+    }
+
+    fn program(&self) -> &Xdp {
+        let program = self.loaded.program(self.name).expect("the object has this program");
+        program.try_into().expect("it is one for XDP")
+    }
+
+    fn region(&self, name: Name) -> Result<&Open, XdpError> {
+        self.regions.get(&name).ok_or(XdpError::NoRegion { job: name.0, region: name.1 })
+    }
+
+    fn region_mut(&mut self, name: Name) -> Result<&mut Open, XdpError> {
+        self.regions.get_mut(&name).ok_or(XdpError::NoRegion { job: name.0, region: name.1 })
+    }
+
+    fn change(&mut self, name: Name, change: impl FnOnce(&mut Terms)) -> Result<(), XdpError> {
+        change(&mut self.region_mut(name)?.terms);
+        self.write(name)
+    }
+
+    fn write(&mut self, name: Name) -> Result<(), XdpError> {
+        let index = self.index(name)?;
+        let words = self.region(name)?.terms.words();
+        Ok(self.terms.set(index, words, LOCKED)?)
+    }
+
+    /// Where the maps have a region.
+    fn index(&mut self, (job, region): Name) -> Result<u32, XdpError> {
+        Ok(u32::from(self.place(job)?) * REGIONS_OF_JOB + u32::from(region))
+    }
+
+    fn place(&mut self, job: u16) -> Result<u16, XdpError> {
+        let place = self.jobs.iter().position(|other| *other == job).unwrap_or_else(|| {
+            self.jobs.push(job);
+            self.jobs.len() - 1
+        });
+        u16::try_from(place).ok().filter(|place| *place < JOBS_MAX).ok_or(XdpError::Jobs)
+    }
+}
+
+impl From<MapError> for XdpError {
+    fn from(error: MapError) -> Self {
+        program::cause("using a map", &error)
+    }
+}
+
+fn key(address: &SocketAddrV4) -> Key {
+    let [a, b, c, d] = address.ip().octets();
+    let [high, low] = address.port().to_be_bytes();
+    [a, b, c, d, high, low, 0, 0]
+}

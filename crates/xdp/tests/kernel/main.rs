@@ -1,0 +1,11 @@
+//! The program in the kernel beside the pipeline of `libra-dataplane`: the same packets must have the same answers, and leave
+//! the same sums, cuts and counts, to the bit. It is run by the kernel on frames that no interface has seen.
+//!
+//! The kernel permits that to root. Without it the tests say that they were skipped; `cargo xtask xdp` wants them to run.
+
+#![cfg(has_programs)]
+
+mod conformance;
+mod differential;
+mod scene;
+mod special;

@@ -1,0 +1,147 @@
+//! Two data planes side by side, and packets for them.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use libra_dataplane::{
+    Arithmetic, BankPackets, Counters, Entry, Flags, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
+};
+use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, SoftPlane};
+use libra_xdp::{XdpError, XdpPipeline, XdpPlane};
+
+pub(crate) const JOB: u16 = 5;
+pub(crate) const PLAN: u16 = 3;
+pub(crate) const VIEW: u16 = 9;
+
+/// None if this machine does not run programs, and nobody has said that it must.
+pub(crate) fn load(here: SocketAddr) -> Option<XdpPipeline> {
+    match XdpPipeline::load(here) {
+        Ok(pipeline) => Some(pipeline),
+        Err(error @ XdpError::NotPermitted { .. }) if std::env::var_os("LIBRA_XDP_REQUIRED").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The software and the kernel. Whatever is done is done to both, and must give the same.
+pub(crate) struct Both {
+    pub(crate) soft: SoftPlane,
+    pub(crate) xdp: XdpPlane,
+}
+
+/// Where a worker sends from.
+pub(crate) fn address(worker: u16) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, 2), 7000 + worker).into()
+}
+
+impl Both {
+    /// None if the kernel does not run programs here.
+    pub(crate) fn load(workers: u16) -> Option<Self> {
+        let here = (Ipv4Addr::new(10, 0, 0, 1), 7700).into();
+        let mut both = Self { soft: SoftPlane::default(), xdp: XdpPlane::new(load(here)?) };
+        let workers: BTreeMap<_, _> = (0..workers).map(|worker| (worker, address(worker))).collect();
+        both.soft.begin(JOB);
+        both.xdp.begin(JOB);
+        both.soft.set_workers(&workers);
+        both.xdp.set_workers(&workers);
+        Some(both)
+    }
+
+    pub(crate) fn each(&mut self, act: impl Fn(&mut dyn Plane)) {
+        act(&mut self.soft);
+        act(&mut self.xdp);
+    }
+
+    pub(crate) fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut) {
+        let due = BankPackets { pushes: 10, last: 3 };
+        self.each(|plane| plane.open(config, durable, cut, due));
+    }
+
+    /// The answer to a datagram.
+    pub(crate) fn send(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
+        let answer = |plane: &mut dyn Plane| {
+            let mut answers = Outgoing::default();
+            plane.handle_datagrams(from, &mut datagram.to_vec(), datagram.len(), &mut answers);
+            assert!(answers.iter().all(|(to, _)| to == from));
+            assert!(answers.len() < 2);
+            answers.iter().next().map(|(_, answer)| answer.to_vec())
+        };
+        let expected = answer(&mut self.soft);
+        assert_eq!(answer(&mut self.xdp), expected, "answer to {datagram:?}");
+        expected
+    }
+
+    pub(crate) fn close_epoch(&mut self, region: u8) -> Epoch {
+        let expected = self.soft.close_epoch(region);
+        assert_eq!(self.xdp.close_epoch(region), expected);
+        expected
+    }
+
+    /// Pushes that the kernel has added.
+    pub(crate) fn xdp_pushes(&self) -> u64 {
+        self.xdp.counters().pushes
+    }
+
+    /// What both count, and what their open regions have taken.
+    pub(crate) fn compare(&self, regions: &[u8]) {
+        assert_eq!(self.xdp.failure(), None);
+        // The agent writes values by itself: there are no packets of it.
+        let soft = self.soft.counters();
+        let soft = Counters { packets: soft.packets - soft.installs, installs: 0, ..soft };
+        assert_eq!(self.xdp.counters(), soft);
+        assert_eq!(self.xdp.unknown_senders(), self.soft.unknown_senders());
+        for &region in regions {
+            assert_eq!(self.xdp.taken(region), self.soft.taken(region));
+        }
+    }
+}
+
+pub(crate) fn config(region: u8, arithmetic: Arithmetic) -> RegionConfig {
+    RegionConfig {
+        job: JOB,
+        region,
+        plan: PLAN,
+        view: VIEW,
+        lanes: 1,
+        cells: 400,
+        flows: 40,
+        bank_packets_max: 50,
+        arithmetic,
+    }
+}
+
+pub(crate) fn header(kind: Kind, worker: u16, seq: u32) -> Header {
+    Header {
+        kind,
+        flags: Flags::NONE,
+        entries: 0,
+        job: JOB,
+        worker,
+        plan: PLAN,
+        view: VIEW,
+        region: 0,
+        epoch: 0,
+        durable: 0,
+        seq,
+        tag: 0xABCD,
+    }
+}
+
+pub(crate) fn write(header: Header, entries: &[Entry]) -> Vec<u8> {
+    let mut buffer = vec![0; packet_bytes(u8::try_from(entries.len()).unwrap())];
+    let mut writer = PacketWriter::new(header, &mut buffer);
+    for entry in entries {
+        assert!(writer.push(entry.cell, entry.value));
+    }
+    assert_eq!(writer.finish(), buffer.len());
+    buffer
+}
+
+pub(crate) fn values(slots: &[(u16, u32)]) -> SlotValues {
+    SlotValues {
+        slots: slots.iter().map(|&(slot, _)| (slot, 1)).collect(),
+        values: libra_proto::Bulk(slots.iter().map(|&(_, value)| value).collect()),
+    }
+}
