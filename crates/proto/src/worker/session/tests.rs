@@ -52,14 +52,8 @@ impl Pair {
         let view = View { number: 1, tenures: vec![tenure], ..View::default() };
         cluster.view = View { switches: [(0, switch())].into(), ..view };
         let (plan, placement) = (cluster.plan.clone().unwrap(), cluster.placement().unwrap().unwrap());
-        let region = region::open(
-            &cluster,
-            &plan,
-            &placement.regions()[0],
-            tenure,
-            0xff80,
-            &crate::message::Cut::default(),
-        );
+        let config = region::config(&cluster, &plan, &placement.regions()[0], tenure);
+        let region = region::open(config, 0xff80, &crate::message::Cut::default());
         Self {
             session: Session::new(cluster, 0).unwrap(),
             pipeline: Pipeline::new(vec![region]).unwrap(),
