@@ -25,7 +25,7 @@ const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     state: UdpSocketState,
-    receive: Vec<Vec<u8>>,
+    receive: [Vec<u8>; RECEIVES],
     faults: Option<Faults>,
     survivors: Outgoing,
 }
@@ -39,7 +39,7 @@ impl DatagramSocket {
         options.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        let receive = vec![vec![0; RECEIVE_BYTES]; RECEIVES];
+        let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         let socket = UdpSocket::from_std(socket)?;
         Ok(Self { socket, state, receive, faults, survivors: Outgoing::default() })
     }
@@ -64,8 +64,7 @@ impl DatagramSocket {
     pub(crate) fn receive(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
         let Self { socket, state, receive, .. } = self;
         let mut metas = [RecvMeta::default(); RECEIVES];
-        let mut slices: Vec<IoSliceMut<'_>> =
-            receive.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        let mut slices = receive.each_mut().map(|buffer| IoSliceMut::new(buffer));
         let received = socket
             .try_io(Interest::READABLE, || state.recv(UdpSockRef::from(&*socket), &mut slices, &mut metas));
         let count = match received {
@@ -107,16 +106,17 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Sends datagrams in runs to one destination, of one length but for the last of a run.
 async fn send_runs(socket: &UdpSocket, state: &UdpSocketState, outgoing: &Outgoing) -> io::Result<()> {
-    let lengths: Vec<(SocketAddr, usize)> =
-        outgoing.iter().map(|(to, datagram)| (to, datagram.len())).collect();
+    let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
     let mut start = 0;
-    while let Some(&(destination, segment)) = lengths.get(start) {
+    while let Some((destination, segment)) = length(start) {
         let segments_max = state.max_gso_segments().min(RUN_BYTES_MAX / segment.max(1)).max(1);
-        let same = |&&(to, length): &&(SocketAddr, usize)| to == destination && length == segment;
-        let mut end = start + lengths[start..].iter().take(segments_max).take_while(same).count();
-        if let Some(&(to, length)) = lengths.get(end)
-            && (end - start < segments_max && to == destination && length < segment)
-        {
+        let is_next =
+            |end: usize| length(end).filter(|(to, _)| end - start < segments_max && *to == destination);
+        let mut end = start + 1;
+        while is_next(end).is_some_and(|(_, length)| length == segment) {
+            end += 1;
+        }
+        if is_next(end).is_some_and(|(_, length)| length < segment) {
             end += 1;
         }
         let contents = outgoing.contents(start..end);

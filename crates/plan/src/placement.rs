@@ -147,8 +147,7 @@ impl Placement {
                 scale: row.scale,
             }));
         }
-        let rows = regions.iter().flat_map(|layout| &layout.rows);
-        let index = Index::new(rows.map(|row| (row.key, row.width)));
+        let index = Index::new(regions.iter().flat_map(|layout| &layout.rows).map(|row| row.key));
         Ok(Self { regions, places, index })
     }
 
@@ -169,8 +168,8 @@ impl Placement {
         self.regions.iter().filter(move |layout| layout.shard == shard)
     }
 
-    /// Finds rows by their keys, one after the other: the number of a row among the hot rows, by region and then by slot, and its
-    /// width; `None` if it is cold.
+    /// Finds rows by their keys, one after the other: the number of a row among the hot rows, which are counted by region and then by
+    /// slot; `None` if it is cold.
     #[must_use]
     #[inline]
     pub fn search(&self) -> Search<'_> {
@@ -201,7 +200,7 @@ impl Placement {
     #[must_use]
     #[inline]
     pub fn find(&self, key: u64) -> Option<Place> {
-        self.index.find(key).map(|(number, _)| *self.place(number))
+        self.index.find(key).map(|number| *self.place(number))
     }
 
     /// The row that has a slot, in logarithmic time.

@@ -106,6 +106,11 @@ impl Outgoing {
         self.datagrams.iter().map(|(to, range)| (*to, &self.bytes[range.clone()]))
     }
 
+    /// One of the datagrams, and where it goes.
+    pub fn get(&self, place: usize) -> Option<(SocketAddr, &[u8])> {
+        self.datagrams.get(place).map(|(to, range)| (*to, &self.bytes[range.clone()]))
+    }
+
     /// The bytes of the datagrams `range`: they lie one behind the other.
     pub fn contents(&self, range: Range<usize>) -> &[u8] {
         match (

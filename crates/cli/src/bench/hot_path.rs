@@ -1,30 +1,31 @@
 //! `libra bench hot-path`: workers and a switch in processes of their own, over UDP.
 
+mod report;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use libra_net::ControllerNode;
 use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, HotRow, Plan, Provenance, SLOT_BYTES, Scale, TableShape, bound,
 };
-use libra_proto::{
-    Cluster, HotPath, Outcome, Sizes, Statistics, SwitchStatistics, ValueFormat, WorkerStatistics,
-};
+use libra_proto::{Cluster, HotPath, Outcome, Sizes, ValueFormat};
 use serde::Serialize;
 
-use super::latency::Latency;
-use super::limits::{RandomAccesses, TIME, memcpy};
+use self::report::{Limits, Report};
+use super::limits::{additions, memcpy};
 use super::load::{Load, Operation};
 use super::processes::{Cast, Processes, abort_on_interrupt, went};
-use super::report::{million, print};
 use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
-use super::worker::{Account, Together};
 use crate::arguments::{clear, write_json};
 use crate::job::failure;
 use crate::progress::Bars;
+
+/// The cold path is measured for no longer: it is there to be compared with.
+const COLD_SECONDS_MAX: f64 = 3.0;
 
 /// No gradient of the workers is larger.
 const GRADIENT_MAX: f32 = 1.0;
@@ -32,7 +33,8 @@ const GRADIENT_MAX: f32 = 1.0;
 /// Pushes and pulls hot rows through a software switch over UDP, each member in a process of its own.
 ///
 /// All rows have width 1 and a slot in the switch. Each worker keeps a few operations under way, of rows that it draws by Zipf's law, distinct and sorted
-/// in each operation. A server gets the sums of epochs, as in a job. Limits of the machine are measured in the same run.
+/// in each operation. A server gets the sums of epochs, as in a job. Afterwards the same workers push and pull the same rows without
+/// the switch, at the server. Limits of the machine are measured in the same run.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Workers
@@ -81,6 +83,8 @@ enum Profile {
     Tofino,
     /// As many entries as an Ethernet frame holds
     Mtu1500,
+    /// As many entries as a packet can have, 255, for paths with an MTU of 1,588 or more
+    Mtu9000,
 }
 
 impl Profile {
@@ -88,6 +92,7 @@ impl Profile {
         match self {
             Self::Tofino => 16,
             Self::Mtu1500 => 240,
+            Self::Mtu9000 => u8::MAX,
         }
     }
 }
@@ -110,17 +115,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let spinner = bars.spinner("bench");
     spinner.set_message("limits of this machine");
     let limits = Limits {
-        random_accesses_per_second: RandomAccesses::new(&load.rows)?.per_second(TIME),
+        additions_per_second: additions(&load.rows.batches(0)?, usize::try_from(arguments.slots)?),
         memcpy_bytes_per_second: memcpy(),
     };
-    spinner.set_message(format!("{} s are measured", load.seconds));
-    let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let cast = Cast { sizes: arguments.sizes(), state: None };
-    let processes = Processes::start(cast, controller.address())?;
-    let watches = [processes.watch_switches()?, processes.watch_workers()?, processes.watch_servers()?];
-    let outcome = run_job(controller, arguments, &load);
+    spinner.set_message(format!("{} s through the switch", load.seconds));
+    let hot = measure(arguments, &load, 1)?;
+    let cold_load = Load { seconds: load.seconds.min(COLD_SECONDS_MAX), ..load.clone() };
+    spinner.set_message(format!("{} s past it, to the server", cold_load.seconds));
+    let cold = measure(arguments, &cold_load, 0)?;
     spinner.finish_and_clear();
-    let report = Report::new(arguments, &load, &outcome?, watches, limits)?;
+    let report = Report::new(arguments, &load, hot, cold, limits)?;
     if !arguments.quiet {
         report.print();
     }
@@ -130,11 +134,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-impl Arguments {
-    fn sizes(&self) -> Sizes {
-        Sizes { servers: 1, switches: 1, workers: self.workers }
-    }
+/// What came of a job, and what its processes used.
+struct Measured {
+    outcome: Outcome,
+    switches: Watch,
+    workers: Watch,
+    servers: Watch,
+}
 
+/// Runs the load with a switch or without one: without, all rows are cold.
+fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured> {
+    let sizes = Sizes { servers: 1, switches, workers: arguments.workers };
+    let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let processes = Processes::start(Cast { sizes, state: None }, controller.address())?;
+    let (switches, workers) = (processes.watch_switches()?, processes.watch_workers()?);
+    let servers = processes.watch_servers()?;
+    let outcome = run_job(controller, sizes, arguments, load)?;
+    Ok(Measured { outcome, switches, workers, servers })
+}
+
+impl Arguments {
     fn load(&self) -> Load {
         let third = usize::try_from(self.slots / 3).unwrap_or(usize::MAX).clamp(1, 10_000);
         let rows = Rows {
@@ -157,7 +176,7 @@ impl Arguments {
         }
     }
 
-    /// All rows are hot.
+    /// All rows are hot; those that are drawn most come first, as in every plan, so that their slots are in another order than keys.
     fn plan(&self, load: &Load) -> Plan {
         let table = load.rows.table();
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };
@@ -169,19 +188,22 @@ impl Arguments {
             budget: Budget { p: 1.0, c: 1.0, on_chip_bytes: self.slots * SLOT_BYTES },
             headroom_bits: DEFAULT_HEADROOM_BITS,
             predicted_share: 1.0,
-            rows: (0..self.slots).map(|key| HotRow { key, count: self.slots - key, scale }).collect(),
+            rows: (0..self.slots)
+                .zip(load.rows.keys_of_ranks(0..self.slots))
+                .map(|(rank, key)| HotRow { key, count: self.slots - rank, scale })
+                .collect(),
         }
     }
 }
 
-fn run_job(controller: ControllerNode, arguments: &Arguments, load: &Load) -> Result<Outcome> {
-    let sizes = arguments.sizes();
+fn run_job(controller: ControllerNode, sizes: Sizes, arguments: &Arguments, load: &Load) -> Result<Outcome> {
     let hot_path = HotPath {
         entries_max: arguments.profile.entries(),
         pushes_per_epoch: arguments.pushes_per_epoch,
         ..HotPath::for_workers(sizes.workers)
     };
-    let mut cluster = Cluster::new(1, vec![load.rows.table()], Some(arguments.plan(load)), hot_path);
+    let plan = (sizes.switches > 0).then(|| arguments.plan(load));
+    let mut cluster = Cluster::new(1, vec![load.rows.table()], plan, hot_path);
     cluster.task = load.to_text()?;
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
     abort_on_interrupt(ask);
@@ -193,131 +215,4 @@ fn run_job(controller: ControllerNode, arguments: &Arguments, load: &Load) -> Re
         Some(ended) => bail!("{ended}: what the others did is no figure"),
         None => outcome.map_err(failure),
     }
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    plane: &'static str,
-    profile: Profile,
-    load: Load,
-    /// A pair is a slot and a value; each counts once, however often its packet was sent.
-    pairs_per_second: f64,
-    /// From workers to the switch.
-    packets_per_second: f64,
-    /// Of those packets, the share that was sent again.
-    sent_again: f64,
-    switch: Processor,
-    workers: Processor,
-    server: Processor,
-    /// From the beginning of an operation to its answer.
-    latency_us: Latency,
-    limits: Limits,
-}
-
-/// All processes of a kind.
-#[derive(Debug, Serialize)]
-struct Processor {
-    /// User and system.
-    cpu_ns_per_pair: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Limits {
-    random_accesses_per_second: f64,
-    memcpy_bytes_per_second: f64,
-}
-
-impl Report {
-    #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
-    fn new(
-        arguments: &Arguments,
-        load: &Load,
-        outcome: &Outcome,
-        watches: [Watch; 3],
-        limits: Limits,
-    ) -> Result<Self> {
-        let accounts = Account::of(outcome)?;
-        let Together { begun, ended, pairs_per_second, pairs } = Together::of(&accounts)?;
-        let mut usage = watches.into_iter().map(|watch| {
-            let cpu_ns = watch.between(begun, ended)?.cpu_ns;
-            anyhow::Ok(Processor { cpu_ns_per_pair: cpu_ns as f64 / pairs })
-        });
-        let mut next = || usage.next().context("three kinds are watched")?;
-        let (switch, workers, server) = (next()?, next()?, next()?);
-        let (of_workers, of_switch) = counts(outcome);
-        if of_workers.rows_cold > 0 || of_switch.packets == 0 {
-            bail!("{} rows went past the switch: this is no figure of the hot path", of_workers.rows_cold);
-        }
-        // Of the whole job, with what comes before the measurement.
-        let packets_per_row =
-            of_workers.packets as f64 / (of_workers.rows_hot + of_workers.rows_pulled_hot) as f64;
-        let latencies = accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();
-        Ok(Self {
-            plane: "udp",
-            profile: arguments.profile,
-            load: load.clone(),
-            pairs_per_second,
-            packets_per_second: pairs_per_second * packets_per_row,
-            sent_again: of_workers.retransmits as f64 / of_workers.packets as f64,
-            switch,
-            workers,
-            server,
-            latency_us: Latency::of(latencies)?,
-            limits,
-        })
-    }
-
-    fn print(&self) {
-        let Self { load, latency_us, limits, .. } = self;
-        let title = format!(
-            "{} workers, 1 UDP switch; {} slots; {} of {} rows, {} under way; at most {} entries a packet; Zipf {}; {} s",
-            load.workers,
-            load.rows.keys,
-            load.operation.name(),
-            load.rows.batch,
-            load.open,
-            self.profile.entries(),
-            load.rows.zipf,
-            load.seconds
-        );
-        let processor = |processor: &Processor| format!("{:.1} ns/pair", processor.cpu_ns_per_pair);
-        let random = limits.random_accesses_per_second;
-        print(
-            title,
-            vec![
-                (
-                    "pairs",
-                    million(self.pairs_per_second),
-                    format!("{:.2} of the random accesses of one core", self.pairs_per_second / random),
-                ),
-                (
-                    "packets",
-                    million(self.packets_per_second),
-                    format!("from workers; {:.3}% of them were sent again", 100.0 * self.sent_again),
-                ),
-                ("switch CPU", processor(&self.switch), "user and system".to_owned()),
-                ("worker CPU", processor(&self.workers), "user and system, all workers".to_owned()),
-                ("server CPU", processor(&self.server), "user and system".to_owned()),
-                latency_us.line(),
-                (
-                    "limits",
-                    million(random),
-                    "random additions to as many values as there are slots".to_owned(),
-                ),
-                ("", format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9), "memcpy".to_owned()),
-            ],
-        );
-    }
-}
-
-fn counts(outcome: &Outcome) -> (WorkerStatistics, SwitchStatistics) {
-    let (mut workers, mut switches) = (WorkerStatistics::default(), SwitchStatistics::default());
-    for (_, statistics) in &outcome.statistics {
-        match statistics {
-            Statistics::Worker(worker) => workers += *worker,
-            Statistics::Switch(switch) => switches += *switch,
-            Statistics::Server(_) => {}
-        }
-    }
-    (workers, switches)
 }

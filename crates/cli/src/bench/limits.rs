@@ -68,6 +68,21 @@ impl RandomAccesses {
     }
 }
 
+/// Pairs added into slots per second, as they are pushed: those of each batch ascend, and they come from memory, larger than caches.
+pub(super) fn additions(batches: &[Vec<u64>], slots: usize) -> f64 {
+    const PAIRS: usize = 1 << 24;
+    let pair = |&key: &u64| (u32::try_from(key).unwrap_or(0), 1);
+    let pairs: Vec<(u32, u32)> = batches.iter().flatten().map(pair).cycle().take(PAIRS).collect();
+    let mut sums = vec![0_u32; slots];
+    rate(PAIRS, TIME, processor_time, || {
+        for &(slot, value) in &pairs {
+            let sum = &mut sums[slot as usize];
+            *sum = sum.wrapping_add(value);
+        }
+        black_box(&mut sums);
+    })
+}
+
 /// Repeats `step`, which does `count` things, until the time is over. Returns things per second.
 fn rate(count: usize, time: Duration, clock: impl Fn() -> Duration, mut step: impl FnMut()) -> f64 {
     let (began, mut steps) = (clock(), 0_u32);

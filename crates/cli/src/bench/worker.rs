@@ -54,6 +54,11 @@ impl Account {
         };
         outcome.reports.iter().map(account).collect()
     }
+
+    #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
+    pub(super) fn pairs_per_second(&self) -> f64 {
+        self.rows as f64 / ((self.ended - self.begun) as f64 / 1e9)
+    }
 }
 
 /// What all workers did together.
@@ -72,8 +77,7 @@ impl Together {
     pub(super) fn of(accounts: &[Account]) -> Result<Self> {
         let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
         let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
-        let pace = |account: &Account| account.rows as f64 / ((account.ended - account.begun) as f64 / 1e9);
-        let pairs_per_second = accounts.iter().map(pace).sum();
+        let pairs_per_second = accounts.iter().map(Account::pairs_per_second).sum();
         Ok(Self { begun, ended, pairs_per_second, pairs: pairs_per_second * (ended - begun) as f64 / 1e9 })
     }
 }

@@ -21,17 +21,26 @@ struct Block {
     name: u64,
     /// A bit for each key that is there.
     keys: u64,
-    /// Where its rows begin in the list of all.
+    /// Where its numbers begin in the list of all; of a single key its number.
     first: u32,
-    /// Whether the list has a place for each of its keys, so that they need not be counted.
-    is_dense: bool,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One key: what lies far apart is not looked up twice.
+    Single,
+    /// Keys are counted up to the one that is looked for.
+    Counted,
+    /// The list has a place for each key there could be.
+    Dense,
 }
 
 /// A block with so many keys is dense: the list becomes twice as long at most.
 const DENSE: u32 = u64::BITS / 2;
 
 /// No key has this name.
-const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, is_dense: false };
+const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, form: Form::Single };
 
 /// Finds rows one after the other.
 #[derive(Debug, Clone)]
@@ -42,10 +51,10 @@ pub struct Search<'i> {
 }
 
 impl Search<'_> {
-    /// The number and the width of a row.
+    /// The number of a row.
     #[must_use]
     #[inline]
-    pub fn find(&mut self, key: u64) -> Option<(u32, u32)> {
+    pub fn find(&mut self, key: u64) -> Option<u32> {
         let name = key >> BLOCK_BITS;
         if name != self.block.name {
             self.block = self.index.block(name).copied().unwrap_or(Block { name, ..NO_BLOCK });
@@ -53,45 +62,47 @@ impl Search<'_> {
         if self.block.keys & bit(key) == 0 {
             return None;
         }
-        let before = if self.block.is_dense {
-            place_in_block(key)
-        } else {
-            (self.block.keys & (bit(key) - 1)).count_ones() as usize
+        let before = match self.block.form {
+            Form::Single => return Some(self.block.first),
+            Form::Counted => (self.block.keys & (bit(key) - 1)).count_ones() as usize,
+            Form::Dense => place_in_block(key),
         };
-        self.index.rows.get(self.block.first as usize + before).copied()
+        self.index.numbers.get(self.block.first as usize + before).copied()
     }
 }
 
-/// Finds the number and the width of a row by its key.
+/// Finds the number of a row by its key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     seed: u64,
     pilots: Vec<u16>,
     /// An empty one has the name of another.
     entries: Vec<Block>,
-    /// Numbers and widths by rising key, with gaps in dense blocks.
-    rows: Vec<(u32, u32)>,
+    /// Numbers by rising key, with gaps in dense blocks.
+    numbers: Vec<u32>,
 }
 
 impl Index {
-    /// Rows, all different, given as key and width; they are numbered as they come.
-    pub(super) fn new(rows: impl Iterator<Item = (u64, u32)>) -> Self {
-        let mut by_key: Vec<(u64, (u32, u32))> =
-            (0..).zip(rows).map(|(number, (key, width))| (key, (number, width))).collect();
+    /// Keys, all different; they are numbered as they come.
+    pub(super) fn new(keys: impl Iterator<Item = u64>) -> Self {
+        let mut by_key: Vec<(u64, u32)> = keys.zip(0..).collect();
         by_key.sort_unstable();
-        let (mut blocks, mut rows) = (Vec::new(), Vec::new());
+        let (mut blocks, mut numbers) = (Vec::new(), Vec::new());
         for block in by_key.chunk_by(|(key, _), (next, _)| key >> BLOCK_BITS == next >> BLOCK_BITS) {
-            let first = u32::try_from(rows.len()).expect("a plan has fewer than 2^31 rows");
+            let first = u32::try_from(numbers.len()).expect("a plan has fewer than 2^31 rows");
             let keys = block.iter().fold(0, |keys, (key, _)| keys | bit(*key));
-            let is_dense = keys.count_ones() >= DENSE;
-            blocks.push(Block { name: block[0].0 >> BLOCK_BITS, keys, first, is_dense });
-            if is_dense {
-                rows.resize(rows.len() + BLOCK_KEYS, (0, 0));
-                for (key, row) in block {
-                    rows[first as usize + place_in_block(*key)] = *row;
-                }
+            let name = block[0].0 >> BLOCK_BITS;
+            if let [(_, number)] = *block {
+                blocks.push(Block { name, keys, first: number, form: Form::Single });
+            } else if keys.count_ones() < DENSE {
+                blocks.push(Block { name, keys, first, form: Form::Counted });
+                numbers.extend(block.iter().map(|(_, number)| *number));
             } else {
-                rows.extend(block.iter().map(|(_, row)| *row));
+                blocks.push(Block { name, keys, first, form: Form::Dense });
+                numbers.resize(numbers.len() + BLOCK_KEYS, 0);
+                for (key, number) in block {
+                    numbers[first as usize + place_in_block(*key)] = *number;
+                }
             }
         }
         if blocks.is_empty() {
@@ -100,7 +111,7 @@ impl Index {
         // That two blocks want the same entry under each pilot is as good as impossible, and another seed ends it.
         let index =
             (0..).find_map(|seed| Self::with_seed(seed, &blocks)).expect("some seed parts all blocks");
-        Self { rows, ..index }
+        Self { numbers, ..index }
     }
 
     #[expect(
@@ -113,7 +124,7 @@ impl Index {
         let entries = (blocks.len() as f64 * ENTRIES_PER_BLOCK).ceil() as usize;
         let pilots = vec![0; blocks.len().div_ceil(BLOCKS_PER_BUCKET)];
         // The first block is where it belongs, too; wherever else it stands, nobody looks for it.
-        let mut index = Self { seed, pilots, entries: vec![blocks[0]; entries], rows: Vec::new() };
+        let mut index = Self { seed, pilots, entries: vec![blocks[0]; entries], numbers: Vec::new() };
         let mut buckets = vec![Vec::new(); index.pilots.len()];
         for block in blocks {
             buckets[index.bucket(index.hash(block.name))].push(*block);
@@ -142,8 +153,8 @@ impl Index {
         Some(index)
     }
 
-    /// The number and the width of a row.
-    pub(super) fn find(&self, key: u64) -> Option<(u32, u32)> {
+    /// The number of a row.
+    pub(super) fn find(&self, key: u64) -> Option<u32> {
         self.search().find(key)
     }
 
@@ -188,8 +199,9 @@ fn bit(key: u64) -> u64 {
 }
 
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it is below 64")]
 fn place_in_block(key: u64) -> usize {
-    key as usize % BLOCK_KEYS
+    (key % u64::from(u64::BITS)) as usize
 }
 
 /// A number below `end`, from the upper half of a hash.
@@ -203,9 +215,9 @@ mod tests {
     use super::*;
 
     fn check(keys: &[u64], strangers: impl Iterator<Item = u64>) {
-        let index = Index::new(keys.iter().map(|&key| (key, (key % 7) as u32)));
+        let index = Index::new(keys.iter().copied());
         for (number, &key) in (0u32..).zip(keys) {
-            assert_eq!(index.find(key), Some((number, (key % 7) as u32)));
+            assert_eq!(index.find(key), Some(number));
         }
         for key in strangers {
             assert_eq!(index.find(key).is_some(), keys.contains(&key), "{key}");
@@ -223,13 +235,14 @@ mod tests {
     fn keys_next_to_each_other_and_far_apart() {
         check(&(0..5000).collect::<Vec<_>>(), 0..6000);
         check(&(0..64).map(|bit| 1 << bit).collect::<Vec<_>>(), 0..6000);
+        check(&(0..5000).filter(|key| key % 3 != 0).rev().collect::<Vec<_>>(), 0..6000);
         check(&(0..3000).map(|key| key << 44).collect::<Vec<_>>(), 0..3000);
     }
 
     #[test]
     fn many_keys() {
-        let index = Index::new((0..200_000u64).map(|key| (key * key, 1)));
-        assert!((0..200_000).all(|key| index.find(key * key) == Some((u32::try_from(key).unwrap(), 1))));
+        let index = Index::new((0..200_000u64).map(|key| key * key));
+        assert!((0..200_000).all(|key| index.find(key * key) == Some(u32::try_from(key).unwrap())));
         assert_eq!(index.find(2), None);
     }
 }

@@ -196,6 +196,10 @@ impl ColdClient {
         gradients: Vec<f32>,
         answer: bool,
     ) -> u32 {
+        // Most pushes of the hot path have none, and need no memory here.
+        if rows.is_empty() {
+            return 0;
+        }
         self.each_shard(operation, rows, &Order::Push { gradients: Arc::new(gradients), answer })
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
-use super::rows::HotRow;
+use super::rows::{HotRow, by_region};
 use crate::bulk::Bulk;
 use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
 use crate::message::Replay;
@@ -332,16 +332,6 @@ impl HotClient {
         }
         packets
     }
-}
-
-/// Rows that are sorted by region, those of each.
-fn by_region(mut rows: &[HotRow]) -> impl Iterator<Item = (u8, &[HotRow])> {
-    core::iter::from_fn(move || {
-        let region = rows.first()?.place.region;
-        let of_region;
-        (of_region, rows) = rows.split_at(rows.partition_point(|row| row.place.region == region));
-        Some((region, of_region))
-    })
 }
 
 fn index(position: usize) -> u32 {

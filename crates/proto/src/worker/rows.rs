@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
 use libra_store::{TableSpec, first_non_finite};
 
-use super::order::Order;
+use super::order::{Found, Order};
 use crate::client::ClientError;
 
 /// The memory of so many operations is kept for later ones.
@@ -102,6 +102,21 @@ fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
     ColdRow { shard, width, offset, key }
 }
 
+/// A hot row, for the cold path.
+fn cooled(placement: &Placement, row: &HotRow, shards: u16) -> ColdRow {
+    cold_row(placement.key(row.number), row.offset, row.place.width, shards)
+}
+
+/// Rows that are sorted by region, those of each.
+pub(crate) fn by_region(mut rows: &[HotRow]) -> impl Iterator<Item = (u8, &[HotRow])> {
+    core::iter::from_fn(move || {
+        let region = rows.first()?.place.region;
+        let of_region;
+        (of_region, rows) = rows.split_at(rows.partition_point(|row| row.place.region == region));
+        Some((region, of_region))
+    })
+}
+
 /// The rows of one operation, sorted out.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
@@ -120,6 +135,8 @@ pub(crate) struct Directory {
     placement: Option<Placement>,
     shards: u16,
     order: Order,
+    /// The hot rows of the operation at hand.
+    found: Vec<Found>,
     seen: HashMap<u64, u32, FixedState>,
     /// Memory of operations that are done.
     spare: Vec<Vec<HotRow>>,
@@ -128,7 +145,15 @@ pub(crate) struct Directory {
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
         let order = Order::new(placement.as_ref().map_or(0, Placement::len));
-        Self { tables, placement, shards, order, seen: HashMap::default(), spare: Vec::new() }
+        Self {
+            tables,
+            placement,
+            shards,
+            order,
+            found: Vec::new(),
+            seen: HashMap::default(),
+            spare: Vec::new(),
+        }
     }
 
     fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {
@@ -138,63 +163,57 @@ impl Directory {
     /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
     /// Of a row that occurs twice only one is hot: a packet has a slot once.
     pub(crate) fn sort(&mut self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
-        let mut hot = self.spare.pop().unwrap_or_default();
         let mut cold = Vec::new();
-        let marked = self.mark(keys, &mut cold);
-        if let Ok((rows, _)) = marked
-            && rows > 0
-        {
-            hot.reserve(rows);
-            self.drain_order(is_held, &mut hot, &mut cold);
-        } else {
-            self.order.drain(|_, _| ());
+        let (values, ascend) = self.find(keys, &mut cold)?;
+        let mut hot = self.spare.pop().unwrap_or_default();
+        if let Some(placement) = &self.placement {
+            let shards = self.shards;
+            let place = |Found { number, offset }| HotRow { place: *placement.place(number), offset, number };
+            let mut cool = |row: &HotRow| cold.push(cooled(placement, row, shards));
+            if ascend {
+                hot.extend(self.found.iter().copied().map(place));
+            } else {
+                hot.reserve(self.found.len());
+                self.order.sort(&self.found, |row| hot.push(place(row)), |again| cool(&place(again)));
+            }
+            if !by_region(&hot).all(|(region, _)| is_held(region)) {
+                hot.retain(|row| {
+                    let is_held = is_held(row.place.region);
+                    if !is_held {
+                        cool(row);
+                    }
+                    is_held
+                });
+            }
         }
-        let (_, values) = marked?;
         Ok(Sorted { hot, cold: by_shard(cold, self.shards), values })
     }
 
-    /// Marks the hot ones among these rows, and lists the others. Returns how many are marked, and how many values all have.
-    fn mark(&mut self, keys: &[u64], cold: &mut Vec<ColdRow>) -> Result<(usize, usize), ClientError> {
-        let (mut offset, mut hot, mut table) = (0, 0, None);
+    /// Finds the hot ones among these rows, and lists the others. Returns how many values all have, and whether the slots of the hot
+    /// ones ascend, as those of a vocabulary by frequency do when its keys ascend.
+    fn find(&mut self, keys: &[u64], cold: &mut Vec<ColdRow>) -> Result<(usize, bool), ClientError> {
+        self.found.clear();
+        self.found.reserve(keys.len());
         let mut search = self.placement.as_ref().map(Placement::search);
-        let mut marker = self.order.marker();
+        let (mut offset, mut next, mut ascend) = (0, 0, true);
+        let mut table = self.tables.first();
         for &key in keys {
-            let found = search.as_mut().and_then(|search| search.find(key));
-            if let Some((number, width)) = found
-                && marker.mark(number, offset)
-            {
-                hot += 1;
-                offset += width;
-                continue;
-            }
             let of = find_table(&self.tables, key, table)?;
             table = Some(of);
             let width = u32::try_from(of.width).expect("a store refuses rows this wide");
-            if cold.is_empty() {
-                cold.reserve(keys.len() - hot);
+            if let Some(number) = search.as_mut().and_then(|search| search.find(key)) {
+                self.found.push(Found { number, offset });
+                ascend &= number >= next;
+                next = number + 1;
+            } else {
+                if cold.is_empty() {
+                    cold.reserve(keys.len() - self.found.len());
+                }
+                cold.push(cold_row(key, offset, width, self.shards));
             }
-            cold.push(cold_row(key, offset, width, self.shards));
             offset += width;
         }
-        Ok((hot, offset as usize))
-    }
-
-    /// Lists the marked rows by region and slot; those of regions that nobody holds are cold.
-    fn drain_order(&mut self, is_held: impl Fn(u8) -> bool, hot: &mut Vec<HotRow>, cold: &mut Vec<ColdRow>) {
-        let placement = self.placement.as_ref().expect("without hot rows none is marked");
-        let shards = self.shards;
-        let mut held = (0, is_held(0));
-        self.order.drain(|number, offset| {
-            let place = *placement.place(number);
-            if held.0 != place.region {
-                held = (place.region, is_held(place.region));
-            }
-            if held.1 {
-                hot.push(HotRow { place, offset, number });
-            } else {
-                cold.push(cold_row(placement.key(number), offset, place.width, shards));
-            }
-        });
+        Ok((offset as usize, ascend))
     }
 
     /// Takes back the memory of an operation that is done.
@@ -208,7 +227,7 @@ impl Directory {
     /// A hot row, for the cold path.
     pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
         let placement = self.placement.as_ref().expect("without a plan no row is hot");
-        cold_row(placement.key(row.number), row.offset, row.place.width, self.shards)
+        cooled(placement, row, self.shards)
     }
 
     /// The shard whose rows a region has.

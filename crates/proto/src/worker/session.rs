@@ -1,6 +1,6 @@
 //! A worker that has its place in a cluster: its operations, and the clients that carry them out.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use core::net::SocketAddr;
 
@@ -27,7 +27,7 @@ struct VisibilityWait {
     /// What to say then.
     event: WorkerEvent,
     /// Pushes that must be acknowledged.
-    pushes: BTreeSet<u64>,
+    pushes: Vec<u64>,
     /// The points before which every push must be durable.
     frontiers: Frontiers,
 }
@@ -39,8 +39,8 @@ pub(super) struct Session {
     hot: Option<HotClient>,
     cold: ColdClient,
     operations: Operations,
-    /// Pushes that are not acknowledged in full.
-    open_pushes: BTreeSet<u64>,
+    /// Pushes that are not acknowledged in full: few.
+    open_pushes: Vec<u64>,
     visibility_waits: Vec<VisibilityWait>,
     /// The newest view that a shard is known to act on.
     newest_view: u64,
@@ -77,7 +77,7 @@ impl Session {
             hot,
             cold: ColdClient::new(cluster.shards(), cluster.cold_path.values),
             operations: Operations::default(),
-            open_pushes: BTreeSet::new(),
+            open_pushes: Vec::new(),
             visibility_waits: Vec::new(),
             newest_view: 0,
             deliveries: Vec::new(),
@@ -209,7 +209,7 @@ impl Session {
             (Vec::new(), Vec::new())
         };
         self.operations.insert(number, Operation::new(keys, sorted.values, hot, level));
-        self.open_pushes.insert(number);
+        self.open_pushes.push(number);
         let operation = self.operations.operation(number);
         let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
         operation.missing = packets + requests;
@@ -221,7 +221,7 @@ impl Session {
         self.wait_for_visibility(WorkerEvent::Flushed { number }, self.open_pushes.clone());
     }
 
-    fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: BTreeSet<u64>) {
+    fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: Vec<u64>) {
         let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
         self.visibility_waits.push(VisibilityWait { event, pushes, frontiers });
         self.end_visibility_waits();
@@ -251,7 +251,7 @@ impl Session {
     fn answered(&mut self, number: u64) {
         let Some(mut operation) = self.operations.answered(number) else { return };
         self.directory.recycle(core::mem::take(&mut operation.hot));
-        self.open_pushes.remove(&number);
+        self.open_pushes.retain(|open| *open != number);
         if let Some(error) = operation.refused {
             return self.events.push_back(WorkerEvent::Refused { number, error });
         }
@@ -260,7 +260,7 @@ impl Session {
                 self.events.push_back(WorkerEvent::Pulled(PullId(number), operation.into_pulled()));
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
-            Some(Level::Visible) => self.wait_for_visibility(WorkerEvent::Pushed { number }, BTreeSet::new()),
+            Some(Level::Visible) => self.wait_for_visibility(WorkerEvent::Pushed { number }, Vec::new()),
         }
     }
 
@@ -356,12 +356,14 @@ impl Session {
         for datagram in datagrams.chunks(stride.max(1)) {
             path.handle_datagram(now, datagram, &mut deliver);
         }
-        for taken in core::mem::take(&mut self.deliveries) {
+        let mut deliveries = core::mem::take(&mut self.deliveries);
+        for taken in deliveries.drain(..) {
             match taken {
                 Taken::Answered(operation) => self.answered(operation),
                 Taken::Unreadable(cargo) => self.read_from_shards(cargo),
             }
         }
+        self.deliveries = deliveries;
         self.end_visibility_waits();
     }
 
