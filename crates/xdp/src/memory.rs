@@ -41,7 +41,7 @@ impl RegionMemory {
         let kind = BPF_MAP_TYPE_ARRAY as u32;
         let object = aya_obj::Map::new_from_params(
             kind,
-            size_of::<u32>() as u32,
+            number(size_of::<u32>()),
             number(BLOCK_BYTES),
             number(blocks),
             FLAGS,

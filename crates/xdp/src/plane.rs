@@ -46,7 +46,7 @@ impl XdpPlane {
 
     fn check<T: Default>(&mut self, result: Result<T, XdpError>) -> T {
         result.unwrap_or_else(|error| {
-            self.failure.get_or_insert(error.to_string());
+            self.failure.get_or_insert_with(|| error.to_string());
             T::default()
         })
     }
@@ -152,7 +152,7 @@ impl Plane for XdpPlane {
                 Ok(Some(answer)) => answers.push(from, answer),
                 Ok(None) => {}
                 Err(error) => {
-                    self.failure.get_or_insert(error.to_string());
+                    self.failure.get_or_insert_with(|| error.to_string());
                 }
             }
         }

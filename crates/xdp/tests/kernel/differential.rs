@@ -141,7 +141,7 @@ impl Life {
         let mut packet = write(header, &entries);
         match self.random.random_range(0..4) {
             0 => packet.truncate(self.random.random_range(1..=packet.len())),
-            1 => packet.extend((0..self.random.random_range(1..400)).map(|byte| byte as u8)),
+            1 => packet.resize(packet.len() + self.random.random_range(1..400), 7),
             2 => {
                 for byte in &mut packet {
                     *byte = self.random.random();

@@ -1,5 +1,4 @@
-//! How long the kernel takes for a push, dedup and acknowledgement included: `cargo run --release -p libra-xdp --example packets`
-//! as root. It is run by the kernel on a frame that stays in the cache; an interface adds its own.
+//! The measurement itself.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -13,13 +12,7 @@ const REPEAT: u32 = 200_000;
 /// Of these the median is shown.
 const ROUNDS: u32 = 9;
 
-#[cfg(not(has_programs))]
-fn main() {
-    eprintln!("the programs were left out of this build");
-}
-
-#[cfg(has_programs)]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run() -> Result<(), Box<dyn std::error::Error>> {
     let here = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7700);
     println!("{:<10} {:>8} {:>6} {:>10} {:>12}", "arithmetic", "entries", "bytes", "ns/packet", "pairs/s");
     for (name, arithmetic) in [("fixed", Arithmetic::Fixed { bound: 1 }), ("f32", Arithmetic::F32)] {
