@@ -1,9 +1,7 @@
 //! What a push costs a worker, against a pipeline beside it, without sockets.
 
-#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
-
 use core::net::SocketAddr;
-use std::time::{Duration, Instant as WallClock};
+use core::time::Duration;
 
 use libra_dataplane::{Pipeline, RegionConfig};
 use libra_plan::{Budget, HotRow, Plan, Provenance, Scale, TableShape};
@@ -16,7 +14,6 @@ use crate::worker::WorkerEvent;
 
 const SLOTS: u64 = 30_000;
 const ROWS_OF_A_PUSH: u64 = 10_000;
-const KEYS: u64 = 1 << 32;
 
 /// A worker and the switch of its one region.
 struct Pair {
@@ -34,9 +31,9 @@ fn switch() -> SocketAddr {
 }
 
 impl Pair {
-    fn new(entries_max: u8, keys: Keys) -> Self {
+    fn new(entries_max: u8) -> Self {
         let rule = Optimizer::Sgd { rate: 1.0 }.into();
-        let table = TableSpec { name: "rows".into(), keys: 0..KEYS, width: 1, rule, init: Init::Zero };
+        let table = TableSpec { name: "rows".into(), keys: 0..SLOTS, width: 1, rule, init: Init::Zero };
         let shape = TableShape { name: table.name.clone(), keys: table.keys.clone(), width: 1, hot: true };
         let plan = Plan {
             number: 1,
@@ -46,7 +43,7 @@ impl Pair {
             headroom_bits: 12,
             predicted_share: 1.0,
             rows: (0..SLOTS)
-                .map(|row| HotRow { key: (keys.key)(row), count: SLOTS - row, scale: Scale(10) })
+                .map(|row| HotRow { key: key(row), count: SLOTS - row, scale: Scale(10) })
                 .collect(),
         };
         let hot_path = HotPath { entries_max, ..HotPath::for_workers(1) };
@@ -75,14 +72,11 @@ impl Pair {
         self.session.push(self.pushes, keys, gradients, PushAnswer::Level(Level::Accepted));
     }
 
-    /// Sends and acknowledges until the push is done. Returns how long the worker was busy.
-    fn finish(&mut self) -> Duration {
-        let mut busy = Duration::ZERO;
+    /// Sends and acknowledges until the push is done.
+    fn finish(&mut self) {
         loop {
             self.now = self.now + Duration::from_micros(10);
-            let begin = WallClock::now();
             self.session.poll_transmit(self.now, &mut self.outgoing);
-            busy += begin.elapsed();
             for (_, datagram) in self.outgoing.iter() {
                 self.packets.clear();
                 self.packets.extend_from_slice(datagram);
@@ -91,14 +85,12 @@ impl Pair {
                 self.pipeline.process_burst((1, 0), one, |answer| answers.push(switch(), answer));
             }
             self.outgoing.clear();
-            let begin = WallClock::now();
             for (_, answer) in self.answers.iter() {
                 self.session.handle_datagrams(self.now, switch(), answer, answer.len());
             }
-            busy += begin.elapsed();
             self.answers.clear();
             match self.session.events.pop_front() {
-                Some(WorkerEvent::Pushed { number }) if number == self.pushes => return busy,
+                Some(WorkerEvent::Pushed { number }) if number == self.pushes => return,
                 Some(event) => panic!("{event:?}"),
                 None => {}
             }
@@ -116,20 +108,14 @@ impl Pair {
     }
 }
 
-/// Which key a row has.
-#[derive(Clone, Copy)]
-struct Keys {
-    name: &'static str,
-    key: fn(u64) -> u64,
+/// Keys are in another order than slots, as in most jobs.
+fn key(row: u64) -> u64 {
+    row * 7919 % SLOTS
 }
 
-const AS_SLOTS: Keys = Keys { name: "in the order of slots", key: |row| row };
-const SHUFFLED: Keys = Keys { name: "in another order than slots", key: |row| row * 7919 % SLOTS };
-const SCATTERED: Keys = Keys { name: "that are hashes", key: |row| row * 2_654_435_761 % KEYS };
-
 /// Distinct rows, their keys ascending.
-fn rows(push: u64, of: Keys) -> (Vec<u64>, Vec<f32>) {
-    let row = |row| (of.key)(row * 3 + (row + push) % 3);
+fn rows(push: u64) -> (Vec<u64>, Vec<f32>) {
+    let row = |row| key(row * 3 + (row + push) % 3);
     let mut keys: Vec<u64> = (0..ROWS_OF_A_PUSH).map(row).collect();
     keys.sort_unstable();
     let gradients = keys.iter().map(|key| ((key * 7 + push) % 1000) as f32 * 0.001 - 0.5).collect();
@@ -139,9 +125,9 @@ fn rows(push: u64, of: Keys) -> (Vec<u64>, Vec<f32>) {
 #[test]
 fn a_push_allocates_nothing_once_its_memory_is_there() {
     for entries_max in [16, 240] {
-        let mut pair = Pair::new(entries_max, SHUFFLED);
+        let mut pair = Pair::new(entries_max);
         // What the caller hands over, as many times as it is pushed.
-        let pushes: Vec<_> = (0..60).map(|push| rows(push, SHUFFLED)).collect();
+        let pushes: Vec<_> = (0..60).map(|push| rows(push)).collect();
         for (push, (keys, gradients)) in pushes.into_iter().enumerate() {
             let allocated = allocation_counter::measure(|| {
                 pair.push(keys, gradients);
@@ -154,41 +140,5 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
                 pair.flip();
             }
         }
-    }
-}
-
-/// `cargo test --release -p libra-proto --lib speed_of_a_push -- --ignored --nocapture`
-#[test]
-#[ignore = "a benchmark, for a quiet machine and a release build"]
-fn speed_of_a_push() {
-    for (entries_max, keys) in [(16, AS_SLOTS), (240, AS_SLOTS), (240, SHUFFLED), (240, SCATTERED)] {
-        println!("keys {}:", keys.name);
-        let mut pair = Pair::new(entries_max, keys);
-        let rows: Vec<_> = (0..8).map(|push| rows(push, keys)).collect();
-        let (mut packing, mut sending) = (Vec::new(), Vec::new());
-        for round in 0..3000_usize {
-            let (keys, gradients) = rows[round % rows.len()].clone();
-            let begin = WallClock::now();
-            pair.push(keys, gradients);
-            packing.push(begin.elapsed());
-            sending.push(pair.finish());
-            if round % 4 == 3 {
-                pair.flip();
-            }
-        }
-        let line = |times: &mut Vec<Duration>| {
-            times.sort_unstable();
-            let of_pair = |time: Duration| time.as_nanos() as f64 / ROWS_OF_A_PUSH as f64;
-            format!(
-                "{:.2} ns/pair, median {:.2}",
-                of_pair(times[times.len() / 20]),
-                of_pair(times[times.len() / 2])
-            )
-        };
-        println!(
-            "{entries_max} entries a packet: packing {}; to send {}",
-            line(&mut packing),
-            line(&mut sending)
-        );
     }
 }
