@@ -28,6 +28,7 @@ mod interrupt;
 mod job;
 mod leash;
 mod member;
+mod network;
 mod plan;
 mod plane;
 mod profile;

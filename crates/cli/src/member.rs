@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, Peer, ServerEvent};
 use libra_train::Dataset;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
 use crate::leash;
@@ -56,6 +57,33 @@ impl MemberArguments {
     }
 }
 
+/// How a member whose datagrams matter uses processors.
+#[derive(Args, Debug)]
+struct ProcessorArguments {
+    /// Looks for packets for so many microseconds before it sleeps: answers come sooner, and a core is busy meanwhile. For machines
+    /// with a core for each member
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    busy_poll: u64,
+    /// Stays on this core
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+}
+
+impl ProcessorArguments {
+    /// Moves the process to its core, before it has other threads; and the options that say the rest.
+    fn apply(&self, options: NodeOptions) -> Result<NodeOptions> {
+        if let Some(cpu) = self.cpu {
+            if cpu >= CpuSet::MAX_CPU {
+                bail!("--cpu {cpu}: cores are numbered below {}", CpuSet::MAX_CPU);
+            }
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu);
+            sched_setaffinity(None, &cpus).with_context(|| format!("--cpu {cpu}: no such core"))?;
+        }
+        Ok(NodeOptions { busy_poll: Duration::from_micros(self.busy_poll), ..options })
+    }
+}
+
 /// Owns one shard of the rows: applies what workers and switches send, and answers reads.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArguments {
@@ -81,6 +109,8 @@ pub(crate) struct SwitchArguments {
     #[command(flatten)]
     plane: PlaneArguments,
     #[command(flatten)]
+    processor: ProcessorArguments,
+    #[command(flatten)]
     faults: FaultArguments,
 }
 
@@ -92,6 +122,8 @@ pub(crate) struct WorkerArguments {
     /// Where this worker has the data; by default where the controller has it
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    #[command(flatten)]
+    processor: ProcessorArguments,
     #[command(flatten)]
     faults: FaultArguments,
 }
@@ -124,7 +156,8 @@ pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
 
 pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let options = arguments.member.options_with_faults(arguments.faults.rates()?);
+    let options =
+        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
     let listen = match arguments.listen {
         Some(address) => Some(address),
         None => arguments.plane.listen(arguments.member.controller)?,
@@ -133,6 +166,9 @@ pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let (controller, address) = (arguments.member.controller, node.address());
     let attached = arguments.plane.attach(controller, address)?;
     bars.line(&format!("switch: at {address}, waiting for the cluster at {controller}"));
+    if let Some(lacks) = node.lacks() {
+        bars.line(&format!("switch: {lacks}"));
+    }
     let Some((plane, mode)) = attached else {
         node.run(|event| tell(bars, event))?;
         return Ok(());
@@ -153,7 +189,8 @@ fn tell(bars: Bars, event: &MemberEvent) {
 
 pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
-    let options = arguments.member.options_with_faults(arguments.faults.rates()?);
+    let options =
+        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let worker = WorkerNode::join(options)?;
     bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));

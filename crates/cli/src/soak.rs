@@ -15,7 +15,6 @@ mod controller;
 mod course;
 mod history;
 mod load;
-mod network;
 mod records;
 mod report;
 mod worker;
@@ -188,7 +187,7 @@ impl Arguments {
             controller: match self.plane {
                 PlaneKind::Udp => free_address()?,
                 // In a network where nobody else is.
-                PlaneKind::Xdp => SocketAddr::from((network::HOSTS, 15_000)),
+                PlaneKind::Xdp => SocketAddr::from((crate::network::HOSTS, 15_000)),
             },
             plane: self.plane,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use libra_proto::{Instant, Outgoing};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -16,6 +17,8 @@ const RECEIVES: usize = 4;
 const RECEIVE_BYTES: usize = 65_535;
 /// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// What it is asked to queue of what comes if we may have more (CAP_NET_ADMIN): bursts of many workers at once.
+const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// The kernel takes no longer run of datagrams in one call, whatever their size.
 const RUN_BYTES_MAX: usize = 65_000;
 
@@ -35,7 +38,9 @@ impl DatagramSocket {
     pub(crate) fn bind(address: SocketAddr, faults: Option<Faults>) -> io::Result<Self> {
         let socket = std::net::UdpSocket::bind(address)?;
         let options = socket2::SockRef::from(&socket);
-        options.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+        if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+            options.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+        }
         options.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
@@ -52,6 +57,22 @@ impl DatagramSocket {
     pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
         let bytes = socket2::SockRef::from(&self.socket).recv_buffer_size()?;
         Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
+    /// What this kernel cannot do, in words; none if it moves bursts both ways.
+    pub(crate) fn lacks(&self) -> Option<&'static str> {
+        match (self.state.max_gso_segments() > 1, self.state.gro_segments() > 1) {
+            (true, true) => None,
+            (true, false) => {
+                Some("this kernel does not merge what is received (UDP_GRO): each packet costs a call")
+            }
+            (false, true) => {
+                Some("this kernel does not split what is sent (UDP_SEGMENT): each packet costs a call")
+            }
+            (false, false) => {
+                Some("this kernel has neither UDP_SEGMENT nor UDP_GRO: each packet costs a call")
+            }
+        }
     }
 
     /// Waits until there is something to receive.

@@ -25,6 +25,15 @@ pub(crate) struct Ports {
     /// Becomes readable when a data plane elsewhere has something for the role to look at.
     pub(crate) wakes: Option<AsyncFd<OwnedFd>>,
     pub(crate) links: Links,
+    /// For how long to look again and again before the thread sleeps: to wake a sleeping core takes tens of microseconds.
+    pub(crate) busy_poll: Duration,
+}
+
+impl Ports {
+    /// Streams, and nothing else.
+    pub(crate) fn new(links: Links) -> Self {
+        Self { listener: None, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
+    }
 }
 
 /// The clock of the roles: nanoseconds since the driver was made.
@@ -50,6 +59,7 @@ pub(crate) async fn drive<R: Role, T>(
     let clock = Clock(tokio::time::Instant::now());
     let mut outgoing = Outgoing::default();
     let mut commands_open = true;
+    let mut quiet = ports.busy_poll.is_zero();
     let timer = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(timer);
     role.handle_start(clock.now());
@@ -69,6 +79,7 @@ pub(crate) async fn drive<R: Role, T>(
         let held = ports.datagrams.as_ref().and_then(DatagramSocket::poll_timeout);
         let wake = [role.poll_timeout(), held].into_iter().flatten().min();
         timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + IDLE, |wake| clock.at(wake)));
+        let was_quiet = core::mem::replace(&mut quiet, ports.busy_poll.is_zero());
         tokio::select! {
             readable = readable(ports.datagrams.as_ref()) => {
                 readable?;
@@ -103,6 +114,7 @@ pub(crate) async fn drive<R: Role, T>(
             },
             (stream, remote) = accept(ports.listener.as_ref()) => ports.links.accept(stream, remote),
             () = &mut timer => role.handle_timeout(clock.now()),
+            () = look_again(ports.busy_poll), if !was_quiet => quiet = true,
         }
     }
 }
@@ -142,6 +154,14 @@ async fn drain<R: Role, T>(
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// Has the runtime look for inputs again and again, without sleep.
+async fn look_again(time: Duration) {
+    let until = tokio::time::Instant::now() + time;
+    while tokio::time::Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn readable(socket: Option<&DatagramSocket>) -> io::Result<()> {

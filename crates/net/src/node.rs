@@ -81,12 +81,15 @@ pub struct NodeOptions {
     pub faults: FaultRates,
     /// What decides which of them.
     pub fault_seed: u64,
+    /// For how long a loop without inputs looks for new ones before its thread sleeps. Zero: not at all.
+    pub busy_poll: Duration,
 }
 
 impl NodeOptions {
-    /// No faults, five seconds of patience.
+    /// No faults, five seconds of patience, and loops that sleep.
     pub fn new(controller: SocketAddr) -> Self {
-        Self { controller, patience: Duration::from_secs(5), faults: FaultRates::default(), fault_seed: 0 }
+        let (patience, faults) = (Duration::from_secs(5), FaultRates::default());
+        Self { controller, patience, faults, fault_seed: 0, busy_poll: Duration::ZERO }
     }
 
     pub(crate) fn faults(&self) -> Option<Faults> {
@@ -149,7 +152,7 @@ impl ControllerNode {
     ) -> Result<Outcome, NodeError> {
         let role = Controller::new(sizes, cluster);
         let links = Links::new(Duration::ZERO);
-        let ports = Ports { listener: Some(self.listener), datagrams: None, wakes: None, links };
+        let ports = Ports { listener: Some(self.listener), ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -251,7 +254,7 @@ impl ServerNode {
             None => Server::new(self.options.controller, self.address),
         };
         let links = Links::new(self.options.patience);
-        let ports = Ports { listener: Some(self.listener), datagrams: None, wakes: None, links };
+        let ports = Ports { listener: Some(self.listener), ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -282,6 +285,11 @@ impl SwitchNode {
         let runtime = runtime()?;
         let (socket, address) = bind_datagrams(&runtime, &options, address)?;
         Ok(Self { runtime, socket, address, options, plane: SoftPlane::default(), wakes: None })
+    }
+
+    /// What its socket cannot do on this machine, in words for a person; none if it moves bursts.
+    pub fn lacks(&self) -> Option<&'static str> {
+        self.socket.lacks()
     }
 
     /// The same with a data plane that packets reach before the socket; `wakes` becomes readable when there is something for the
@@ -325,7 +333,8 @@ impl<P: Plane> SwitchNode<P> {
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
         let links = Links::new(self.options.patience);
-        let ports = Ports { listener: None, datagrams: Some(self.socket), wakes, links };
+        let busy_poll = self.options.busy_poll;
+        let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {
             tokio::select! {
                 ended = run_member(role, ports, on_event) => ended.map(Some),

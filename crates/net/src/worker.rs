@@ -110,7 +110,8 @@ impl WorkerNode {
         let stream_bytes = links.bytes();
         let network = move || {
             let role = Worker::new(options.controller, address);
-            let ports = Ports { listener: None, datagrams: Some(socket), wakes: None, links };
+            let busy_poll = options.busy_poll;
+            let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
             let last = outbox.clone();
             let driven = runtime.block_on(drive(role, ports, inbox, |event| {
                 let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });

@@ -185,7 +185,7 @@ fn a_packet_beyond_the_window() {
     scene.push(1023, 5, Flags::NONE);
     scene.expect_none();
     scene.push(1024, 5, Flags::NONE);
-    scene.expect("packets", "is not durable");
+    scene.expect("packets", "is not acknowledged");
 }
 
 #[test]

@@ -34,16 +34,20 @@ mod plane;
 #[cfg(has_programs)]
 mod program;
 #[cfg(has_programs)]
+mod run_times;
+#[cfg(has_programs)]
 mod terms;
 
 pub(crate) use layout::JOBS_MAX;
 
 pub use error::{Attached, Mode, XdpError};
 #[cfg(not(has_programs))]
-pub use missing::{PassProgram, XdpPlane};
+pub use missing::{PassProgram, RunTimes, XdpPlane};
 #[cfg(has_programs)]
 pub use pipeline::{Name, Verdict, XdpPipeline};
 #[cfg(has_programs)]
 pub use plane::XdpPlane;
 #[cfg(has_programs)]
 pub use program::PassProgram;
+#[cfg(has_programs)]
+pub use run_times::RunTimes;

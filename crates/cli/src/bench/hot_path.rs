@@ -1,9 +1,12 @@
-//! `libra bench hot-path`: workers and a switch in processes of their own, over UDP.
+//! `libra bench hot-path`: workers and a switch in processes of their own, on a network path of their own if that is wanted.
 
+mod program;
 mod report;
+mod site;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -14,6 +17,7 @@ use libra_plan::{
 use libra_proto::{Cluster, HotPath, Outcome, Sizes, ValueFormat};
 use serde::Serialize;
 
+use self::program::ProgramWatch;
 use self::report::{Limits, Report};
 use super::limits::{additions, memcpy};
 use super::load::{Load, Operation};
@@ -22,6 +26,8 @@ use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
 use crate::arguments::{clear, write_json};
 use crate::job::failure;
+use crate::network;
+use crate::plane::PlaneKind;
 use crate::progress::Bars;
 
 /// The cold path is measured for no longer: it is there to be compared with.
@@ -49,6 +55,12 @@ pub(crate) struct Arguments {
     /// Exponent of Zipf's law: 0 makes all rows equally likely
     #[arg(long, value_name = "S", default_value_t = 1.05)]
     zipf: f64,
+    /// Where the switch adds up
+    #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
+    plane: PlaneKind,
+    /// What lies between workers and switch; --plane xdp needs veth, and veth needs root
+    #[arg(long, value_name = "PATH", value_enum)]
+    path: Option<PathKind>,
     /// How large packets are
     #[arg(long, value_enum, default_value_t = Profile::Mtu1500)]
     profile: Profile,
@@ -67,12 +79,25 @@ pub(crate) struct Arguments {
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
+    /// The namespace of the switch: this process is in that of the others
+    #[arg(long, hide = true)]
+    site: Option<String>,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
+}
+
+/// What lies between workers and switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum PathKind {
+    /// The loopback interface
+    Loopback,
+    /// A veth pair between network namespaces
+    Veth,
 }
 
 /// How large packets are.
@@ -98,6 +123,9 @@ impl Profile {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(network) = site::needed(arguments)? {
+        return site::run_again_inside(&network);
+    }
     let load = arguments.load();
     let batch = load.rows.batch;
     if batch == 0 || batch as u64 > arguments.slots / 2 {
@@ -138,6 +166,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 struct Measured {
     outcome: Outcome,
     switches: Watch,
+    /// What the program in the kernel took for each packet.
+    program: Option<Duration>,
     workers: Watch,
     servers: Watch,
 }
@@ -145,12 +175,19 @@ struct Measured {
 /// Runs the load with a switch or without one: without, all rows are cold.
 fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured> {
     let sizes = Sizes { servers: 1, switches, workers: arguments.workers };
-    let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let processes = Processes::start(Cast { sizes, state: None }, controller.address())?;
+    let site = arguments.site.as_ref();
+    let host = site.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
+    let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?;
+    let options = site::switch_options(arguments);
+    let switch = (options.as_slice(), site.map(String::as_str));
+    let programs =
+        (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramWatch::start).transpose()?;
+    let processes = Processes::start(Cast { sizes, switch, state: None }, controller.address())?;
     let (switches, workers) = (processes.watch_switches()?, processes.watch_workers()?);
     let servers = processes.watch_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;
-    Ok(Measured { outcome, switches, workers, servers })
+    let program = programs.and_then(ProgramWatch::end);
+    Ok(Measured { outcome, switches, program, workers, servers })
 }
 
 impl Arguments {

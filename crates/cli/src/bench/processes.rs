@@ -16,11 +16,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::usage::Watch;
 use super::worker::MEASURING;
 use crate::interrupt;
+use crate::network::inside_of;
 
 /// How many processes there are of each kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast<'a> {
     pub(super) sizes: Sizes,
+    /// What switches are told, and the network namespace that they are in.
+    pub(super) switch: (&'a [&'a str], Option<&'a str>),
     /// Where servers keep what they keep.
     pub(super) state: Option<&'a Path>,
 }
@@ -41,7 +44,9 @@ impl Processes {
             processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..cast.sizes.switches {
-            let switch = member(&["switch", "--leashed", "--quiet"], controller)?;
+            let (options, namespace) = cast.switch;
+            let mut switch = member_in(namespace, &["switch", "--leashed", "--quiet"], controller)?;
+            switch.args(options);
             processes.switches.push(start(switch, Stdio::null())?);
         }
         for _ in 0..cast.sizes.workers {
@@ -95,8 +100,15 @@ impl Drop for Processes {
 }
 
 fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
+    member_in(None, arguments, controller)
+}
+
+fn member_in(namespace: Option<&str>, arguments: &[&str], controller: SocketAddr) -> Result<Command> {
     let program = std::env::current_exe().context("cannot tell which program this is")?;
-    let mut command = Command::new(program);
+    let mut command = match namespace {
+        Some(namespace) => inside_of(namespace, &program),
+        None => Command::new(program),
+    };
     command.args(arguments).args(["--controller", &controller.to_string()]);
     Ok(command)
 }

@@ -15,7 +15,7 @@ use libra_proto::Peer;
 use super::Settings;
 use super::controller::{Note, migrate};
 use super::course::Signal;
-use super::network::{self, Network};
+use crate::network::{self, Network};
 use crate::plane::PlaneKind;
 
 /// How often to look whether a process has ended.

@@ -107,8 +107,7 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let runtime = runtime().unwrap();
     let (listener, address) = listen(&runtime, options.any_port()).unwrap();
     let role = Gated { server: Server::new(options.controller, address), gate };
-    let ports =
-        Ports { listener: Some(listener), datagrams: None, wakes: None, links: Links::new(options.patience) };
+    let ports = Ports { listener: Some(listener), ..Ports::new(Links::new(options.patience)) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Packet {
     pub(crate) transmissions: u32,
     /// Whether it was sent again because what was sent later had been answered.
     pub(crate) is_overtaken: bool,
+    /// Whether it was sent again without a sign that it was lost, but that nothing was heard.
+    pub(crate) is_probe: bool,
     /// Whether its operation knows that it was accepted: a replay accepts it once more, and tells nobody.
     delivered: bool,
 }
@@ -91,6 +93,7 @@ impl Flow {
             sent: Transmission::default(),
             transmissions: 0,
             is_overtaken: false,
+            is_probe: false,
             delivered: false,
         };
         self.packets.push_back(packet);
@@ -224,6 +227,7 @@ pub(crate) struct Accepted {
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
     pub(crate) is_overtaken: bool,
+    pub(crate) is_probe: bool,
 }
 
 impl Accepted {
@@ -235,6 +239,7 @@ impl Accepted {
             sent: packet.sent,
             transmissions: packet.transmissions,
             is_overtaken: packet.is_overtaken,
+            is_probe: packet.is_probe,
         }
     }
 }

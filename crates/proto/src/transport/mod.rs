@@ -3,12 +3,14 @@
 //! A [`Path`](path::Path) is one worker's connection to one switch. It carries two [`Flow`](flow::Flow)s for each region of
 //! that switch: pushes, which must be added exactly once, and pulls, which may be repeated. Each packet is acknowledged;
 //! one whose acknowledgement does not come is sent again with the same sequence number and a retransmission mark
-//! (paper section 3.6). A push is kept until the epoch that took it is durable.
+//! (paper section 3.6). A push is kept until the epoch that took it is durable. How many are on their way follows loss and
+//! delay ([`Window`](window::Window)).
 
 pub(crate) mod flow;
 pub(crate) mod path;
 pub(crate) mod rtt;
 mod timeline;
+mod window;
 
 #[cfg(test)]
 mod tests;

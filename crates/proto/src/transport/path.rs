@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{
-    Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, epoch_newer,
+    Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, WINDOW, epoch_newer,
 };
 
 use super::flow::{self, Accepted, Cargo, Flow, State};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
+use super::window::Window;
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -123,7 +124,7 @@ pub(crate) struct Path {
     identity: Identity,
     rtt: Rtt,
     in_flight: usize,
-    in_flight_max: usize,
+    window: Window,
     /// Flows by region number; `None` where the region belongs to another switch.
     regions: Vec<Option<RegionFlows>>,
     pulls: VecDeque<PacketRef>,
@@ -153,7 +154,7 @@ impl Path {
             identity,
             rtt: Rtt::new(),
             in_flight: 0,
-            in_flight_max: in_flight_max.max(1) as usize,
+            window: Window::new(in_flight_max),
             regions: Vec::new(),
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
@@ -350,6 +351,7 @@ impl Path {
         if news.was_in_flight {
             self.in_flight -= 1;
         }
+        self.window.on_answer(now, news.sent.at, news.transmissions == 1);
         // Of a packet that was sent twice nobody knows which one was answered.
         if news.transmissions == 1 {
             // Those that come together say the same: many of them would hide how round trips vary.
@@ -359,6 +361,10 @@ impl Path {
             }
             self.answered_sent_at = self.answered_sent_at.max(news.sent.at);
             self.flows(region).timeline.answer(news.sent);
+        } else if !news.is_probe && self.rtt.is_late_enough(now.since(news.sent.at)) {
+            // It overtakes others all the same (RFC 8985, section 6.2): else what is lost among packets that were all sent twice
+            // would be left to the timer.
+            self.flows(region).timeline.answer_again(news.sent);
         } else if news.is_overtaken && self.rtt.is_too_soon(now.since(news.sent.at)) {
             self.flows(region).timeline.note_reordering();
         }
@@ -417,9 +423,11 @@ impl Path {
             let Some((_, reference)) = self.refused.pop_front() else { break };
             self.queue(reference.kind).push_front(reference);
         }
-        let mut silent = false;
+        let (mut silent, mut unheard) = (false, false);
         for region in 0..self.regions.len() {
             while let Some(sent) = self.take_lost(now, region) {
+                self.window.on_loss();
+                unheard |= self.asked_at.is_some_and(|asked_at| asked_at <= sent.at);
                 // What was sent together is lost together: that is one silence.
                 silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
             }
@@ -428,6 +436,9 @@ impl Path {
             self.silent_at = now;
             self.silences = self.silences.saturating_add(1);
             self.rtt.back_off();
+        }
+        if unheard {
+            self.window.on_silence(now);
         }
         self.probe(now);
     }
@@ -440,7 +451,8 @@ impl Path {
             return None;
         }
         let is_overtaken = flows.timeline.is_overtaken(transmission);
-        flows.in_flight(transmission, reference)?.is_overtaken = is_overtaken;
+        let packet = flows.in_flight(transmission, reference)?;
+        (packet.is_overtaken, packet.is_probe) = (is_overtaken, false);
         self.send_again(reference);
         Some(transmission)
     }
@@ -461,7 +473,8 @@ impl Path {
                 continue;
             }
             flows.probe_at = None;
-            if let Some((_, reference)) = flows.oldest_in_flight() {
+            if let Some((transmission, reference)) = flows.oldest_in_flight() {
+                flows.in_flight(transmission, reference).expect("it is the oldest").is_probe = true;
                 // Once in a silence: what goes on without an answer is left to the timeout.
                 self.send_again(reference);
             } else if flows.push.awaits_durability() {
@@ -485,7 +498,7 @@ impl Path {
         regions.chain([refused]).flatten().min()
     }
 
-    /// Sends what the window allows; pulls first, for somebody waits for them (rule T3).
+    /// Sends what the window allows; pulls first, for somebody waits for them (rules T3, T12).
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
             let Some(Some(flows)) = self.regions.get(usize::from(region)) else { continue };
@@ -494,13 +507,16 @@ impl Path {
             outgoing.push(self.address, &bytes);
         }
         for kind in [FlowKind::Pull, FlowKind::Push] {
-            while self.in_flight < self.in_flight_max && !outgoing.is_full() {
+            while self.in_flight < self.window.packets() && !outgoing.is_full() {
                 let Some(&reference) = self.queue(kind).front() else { break };
                 if !self.transmit(now, reference, outgoing) {
                     break;
                 }
                 self.queue(kind).pop_front();
             }
+        }
+        if self.in_flight >= self.window.packets() {
+            self.window.on_full();
         }
     }
 
@@ -511,6 +527,8 @@ impl Path {
             return true;
         }
         let probe_timeout = self.rtt.probe_timeout();
+        // Were it lost once more, the flow would stand still by rule T2 until that is noticed (rule T16).
+        let is_large = self.window.packets() > WINDOW / 4;
         let flows = self.flows(reference.region);
         let flow = flows.flow(reference.kind);
         if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
@@ -531,6 +549,9 @@ impl Path {
         packet.sent = sent;
         packet.state = State::InFlight;
         outgoing.push(address, &packet.bytes);
+        if again && packet.is_overtaken && is_large {
+            outgoing.push(address, &packet.bytes);
+        }
         if !again {
             flows.probe_at = Some(now + probe_timeout);
         }

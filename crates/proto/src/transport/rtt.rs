@@ -80,6 +80,11 @@ impl Rtt {
         self.smoothed.is_some() && answered_after < self.least / 2
     }
 
+    /// Whether an answer to a packet that was sent again comes so late that it is one to what was sent last (rule T5).
+    pub(crate) fn is_late_enough(&self, answered_after: Duration) -> bool {
+        self.smoothed.is_some_and(|smoothed| answered_after >= smoothed * 7 / 8)
+    }
+
     /// The smoothed round-trip time, if any packet was answered yet.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed

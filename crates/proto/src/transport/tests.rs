@@ -1,5 +1,7 @@
 //! The path of one worker against a real pipeline, over a bad link in virtual time.
 
+mod bottleneck;
+mod congestion;
 mod moves;
 mod moving;
 mod scene;
@@ -160,15 +162,34 @@ fn a_flow_stops_a_window_ahead_of_what_is_not_acknowledged() {
     for _ in 0..WINDOW + 100 {
         scene.push(READABLE, &[1], Flags::LAST);
     }
-    assert_eq!(scene.path.in_flight(), WINDOW, "the rest waits for the first");
-    // All but the first are acknowledged: the window does not move.
+    // All but the first are acknowledged.
+    let mut sent = scene.path.in_flight();
     let last = u32::try_from(WINDOW).unwrap();
     for seq in 1..last {
         scene.deliver(&ack(READABLE, seq, 9, 8));
+        sent += scene.transmit_moved();
     }
-    assert_eq!(scene.transmit_moved(), 0);
+    assert_eq!(sent, WINDOW, "the rest waits for the first");
     scene.deliver(&ack(READABLE, 0, 9, 8));
     assert_eq!(scene.transmit_moved(), 100);
+}
+
+// rule T16
+#[test]
+fn where_the_window_is_large_what_was_lost_goes_twice_and_counts_once() {
+    let mut scene = Scene::new(Link::GOOD, 512, 4096, 1);
+    for _ in 0..WINDOW {
+        scene.push(READABLE, &[1], Flags::LAST);
+    }
+    // Half of a window is acknowledged, without the first: slow start ends at its maximum.
+    for seq in 1..600 {
+        scene.deliver(&ack(READABLE, seq, 9, 8));
+        scene.transmit_moved();
+    }
+    let in_flight = scene.path.in_flight();
+    scene.path.handle_timeout(scene.now);
+    assert_eq!((scene.path.in_flight(), scene.transmit_moved()), (in_flight - 1, 2));
+    assert_eq!((scene.path.in_flight(), scene.path.statistics.retransmits), (in_flight, 1));
 }
 
 // rules T7, T9

@@ -48,6 +48,13 @@ impl Timeline {
         }
     }
 
+    /// Like [`answer`](Self::answer), of a packet that was sent before. It says nothing of reordering, as it may be older than it seems.
+    pub(crate) fn answer_again(&mut self, transmission: Transmission) {
+        if transmission.order > self.answered.order {
+            self.answered = transmission;
+        }
+    }
+
     /// Something was overtaken and is answered all the same.
     pub(crate) fn note_reordering(&mut self) {
         self.reordered_until = self.sent + REORDERING_MEMORY;

@@ -4,17 +4,19 @@ use anyhow::{Result, bail};
 use libra_proto::{Outcome, Statistics, SwitchStatistics, WorkerStatistics};
 use serde::Serialize;
 
-use super::{Arguments, Measured, Profile};
+use super::{Arguments, Measured, PathKind, Profile};
 use crate::bench::latency::Latency;
 use crate::bench::load::Load;
 use crate::bench::report::{million, print};
 use crate::bench::usage::Watch;
 use crate::bench::worker::{Account, Together};
+use crate::plane::PlaneKind;
 
 /// A pair is a slot and a value; each counts once, however often its packet was sent.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    plane: &'static str,
+    plane: PlaneKind,
+    path: PathKind,
     profile: Profile,
     pushes_per_epoch: u32,
     load: Load,
@@ -49,8 +51,10 @@ struct Processor {
 
 #[derive(Debug, Serialize)]
 struct Switch {
-    /// User and system, of epochs as well.
+    /// User and system, of epochs and of the program in the kernel as well.
     cpu_ns_per_pair: f64,
+    /// Of it what the program in the kernel took, without what the kernel does to receive and send.
+    program_ns_per_pair: Option<f64>,
     pairs_per_second_per_core: f64,
     /// Of the additions that a core can do in memory.
     share_of_limit: f64,
@@ -101,10 +105,14 @@ impl Report {
         let packets_per_row =
             of_workers.packets as f64 / (of_workers.rows_hot + of_workers.rows_pulled_hot) as f64;
         let least = accounts.iter().map(Account::pairs_per_second).fold(f64::INFINITY, f64::min);
-        let Processor { cpu_ns_per_pair } = Processor::of(hot.switches, together)?;
+        // What runs in the kernel runs on the time of whoever sent the packet.
+        let program = hot.program.map(|packet| packet.as_nanos() as f64 * packets_per_row);
+        let process = Processor::of(hot.switches, together)?.cpu_ns_per_pair;
+        let cpu_ns_per_pair = process + program.unwrap_or(0.0);
         let per_core = 1e9 / cpu_ns_per_pair;
         Ok(Self {
-            plane: "udp",
+            plane: arguments.plane,
+            path: if arguments.site.is_some() { PathKind::Veth } else { PathKind::Loopback },
             profile: arguments.profile,
             pushes_per_epoch: arguments.pushes_per_epoch,
             load: load.clone(),
@@ -115,6 +123,7 @@ impl Report {
             },
             switch: Switch {
                 cpu_ns_per_pair,
+                program_ns_per_pair: program,
                 pairs_per_second_per_core: per_core,
                 share_of_limit: per_core / limits.additions_per_second,
             },
@@ -132,8 +141,10 @@ impl Report {
     pub(super) fn print(&self) {
         let Self { load, goodput, switch, cold, latency_us, limits, .. } = self;
         let title = format!(
-            "{} workers, 1 UDP switch; {} slots; {} of {} rows, {} under way; at most {} entries a packet, {} pushes an epoch; Zipf {}; {} s",
+            "{} workers, 1 {} switch, {}; {} slots; {} of {} rows, {} under way; at most {} entries a packet, {} pushes an epoch; Zipf {}; {} s",
             load.workers,
+            if self.plane == PlaneKind::Udp { "UDP" } else { "XDP" },
+            if self.path == PathKind::Veth { "veth" } else { "loopback" },
             load.rows.keys,
             load.operation.name(),
             load.rows.batch,
@@ -161,9 +172,12 @@ impl Report {
                     "switch CPU",
                     cpu(switch.cpu_ns_per_pair),
                     format!(
-                        "user and system: {} a core, {:.2} of what memory allows",
+                        "user and system: {} a core, {:.2} of what memory allows{}",
                         million(switch.pairs_per_second_per_core),
-                        switch.share_of_limit
+                        switch.share_of_limit,
+                        switch
+                            .program_ns_per_pair
+                            .map_or_else(String::new, |ns| format!("; {ns:.2} ns in the XDP program"))
                     ),
                 ),
                 ("worker CPU", cpu(self.workers.cpu_ns_per_pair), "all workers".to_owned()),

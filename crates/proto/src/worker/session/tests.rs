@@ -159,7 +159,7 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
 
 /// `cargo test --release -p libra-proto --lib speed_of_a_push -- --ignored --nocapture`
 #[test]
-#[ignore = "a benchmark"]
+#[ignore = "a benchmark, for a quiet machine and a release build"]
 fn speed_of_a_push() {
     for (entries_max, keys) in [(16, AS_SLOTS), (240, AS_SLOTS), (240, SHUFFLED), (240, SCATTERED)] {
         println!("keys {}:", keys.name);

@@ -1,4 +1,4 @@
-//! The network of a soak whose switches add up in the kernel: those sit behind interfaces, so there must be some.
+//! A network of namespaces, for switches that sit behind interfaces: those that add up in the kernel must.
 //!
 //! ```text
 //!   controller, servers, workers: 10.77.0.1      switch 0: 10.77.0.2   switch 1: 10.77.0.3
@@ -16,10 +16,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// Where everybody is that is no switch.
-pub(super) const HOSTS: [u8; 4] = [10, 77, 0, 1];
+pub(crate) const HOSTS: [u8; 4] = [10, 77, 0, 1];
 
 /// Namespaces and what is in them. Dropping it removes them.
-pub(super) struct Network {
+pub(crate) struct Network {
     hosts: String,
     namespaces: Vec<String>,
     /// Hold the programs on the ports.
@@ -27,19 +27,17 @@ pub(super) struct Network {
 }
 
 /// A place for a switch.
-pub(super) struct Seat {
-    pub(super) namespace: String,
-    pub(super) interface: &'static str,
-    pub(super) address: String,
+pub(crate) struct Seat {
+    pub(crate) namespace: String,
+    pub(crate) interface: &'static str,
+    pub(crate) address: String,
 }
 
 impl Network {
-    pub(super) fn new() -> Result<Self> {
-        let hosts = format!("libra-soak-{}", std::process::id());
+    pub(crate) fn new() -> Result<Self> {
+        let hosts = format!("libra-{}", std::process::id());
         let mut network = Self { hosts: hosts.clone(), namespaces: Vec::new(), passing: Vec::new() };
-        network
-            .add(&hosts)
-            .context("--plane xdp makes a network of its own, which needs root and iproute2")?;
+        network.add(&hosts).context("network namespaces need root and iproute2")?;
         ip(&["-n", &hosts, "link", "add", "name", "bridge", "type", "bridge"])?;
         let [a, b, c, d] = HOSTS;
         ip(&["-n", &hosts, "address", "add", &format!("{a}.{b}.{c}.{d}/24"), "dev", "bridge"])?;
@@ -50,7 +48,7 @@ impl Network {
     }
 
     /// Makes a place for the switch process of this index.
-    pub(super) fn seat(&mut self, index: usize, program: &Path) -> Result<Seat> {
+    pub(crate) fn seat(&mut self, index: usize, program: &Path) -> Result<Seat> {
         let [a, b, c, first] = HOSTS;
         let last = u8::try_from(index + 1).ok().and_then(|index| first.checked_add(index));
         let Some(last) = last.filter(|last| *last < u8::MAX) else {
@@ -75,7 +73,7 @@ impl Network {
     }
 
     /// A command where the controller is.
-    pub(super) fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         inside_of(&self.hosts, program)
     }
 
@@ -102,7 +100,7 @@ impl Drop for Network {
 }
 
 /// A command in a namespace. `ip` becomes the program, so the id of the process is the program's.
-pub(super) fn inside_of(namespace: &str, program: &Path) -> Command {
+pub(crate) fn inside_of(namespace: &str, program: &Path) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
     command

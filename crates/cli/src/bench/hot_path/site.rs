@@ -1,0 +1,59 @@
+//! Where the members of the benchmark are: all on loopback, or the switch behind a veth pair.
+//!
+//! A process cannot move all its threads into a namespace, so the benchmark starts itself again inside.
+
+use std::env;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Arguments, PathKind};
+use crate::network::{Network, Seat};
+use crate::plane::PlaneKind;
+
+/// The interface of the switch in its namespace.
+const INTERFACE: &str = "eth0";
+
+/// A network for the benchmark, and the place of the switch in it.
+pub(super) struct Site {
+    network: Network,
+    seat: Seat,
+}
+
+/// Makes the network if one is wanted, and this process is not in it yet.
+pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
+    let path = match (arguments.path, arguments.plane) {
+        (Some(PathKind::Loopback), PlaneKind::Xdp) => {
+            bail!(
+                "--plane xdp --path loopback: the program of the switch needs an interface of its own, take --path veth"
+            )
+        }
+        (None, PlaneKind::Xdp) => PathKind::Veth,
+        (path, _) => path.unwrap_or(PathKind::Loopback),
+    };
+    if path == PathKind::Loopback || arguments.site.is_some() {
+        return Ok(None);
+    }
+    let mut network = Network::new()?;
+    let seat = network.seat(0, &env::current_exe().context("cannot tell which program this is")?)?;
+    Ok(Some(Site { network, seat }))
+}
+
+/// Runs the same command in the network.
+pub(super) fn run_again_inside(site: &Site) -> Result<()> {
+    let program = env::current_exe().context("cannot tell which program this is")?;
+    let mut command = site.network.command(&program);
+    command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]);
+    let status = command.status().context("cannot start the benchmark in its namespace")?;
+    if !status.success() {
+        bail!("the benchmark in its namespace ended with {status}");
+    }
+    Ok(())
+}
+
+/// What the switch is told.
+pub(super) fn switch_options(arguments: &Arguments) -> Vec<&'static str> {
+    match arguments.plane {
+        PlaneKind::Udp => Vec::new(),
+        PlaneKind::Xdp => vec!["--plane", "xdp", "--interface", INTERFACE],
+    }
+}

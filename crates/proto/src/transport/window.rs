@@ -1,0 +1,361 @@
+//! How many packets may be on their way to one switch: a window that follows loss and delay.
+//!
+//! Links lose packets although nobody is overloaded, and the protocol cannot tell why: so a few lost packets change nothing, and
+//! what changes the window is the *share* that is lost, as with the marks of DCTCP (RFC 8257, section 3.3). Delay is a brake as in
+//! Swift (Kumar et al., SIGCOMM 2020), for switches that are slow and have large buffers.
+
+use core::time::Duration;
+
+use crate::time::Instant;
+
+/// The first window, if the maximum allows: enough for short jobs, and a few round trips from any maximum.
+const INITIAL: usize = 64;
+/// So few packets harm no switch, and one of them that is lost is overtaken by the others (rule T5).
+const MIN: usize = 4;
+/// In so many rounds a window grows from nothing to its maximum without a queue, and with one. The maximum is the same for all
+/// workers, so those that share a switch grow alike and shrink in proportion: that makes them equal (Chiu and Jain, 1989).
+const GROWTH_ROUNDS: usize = 32;
+const GROWTH_ROUNDS_QUEUED: usize = 128;
+/// Windows and shares are counted in parts of this.
+const WHOLE: usize = 1 << 10;
+/// The share that links may lose where nothing queues.
+const LOSS_TOLERATED: usize = WHOLE / 8;
+/// Up to here a loss that does not follow the window is believed to be the link's.
+const LOSS_BELIEVED: usize = WHOLE / 2;
+/// What a window gives up at least, so that others find room in the queue.
+const CUT_MIN: usize = WHOLE / 4;
+/// Round trips vary by so much, and an eighth, without a queue.
+const QUEUEING_MIN: Duration = Duration::from_micros(100);
+/// Processes that wait for a processor look like queues up to here, and a smaller window would not make them faster.
+const DELAY_TOLERATED: Duration = Duration::from_millis(5);
+/// Delay alone leaves a window of this part of the maximum: the delay may be the network's or somebody else's.
+const DELAY_SHRINKS_TO: usize = 8;
+/// For how long, and at most twice as long, the shortest round trip is believed to be that without a queue.
+const BASE_MEMORY: Duration = Duration::from_secs(10);
+
+/// A congestion window, in packets (rule T12). Every call is a few operations on numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    /// In parts of a packet, as all that is compared with it.
+    size: usize,
+    size_max: usize,
+    /// Below it the window doubles each round.
+    slow_start_threshold: usize,
+    /// The share that was lost, smoothed over rounds.
+    loss: usize,
+    /// More than this is overload, though nothing queues: the buffer may be small, or the queue older than this path.
+    loss_tolerated: usize,
+    /// Size and loss at the first of several cuts for a loss without a queue.
+    before_cuts: Option<(usize, usize)>,
+    round: Round,
+    base: BaseDelay,
+}
+
+/// About a round trip: it is over when something that was sent in it is answered.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    began: Instant,
+    answered: usize,
+    lost: usize,
+    /// Its shortest round trip. Others may have waited for a processor; if this one is long, all of them are.
+    fastest: Option<Duration>,
+    /// Whether the window was what limited the sender.
+    was_full: bool,
+}
+
+impl Round {
+    const fn begin(now: Instant) -> Self {
+        Self { began: now, answered: 0, lost: 0, fastest: None, was_full: false }
+    }
+}
+
+impl Window {
+    pub(crate) fn new(packets_max: u32) -> Self {
+        let size_max = packets_max.max(1) as usize * WHOLE;
+        Self {
+            size: (INITIAL * WHOLE).min(size_max),
+            size_max,
+            slow_start_threshold: size_max,
+            loss: 0,
+            loss_tolerated: LOSS_TOLERATED,
+            before_cuts: None,
+            round: Round::begin(Instant::ZERO),
+            base: BaseDelay::default(),
+        }
+    }
+
+    /// How many packets may be on their way.
+    pub(crate) fn packets(&self) -> usize {
+        self.size / WHOLE
+    }
+
+    fn size_min(&self) -> usize {
+        (MIN * WHOLE).min(self.size_max)
+    }
+
+    /// There was more to send than the window allows.
+    pub(crate) fn on_full(&mut self) {
+        self.round.was_full = true;
+    }
+
+    /// A packet was taken for lost.
+    pub(crate) fn on_loss(&mut self) {
+        self.round.lost += 1;
+    }
+
+    /// A packet was answered that was last sent at `sent_at`, and never before if `was_sent_once`.
+    pub(crate) fn on_answer(&mut self, now: Instant, sent_at: Instant, was_sent_once: bool) {
+        self.round.answered += 1;
+        if was_sent_once {
+            let delay = now.since(sent_at);
+            self.base.learn(now, delay);
+            self.round.fastest = Some(self.round.fastest.map_or(delay, |fastest| fastest.min(delay)));
+        }
+        if sent_at >= self.round.began {
+            self.end_round(now);
+        }
+    }
+
+    /// A timer has fired, and nothing was heard since what it waits for was sent (rule T15). What was lost until then is paid for by that.
+    pub(crate) fn on_silence(&mut self, now: Instant) {
+        if self.size > self.size_min() {
+            self.slow_start_threshold = (self.size / 2).max(self.size_min());
+            self.size = self.size_min();
+        }
+        self.loss = 0;
+        self.round = Round::begin(now);
+    }
+
+    fn end_round(&mut self, now: Instant) {
+        let round = core::mem::replace(&mut self.round, Round::begin(now));
+        let base = self.base.least;
+        let fastest = round.fastest.unwrap_or(base);
+        let queueing = fastest.saturating_sub(base);
+        let is_queued = queueing > QUEUEING_MIN + base / 8;
+        self.loss = (self.loss * 3 + WHOLE * round.lost / (round.lost + round.answered)) / 4;
+        let is_overloaded = self.is_overloaded(is_queued);
+        if is_overloaded && round.lost > 0 {
+            self.cut((self.loss / 2).max(CUT_MIN), 0);
+        }
+        let excess = queueing.saturating_sub(DELAY_TOLERATED);
+        if !excess.is_zero() {
+            // A queue that loses nothing (rule T14).
+            self.cut(share_of(excess, fastest) / 2, self.size_max / DELAY_SHRINKS_TO);
+        } else if round.was_full && (is_queued || !is_overloaded) {
+            self.grow(is_queued);
+        }
+    }
+
+    /// Whether what is lost is lost because there is too much of it (rule T13).
+    fn is_overloaded(&mut self, is_queued: bool) -> bool {
+        if is_queued || self.loss <= self.loss_tolerated {
+            self.before_cuts = None;
+            if self.loss < self.loss_tolerated / 2 {
+                self.loss_tolerated = LOSS_TOLERATED;
+            }
+            return is_queued;
+        }
+        let (size, loss) = *self.before_cuts.get_or_insert((self.size, self.loss));
+        if loss > LOSS_BELIEVED {
+            self.before_cuts = None;
+        } else if self.size <= size / 4 && self.loss >= loss / 4 * 3 {
+            // A quarter of the packets, and the same share is lost: that is the link.
+            (self.loss_tolerated, self.slow_start_threshold) = (self.loss * 5 / 4, size);
+            self.before_cuts = None;
+            return false;
+        }
+        true
+    }
+
+    /// Takes a share off the window, but not below `least`.
+    fn cut(&mut self, share: usize, least: usize) {
+        if share > 0 {
+            let size = self.size - self.size * share / WHOLE;
+            self.size = size.max(least.min(self.size)).max(self.size_min());
+            self.slow_start_threshold = self.size;
+        }
+    }
+
+    /// Grows for a round in which the window was what limited the sender.
+    fn grow(&mut self, is_queued: bool) {
+        let growth = if self.size < self.slow_start_threshold {
+            self.size.min(self.slow_start_threshold - self.size)
+        } else {
+            self.size_max / if is_queued { GROWTH_ROUNDS_QUEUED } else { GROWTH_ROUNDS }
+        };
+        self.size = (self.size + growth).min(self.size_max);
+    }
+}
+
+/// `part / whole`, at most 1, in parts of [`WHOLE`].
+fn share_of(part: Duration, whole: Duration) -> usize {
+    let share = part.as_nanos() * WHOLE as u128 / whole.as_nanos().max(1);
+    usize::try_from(share).map_or(WHOLE, |share| share.min(WHOLE))
+}
+
+/// The shortest round trip lately, which is one without a queue. A route may become longer, so it is forgotten in time.
+#[derive(Debug, Clone)]
+struct BaseDelay {
+    least: Duration,
+    /// The least since `since`: what is left when the rest is forgotten.
+    newer: Duration,
+    since: Instant,
+}
+
+impl Default for BaseDelay {
+    fn default() -> Self {
+        Self { least: Duration::MAX, newer: Duration::MAX, since: Instant::ZERO }
+    }
+}
+
+impl BaseDelay {
+    fn learn(&mut self, now: Instant, delay: Duration) {
+        self.newer = self.newer.min(delay);
+        self.least = self.least.min(delay);
+        if now.since(self.since) >= BASE_MEMORY {
+            (self.least, self.newer, self.since) = (self.newer, delay, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: Instant = Instant::from_nanos(1_000_000);
+    const ROUND_TRIP: Duration = Duration::from_micros(200);
+
+    /// Rounds of a sender that has always more to send, one after the other.
+    struct Rounds {
+        window: Window,
+        now: Instant,
+    }
+
+    impl Rounds {
+        fn new(packets_max: u32) -> Self {
+            Self { window: Window::new(packets_max), now: START }
+        }
+
+        /// A window of packets of which this share, in percent, is lost, and the others take so long.
+        fn round(&mut self, lost: usize, delay: Duration) -> usize {
+            self.window.on_full();
+            let packets = self.window.packets();
+            let lost = (packets * lost).div_ceil(100);
+            (0..lost).for_each(|_| self.window.on_loss());
+            let sent_at = self.now;
+            self.now = self.now + delay;
+            // All but the last were sent just before the round began.
+            let before = sent_at - Duration::from_nanos(1);
+            (lost + 1..packets).for_each(|_| self.window.on_answer(self.now, before, true));
+            self.window.on_answer(self.now, sent_at, true);
+            self.window.packets()
+        }
+
+        fn rounds(&mut self, count: usize, lost: usize, delay: Duration) -> usize {
+            (0..count).for_each(|_| _ = self.round(lost, delay));
+            self.window.packets()
+        }
+    }
+
+    // rule T12
+    #[test]
+    fn it_doubles_at_first_and_then_stays_at_its_maximum() {
+        let mut rounds = Rounds::new(512);
+        assert_eq!(rounds.window.packets(), 64);
+        let sizes: Vec<usize> = (0..5).map(|_| rounds.round(0, ROUND_TRIP)).collect();
+        assert_eq!(sizes, [128, 256, 512, 512, 512]);
+        assert_eq!(Rounds::new(32).window.packets(), 32);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut window = Window::new(512);
+        for round in 0..10 {
+            let sent_at = START + ROUND_TRIP * round;
+            window.on_answer(sent_at + ROUND_TRIP, sent_at, true);
+        }
+        assert_eq!(window.packets(), 64);
+    }
+
+    // rule T13
+    #[test]
+    fn what_links_lose_changes_nothing_where_nothing_queues() {
+        let mut rounds = Rounds::new(512);
+        assert_eq!(rounds.rounds(100, 10, ROUND_TRIP), 512);
+    }
+
+    // rule T13
+    #[test]
+    fn a_loss_costs_a_quarter_where_packets_queue() {
+        let mut rounds = Rounds::new(512);
+        rounds.rounds(10, 0, ROUND_TRIP);
+        assert_eq!(rounds.round(1, ROUND_TRIP * 3), 388);
+        assert_eq!(rounds.round(0, ROUND_TRIP * 3), 392, "and it grows slowly");
+    }
+
+    // rule T13
+    #[test]
+    fn a_loss_that_does_not_follow_the_window_is_the_links() {
+        let mut rounds = Rounds::new(512);
+        let sizes: Vec<usize> = (0..60).map(|_| rounds.round(36, ROUND_TRIP)).collect();
+        assert!(sizes.iter().min().is_some_and(|least| *least < 128), "it was tried: {sizes:?}");
+        assert_eq!(sizes.last(), Some(&512));
+        // And is forgotten with it.
+        rounds.rounds(20, 0, ROUND_TRIP);
+        assert!(rounds.rounds(4, 36, ROUND_TRIP) < 512);
+    }
+
+    // rule T14
+    #[test]
+    fn a_long_delay_shrinks_it_to_an_eighth_and_not_below() {
+        let mut rounds = Rounds::new(512);
+        rounds.rounds(10, 0, ROUND_TRIP);
+        assert_eq!(rounds.rounds(10, 0, Duration::from_millis(5)), 512, "it may be that of a processor");
+        assert_eq!(rounds.rounds(100, 0, Duration::from_millis(30)), 64);
+        // After ten seconds or twenty, that is how long round trips are.
+        assert_eq!(rounds.rounds(1000, 0, Duration::from_millis(30)), 512);
+    }
+
+    // rule T15
+    #[test]
+    fn silence_shrinks_it_at_once_and_the_first_answers_double_it_to_half() {
+        let mut rounds = Rounds::new(512);
+        rounds.rounds(10, 0, ROUND_TRIP);
+        for _ in 0..10 {
+            rounds.window.on_silence(rounds.now);
+            assert_eq!(rounds.window.packets(), 4);
+        }
+        assert_eq!(rounds.rounds(6, 0, ROUND_TRIP), 256);
+        assert_eq!(rounds.rounds(16, 0, ROUND_TRIP), 512);
+    }
+
+    proptest! {
+        // rules T3, T12
+        #[test]
+        fn it_never_leaves_its_bounds_and_finds_back(
+            packets_max in 0u32..2000,
+            events in prop::collection::vec((0u8..5, 0u64..40_000_000), 0..200),
+        ) {
+            let mut rounds = Rounds::new(packets_max);
+            let most = packets_max.max(1) as usize;
+            for (event, nanos) in events {
+                let before = rounds.now;
+                rounds.now = rounds.now + Duration::from_nanos(nanos);
+                match event {
+                    0 => rounds.window.on_loss(),
+                    1 => rounds.window.on_silence(rounds.now),
+                    2 => rounds.window.on_full(),
+                    _ => rounds.window.on_answer(rounds.now, before, event == 3),
+                }
+                let packets = rounds.window.packets();
+                prop_assert!((4.min(most)..=most).contains(&packets), "{packets} of {most}");
+            }
+            rounds.now = rounds.now + BASE_MEMORY * 2;
+            rounds.rounds(2, 0, ROUND_TRIP);
+            rounds.now = rounds.now + BASE_MEMORY * 2;
+            prop_assert_eq!(rounds.rounds(1000, 0, ROUND_TRIP), most);
+        }
+    }
+}
