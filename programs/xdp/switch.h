@@ -50,8 +50,11 @@ INLINE void drop(struct answer *answer, u32 fate)
     answer->fate = fate;
 }
 
-INLINE void push(struct xdp_md *ctx, const struct request *request, const volatile struct region *region, union block *slots,
-                 struct flow *flow, struct answer *answer)
+// What is read of a region is read anew each time it is used (volatile): a number that has been compared is one that the
+// verifier knows more of, differently for each end of a loop, and it would look at all that follows for each.
+
+INLINE void push(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
+                 union block *slots, struct flow *flow, struct answer *answer)
 {
     if (!region->is_active) {
         return refuse(answer, NACK_INACTIVE);
@@ -103,8 +106,8 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
     }
 }
 
-INLINE void pull(struct xdp_md *ctx, const struct request *request, const volatile struct region *region, const union block *slots,
-                 struct answer *answer)
+INLINE void pull(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
+                 const union block *slots, struct answer *answer)
 {
     // Without entries it is a probe for epoch and durable, and those are always there (rule W10).
     if (!region->is_readable && request->has_entries) {
@@ -119,12 +122,10 @@ INLINE void pull(struct xdp_md *ctx, const struct request *request, const volati
     answer->fate = COUNT_PULLS;
 }
 
-// What is read of a region is read anew each time it is used (volatile): a number that has been compared is one that the
-// verifier knows more of, differently for each end of a loop, and it would look at all that follows for each.
-
 // Carries a packet out on its region, whose lock is held: no helper of the kernel may be called here.
-INLINE void execute(struct xdp_md *ctx, u32 job, const struct request *request, const volatile struct region *region,
-                    union block *slots, struct flow *flow, struct answer *answer)
+INLINE void execute(struct xdp_md *ctx, u32 job, const struct request *request,
+                    const volatile struct region *region, union block *slots, struct flow *flow,
+                    struct answer *answer)
 {
     answer->view = request->view;
     answer->durable = 0;

@@ -99,6 +99,7 @@ impl<'a> Report<'a> {
             "configuration": {
                 "workers": arguments.workers,
                 "servers": arguments.servers,
+                "plane": arguments.plane,
                 "switches": arguments.switches,
                 "standby": arguments.standby,
                 "seconds": arguments.seconds,

@@ -17,7 +17,11 @@ pub(crate) const VIEW: u16 = 9;
 pub(crate) fn load(here: SocketAddr) -> Option<XdpPipeline> {
     match XdpPipeline::load(here) {
         Ok(pipeline) => Some(pipeline),
-        Err(error @ XdpError::NotPermitted { .. }) if std::env::var_os("LIBRA_XDP_REQUIRED").is_none() => {
+        // A program that the verifier refuses is our fault, everything else the machine's.
+        Err(error)
+            if !matches!(error, XdpError::Rejected { .. })
+                && std::env::var_os("LIBRA_XDP_REQUIRED").is_none() =>
+        {
             eprintln!("SKIPPED: {error}");
             None
         }
