@@ -178,15 +178,20 @@ fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
         let json = json(&file);
         assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), Some(profile)));
         let figures = [
-            &json["pairs_per_second"],
-            &json["packets_per_second"],
+            &json["goodput"]["pairs_per_second"],
+            &json["goodput"]["packets_per_second"],
+            &json["goodput"]["least_share"],
             &json["switch"]["cpu_ns_per_pair"],
+            &json["switch"]["share_of_limit"],
             &json["workers"]["cpu_ns_per_pair"],
+            &json["cold"]["pairs_per_second"],
+            &json["cold"]["server"]["cpu_ns_per_pair"],
             &json["latency_us"]["p50"],
             &json["latency_us"]["p99"],
-            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["additions_per_second"],
             &json["limits"]["memcpy_bytes_per_second"],
         ];
+        assert!(json["retransmits"].is_u64() && json["switch"]["program_ns_per_pair"].is_null());
         let figures = figures.map(|figure| figure.as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{json:#}");
         assert!(figures[0] / figures[1] <= entries, "packets hold more than they can: {json:#}");

@@ -127,7 +127,7 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
     for entries_max in [16, 240] {
         let mut pair = Pair::new(entries_max);
         // What the caller hands over, as many times as it is pushed.
-        let pushes: Vec<_> = (0..60).map(|push| rows(push)).collect();
+        let pushes: Vec<_> = (0..60).map(rows).collect();
         for (push, (keys, gradients)) in pushes.into_iter().enumerate() {
             let allocated = allocation_counter::measure(|| {
                 pair.push(keys, gradients);
