@@ -289,4 +289,10 @@ impl FaultArguments {
     pub(crate) fn rates(&self) -> Result<FaultRates> {
         FaultRates::new(self.loss, self.duplicate, self.reorder).context("--loss, --duplicate or --reorder")
     }
+
+    /// The same, for another process.
+    pub(crate) fn options(&self) -> Vec<String> {
+        let options = [("--loss", self.loss), ("--duplicate", self.duplicate), ("--reorder", self.reorder)];
+        options.into_iter().flat_map(|(name, rate)| [name.to_owned(), rate.to_string()]).collect()
+    }
 }

@@ -24,7 +24,7 @@ use super::load::{Load, Operation};
 use super::processes::{Cast, Processes, abort_on_interrupt, went};
 use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
-use crate::arguments::{clear, write_json};
+use crate::arguments::{FaultArguments, clear, write_json};
 use crate::job::failure;
 use crate::network;
 use crate::plane::PlaneKind;
@@ -73,6 +73,8 @@ pub(crate) struct Arguments {
     /// Pushes that a bank takes before it is closed and its sums go to the server
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pushes_per_epoch: u32,
+    #[command(flatten)]
+    faults: FaultArguments,
     /// Decides which rows
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -136,6 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     load.rows.check()?;
     super::check_seconds(arguments.seconds)?;
+    arguments.faults.rates()?;
     if let Some(path) = &arguments.json {
         clear(path)?;
     }
@@ -178,11 +181,13 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let site = arguments.site.as_ref();
     let host = site.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
     let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?;
-    let options = site::switch_options(arguments);
+    let faults = arguments.faults.options();
+    let options = [site::switch_options(arguments), faults.clone()].concat();
     let switch = (options.as_slice(), site.map(String::as_str));
     let programs =
         (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramWatch::start).transpose()?;
-    let processes = Processes::start(Cast { sizes, switch, state: None }, controller.address())?;
+    let processes =
+        Processes::start(Cast { sizes, switch, worker: &faults, state: None }, controller.address())?;
     let (switches, workers) = (processes.watch_switches()?, processes.watch_workers()?);
     let servers = processes.watch_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;

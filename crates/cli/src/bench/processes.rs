@@ -23,7 +23,9 @@ use crate::network::inside_of;
 pub(super) struct Cast<'a> {
     pub(super) sizes: Sizes,
     /// What switches are told, and the network namespace that they are in.
-    pub(super) switch: (&'a [&'a str], Option<&'a str>),
+    pub(super) switch: (&'a [String], Option<&'a str>),
+    /// What workers are told.
+    pub(super) worker: &'a [String],
     /// Where servers keep what they keep.
     pub(super) state: Option<&'a Path>,
 }
@@ -50,7 +52,9 @@ impl Processes {
             processes.switches.push(start(switch, Stdio::null())?);
         }
         for _ in 0..cast.sizes.workers {
-            processes.workers.push(start(member(&["bench", "worker"], controller)?, Stdio::piped())?);
+            let mut worker = member(&["bench", "worker"], controller)?;
+            worker.args(cast.worker);
+            processes.workers.push(start(worker, Stdio::piped())?);
         }
         Ok(processes)
     }

@@ -75,8 +75,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bar = bars.bar("rows");
     bar.set_length(load.rows.made());
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let cast =
-        Cast { sizes: arguments.sizes(), switch: (&[], None), state: arguments.keeping.state.as_deref() };
+    let cast = Cast {
+        sizes: arguments.sizes(),
+        switch: (&[], None),
+        worker: &[],
+        state: arguments.keeping.state.as_deref(),
+    };
     let mut processes = Processes::start(cast, controller.address())?;
     let measuring = processes.show_progress(&bar, load.seconds);
     let watch = processes.watch_servers()?;

@@ -12,6 +12,7 @@ use libra_proto::{Outcome, Parameters, PullId};
 use serde::{Deserialize, Serialize};
 
 use super::load::{Load, Operation};
+use crate::arguments::FaultArguments;
 use crate::leash;
 
 /// Operations before those that are measured: streams are slow at first.
@@ -28,6 +29,8 @@ const TELL: Duration = Duration::from_millis(200);
 pub(crate) struct Arguments {
     #[arg(long)]
     controller: SocketAddr,
+    #[command(flatten)]
+    faults: FaultArguments,
 }
 
 /// What a worker tells the controller.
@@ -89,7 +92,9 @@ pub(super) fn wall_clock() -> u64 {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     leash::hold(|_| ())?;
-    let mut worker = WorkerNode::join(NodeOptions::new(arguments.controller))?;
+    let (faults, fault_seed) = (arguments.faults.rates()?, u64::from(std::process::id()));
+    let options = NodeOptions { faults, fault_seed, ..NodeOptions::new(arguments.controller) };
+    let mut worker = WorkerNode::join(options)?;
     let account = Load::from_text(&worker.cluster().task).and_then(|load| measure(&mut worker, &load));
     match account.and_then(|account| Ok(serde_json::to_string(&account)?)) {
         Ok(text) => Ok(worker.report(text)?),

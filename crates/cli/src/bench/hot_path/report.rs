@@ -19,6 +19,8 @@ pub(super) struct Report {
     path: PathKind,
     profile: Profile,
     pushes_per_epoch: u32,
+    /// Probability that a datagram is lost, each way.
+    loss: f64,
     load: Load,
     goodput: Goodput,
     switch: Switch,
@@ -115,6 +117,7 @@ impl Report {
             path: if arguments.site.is_some() { PathKind::Veth } else { PathKind::Loopback },
             profile: arguments.profile,
             pushes_per_epoch: arguments.pushes_per_epoch,
+            loss: arguments.faults.loss,
             load: load.clone(),
             goodput: Goodput {
                 pairs_per_second,

@@ -51,9 +51,9 @@ pub(super) fn run_again_inside(site: &Site) -> Result<()> {
 }
 
 /// What the switch is told.
-pub(super) fn switch_options(arguments: &Arguments) -> Vec<&'static str> {
+pub(super) fn switch_options(arguments: &Arguments) -> Vec<String> {
     match arguments.plane {
         PlaneKind::Udp => Vec::new(),
-        PlaneKind::Xdp => vec!["--plane", "xdp", "--interface", INTERFACE],
+        PlaneKind::Xdp => ["--plane", "xdp", "--interface", INTERFACE].map(str::to_owned).to_vec(),
     }
 }
