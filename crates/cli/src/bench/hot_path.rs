@@ -12,7 +12,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use libra_net::ControllerNode;
 use libra_plan::{
-    Budget, DEFAULT_HEADROOM_BITS, HotRow, Plan, Provenance, SLOT_BYTES, Scale, TableShape, bound,
+    Budget, DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES, Scale,
+    TableShape, bound,
 };
 use libra_proto::{Cluster, HotPath, Outcome, Sizes, ValueFormat};
 use serde::Serialize;
@@ -222,13 +223,18 @@ impl Arguments {
     fn plan(&self, load: &Load) -> Plan {
         let table = load.rows.table();
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };
-        let scale = Scale::fit(GRADIENT_MAX, bound(DEFAULT_HEADROOM_BITS));
+        // A bank that is half full is closed: it should not be by small packets before its pushes are there.
+        let packets = load.rows.batch.div_ceil(self.profile.entries().into()) as u64;
+        let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
+        let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
+        let headroom_bits = bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX));
+        let scale = Scale::fit(GRADIENT_MAX, bound(headroom_bits));
         Plan {
             number: 1,
             provenance: Provenance { tool: "libra bench hot-path".to_owned(), ..Provenance::default() },
             tables: vec![shape],
             budget: Budget { p: 1.0, c: 1.0, on_chip_bytes: self.slots * SLOT_BYTES },
-            headroom_bits: DEFAULT_HEADROOM_BITS,
+            headroom_bits,
             predicted_share: 1.0,
             rows: (0..self.slots)
                 .zip(load.rows.keys_of_ranks(0..self.slots))
