@@ -132,20 +132,7 @@ fn header() -> String {
 
 /// Where each field of the header begins.
 fn places() -> Vec<(&'static str, u64)> {
-    let zero = Header {
-        kind: Kind::Push,
-        flags: Flags::NONE,
-        entries: 0,
-        job: 0,
-        worker: 0,
-        plan: 0,
-        view: 0,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq: 0,
-        tag: 0,
-    };
+    let zero = Header::of_kind(Kind::Push);
     let changed = [
         ("KIND", Header { kind: Kind::Pull, ..zero }),
         ("FLAGS", Header { flags: Flags::LAST, ..zero }),

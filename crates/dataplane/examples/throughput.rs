@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use libra_dataplane::{
-    Arithmetic, CELLS_MAX, Flags, HEADER_BYTES, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig,
+    Arithmetic, CELLS_MAX, HEADER_BYTES, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig,
     RegionMemory, packet_bytes,
 };
 
@@ -57,20 +57,7 @@ fn gradient(arithmetic: Arithmetic, cell: u16) -> u32 {
 }
 
 fn header(kind: Kind, seq: u32) -> Header {
-    Header {
-        kind,
-        flags: Flags::NONE,
-        entries: ENTRIES,
-        job: 1,
-        worker: 0,
-        plan: 1,
-        view: 1,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0,
-    }
+    Header { entries: ENTRIES, job: 1, plan: 1, view: 1, seq, ..Header::of_kind(kind) }
 }
 
 fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(&mut u64) -> Vec<u16>) {

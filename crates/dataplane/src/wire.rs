@@ -290,6 +290,25 @@ pub struct Header {
 }
 
 impl Header {
+    /// A header of this kind in which everything else is zero, for its writer to fill in.
+    #[must_use]
+    pub const fn of_kind(kind: Kind) -> Self {
+        Self {
+            kind,
+            flags: Flags::NONE,
+            entries: 0,
+            job: 0,
+            worker: 0,
+            plan: 0,
+            view: 0,
+            region: 0,
+            epoch: 0,
+            durable: 0,
+            seq: 0,
+            tag: 0,
+        }
+    }
+
     /// Reads and checks a whole packet: header, length, and that no cell has bit 15 set.
     ///
     /// The entries of an `ACK` without [`Flags::VALUES`] hold counts, which have no such bit to check.

@@ -94,20 +94,7 @@ fn view(number: u64, holder: u16) -> View {
 }
 
 fn packet(kind: Kind, flags: Flags, seq: u32, entries: &[(u16, u32)]) -> Vec<u8> {
-    let header = Header {
-        kind,
-        flags,
-        entries: 0,
-        job: 9,
-        worker: 0,
-        plan: 4,
-        view: 1,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0,
-    };
+    let header = Header { flags, job: 9, plan: 4, view: 1, seq, ..Header::of_kind(kind) };
     let mut bytes = vec![0; packet_bytes(u8::try_from(entries.len()).unwrap())];
     let mut writer = PacketWriter::new(header, &mut bytes);
     assert!(entries.iter().all(|&(cell, value)| writer.push(cell, value)));

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use libra_conformance::{FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Target, WorkerName};
 use libra_dataplane::{
-    BankPackets, Counters, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory,
-    Verdict, packet_bytes,
+    BankPackets, Counters, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, Verdict,
+    packet_bytes,
 };
 
 /// A region whose memory is on the heap.
@@ -39,18 +39,11 @@ impl PipelineTarget {
     /// A value goes where its place in the packet is that of its lane; padding fills the places before.
     fn install_slot(&mut self, config: RegionConfig, slot: u32, value: u32) -> Result<(), String> {
         let header = Header {
-            kind: Kind::Install,
-            flags: Flags::NONE,
-            entries: 0,
             job: config.job,
-            worker: 0,
             plan: config.plan,
             view: config.view,
             region: config.region,
-            epoch: 0,
-            durable: 0,
-            seq: 0,
-            tag: 0,
+            ..Header::of_kind(Kind::Install)
         };
         let mut packet = vec![0; packet_bytes(config.lanes)];
         let mut writer = PacketWriter::new(header, &mut packet);

@@ -7,7 +7,7 @@ use libra_conformance::{
     Exchange, FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Step, Target, VERSION, WorkerName,
 };
 use libra_dataplane::{
-    Arithmetic, BankPackets, Counters, Entry, Flags, Header, Kind, NackReason, PacketWriter, RegionConfig,
+    Arithmetic, BankPackets, Counters, Entry, Header, Kind, NackReason, PacketWriter, RegionConfig,
     packet_bytes,
 };
 
@@ -46,20 +46,7 @@ pub(crate) const fn worker(worker: u16) -> Sender {
 
 /// A request of this worker, for the region of most vectors.
 pub(crate) const fn header(kind: Kind, worker: u16, seq: u32) -> Header {
-    Header {
-        kind,
-        flags: Flags::NONE,
-        entries: 0,
-        job: JOB,
-        worker,
-        plan: PLAN,
-        view: VIEW,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0,
-    }
+    Header { job: JOB, worker, plan: PLAN, view: VIEW, seq, ..Header::of_kind(kind) }
 }
 
 /// A packet.

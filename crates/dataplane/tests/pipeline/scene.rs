@@ -1,8 +1,8 @@
 //! What the tests share: small regions, and packets for them.
 
 use libra_dataplane::{
-    Arithmetic, Entry, Flags, Header, Kind, Packet, PacketWriter, Pipeline, Region, RegionConfig,
-    RegionMemory, Verdict, packet_bytes,
+    Arithmetic, Entry, Header, Kind, Packet, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory,
+    Verdict, packet_bytes,
 };
 use proptest::prelude::*;
 
@@ -57,20 +57,7 @@ pub(crate) fn any_config(region: u8) -> impl Strategy<Value = RegionConfig> {
 }
 
 pub(crate) fn header(kind: Kind, worker: u16, seq: u32) -> Header {
-    Header {
-        kind,
-        flags: Flags::NONE,
-        entries: 0,
-        job: JOB,
-        worker,
-        plan: PLAN,
-        view: VIEW,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0xABCD,
-    }
+    Header { job: JOB, worker, plan: PLAN, view: VIEW, seq, tag: 0xABCD, ..Header::of_kind(kind) }
 }
 
 pub(crate) fn write(header: Header, entries: &[Entry]) -> Vec<u8> {

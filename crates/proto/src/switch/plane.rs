@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_dataplane::{
-    BankPackets, Counters, Flags, Header, Kind, PacketWriter, Pipeline, RegionConfig, Verdict, packet_bytes,
+    BankPackets, Counters, Header, Kind, PacketWriter, Pipeline, RegionConfig, Verdict, packet_bytes,
 };
 
 use crate::message::{Cut, SlotValues};
@@ -146,18 +146,11 @@ impl Plane for SoftPlane {
     fn install(&mut self, region: u8, values: &SlotValues) {
         let config = self.region(region).config();
         let header = Header {
-            kind: Kind::Install,
-            flags: Flags::NONE,
-            entries: 0,
             job: config.job,
-            worker: 0,
             plan: config.plan,
             view: config.view,
             region,
-            epoch: 0,
-            durable: 0,
-            seq: 0,
-            tag: 0,
+            ..Header::of_kind(Kind::Install)
         };
         let mut entries = values.by_slot().peekable();
         while entries.peek().is_some() {

@@ -565,20 +565,7 @@ impl Path {
     /// A header for this path with everything but view, flags and entries.
     pub(crate) fn header(&self, kind: Kind, region: u8, seq: u32) -> Header {
         let Identity { job, worker, plan } = self.identity;
-        Header {
-            kind,
-            flags: Flags::NONE,
-            entries: 0,
-            job,
-            worker,
-            plan,
-            view: 0,
-            region,
-            epoch: 0,
-            durable: 0,
-            seq,
-            tag: 0,
-        }
+        Header { job, worker, plan, region, seq, ..Header::of_kind(kind) }
     }
 }
 

@@ -436,20 +436,7 @@ fn a_push_with_pull_that_the_switch_answers_without_values_reads_them_at_the_sha
     let id = PullId(stage.number());
     let (keys, gradients) = (vec![1, 2], vec![1.0; 2 * EMBEDDING_WIDTH]);
     stage.command(worker, WorkerCommand::PushPull { id, keys, gradients });
-    let header = Header {
-        kind: libra_dataplane::Kind::Ack,
-        flags: Flags::NONE,
-        entries: 0,
-        job: 9,
-        worker: 0,
-        plan: 4,
-        view: 1,
-        region: 0,
-        epoch: 1,
-        durable: 0,
-        seq: 0,
-        tag: 0,
-    };
+    let header = Header { job: 9, plan: 4, view: 1, epoch: 1, ..Header::of_kind(libra_dataplane::Kind::Ack) };
     stage.world.inject(stage.world.address(switch), worker, header.to_bytes().to_vec());
     let (keys, values) = stage.wait_for_pull(worker, id);
     assert_eq!((keys, values), (vec![1, 2], vec![0.0; 2 * EMBEDDING_WIDTH]));

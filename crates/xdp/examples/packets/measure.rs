@@ -48,20 +48,7 @@ pub(crate) fn run() -> Result<(), Box<dyn std::error::Error>> {
 
 /// A push of rows of eight slots, spread over the region.
 fn push(entries: u8, arithmetic: Arithmetic, seq: u32) -> Vec<u8> {
-    let header = Header {
-        kind: Kind::Push,
-        flags: Flags::LAST,
-        entries: 0,
-        job: 1,
-        worker: 0,
-        plan: 1,
-        view: 1,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0,
-    };
+    let header = Header { flags: Flags::LAST, job: 1, plan: 1, view: 1, seq, ..Header::of_kind(Kind::Push) };
     let mut packet = vec![0; packet_bytes(entries)];
     let mut writer = PacketWriter::new(header, &mut packet);
     for entry in 0..u16::from(entries) {

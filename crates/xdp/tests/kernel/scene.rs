@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use libra_dataplane::{
-    Arithmetic, BankPackets, Counters, Entry, Flags, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
+    Arithmetic, BankPackets, Counters, Entry, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
 };
 use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, SoftPlane};
 use libra_xdp::{XdpError, XdpPipeline, XdpPlane};
@@ -117,20 +117,7 @@ pub(crate) fn config(region: u8, arithmetic: Arithmetic) -> RegionConfig {
 }
 
 pub(crate) fn header(kind: Kind, worker: u16, seq: u32) -> Header {
-    Header {
-        kind,
-        flags: Flags::NONE,
-        entries: 0,
-        job: JOB,
-        worker,
-        plan: PLAN,
-        view: VIEW,
-        region: 0,
-        epoch: 0,
-        durable: 0,
-        seq,
-        tag: 0xABCD,
-    }
+    Header { job: JOB, worker, plan: PLAN, view: VIEW, seq, tag: 0xABCD, ..Header::of_kind(kind) }
 }
 
 pub(crate) fn write(header: Header, entries: &[Entry]) -> Vec<u8> {

@@ -244,18 +244,13 @@ pub(super) fn replay(worker: u16, since: u64, seqs: core::ops::Range<u32>) -> Re
     let packet = |seq: u32| {
         let mut bytes = vec![0; packet_bytes(u8::try_from(WIDTH).unwrap())];
         let header = Header {
-            kind: PacketKind::Push,
             flags: Flags::LAST.with(Flags::RETRANSMIT),
-            entries: 0,
             job: JOB,
             worker,
             plan: PLAN,
             view,
-            region: 0,
-            epoch: 0,
-            durable: 0,
             seq,
-            tag: 0,
+            ..Header::of_kind(PacketKind::Push)
         };
         let mut writer = PacketWriter::new(header, &mut bytes);
         for cell in 0..WIDTH {
