@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use core::net::SocketAddr;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use libra_dataplane::Packet;
 use libra_plan::PlacementError;
 
@@ -27,7 +29,7 @@ struct VisibilityWait {
     /// What to say then.
     event: WorkerEvent,
     /// Pushes that must be acknowledged.
-    pushes: Vec<u64>,
+    pushes: HashSet<u64, FixedState>,
     /// The points before which every push must be durable.
     frontiers: Frontiers,
 }
@@ -39,8 +41,8 @@ pub(super) struct Session {
     hot: Option<HotClient>,
     cold: ColdClient,
     operations: Operations,
-    /// Pushes that are not acknowledged in full: few.
-    open_pushes: Vec<u64>,
+    /// Pushes that are not acknowledged in full: as many as the caller likes.
+    open_pushes: HashSet<u64, FixedState>,
     visibility_waits: Vec<VisibilityWait>,
     /// The newest view that a shard is known to act on.
     newest_view: u64,
@@ -77,7 +79,7 @@ impl Session {
             hot,
             cold: ColdClient::new(cluster.shards(), cluster.cold_path.values),
             operations: Operations::default(),
-            open_pushes: Vec::new(),
+            open_pushes: HashSet::default(),
             visibility_waits: Vec::new(),
             newest_view: 0,
             deliveries: Vec::new(),
@@ -209,7 +211,7 @@ impl Session {
             (Vec::new(), Vec::new())
         };
         self.operations.insert(number, Operation::new(keys, sorted.values, hot, level));
-        self.open_pushes.push(number);
+        self.open_pushes.insert(number);
         let operation = self.operations.operation(number);
         let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
         operation.missing = packets + requests;
@@ -221,7 +223,7 @@ impl Session {
         self.wait_for_visibility(WorkerEvent::Flushed { number }, self.open_pushes.clone());
     }
 
-    fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: Vec<u64>) {
+    fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: HashSet<u64, FixedState>) {
         let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
         self.visibility_waits.push(VisibilityWait { event, pushes, frontiers });
         self.end_visibility_waits();
@@ -251,7 +253,7 @@ impl Session {
     fn answered(&mut self, number: u64) {
         let Some(mut operation) = self.operations.answered(number) else { return };
         self.directory.recycle(core::mem::take(&mut operation.hot));
-        self.open_pushes.retain(|open| *open != number);
+        self.open_pushes.remove(&number);
         if let Some(error) = operation.refused {
             return self.events.push_back(WorkerEvent::Refused { number, error });
         }
@@ -260,7 +262,9 @@ impl Session {
                 self.events.push_back(WorkerEvent::Pulled(PullId(number), operation.into_pulled()));
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
-            Some(Level::Visible) => self.wait_for_visibility(WorkerEvent::Pushed { number }, Vec::new()),
+            Some(Level::Visible) => {
+                self.wait_for_visibility(WorkerEvent::Pushed { number }, HashSet::default())
+            }
         }
     }
 
