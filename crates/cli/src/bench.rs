@@ -26,7 +26,7 @@ pub(crate) enum Command {
     PushPull(push_pull::Arguments),
     /// Reads and updates rows of a store in this process, without sockets and messages
     Store(store::Arguments),
-    /// Pushes and pulls hot rows through a software switch over UDP, each member in a process of its own
+    /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own
     HotPath(hot_path::Arguments),
     /// What a worker of push-pull and hot-path is
     #[command(hide = true)]

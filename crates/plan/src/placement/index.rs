@@ -1,5 +1,4 @@
-//! Keys to numbers, for keys that are all known: one access for each key, whether it is there or not, and no branch that
-//! depends on it.
+//! Keys to numbers, for keys that are all known: whether a key is there or not, it has one place to look at.
 //!
 //! What is hashed is blocks of 64 keys, each with a bit for every key that is there: keys that are close to each other, as those of
 //! a vocabulary by frequency are, share a block, and all blocks then fit the first cache. Each block belongs to a bucket, each bucket has
