@@ -1,11 +1,17 @@
 //! Processes that another one has started end with it, however it ends: they read its end of a pipe.
 
 use std::io::{BufRead, stdin};
+use std::path::PathBuf;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::interrupt;
+
+/// What to start: such processes are of this program.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot tell which program this is")
+}
 
 /// Hands the lines of standard input to `take`, and ends this process with its input.
 pub(crate) fn hold(mut take: impl FnMut(&str) + Send + 'static) -> Result<()> {

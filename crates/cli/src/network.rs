@@ -26,10 +26,12 @@ pub(crate) struct Network {
     passing: Vec<Child>,
 }
 
+/// The interface of a switch in its namespace.
+pub(crate) const INTERFACE: &str = "eth0";
+
 /// A place for a switch.
 pub(crate) struct Seat {
     pub(crate) namespace: String,
-    pub(crate) interface: &'static str,
     pub(crate) address: String,
 }
 
@@ -55,14 +57,14 @@ impl Network {
             bail!("there are addresses for 253 switches");
         };
         let (namespace, port) = (format!("{}-switch{index}", self.hosts), format!("port{index}"));
-        let seat = Seat { namespace, interface: "eth0", address: format!("{a}.{b}.{c}.{last}") };
+        let seat = Seat { namespace, address: format!("{a}.{b}.{c}.{last}") };
         self.add(&seat.namespace)?;
         let (inside, hosts) = (seat.namespace.as_str(), self.hosts.as_str());
-        let pair = ["link", "add", seat.interface, "netns", inside, "type", "veth", "peer", "name"];
+        let pair = ["link", "add", INTERFACE, "netns", inside, "type", "veth", "peer", "name"];
         ip(&[&pair[..], &[&port, "netns", hosts]].concat())?;
         ip(&["-n", hosts, "link", "set", &port, "master", "bridge", "up"])?;
-        ip(&["-n", inside, "address", "add", &format!("{}/24", seat.address), "dev", seat.interface])?;
-        for interface in [seat.interface, "lo"] {
+        ip(&["-n", inside, "address", "add", &format!("{}/24", seat.address), "dev", INTERFACE])?;
+        for interface in [INTERFACE, "lo"] {
             ip(&["-n", inside, "link", "set", interface, "up"])?;
         }
         let mut pass = inside_of(hosts, program);

@@ -37,7 +37,7 @@ const COLD_SECONDS_MAX: f64 = 3.0;
 /// No gradient of the workers is larger.
 const GRADIENT_MAX: f32 = 1.0;
 
-/// Pushes and pulls hot rows through a software switch over UDP, each member in a process of its own.
+/// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own.
 ///
 /// All rows have width 1 and a slot in the switch. Each worker keeps a few operations under way, of rows that it draws by Zipf's law, distinct and sorted
 /// in each operation. A server gets the sums of epochs, as in a job. Afterwards the same workers push and pull the same rows without
@@ -192,7 +192,7 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let (switches, workers) = (processes.watch_switches()?, processes.watch_workers()?);
     let servers = processes.watch_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;
-    let program = programs.and_then(ProgramWatch::end);
+    let program = programs.map(ProgramWatch::end).transpose()?.flatten();
     Ok(Measured { outcome, switches, program, workers, servers })
 }
 

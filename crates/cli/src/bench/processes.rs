@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::usage::Watch;
 use super::worker::MEASURING;
 use crate::interrupt;
+use crate::leash;
 use crate::network::inside_of;
 
 /// How many processes there are of each kind.
@@ -108,7 +109,7 @@ fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
 }
 
 fn member_in(namespace: Option<&str>, arguments: &[&str], controller: SocketAddr) -> Result<Command> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = leash::this_program()?;
     let mut command = match namespace {
         Some(namespace) => inside_of(namespace, &program),
         None => Command::new(program),

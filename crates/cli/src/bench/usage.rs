@@ -23,11 +23,40 @@ struct Sample {
     resident_bytes: u64,
 }
 
-/// Watches processes from a thread.
-pub(super) struct Watch {
+/// A thread that looks at something again and again until it is told to end.
+pub(super) struct Lookout<T> {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Sample>>,
+    thread: JoinHandle<T>,
 }
+
+impl<T: Default + Send + 'static> Lookout<T> {
+    /// Calls `look` with what it has seen so far, until it returns `false`.
+    pub(super) fn start(
+        name: &str,
+        interval: Duration,
+        mut look: impl FnMut(&mut T) -> bool + Send + 'static,
+    ) -> Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let run = move || {
+            let mut seen = T::default();
+            while !ended.load(Ordering::Relaxed) && look(&mut seen) {
+                thread::sleep(interval);
+            }
+            seen
+        };
+        Ok(Self { over, thread: thread::Builder::new().name(name.to_owned()).spawn(run)? })
+    }
+
+    /// What it has seen.
+    pub(super) fn end(self) -> Result<T> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().ok().context("a thread that watches is gone")
+    }
+}
+
+/// Watches processes.
+pub(super) struct Watch(Lookout<Vec<Sample>>);
 
 /// What processes used in some time.
 #[derive(Debug, Clone, Copy)]
@@ -43,24 +72,19 @@ impl Watch {
         let processes =
             pids.into_iter().map(|pid| Process::new(i32::try_from(pid)?).context("no such process"));
         let processes = processes.collect::<Result<Vec<_>>>()?;
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
-        let watch = move || {
-            let mut samples = Vec::new();
+        let look = move |samples: &mut Vec<Sample>| {
             // Processes that have ended use nothing more.
-            while let (false, Ok(sample)) = (ended.load(Ordering::Relaxed), sample(&processes)) {
-                samples.push(sample);
-                thread::sleep(INTERVAL);
-            }
-            samples
+            let sample = sample(&processes);
+            let are_there = sample.is_ok();
+            samples.extend(sample);
+            are_there
         };
-        Ok(Self { over, thread: thread::Builder::new().name("usage".to_owned()).spawn(watch)? })
+        Ok(Self(Lookout::start("usage", INTERVAL, look)?))
     }
 
     /// What they used between two times, in nanoseconds since 1970.
     pub(super) fn between(self, begin: u64, end: u64) -> Result<Usage> {
-        self.over.store(true, Ordering::Relaxed);
-        let samples = self.thread.join().ok().context("the thread that watches processes is gone")?;
+        let samples = self.0.end()?;
         let inside: Vec<Sample> =
             samples.into_iter().filter(|sample| (begin..=end).contains(&sample.at)).collect();
         let (Some(first), Some(last)) = (inside.first(), inside.last()) else {

@@ -15,6 +15,7 @@ use libra_proto::Peer;
 use super::Settings;
 use super::controller::{Note, migrate};
 use super::course::Signal;
+use crate::leash;
 use crate::network::{self, Network};
 use crate::plane::PlaneKind;
 
@@ -79,7 +80,7 @@ pub(super) struct Children<'s> {
 
 impl<'s> Children<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let program = leash::this_program()?;
         let network = (settings.plane == PlaneKind::Xdp).then(Network::new).transpose()?;
         Ok(Self { settings, directory, program, signals, network, alive: Vec::new(), started: [0; 4] })
     }
@@ -116,7 +117,7 @@ impl<'s> Children<'s> {
                 }
                 command.args(["switch", "--leashed", "--controller", &controller]);
                 if let Some(seat) = seat {
-                    command.args(["--plane", "xdp", "--interface", seat.interface]);
+                    command.args(["--plane", "xdp", "--interface", network::INTERFACE]);
                     command.args(["--listen", &format!("{}:0", seat.address)]);
                 }
                 for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults)

@@ -7,11 +7,9 @@ use std::env;
 use anyhow::{Context, Result, bail};
 
 use super::{Arguments, PathKind};
-use crate::network::{Network, Seat};
+use crate::leash;
+use crate::network::{INTERFACE, Network, Seat};
 use crate::plane::PlaneKind;
-
-/// The interface of the switch in its namespace.
-const INTERFACE: &str = "eth0";
 
 /// A network for the benchmark, and the place of the switch in it.
 pub(super) struct Site {
@@ -34,13 +32,13 @@ pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
         return Ok(None);
     }
     let mut network = Network::new()?;
-    let seat = network.seat(0, &env::current_exe().context("cannot tell which program this is")?)?;
+    let seat = network.seat(0, &leash::this_program()?)?;
     Ok(Some(Site { network, seat }))
 }
 
 /// Runs the same command in the network.
 pub(super) fn run_again_inside(site: &Site) -> Result<()> {
-    let program = env::current_exe().context("cannot tell which program this is")?;
+    let program = leash::this_program()?;
     let mut command = site.network.command(&program);
     command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]);
     let status = command.status().context("cannot start the benchmark in its namespace")?;
