@@ -7,9 +7,9 @@ use std::env;
 use anyhow::{Context, Result, bail};
 
 use super::{Arguments, PathKind};
-use crate::leash;
 use crate::network::{INTERFACE, Network, Seat};
 use crate::plane::PlaneKind;
+use crate::{interrupt, leash};
 
 /// A network for the benchmark, and the place of the switch in it.
 pub(super) struct Site {
@@ -38,6 +38,8 @@ pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
 
 /// Runs the same command in the network.
 pub(super) fn run_again_inside(site: &Site) -> Result<()> {
+    // The process inside hears of an interrupt itself; this one is left to take the network down.
+    interrupt::on_first(|| ());
     let program = leash::this_program()?;
     let mut command = site.network.command(&program);
     command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]);
