@@ -156,6 +156,17 @@ impl<'a> PacketWriter<'a> {
         true
     }
 
+    /// Adds entries, cell and value, until there are no more or the packet is full.
+    #[inline]
+    pub fn extend(&mut self, entries: impl Iterator<Item = (u16, u32)>) {
+        let room = self.free.len();
+        for ((cell, value), bytes) in entries.zip(self.free.by_ref()) {
+            *bytes = Entry { cell, value }.to_bytes();
+        }
+        let added = room.wrapping_sub(self.free.len());
+        self.entries = self.entries.wrapping_add(u8::try_from(added).unwrap_or(u8::MAX));
+    }
+
     /// Sets a flag of the header.
     pub const fn flag(&mut self, flag: Flags) {
         self.header.flags = self.header.flags.with(flag);

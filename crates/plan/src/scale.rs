@@ -70,32 +70,6 @@ impl Scale {
         Some(integer)
     }
 
-    /// Quantizes the values of one row, all or none: false, and no residue changed, if one of them is too
-    /// large.
-    ///
-    /// # Panics
-    /// If the three slices differ in length.
-    #[must_use]
-    pub fn quantize_row(
-        self,
-        gradients: &[f32],
-        residues: &mut [f32],
-        bound: u32,
-        integers: &mut [i32],
-    ) -> bool {
-        assert!(gradients.len() == residues.len() && gradients.len() == integers.len());
-        for ((gradient, residue), integer) in gradients.iter().zip(residues.iter()).zip(integers.iter_mut()) {
-            let Some((nearest, _)) = self.nearest(*gradient, *residue, bound) else { return false };
-            *integer = nearest;
-        }
-        for (gradient, residue) in gradients.iter().zip(residues) {
-            let (_, left) =
-                self.nearest(*gradient, *residue, bound).expect("it was within bound a moment ago");
-            *residue = left;
-        }
-        true
-    }
-
     /// The gradient that an integer or a sum of integers stands for: `sum / 2^scale`, exact whenever an f32
     /// can hold it, else the nearest f32.
     #[must_use]

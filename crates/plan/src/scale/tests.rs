@@ -47,27 +47,6 @@ proptest! {
     }
 
     #[test]
-    fn a_row_is_quantized_like_its_values_or_not_at_all(
-        values in prop::collection::vec((gradient(), -0.5_f32..=0.5), 0..20), scale in 0_i8..40,
-    ) {
-        let (scale, bound) = (Scale(scale), bound(DEFAULT_HEADROOM_BITS));
-        let (gradients, residues): (Vec<f32>, Vec<f32>) = values.into_iter().unzip();
-        let mut left_one_by_one = residues.clone();
-        let one_by_one: Option<Vec<i32>> = gradients
-            .iter()
-            .zip(&mut left_one_by_one)
-            .map(|(gradient, residue)| scale.quantize(*gradient, residue, bound))
-            .collect();
-        let (mut left, mut integers) = (residues.clone(), vec![0; gradients.len()]);
-        let quantized = scale.quantize_row(&gradients, &mut left, bound, &mut integers);
-        prop_assert_eq!(quantized, one_by_one.is_some());
-        match one_by_one {
-            Some(expected) => prop_assert_eq!((integers, left), (expected, left_one_by_one)),
-            None => prop_assert_eq!(left, residues),
-        }
-    }
-
-    #[test]
     fn error_feedback_keeps_the_sum(gradients in prop::collection::vec(-1.0_f32..1.0, 1..200)) {
         let bound = bound(DEFAULT_HEADROOM_BITS);
         let scale = Scale::fit(1.0, bound);

@@ -99,9 +99,9 @@ impl Flow {
         self.packets.push_back(packet);
     }
 
-    /// Whether the flow cannot take `packets` more.
-    pub(crate) fn is_exhausted(&self, packets: u32) -> bool {
-        self.next() >= SEQ_MAX - packets
+    /// Whether the flow cannot take one more packet.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.next() >= SEQ_MAX - 1
     }
 
     pub(crate) fn packet(&mut self, seq: u32) -> Option<&mut Packet> {

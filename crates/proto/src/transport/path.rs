@@ -257,6 +257,19 @@ impl Path {
         self.queue(kind).push_back(PacketRef { region, kind, seq });
     }
 
+    /// Takes back memory that [`begin`](Self::begin) gave, and of which no packet was made.
+    pub(crate) fn give_back(&mut self, bytes: Vec<u8>) {
+        self.spare.push(bytes);
+    }
+
+    /// Sets a flag of the push that was submitted last to a region, and has not been sent yet.
+    pub(crate) fn flag_newest_push(&mut self, region: u8, flag: Flags) {
+        let flow = &mut self.flows(region).push;
+        let newest = flow.next().checked_sub(1).and_then(|seq| flow.packet(seq));
+        let packet = newest.filter(|packet| packet.transmissions == 0).expect("it was submitted just now");
+        flow::edit_header(&mut packet.bytes, |header| header.flags = header.flags.with(flag));
+    }
+
     fn queue(&mut self, kind: FlowKind) -> &mut VecDeque<PacketRef> {
         match kind {
             FlowKind::Push => &mut self.pushes,

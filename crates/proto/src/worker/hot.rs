@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
-use super::rows::{HotRow, by_region};
+use super::quantize::Quantization;
+use super::rows::HotRow;
 use crate::bulk::Bulk;
-use crate::cluster::{ArithmeticMode, Cluster, Tenure, View};
+use crate::cluster::{Cluster, Tenure, View};
 use crate::message::Replay;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -29,15 +30,10 @@ pub(crate) struct HotClient {
     tenures: Vec<Tenure>,
     /// The flows of regions that nobody holds.
     parked: BTreeMap<u8, RegionFlows>,
-    /// For each region what rounding has left over of each slot (error feedback).
-    residues: Vec<Vec<f32>>,
-    arithmetic: ArithmeticMode,
-    bound: u32,
+    quantization: Quantization,
     entries_max: u8,
-    /// The residues that a push has changed, as they were.
-    residues_before: Vec<f32>,
-    integers: Vec<i32>,
-    words: Vec<u32>,
+    /// The rows of the packet at hand.
+    packet_rows: Vec<HotRow>,
     spare: Vec<Vec<u8>>,
     /// Counts of paths that are gone.
     statistics: WorkerStatistics,
@@ -55,13 +51,9 @@ impl HotClient {
             paths: BTreeMap::new(),
             tenures: vec![Tenure::default(); regions.len()],
             parked: regions.iter().map(|region| (region.region, RegionFlows::default())).collect(),
-            residues: regions.iter().map(|region| vec![0.0; usize::from(region.slots)]).collect(),
-            arithmetic: cluster.hot_path.arithmetic,
-            bound: plan.bound(),
+            quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
-            residues_before: Vec::new(),
-            integers: Vec::new(),
-            words: Vec::new(),
+            packet_rows: Vec::new(),
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
         }
@@ -134,11 +126,6 @@ impl HotClient {
         }
     }
 
-    /// Whether a switch holds the region.
-    pub(crate) fn is_held(&self, region: u8) -> bool {
-        self.tenures[usize::from(region)].holder.is_some()
-    }
-
     pub(crate) fn path_from(&mut self, address: SocketAddr) -> Option<&mut Path> {
         self.paths.values_mut().find(|path| path.address() == address)
     }
@@ -185,200 +172,151 @@ impl HotClient {
         frontiers.iter().all(|&(region, seq)| self.push_flow(region).first() >= seq)
     }
 
-    fn path(&mut self, region: u8) -> &mut Path {
-        let holder = self.tenures[usize::from(region)].holder;
-        let path = holder.and_then(|holder| self.paths.get_mut(&holder));
-        path.expect("rows are sorted as hot while a switch holds their region")
-    }
-
-    /// Turns gradients into integers under the plan's scales. Of `rows` only those stay whose integers are within the bound
-    /// and whose region can take them; the others are handed to `too_large` (rule C5). What stays waits to be sent by [`push`](Self::push).
-    pub(crate) fn quantize(
+    /// Packs a push: the gradients of the rows that switches take. The others are handed to `cool`. Rows come by region, and then by slot.
+    pub(crate) fn push(
         &mut self,
-        rows: &mut Vec<HotRow>,
-        gradients: &[f32],
-        mut too_large: impl FnMut(&HotRow),
-    ) {
-        self.words.clear();
-        let most = u32::try_from(rows.len()).expect("an operation has fewer than 2^32 rows");
-        let exhausted: Vec<u8> = by_region(rows)
-            .map(|(region, _)| region)
-            .filter(|region| self.push_flow(*region).is_exhausted(most))
-            .collect();
-        if exhausted.is_empty() && self.quantize_all(rows, gradients) {
-            return;
-        }
-        let Self { words, residues, bound, arithmetic, integers, .. } = self;
-        rows.retain(|row| {
-            let gradient = &gradients[row.range()];
-            let is_sendable = !exhausted.contains(&row.place.region)
-                && match arithmetic {
-                    ArithmeticMode::F32 => {
-                        words.extend(gradient.iter().map(|value| value.to_bits()));
-                        true
-                    }
-                    ArithmeticMode::Fixed => {
-                        integers.resize(gradient.len(), 0);
-                        let residues = &mut residues[usize::from(row.place.region)][row.slots()];
-                        let fits = row.place.scale.quantize_row(gradient, residues, *bound, integers);
-                        words.extend(integers.iter().filter(|_| fits).map(|integer| integer.cast_unsigned()));
-                        fits
-                    }
-                };
-            if !is_sendable {
-                too_large(row);
+        push: &mut HotPush<'_>,
+        rows: impl Iterator<Item = HotRow>,
+        cool: &mut dyn FnMut(&HotRow),
+    ) -> Packed {
+        let flags = if push.answered.is_some() { Flags::VALUES } else { Flags::NONE };
+        let mut too_large = 0;
+        let (packer, quantization) = self.packer(push.operation, Kind::Push, flags);
+        let packed = packer.pack(rows, cool, |rows, packet, cool| {
+            let words = quantization.words(rows, push.gradients, |row| {
+                too_large += 1;
+                cool(row);
+            });
+            packet.extend(rows.iter().flat_map(HotRow::cells).zip(words.iter().copied()));
+            if let Some(answered) = &mut push.answered {
+                answered.extend_from_slice(rows);
             }
-            is_sendable
         });
+        Packed { too_large, ..packed }
     }
 
-    /// The same if all rows can be sent; `false`, and nothing changed, if one of them is too large. Nearly always all can, and
-    /// then there is no need to look at each twice.
-    fn quantize_all(&mut self, rows: &[HotRow], gradients: &[f32]) -> bool {
-        let Self { words, residues, residues_before, bound, .. } = self;
-        if self.arithmetic == ArithmeticMode::F32 {
-            words.extend(rows.iter().flat_map(|row| &gradients[row.range()]).map(|value| value.to_bits()));
-            return true;
-        }
-        let (all_rows, values) = (rows.len(), rows.iter().map(HotRow::width).sum());
-        words.resize(values, 0);
-        residues_before.resize(values, 0.0);
-        let (mut words_left, mut before_left) = (words.as_mut_slice(), residues_before.as_mut_slice());
-        let mut fits = true;
-        for (region, rows) in by_region(rows) {
-            let residues = residues[usize::from(region)].as_mut_slice();
-            // Rows of one value have a loop without another in it.
-            let single = values == all_rows;
-            let of_region = if single { rows.len() } else { rows.iter().map(HotRow::width).sum() };
-            let (words, before);
-            (words, words_left) = words_left.split_at_mut(of_region);
-            (before, before_left) = before_left.split_at_mut(of_region);
-            fits &= if single {
-                quantize_values(rows, gradients, residues, *bound, words, before)
-            } else {
-                quantize_rows(rows, gradients, residues, *bound, words, before)
-            };
-        }
-        if !fits {
-            words.clear();
-            let mut before = residues_before.iter();
-            for row in rows {
-                let residues = &mut residues[usize::from(row.place.region)][row.slots()];
-                residues.iter_mut().zip(&mut before).for_each(|(residue, before)| *residue = *before);
-            }
-        }
-        fits
-    }
-
-    /// Sends the rows that the last [`quantize`](Self::quantize) left. Returns how many answers there will be.
-    pub(crate) fn push(&mut self, operation: u64, rows: &[HotRow], answer_with_values: bool) -> u32 {
-        let flags = if answer_with_values { Flags::VALUES } else { Flags::NONE };
-        let words = core::mem::take(&mut self.words);
-        let packets = self.pack(operation, Kind::Push, flags, rows, words.iter().copied());
-        self.words = words;
-        packets
-    }
-
-    /// Sends requests for the values of `rows`, which are sorted by region. Returns how many answers there will be.
-    pub(crate) fn pull(&mut self, operation: u64, rows: &[HotRow]) -> u32 {
-        self.pack(operation, Kind::Pull, Flags::NONE, rows, core::iter::repeat(0))
-    }
-
-    /// Packs rows, whole, as many of one region as fit a packet, with a word for each of their values. The last packet of a push in a
-    /// region is marked.
-    fn pack(
+    /// Packs requests for the values of the rows that switches hold, and lists those rows. The others are handed to `cool`.
+    pub(crate) fn pull(
         &mut self,
         operation: u64,
-        kind: Kind,
-        flags: Flags,
-        rows: &[HotRow],
-        mut words: impl Iterator<Item = u32>,
-    ) -> u32 {
-        let packet_bytes_max = packet_bytes(self.entries_max);
-        let (mut packets, mut first) = (0, 0);
-        for (region, mut rest) in by_region(rows) {
-            let path = self.path(region);
-            while !rest.is_empty() {
-                let (header, mut bytes) = path.begin(region, kind);
-                bytes.resize(packet_bytes_max, 0);
-                let mut writer = PacketWriter::new(Header { flags, ..header }, &mut bytes);
-                let mut fits = 0;
-                for row in rest {
-                    if row.width() > writer.room() {
-                        break;
-                    }
-                    for (cell, word) in row.cells().zip(&mut words) {
-                        let fitted = writer.push(cell, word);
-                        debug_assert!(fitted, "there is room for the row");
-                    }
-                    fits += 1;
+        rows: impl Iterator<Item = HotRow>,
+        answered: &mut Vec<HotRow>,
+        cool: &mut dyn FnMut(&HotRow),
+    ) -> Packed {
+        let (packer, _) = self.packer(operation, Kind::Pull, Flags::NONE);
+        packer.pack(rows, cool, |rows, packet, _| {
+            packet.extend(rows.iter().flat_map(HotRow::cells).map(|cell| (cell, 0)));
+            answered.extend_from_slice(rows);
+        })
+    }
+
+    fn packer(&mut self, operation: u64, kind: Kind, flags: Flags) -> (Packer<'_>, &mut Quantization) {
+        let Self { paths, tenures, entries_max, packet_rows, quantization, .. } = self;
+        let entries_max = *entries_max;
+        (Packer { paths, tenures, entries_max, rows: packet_rows, operation, kind, flags }, quantization)
+    }
+}
+
+/// A push as switches see it.
+#[derive(Debug)]
+pub(crate) struct HotPush<'p> {
+    pub(crate) operation: u64,
+    /// Of all rows of the operation.
+    pub(crate) gradients: &'p [f32],
+    /// Where the rows that are packed are listed, if answers are to hold their values.
+    pub(crate) answered: Option<&'p mut Vec<HotRow>>,
+}
+
+/// What became of the hot rows of an operation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Packed {
+    /// Packets that will be answered.
+    pub(crate) packets: u32,
+    /// Rows in them.
+    pub(crate) rows: u32,
+    /// Rows that are in none, as their gradients are too large.
+    pub(crate) too_large: u64,
+}
+
+/// Packs rows, whole, as many of one region as fit a packet.
+struct Packer<'h> {
+    paths: &'h mut BTreeMap<u16, Path>,
+    tenures: &'h [Tenure],
+    entries_max: u8,
+    /// Those of the packet at hand: all that is done to them is done while they are in the first cache.
+    rows: &'h mut Vec<HotRow>,
+    operation: u64,
+    kind: Kind,
+    flags: Flags,
+}
+
+impl Packer<'_> {
+    /// Packs what `write` writes of the rows of a packet; rows that it does not write it takes off the list, and hands them to `cool`. So
+    /// are those whose region no switch holds. The last packet of a push in a region is marked.
+    fn pack(
+        self,
+        mut hot_rows: impl Iterator<Item = HotRow>,
+        cool: &mut dyn FnMut(&HotRow),
+        mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
+    ) -> Packed {
+        let Self { paths, tenures, entries_max, rows, operation, kind, flags } = self;
+        let mut packed = Packed::default();
+        let mut next = None;
+        // The region of the packet before, if that was not the last of its region.
+        let mut unfinished = None;
+        while let Some(region) = next_packet(&mut hot_rows, &mut next, entries_max, rows) {
+            let path = tenures[usize::from(region)].holder.and_then(|holder| paths.get_mut(&holder));
+            let is_exhausted = |path: &Path| kind == Kind::Push && path.push_flow(region).is_exhausted();
+            let Some(path) = path.filter(|path| !is_exhausted(path)) else {
+                rows.iter().for_each(&mut *cool);
+                continue;
+            };
+            let (header, mut bytes) = path.begin(region, kind);
+            bytes.resize(packet_bytes(entries_max), 0);
+            let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
+            write(rows, &mut packet, cool);
+            let is_last = kind == Kind::Push && next.is_none_or(|row| row.place.region != region);
+            if rows.is_empty() {
+                path.give_back(bytes);
+                // All the others were too large, and the packet before is the last after all.
+                if is_last && unfinished == Some(region) {
+                    path.flag_newest_push(region, Flags::LAST);
                 }
-                assert!(fits > 0, "a row of a hot table is no wider than a packet");
-                rest = &rest[fits..];
-                if kind == Kind::Push && rest.is_empty() {
-                    writer.flag(Flags::LAST);
-                }
-                let length = writer.finish();
-                bytes.truncate(length);
-                path.submit(
-                    region,
-                    kind,
-                    bytes,
-                    Cargo { operation, first: index(first), end: index(first + fits) },
-                );
-                first += fits;
-                packets += 1;
+                continue;
             }
+            if is_last {
+                packet.flag(Flags::LAST);
+            }
+            let length = packet.finish();
+            bytes.truncate(length);
+            let first = packed.rows;
+            packed.rows += u32::try_from(rows.len()).expect("a packet has at most 255 entries");
+            path.submit(region, kind, bytes, Cargo { operation, first, end: packed.rows });
+            packed.packets += 1;
+            unfinished = (!is_last).then_some(region);
         }
-        packets
+        packed
     }
 }
 
-fn index(position: usize) -> u32 {
-    u32::try_from(position).expect("an operation has fewer than 2^32 rows")
-}
-
-/// Quantizes rows of one value each. Returns whether all are within the bound; where residues were changed is what was `before`.
-fn quantize_values(
-    rows: &[HotRow],
-    gradients: &[f32],
-    residues: &mut [f32],
-    bound: u32,
-    words: &mut [u32],
-    before: &mut [f32],
-) -> bool {
-    let mut fits = true;
-    for ((row, word), before) in rows.iter().zip(words).zip(before) {
-        let residue = &mut residues[usize::from(row.place.slot)];
-        let (integer, left, is_within) =
-            row.place.scale.quantizer(bound).quantize(gradients[row.offset as usize], *residue);
-        *word = integer.cast_unsigned();
-        *before = core::mem::replace(residue, left);
-        fits &= is_within;
-    }
-    fits
-}
-
-/// The same for rows of any width.
-fn quantize_rows(
-    rows: &[HotRow],
-    gradients: &[f32],
-    residues: &mut [f32],
-    bound: u32,
-    words: &mut [u32],
-    before: &mut [f32],
-) -> bool {
-    let mut fits = true;
-    let mut places = words.iter_mut().zip(before);
-    for row in rows {
-        let quantizer = row.place.scale.quantizer(bound);
-        let values = gradients[row.range()].iter().zip(&mut residues[row.slots()]);
-        for ((gradient, residue), (word, before)) in values.zip(&mut places) {
-            let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
-            *word = integer.cast_unsigned();
-            *before = core::mem::replace(residue, left);
-            fits &= is_within;
+/// Fills the list with rows of one region, as many as fit a packet, and says which region. `next` is the row after them.
+fn next_packet(
+    hot_rows: &mut impl Iterator<Item = HotRow>,
+    next: &mut Option<HotRow>,
+    entries_max: u8,
+    rows: &mut Vec<HotRow>,
+) -> Option<u8> {
+    rows.clear();
+    let mut region = None;
+    let mut room = usize::from(entries_max);
+    while let Some(row) = next.take().or_else(|| hot_rows.next()) {
+        if *region.get_or_insert(row.place.region) != row.place.region || row.width() > room {
+            assert!(!rows.is_empty(), "a row of a hot table is no wider than a packet");
+            *next = Some(row);
+            break;
         }
+        room -= row.width();
+        rows.push(row);
     }
-    fits
+    region
 }

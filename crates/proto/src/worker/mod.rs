@@ -4,6 +4,7 @@ mod cold;
 mod hot;
 mod operations;
 mod order;
+mod quantize;
 mod rows;
 mod session;
 

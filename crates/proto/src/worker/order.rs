@@ -3,15 +3,6 @@
 
 const BITS: usize = u64::BITS as usize;
 
-/// A hot row of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    /// Its number among all hot rows.
-    pub(super) number: u32,
-    /// Where its values begin in the arrays of the operation.
-    pub(super) offset: u32,
-}
-
 /// Where each hot row of an operation lies.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
@@ -30,44 +21,79 @@ impl Order {
         Self { offsets: vec![0; rows], marks: vec![0; marks], marked: vec![0; marks.div_ceil(BITS)] }
     }
 
-    /// Hands over rows by rising number. Of those that are there more than once the first counts, the others go to `again`.
+    /// Marks the row of a number, whose values begin at `offset`; `false`, and nothing done, if it is marked already.
     #[inline]
-    pub(super) fn sort(&mut self, rows: &[Found], mut take: impl FnMut(Found), mut again: impl FnMut(Found)) {
-        for row in rows {
-            let number = row.number as usize;
-            let (word, bit) = (number / BITS, 1 << (number % BITS));
-            if self.marks[word] & bit != 0 {
-                again(*row);
-                continue;
-            }
-            self.offsets[number] = row.offset;
-            self.marks[word] |= bit;
+    pub(super) fn mark(&mut self, number: u32, offset: u32) -> bool {
+        let number = number as usize;
+        let (word, bit) = (number / BITS, 1 << (number % BITS));
+        let marks = &mut self.marks[word];
+        let before = *marks;
+        if before & bit != 0 {
+            return false;
+        }
+        if before == 0 {
             self.marked[word / BITS] |= 1 << (word % BITS);
         }
-        for (block, marked) in self.marked.iter_mut().enumerate() {
-            for word in bits(core::mem::take(marked)) {
-                let word = block * BITS + word;
-                for bit in bits(core::mem::take(&mut self.marks[word])) {
-                    let number = word * BITS + bit;
-                    let offset = self.offsets[number];
-                    let number = u32::try_from(number).expect("a plan has fewer than 2^32 rows");
-                    take(Found { number, offset });
-                }
-            }
-        }
+        *marks = before | bit;
+        self.offsets[number] = offset;
+        true
+    }
+
+    /// Number and offset of each row that is marked, by rising number. Whatever is not asked for is forgotten, too.
+    #[inline]
+    pub(super) fn take(&mut self) -> Marked<'_> {
+        Marked { order: self, next_block: 0, words: 0, next_word: 0, bits: 0, first: 0 }
     }
 }
 
-/// The positions of the bits that are set, ascending.
-#[inline]
-fn bits(mut word: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let bit = word.trailing_zeros() as usize;
-        (word != 0).then(|| {
-            word &= word - 1;
-            bit
-        })
-    })
+/// Takes the marks away, in order.
+#[derive(Debug)]
+pub(super) struct Marked<'o> {
+    order: &'o mut Order,
+    next_block: usize,
+    /// Words of the block that are still to be looked at, the first of which is `next_word`.
+    words: u64,
+    next_word: usize,
+    /// Rows of the word that are still to be handed over, the first of which is `first`.
+    bits: u64,
+    first: usize,
+}
+
+impl Marked<'_> {
+    /// Goes to the next word with marks.
+    #[inline]
+    fn advance(&mut self) -> Option<()> {
+        while self.words == 0 {
+            self.words = core::mem::take(self.order.marked.get_mut(self.next_block)?);
+            self.next_word = self.next_block * BITS;
+            self.next_block += 1;
+        }
+        let word = self.next_word + self.words.trailing_zeros() as usize;
+        self.words &= self.words - 1;
+        self.bits = core::mem::take(&mut self.order.marks[word]);
+        self.first = word * BITS;
+        Some(())
+    }
+}
+
+impl Iterator for Marked<'_> {
+    type Item = (u32, u32);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u32, u32)> {
+        if self.bits == 0 {
+            self.advance()?;
+        }
+        let number = self.first + self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some((u32::try_from(number).expect("a plan has fewer than 2^32 rows"), self.order.offsets[number]))
+    }
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        while self.advance().is_some() {}
+    }
 }
 
 #[cfg(test)]
@@ -79,29 +105,26 @@ mod tests {
 
     use super::*;
 
-    fn row((number, offset): (u32, u32)) -> Found {
-        Found { number, offset }
-    }
-
     proptest! {
         #[test]
         fn rows_come_out_by_rising_number_and_once(
-            operations in prop::collection::vec(prop::collection::vec((0u32..20_000, any::<u32>()), 0..300), 1..4),
+            operations in prop::collection::vec((prop::collection::vec((0u32..20_000, any::<u32>()), 0..300), 0usize..400), 1..4),
         ) {
             let mut order = Order::new(20_000);
-            for operation in operations {
-                let (mut first, mut later) = (BTreeMap::new(), Vec::new());
-                for &(number, offset) in &operation {
-                    match first.entry(number) {
-                        Entry::Occupied(_) => later.push(row((number, offset))),
-                        Entry::Vacant(place) => drop(place.insert(offset)),
-                    }
+            for (rows, taken) in operations {
+                let mut first = BTreeMap::new();
+                for &(number, offset) in &rows {
+                    let is_new = match first.entry(number) {
+                        Entry::Occupied(_) => false,
+                        Entry::Vacant(place) => {
+                            place.insert(offset);
+                            true
+                        }
+                    };
+                    prop_assert_eq!(order.mark(number, offset), is_new);
                 }
-                let rows: Vec<Found> = operation.into_iter().map(row).collect();
-                let (mut sorted, mut again) = (Vec::new(), Vec::new());
-                order.sort(&rows, |row| sorted.push(row), |row| again.push(row));
-                prop_assert_eq!(sorted, first.into_iter().map(row).collect::<Vec<_>>());
-                prop_assert_eq!(again, later);
+                let sorted: Vec<(u32, u32)> = order.take().take(taken).collect();
+                prop_assert_eq!(sorted, first.into_iter().take(taken).collect::<Vec<_>>());
             }
         }
     }

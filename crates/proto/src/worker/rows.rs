@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
 use libra_store::{TableSpec, first_non_finite};
 
-use super::order::{Found, Order};
+use super::order::Order;
 use crate::client::ClientError;
 
 /// The memory of so many operations is kept for later ones.
@@ -64,7 +64,7 @@ pub(crate) fn spans(rows: &[ColdRow]) -> impl Iterator<Item = core::ops::Range<u
 }
 
 /// Orders rows by shard, and those of a shard as they are: counted, as to compare them takes ten times as long.
-fn by_shard(rows: Vec<ColdRow>, shards: u16) -> Vec<ColdRow> {
+pub(crate) fn by_shard(rows: Vec<ColdRow>, shards: u16) -> Vec<ColdRow> {
     if shards == 1 || rows.is_empty() {
         return rows;
     }
@@ -102,29 +102,12 @@ fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
     ColdRow { shard, width, offset, key }
 }
 
-/// A hot row, for the cold path.
-fn cooled(placement: &Placement, row: &HotRow, shards: u16) -> ColdRow {
-    cold_row(placement.key(row.number), row.offset, row.place.width, shards)
-}
-
-/// Rows that are sorted by region, those of each.
-pub(crate) fn by_region(mut rows: &[HotRow]) -> impl Iterator<Item = (u8, &[HotRow])> {
-    core::iter::from_fn(move || {
-        let region = rows.first()?.place.region;
-        let of_region;
-        (of_region, rows) = rows.split_at(rows.partition_point(|row| row.place.region == region));
-        Some((region, of_region))
-    })
-}
-
-/// The rows of one operation, sorted out.
+/// The rows of an operation that are not hot, or not only.
 #[derive(Debug, Default)]
-pub(crate) struct Sorted {
-    /// By region, then by slot.
-    pub(crate) hot: Vec<HotRow>,
-    /// By shard.
+pub(crate) struct Found {
+    /// In the order of their keys.
     pub(crate) cold: Vec<ColdRow>,
-    /// Values of all rows together.
+    /// How many values all rows have together.
     pub(crate) values: usize,
 }
 
@@ -134,86 +117,82 @@ pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
     shards: u16,
-    order: Order,
     /// The hot rows of the operation at hand.
-    found: Vec<Found>,
+    order: Order,
     seen: HashMap<u64, u32, FixedState>,
     /// Memory of operations that are done.
     spare: Vec<Vec<HotRow>>,
 }
 
+/// Makes hot rows cold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cooling<'d> {
+    placement: &'d Placement,
+    shards: u16,
+}
+
+impl Cooling<'_> {
+    /// A hot row, for the cold path.
+    pub(crate) fn cooled(self, row: &HotRow) -> ColdRow {
+        cold_row(self.placement.key(row.number), row.offset, row.place.width, self.shards)
+    }
+}
+
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
         let order = Order::new(placement.as_ref().map_or(0, Placement::len));
-        Self {
-            tables,
-            placement,
-            shards,
-            order,
-            found: Vec::new(),
-            seen: HashMap::default(),
-            spare: Vec::new(),
-        }
+        Self { tables, placement, shards, order, seen: HashMap::default(), spare: Vec::new() }
     }
 
     fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {
         find_table(&self.tables, key, guess)
     }
 
-    /// Sorts the rows of `keys`, which lie one behind the other in the caller's arrays; hot are those of regions that are held (rule V8).
-    /// Of a row that occurs twice only one is hot: a packet has a slot once.
-    pub(crate) fn sort(&mut self, keys: &[u64], is_held: impl Fn(u8) -> bool) -> Result<Sorted, ClientError> {
-        let mut cold = Vec::new();
-        let (values, ascend) = self.find(keys, &mut cold)?;
-        let mut hot = self.spare.pop().unwrap_or_default();
-        if let Some(placement) = &self.placement {
-            let shards = self.shards;
-            let place = |Found { number, offset }| HotRow { place: *placement.place(number), offset, number };
-            let mut cool = |row: &HotRow| cold.push(cooled(placement, row, shards));
-            if ascend {
-                hot.extend(self.found.iter().copied().map(place));
-            } else {
-                hot.reserve(self.found.len());
-                self.order.sort(&self.found, |row| hot.push(place(row)), |again| cool(&place(again)));
-            }
-            if !by_region(&hot).all(|(region, _)| is_held(region)) {
-                hot.retain(|row| {
-                    let is_held = is_held(row.place.region);
-                    if !is_held {
-                        cool(row);
-                    }
-                    is_held
-                });
-            }
+    /// Looks the rows of `keys` up, which lie one behind the other in the caller's arrays. The hot ones are for
+    /// [`hot_rows`](Self::hot_rows), the others are listed; of a row that occurs twice only one is hot, as a packet has a slot once.
+    pub(crate) fn find(&mut self, keys: &[u64]) -> Result<Found, ClientError> {
+        let mut found = Found::default();
+        let looked_up = self.find_each(keys, &mut found);
+        if looked_up.is_err() {
+            drop(self.order.take());
         }
-        Ok(Sorted { hot, cold: by_shard(cold, self.shards), values })
+        looked_up.map(|()| found)
     }
 
-    /// Finds the hot ones among these rows, and lists the others. Returns how many values all have, and whether the slots of the hot
-    /// ones ascend, as those of a vocabulary by frequency do when its keys ascend.
-    fn find(&mut self, keys: &[u64], cold: &mut Vec<ColdRow>) -> Result<(usize, bool), ClientError> {
-        self.found.clear();
-        self.found.reserve(keys.len());
+    fn find_each(&mut self, keys: &[u64], found: &mut Found) -> Result<(), ClientError> {
         let mut search = self.placement.as_ref().map(Placement::search);
-        let (mut offset, mut next, mut ascend) = (0, 0, true);
         let mut table = self.tables.first();
-        for &key in keys {
+        let mut offset = 0;
+        for (index, &key) in keys.iter().enumerate() {
             let of = find_table(&self.tables, key, table)?;
             table = Some(of);
             let width = u32::try_from(of.width).expect("a store refuses rows this wide");
-            if let Some(number) = search.as_mut().and_then(|search| search.find(key)) {
-                self.found.push(Found { number, offset });
-                ascend &= number >= next;
-                next = number + 1;
-            } else {
-                if cold.is_empty() {
-                    cold.reserve(keys.len() - self.found.len());
+            let number = search.as_mut().and_then(|search| search.find(key));
+            if !number.is_some_and(|number| self.order.mark(number, offset)) {
+                if found.cold.is_empty() {
+                    found.cold.reserve(keys.len() - index);
                 }
-                cold.push(cold_row(key, offset, width, self.shards));
+                found.cold.push(cold_row(key, offset, width, self.shards));
             }
             offset += width;
         }
-        Ok((offset as usize, ascend))
+        found.values = offset as usize;
+        Ok(())
+    }
+
+    /// The hot rows that were [found](Self::find), by region and then by slot, and what makes those cold that no switch takes.
+    /// Without a plan no row is hot.
+    #[inline]
+    pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Cooling<'_>)> {
+        let Self { placement, shards, order, .. } = self;
+        let placement = placement.as_ref()?;
+        let row = |(number, offset)| HotRow { place: *placement.place(number), offset, number };
+        Some((order.take().map(row), Cooling { placement, shards: *shards }))
+    }
+
+    /// Memory for a list of hot rows.
+    pub(crate) fn hot_list(&mut self) -> Vec<HotRow> {
+        self.spare.pop().unwrap_or_default()
     }
 
     /// Takes back the memory of an operation that is done.
@@ -227,7 +206,7 @@ impl Directory {
     /// A hot row, for the cold path.
     pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
         let placement = self.placement.as_ref().expect("without a plan no row is hot");
-        cooled(placement, row, self.shards)
+        Cooling { placement, shards: self.shards }.cooled(row)
     }
 
     /// The shard whose rows a region has.

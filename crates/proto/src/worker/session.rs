@@ -11,9 +11,9 @@ use libra_plan::PlacementError;
 
 use super::WorkerEvent;
 use super::cold::ColdClient;
-use super::hot::{Frontiers, HotClient};
+use super::hot::{Frontiers, HotClient, HotPush, Packed};
 use super::operations::{Level, Operation, Operations};
-use super::rows::{ColdRow, Directory, HotRow, Sorted};
+use super::rows::{ColdRow, Directory, Found, HotRow, by_shard};
 use crate::client::{ClientError, PullId};
 use crate::cluster::{Cluster, View};
 use crate::message::{Answered, Message};
@@ -143,28 +143,28 @@ impl Session {
         total
     }
 
-    /// Sorts rows into those that switches hold now and those of the shards.
-    fn sort(&mut self, keys: &[u64]) -> Result<Sorted, ClientError> {
-        let hot = self.hot.as_ref();
-        self.directory.sort(keys, |region| hot.is_some_and(|hot| hot.is_held(region)))
-    }
-
     pub(super) fn pull(&mut self, id: PullId, keys: Vec<u64>) {
-        // Between a shard's view and this worker's a region may have moved, and what this worker pushed past the old holder is
-        // not read there (rule C2).
-        let readable = self.newest_view <= self.cluster.view.number;
-        let sorted = if readable { self.sort(&keys) } else { self.directory.sort(&keys, |_| false) };
-        let sorted = match sorted {
-            Ok(sorted) => sorted,
+        let Found { mut cold, values } = match self.directory.find(&keys) {
+            Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number: id.0, error }),
         };
+        // Between a shard's view and this worker's a region may have moved, and what this worker pushed past the old holder is
+        // not read there (rule C2).
+        let is_readable = self.newest_view <= self.cluster.view.number;
+        let mut hot_rows = self.directory.hot_list();
+        let mut packets = 0;
+        if let Some((rows, cooling)) = self.directory.hot_rows() {
+            let mut cool = |row: &HotRow| cold.push(cooling.cooled(row));
+            match self.hot.as_mut().filter(|_| is_readable) {
+                Some(hot) => packets = hot.pull(id.0, rows, &mut hot_rows, &mut cool).packets,
+                None => rows.for_each(|row| cool(&row)),
+            }
+        }
         self.statistics.rows_pulled += keys.len() as u64;
-        self.statistics.rows_pulled_hot += sorted.hot.len() as u64;
-        self.operations.insert(id.0, Operation::new(keys, sorted.values, sorted.hot, None));
-        let operation = self.operations.operation(id.0);
-        let packets = self.hot.as_mut().map_or(0, |hot| hot.pull(id.0, &operation.hot));
-        let requests = self.cold.pull(id.0, sorted.cold);
-        operation.missing = packets + requests;
+        self.statistics.rows_pulled_hot += hot_rows.len() as u64;
+        self.operations.insert(id.0, Operation::new(keys, values, hot_rows, None));
+        let requests = self.cold.pull(id.0, by_shard(cold, self.cluster.shards()));
+        self.operations.operation(id.0).missing = packets + requests;
         self.complete_if_empty(id.0);
     }
 
@@ -176,45 +176,35 @@ impl Session {
         answer: PushAnswer,
     ) {
         let merged = self.directory.merge_duplicates(&mut keys, &mut gradients);
-        let mut sorted = match merged.and_then(|()| self.sort(&keys)) {
-            Ok(sorted) => sorted,
+        let Found { mut cold, values } = match merged.and_then(|()| self.directory.find(&keys)) {
+            Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),
         };
-        let mut too_large = 0;
-        if let Some(hot) = &mut self.hot {
-            let (cold, directory) = (&mut sorted.cold, &self.directory);
-            hot.quantize(&mut sorted.hot, &gradients, |row| {
-                cold.push(directory.cooled(row));
-                too_large += 1;
-            });
-            if too_large > 0 {
-                sorted.cold.sort_by_key(|row| row.shard);
-            }
-        }
-        self.statistics.pushes += 1;
-        self.statistics.rows += keys.len() as u64;
-        self.statistics.rows_hot += sorted.hot.len() as u64;
-        self.statistics.rows_cold += sorted.cold.len() as u64;
-        self.statistics.rows_too_large += too_large;
-
         let wants_values = answer == PushAnswer::Values;
         let level = match answer {
             PushAnswer::Values => None,
             PushAnswer::Level(level) => Some(level),
         };
-        let packets = self.hot.as_mut().map_or(0, |hot| hot.push(number, &sorted.hot, wants_values));
         // Only who waits for values has to know which rows a packet carried.
-        let (keys, hot) = if wants_values {
-            (keys, sorted.hot)
-        } else {
-            self.directory.recycle(sorted.hot);
-            (Vec::new(), Vec::new())
-        };
-        self.operations.insert(number, Operation::new(keys, sorted.values, hot, level));
+        let mut hot_rows = if wants_values { self.directory.hot_list() } else { Vec::new() };
+        let mut packed = Packed::default();
+        if let Some(((rows, cooling), hot)) = self.directory.hot_rows().zip(self.hot.as_mut()) {
+            let answered = wants_values.then_some(&mut hot_rows);
+            let mut push = HotPush { operation: number, gradients: &gradients, answered };
+            packed = hot.push(&mut push, rows, &mut |row| cold.push(cooling.cooled(row)));
+        }
+        self.statistics.pushes += 1;
+        self.statistics.rows += keys.len() as u64;
+        self.statistics.rows_hot += u64::from(packed.rows);
+        self.statistics.rows_cold += cold.len() as u64;
+        self.statistics.rows_too_large += packed.too_large;
+
+        let keys = if wants_values { keys } else { Vec::new() };
+        self.operations.insert(number, Operation::new(keys, values, hot_rows, level));
         self.open_pushes.insert(number);
-        let operation = self.operations.operation(number);
-        let requests = self.cold.push(number, sorted.cold, gradients, wants_values);
-        operation.missing = packets + requests;
+        let cold = by_shard(cold, self.cluster.shards());
+        let requests = self.cold.push(number, cold, gradients, wants_values);
+        self.operations.operation(number).missing = packed.packets + requests;
         self.complete_if_empty(number);
     }
 

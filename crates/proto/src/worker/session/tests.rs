@@ -72,19 +72,24 @@ impl Pair {
         self.session.push(self.pushes, keys, gradients, PushAnswer::Level(Level::Accepted));
     }
 
+    /// The switch gets what the worker sends now.
+    fn send(&mut self) {
+        self.now = self.now + Duration::from_micros(10);
+        self.session.poll_transmit(self.now, &mut self.outgoing);
+        for (_, datagram) in self.outgoing.iter() {
+            self.packets.clear();
+            self.packets.extend_from_slice(datagram);
+            let answers = &mut self.answers;
+            let one = core::iter::once(self.packets.as_mut_slice());
+            self.pipeline.process_burst((1, 0), one, |answer| answers.push(switch(), answer));
+        }
+        self.outgoing.clear();
+    }
+
     /// Sends and acknowledges until the push is done.
     fn finish(&mut self) {
         loop {
-            self.now = self.now + Duration::from_micros(10);
-            self.session.poll_transmit(self.now, &mut self.outgoing);
-            for (_, datagram) in self.outgoing.iter() {
-                self.packets.clear();
-                self.packets.extend_from_slice(datagram);
-                let answers = &mut self.answers;
-                let one = core::iter::once(self.packets.as_mut_slice());
-                self.pipeline.process_burst((1, 0), one, |answer| answers.push(switch(), answer));
-            }
-            self.outgoing.clear();
+            self.send();
             for (_, answer) in self.answers.iter() {
                 self.session.handle_datagrams(self.now, switch(), answer, answer.len());
             }
@@ -140,5 +145,22 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
                 pair.flip();
             }
         }
+    }
+}
+
+// rules C5, E1
+#[test]
+fn the_last_packet_is_marked_though_all_rows_after_it_are_too_large() {
+    for too_large in 0..=40 {
+        let mut pair = Pair::new(16);
+        let keys: Vec<u64> = (0..40).map(key).collect();
+        let gradients = (0..40).map(|row| if row < 40 - too_large { 1.0 } else { 1e9 }).collect();
+        pair.push(keys, gradients);
+        pair.send();
+        let region = pair.pipeline.region(1, 0).unwrap();
+        let sent = 40_u32 - too_large;
+        assert_eq!(region.pushes_in_bank(), sent.div_ceil(16), "{too_large} too large");
+        assert_eq!(region.last_in_bank(), u32::from(sent > 0), "{too_large} too large");
+        assert_eq!(pair.session.statistics().rows_too_large, u64::from(too_large));
     }
 }
