@@ -116,7 +116,7 @@ fn write_package(folder: &Path, dataplane: &Path, program: &str) -> Result<()> {
     let manifest = format!(
         "[workspace]\n[package]\nname = \"freestanding\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
          [[bin]]\nname = \"freestanding\"\npath = \"program.rs\"\ntest = false\nbench = false\n\
-         [dependencies]\nlibra-dataplane = {{ path = {dataplane:?} }}\n\
+         [dependencies]\nlibra-dataplane = {{ path = {dataplane:?}, default-features = false }}\n\
          [profile.release]\npanic = \"abort\"\nlto = \"fat\"\n"
     );
     let write = |name: &str, text: &str| {

@@ -67,6 +67,7 @@ mod pipeline;
 pub mod planted;
 mod region;
 mod touched;
+mod wide;
 mod window;
 mod wire;
 

@@ -3,6 +3,7 @@
 use crate::arithmetic::{Arithmetic, F32_MAGNITUDE, F32_MAX, add_f32};
 use crate::packet::{Entry, EntryBytes};
 use crate::touched;
+use crate::wide;
 use crate::wire::Malformed;
 
 /// How the entries of a packet address the slots of a region.
@@ -53,10 +54,13 @@ pub(crate) fn check_push(
     let sound = match (shape.lanes, arithmetic) {
         (1, Arithmetic::Fixed { bound }) => {
             let bound = bound.cast_signed();
-            is_sound(shape.padding, adding, |value| {
-                let value = value.cast_signed();
-                bound.wrapping_sub(value) | bound.wrapping_add(value)
-            })
+            let (sound_ahead, ahead) = wide::check_ahead(adding, bound);
+            let rest = adding.get(ahead..).unwrap_or_default();
+            sound_ahead
+                && is_sound(shape.padding, rest, |value| {
+                    let value = value.cast_signed();
+                    bound.wrapping_sub(value) | bound.wrapping_add(value)
+                })
         }
         (1, Arithmetic::F32) => {
             is_sound(shape.padding, adding, |value| F32_MAX.wrapping_sub(value & F32_MAGNITUDE).cast_signed())
@@ -234,4 +238,51 @@ pub(crate) fn drain(
         touched::untouch_if_clear(touched, sums, slot);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+
+    const PADDING: u16 = 1000;
+    const BOUND: i32 = (1 << 19) - 1;
+    const SHAPE: Shape = Shape { lanes: 1, padding: PADDING };
+    const FIXED: Arithmetic = Arithmetic::Fixed { bound: BOUND.cast_unsigned() };
+
+    fn check(entries: &[(u16, i32)]) -> Result<usize, Malformed> {
+        let bytes = |&(cell, value): &(u16, i32)| Entry { cell, value: value.cast_unsigned() }.to_bytes();
+        let body: Vec<EntryBytes> = entries.iter().map(bytes).collect();
+        check_push(SHAPE, FIXED, &body).map(<[EntryBytes]>::len)
+    }
+
+    // rule W5
+    #[test]
+    fn each_entry_of_a_packet_of_any_length_is_checked() {
+        for count in 1_u16..40 {
+            let sound: Vec<(u16, i32)> =
+                (0..count).map(|place| (place * 25, if place % 2 == 0 { BOUND } else { -BOUND })).collect();
+            assert_eq!(check(&sound), Ok(usize::from(count)));
+            for place in 0..usize::from(count) {
+                let with = |cell: Option<u16>, value: i32| {
+                    let mut entries = sound.clone();
+                    entries[place] = (cell.unwrap_or(entries[place].0), value);
+                    check(&entries)
+                };
+                assert_eq!(with(None, 0), Ok(usize::from(count)));
+                for value in [BOUND + 1, -BOUND - 1, i32::MAX, i32::MIN, i32::MAX - BOUND, i32::MIN + BOUND] {
+                    assert_eq!(with(None, value), Err(Malformed::Value), "{value} at {place} of {count}");
+                }
+                assert_eq!(with(Some(PADDING + 1), 1), Err(Malformed::Cell), "{place} of {count}");
+                assert_eq!(with(Some(u16::MAX), 1), Err(Malformed::Cell), "{place} of {count}");
+                if let Some(before) = place.checked_sub(1) {
+                    for cell in [sound[before].0, 0] {
+                        assert_eq!(with(Some(cell), 1), Err(Malformed::Order), "{place} of {count}");
+                    }
+                }
+            }
+        }
+    }
 }
