@@ -223,7 +223,8 @@ impl Arguments {
     fn plan(&self, load: &Load) -> Plan {
         let table = load.rows.table();
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };
-        // A bank that is half full is closed: it should not be by small packets before its pushes are there.
+        // A bank that is half full is closed: it should not be by small packets before its pushes are there, or before
+        // it has as many packets as end every epoch (rule E1).
         let packets = load.rows.batch.div_ceil(self.profile.entries().into()) as u64;
         let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
         let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);

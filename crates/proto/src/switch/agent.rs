@@ -17,6 +17,7 @@ use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
 use crate::switch::plane::Plane;
 use crate::time::Instant;
+use crate::transport::flow::UNDURABLE_MAX;
 
 /// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
@@ -233,7 +234,11 @@ impl<P: Plane> Agent<P> {
     /// What a bank may take before its epoch is closed (rule E1).
     fn due(&self) -> BankPackets {
         let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
-        BankPackets { pushes: plan.pushes_per_bank_max() / 2, last: self.cluster.hot_path.pushes_per_epoch }
+        // A worker stands still when a flow keeps all that it may (rule T2), and it keeps packets of two epochs: the one that is
+        // being committed, and this one. All packets of a bank may be of one flow. What many workers push is closed earlier
+        // than it must be, but in plans of the usual headroom half of a bank is less, and to count flows is not needed.
+        let packets = plan.pushes_per_bank_max().min(UNDURABLE_MAX) / 2;
+        BankPackets { pushes: packets, last: self.cluster.hot_path.pushes_per_epoch }
     }
 
     /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.

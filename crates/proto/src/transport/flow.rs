@@ -8,7 +8,9 @@ use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 use super::timeline::Transmission;
 
 /// So many packets of a flow may be kept for a replay: what bounds the memory of a worker while epochs are slow (rule T2).
-pub(super) const UNDURABLE_MAX: usize = 8 * WINDOW;
+/// A flow that keeps so many stands still, so a switch closes epochs before that (rule E1).
+pub(crate) const UNDURABLE_MAX: u32 = 8192;
+const _: () = assert!(UNDURABLE_MAX as usize == 8 * WINDOW);
 /// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
 /// the last packet that had the first of them is gone from any network.
 const RENUMBER_AFTER: u32 = 1 << 30;
@@ -115,7 +117,7 @@ impl Flow {
         while self.packet(self.unacknowledged).is_some_and(|packet| packet.state.is_answered()) {
             self.unacknowledged += 1;
         }
-        ((seq - self.unacknowledged) as usize) < WINDOW && ((seq - self.first) as usize) < UNDURABLE_MAX
+        ((seq - self.unacknowledged) as usize) < WINDOW && seq - self.first < UNDURABLE_MAX
     }
 
     /// The packet of this number, if it was sent and is not answered (rule T11).

@@ -111,6 +111,35 @@ fn servers_apply_a_hot_row_once_an_epoch() {
     assert!(applied * 2 < rows_hot, "{rows_hot} rows were pushed hot, and {applied} applied");
 }
 
+// rules E1, T2
+#[test]
+fn an_epoch_ends_before_a_worker_that_keeps_its_packets_stands_still() {
+    // A row fills a packet. Neither its pushes nor half of a bank close an epoch, and it lasts longer than all the pushes take.
+    const PUSHES: u64 = 400;
+    const PACKETS_KEPT_MAX: u64 = 8192;
+    const _: () = assert!(PUSHES * HOT_ROWS > PACKETS_KEPT_MAX);
+    let mut setup = Setup::small(1, 1, 1);
+    setup.plan.as_mut().unwrap().headroom_bits = 20;
+    let epoch_time_max = Duration::from_secs(1);
+    setup.hot_path = HotPath { pushes_per_epoch: 1000, epoch_time_max, entries_max: 3, ..setup.hot_path };
+    let mut stage = Stage::started(setup);
+    let worker = stage.workers().start;
+    let keys: Vec<u64> = (0..HOT_ROWS).collect();
+    let gradients: Vec<f32> = keys.iter().flat_map(|_| [1.0; EMBEDDING_WIDTH]).collect();
+    let mut sums = Sums::zero(&stage.setup.rows);
+    let began = stage.world.now();
+    let mut last = 0;
+    for _ in 0..PUSHES {
+        sums.add(&stage.setup.rows, &keys, &gradients);
+        last = stage.push(worker, &keys, &gradients, Level::Accepted);
+    }
+    stage.wait_for_push(worker, last);
+    assert!(stage.world.now() < began + epoch_time_max, "it waited until {}", stage.world.now());
+    stage.flush_all();
+    stage.check_values(&sums).unwrap();
+    stage.check().unwrap();
+}
+
 #[test]
 fn gradients_too_large_for_the_plan_go_the_cold_way_and_none_is_lost() {
     let mut setup = Setup::small(2, 2, 3).bad();
