@@ -187,7 +187,12 @@ impl HotClient {
                 too_large += 1;
                 cool(row);
             });
-            packet.extend(rows.iter().flat_map(HotRow::cells).zip(words.iter().copied()));
+            let words = words.iter().copied();
+            if words.len() == rows.len() {
+                packet.extend(rows.iter().map(|row| row.place.slot).zip(words));
+            } else {
+                packet.extend(rows.iter().flat_map(HotRow::cells).zip(words));
+            }
             if let Some(answered) = &mut push.answered {
                 answered.extend_from_slice(rows);
             }
@@ -307,16 +312,18 @@ fn next_packet(
     rows: &mut Vec<HotRow>,
 ) -> Option<u8> {
     rows.clear();
-    let mut region = None;
-    let mut room = usize::from(entries_max);
-    while let Some(row) = next.take().or_else(|| hot_rows.next()) {
-        if *region.get_or_insert(row.place.region) != row.place.region || row.width() > room {
-            assert!(!rows.is_empty(), "a row of a hot table is no wider than a packet");
+    let first = next.take().or_else(|| hot_rows.next())?;
+    let region = first.place.region;
+    let room = usize::from(entries_max).checked_sub(first.width());
+    let mut room = room.expect("a row of a hot table is no wider than a packet");
+    rows.push(first);
+    for row in hot_rows {
+        if row.place.region != region || row.width() > room {
             *next = Some(row);
             break;
         }
         room -= row.width();
         rows.push(row);
     }
-    region
+    Some(region)
 }
