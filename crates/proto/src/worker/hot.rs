@@ -1,6 +1,7 @@
 //! The hot path of a worker: rows become packets for the switches, answers become values.
 
 use core::net::SocketAddr;
+use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
@@ -304,6 +305,8 @@ impl Packer<'_> {
     }
 }
 
+const TOO_WIDE: &str = "a row of a hot table is no wider than a packet";
+
 /// Fills the list with rows of one region, as many as fit a packet, and says which region. `next` is the row after them.
 fn next_packet(
     hot_rows: &mut impl Iterator<Item = HotRow>,
@@ -312,18 +315,19 @@ fn next_packet(
     rows: &mut Vec<HotRow>,
 ) -> Option<u8> {
     rows.clear();
-    let first = next.take().or_else(|| hot_rows.next())?;
-    let region = first.place.region;
-    let room = usize::from(entries_max).checked_sub(first.width());
-    let mut room = room.expect("a row of a hot table is no wider than a packet");
-    rows.push(first);
-    for row in hot_rows {
-        if row.place.region != region || row.width() > room {
-            *next = Some(row);
-            break;
+    rows.extend(next.take());
+    let room = usize::from(entries_max).checked_sub(rows.first().map_or(0, HotRow::width));
+    let mut room = room.expect(TOO_WIDE);
+    let full = hot_rows.try_for_each(|row| {
+        let is_of_region = rows.first().is_none_or(|first| first.place.region == row.place.region);
+        if !is_of_region || row.width() > room {
+            return ControlFlow::Break(row);
         }
         room -= row.width();
         rows.push(row);
-    }
-    Some(region)
+        ControlFlow::Continue(())
+    });
+    *next = full.break_value();
+    assert!(!rows.is_empty() || next.is_none(), "{TOO_WIDE}");
+    rows.first().map(|row| row.place.region)
 }
