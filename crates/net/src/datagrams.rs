@@ -82,12 +82,27 @@ impl DatagramSocket {
 
     /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last.
     /// Returns whether there was anything.
-    pub(crate) fn receive(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
+    pub(crate) fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
+        self.receive_by(take, |socket, receive| socket.try_io(Interest::READABLE, receive))
+    }
+
+    /// The same, though nobody has said that there is anything: the runtime may not have looked for a while.
+    pub(crate) fn receive_unasked(
+        &mut self,
+        take: impl FnMut(SocketAddr, &mut [u8], usize),
+    ) -> io::Result<bool> {
+        self.receive_by(take, |_, receive| receive())
+    }
+
+    fn receive_by(
+        &mut self,
+        mut take: impl FnMut(SocketAddr, &mut [u8], usize),
+        call: impl FnOnce(&UdpSocket, &mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
+    ) -> io::Result<bool> {
         let Self { socket, state, receive, .. } = self;
         let mut metas = [RecvMeta::default(); RECEIVES];
         let mut slices = receive.each_mut().map(|buffer| IoSliceMut::new(buffer));
-        let received = socket
-            .try_io(Interest::READABLE, || state.recv(UdpSockRef::from(&*socket), &mut slices, &mut metas));
+        let received = call(socket, &mut || state.recv(UdpSockRef::from(&*socket), &mut slices, &mut metas));
         let count = match received {
             Ok(count) => count,
             // A peer that is gone shows as an error here; its datagrams are lost like any others.

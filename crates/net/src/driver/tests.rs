@@ -1,0 +1,70 @@
+//! What the loop does first when there is more than one thing to do.
+
+use core::net::{Ipv4Addr, SocketAddr};
+
+use libra_proto::Message;
+
+use super::*;
+
+/// Sets a timer and does not get to run for longer than that, as on a machine with more processes than processors.
+struct Sleeper {
+    due: Option<Instant>,
+    happened: Vec<&'static str>,
+    told: bool,
+}
+
+impl Role for Sleeper {
+    type Command = core::convert::Infallible;
+    type Event = Vec<&'static str>;
+
+    fn handle_start(&mut self, now: Instant) {
+        self.due = Some(now + Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    fn handle_datagrams(&mut self, _: Instant, _: SocketAddr, datagrams: &mut [u8], stride: usize) {
+        self.happened.extend(datagrams.chunks(stride).map(|_| "datagram"));
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {
+        self.due = None;
+        self.happened.push("timer");
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        let is_done = self.due.is_none() && !core::mem::replace(&mut self.told, self.due.is_none());
+        is_done.then(|| self.happened.clone())
+    }
+
+    fn handle_link(&mut self, _: Instant, _: libra_proto::Link, _: LinkEvent) {}
+    fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
+    fn handle_socket_failure(&mut self, _: Instant, reason: &str) {
+        panic!("{reason}");
+    }
+    fn handle_command(&mut self, _: Instant, command: Self::Command) {
+        match command {}
+    }
+    fn poll_transmit(&mut self, _: Instant, _: &mut Outgoing) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn what_has_come_is_read_before_a_timer_that_was_slept_through() {
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = DatagramSocket::bind(here, None).unwrap();
+    let peer = std::net::UdpSocket::bind(here).unwrap();
+    for _ in 0..3 {
+        peer.send_to(b"an answer", socket.local_address().unwrap()).unwrap();
+    }
+    let role = Sleeper { due: None, happened: Vec::new(), told: false };
+    let ports = Ports { datagrams: Some(socket), ..Ports::new(Links::new(Duration::ZERO)) };
+    let (_commands, none) = mpsc::unbounded_channel();
+    let happened = drive(role, ports, none, ControlFlow::Break).await.unwrap();
+    assert_eq!(happened, ["datagram", "datagram", "datagram", "timer"]);
+}
