@@ -109,7 +109,7 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
     let batches = load.rows.batches(worker.share())?;
     make_rows(worker, load)?;
     worker.barrier()?;
-    let mut operations = Operations { worker, load, open: VecDeque::new(), pushed: HashMap::new() };
+    let mut operations = Operations { worker, load, pulls: VecDeque::new(), pushes: HashMap::new() };
     let mut batches = batches.iter().cycle();
     let warm = Instant::now() + WARM_UP;
     while Instant::now() < warm {
@@ -156,49 +156,44 @@ fn make_rows(worker: &mut WorkerNode, load: &Load) -> Result<()> {
     Ok(worker.flush()?)
 }
 
-/// Operations under way, oldest first.
+/// Operations under way.
 struct Operations<'w> {
     worker: &'w mut WorkerNode,
     load: &'w Load,
-    open: VecDeque<(Handle, Instant)>,
-    /// Pushes that got done before an older one.
-    pushed: HashMap<u64, Instant>,
-}
-
-enum Handle {
-    Push(u64),
-    Pull(PullId),
+    /// Oldest first.
+    pulls: VecDeque<(PullId, Instant)>,
+    /// When each push was begun.
+    pushes: HashMap<u64, Instant>,
 }
 
 impl Operations<'_> {
-    /// Begins one, and finishes the oldest if there are enough. Returns how long that took.
+    /// Begins one, and waits until one is done if there are enough: until the oldest is, of pulls. Returns how long that took.
     fn turn(&mut self, keys: &[u64]) -> Result<Option<Duration>> {
         let began = Instant::now();
         let gradients = || vec![0.001; keys.len() * self.load.rows.width()];
-        let handle = match self.load.operation {
-            Operation::Push => Handle::Push(self.worker.start_push(keys.to_vec(), gradients())?),
-            Operation::Pull => Handle::Pull(self.worker.start_pull(keys.to_vec())?),
-            Operation::PushPull => Handle::Pull(self.worker.start_push_pull(keys.to_vec(), gradients())?),
-        };
-        self.open.push_back((handle, began));
-        if self.open.len() < self.load.open { Ok(None) } else { self.finish() }
+        match self.load.operation {
+            Operation::Push => {
+                self.pushes.insert(self.worker.start_push(keys.to_vec(), gradients())?, began);
+            }
+            Operation::Pull => self.pulls.push_back((self.worker.start_pull(keys.to_vec())?, began)),
+            Operation::PushPull => {
+                let pull = self.worker.start_push_pull(keys.to_vec(), gradients())?;
+                self.pulls.push_back((pull, began));
+            }
+        }
+        if self.pushes.len() + self.pulls.len() < self.load.open { Ok(None) } else { self.finish() }
     }
 
     fn finish(&mut self) -> Result<Option<Duration>> {
-        let Some((handle, began)) = self.open.pop_front() else { return Ok(None) };
-        let at = match handle {
-            Handle::Pull(pull) => {
-                self.worker.finish_pull(pull)?;
-                Instant::now()
-            }
-            Handle::Push(push) => loop {
-                if let Some(at) = self.pushed.remove(&push) {
-                    break at;
-                }
-                let accepted = self.worker.finish_push()?.context("a push is under way")?;
-                self.pushed.insert(accepted.push, accepted.at);
-            },
+        let (began, done) = if let Some((pull, began)) = self.pulls.pop_front() {
+            self.worker.finish_pull(pull)?;
+            (began, Instant::now())
+        } else if let Some(accepted) = self.worker.finish_push()? {
+            let began = self.pushes.remove(&accepted.push).context("a push is done that was not begun")?;
+            (began, accepted.at)
+        } else {
+            return Ok(None);
         };
-        Ok(Some(at.saturating_duration_since(began)))
+        Ok(Some(done.saturating_duration_since(began)))
     }
 }
