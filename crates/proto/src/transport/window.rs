@@ -1,6 +1,7 @@
 //! How many packets may be on their way to one switch: a window that follows loss and delay.
 //!
-//! Links lose packets although nobody is overloaded, and the protocol cannot tell why: so a few lost packets change nothing, and
+//! Links lose packets although nobody is overloaded, and the protocol cannot tell why: so a few lost packets change nothing (as in BBR,
+//! draft-ietf-ccwg-bbr, where 2% of a round do not), and
 //! what changes the window is the *share* that is lost, as with the marks of DCTCP (RFC 8257, section 3.3). Delay is a brake as in
 //! Swift (Kumar et al., SIGCOMM 2020), for switches that are slow and have large buffers.
 
@@ -20,6 +21,8 @@ const GROWTH_ROUNDS_QUEUED: usize = 128;
 const WHOLE: usize = 1 << 10;
 /// The share that links may lose where nothing queues.
 const LOSS_TOLERATED: usize = WHOLE / 8;
+/// And that may be lost where packets queue. Without loss they queue at a switch that is busy, which has room for all (rule T3).
+const LOSS_TOLERATED_QUEUED: usize = WHOLE / 32;
 /// Up to here a loss that does not follow the window is believed to be the link's.
 const LOSS_BELIEVED: usize = WHOLE / 2;
 /// What a window gives up at least, so that others find room in the queue.
@@ -132,8 +135,9 @@ impl Window {
         let fastest = round.fastest.unwrap_or(base);
         let queueing = fastest.saturating_sub(base);
         let is_queued = queueing > QUEUEING_MIN + base / 8;
-        self.loss = (self.loss * 3 + WHOLE * round.lost / (round.lost + round.answered)) / 4;
-        let is_overloaded = self.is_overloaded(is_queued);
+        let lost = WHOLE * round.lost / (round.lost + round.answered);
+        self.loss = (self.loss * 3 + lost) / 4;
+        let is_overloaded = self.is_overloaded(is_queued, lost);
         if is_overloaded && round.lost > 0 {
             self.cut((self.loss / 2).max(CUT_MIN), 0);
         }
@@ -147,13 +151,13 @@ impl Window {
     }
 
     /// Whether what is lost is lost because there is too much of it (rule T13).
-    fn is_overloaded(&mut self, is_queued: bool) -> bool {
+    fn is_overloaded(&mut self, is_queued: bool, lost: usize) -> bool {
         if is_queued || self.loss <= self.loss_tolerated {
             self.before_cuts = None;
             if self.loss < self.loss_tolerated / 2 {
                 self.loss_tolerated = LOSS_TOLERATED;
             }
-            return is_queued;
+            return is_queued && self.loss.max(lost) > LOSS_TOLERATED_QUEUED;
         }
         let (size, loss) = *self.before_cuts.get_or_insert((self.size, self.loss));
         if loss > LOSS_BELIEVED {
@@ -288,10 +292,11 @@ mod tests {
 
     // rule T13
     #[test]
-    fn a_loss_costs_a_quarter_where_packets_queue() {
+    fn where_packets_queue_a_small_loss_changes_nothing_and_a_larger_one_costs_a_quarter() {
         let mut rounds = Rounds::new(512);
         rounds.rounds(10, 0, ROUND_TRIP);
-        assert_eq!(rounds.round(1, ROUND_TRIP * 3), 388);
+        assert_eq!(rounds.rounds(20, 2, ROUND_TRIP * 3), 512);
+        assert_eq!(rounds.round(6, ROUND_TRIP * 3), 388);
         assert_eq!(rounds.round(0, ROUND_TRIP * 3), 392, "and it grows slowly");
     }
 
