@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
 use crate::links::{Input, Links};
+use crate::turns::take_turns;
 
 /// After this many inputs of one kind the role's outputs are drained, so that no input starves the others.
 const INPUTS_MAX: usize = 64;
@@ -56,6 +57,7 @@ pub(crate) async fn drive<R: Role, T>(
     mut commands: mpsc::UnboundedReceiver<R::Command>,
     mut on_event: impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<T> {
+    take_turns();
     let clock = Clock(tokio::time::Instant::now());
     let mut outgoing = Outgoing::default();
     let mut commands_open = true;

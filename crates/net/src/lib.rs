@@ -54,6 +54,7 @@ mod frames;
 mod links;
 mod node;
 mod storage;
+mod turns;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};

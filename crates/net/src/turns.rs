@@ -1,0 +1,40 @@
+//! How the kernel shares processors among busy threads.
+
+use rustix::process::getpriority_process;
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
+
+/// What the library calls a niceness of 0.
+const NOT_NICE: u8 = 48;
+
+/// From now on this thread waits for its turn when it wakes, instead of pushing another one aside (`SCHED_BATCH`, see sched(7)). Where there
+/// are more busy threads than processors, it then finds more datagrams each time, and caches are warm for longer; where there are not,
+/// nothing changes. A thread that somebody has made nice is left as it is, and so is one whose kernel refuses.
+pub(crate) fn take_turns() {
+    let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+    if let (Ok(0), Ok(priority)) = (getpriority_process(None), NOT_NICE.try_into()) {
+        let priority = ThreadPriority::Crossplatform(priority);
+        let _refused = set_thread_priority_and_policy(thread_native_id(), priority, batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thread_priority::thread_schedule_policy;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_takes_turns_is_no_nicer_than_before() {
+        let nice = || getpriority_process(None).unwrap();
+        let before = nice();
+        take_turns();
+        assert_eq!(nice(), before);
+        if before == 0 {
+            let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+            assert_eq!(thread_schedule_policy().unwrap(), batch);
+        }
+    }
+}
