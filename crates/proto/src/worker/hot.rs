@@ -258,7 +258,7 @@ struct Packer<'h> {
 
 impl Packer<'_> {
     /// Packs what `write` writes of the rows of a packet; rows that it does not write it takes off the list, and hands them to `cool`. So
-    /// are those whose region no switch holds. The last packet of a push in a region is marked.
+    /// are those whose region no switch holds (rule V8). The last packet of a push in a region is marked.
     fn pack(
         self,
         mut hot_rows: impl Iterator<Item = HotRow>,
