@@ -16,7 +16,12 @@
 //! which [`FloatTables::add`] makes a float again. Logarithms have 8 bits before the point and 8 behind it; the terms of a mantissa, below 2, are
 //! summed with 15 bits behind the point and rounded once. That is the paper's memory: 408.5 KB.
 
+use self::exact::{LN2, ONE, ONE_BITS, Power, Powers, log2, round};
+pub use self::split::SplitTables;
 use crate::arithmetic::F32_NAN;
+
+mod exact;
+mod split;
 
 /// An 8-bit exponent as a number.
 const EXPONENTS: usize = 256;
@@ -85,7 +90,7 @@ impl FloatTables {
 
     /// Computes what is in the tables, with integers alone: the same on every machine.
     pub fn fill(&mut self) {
-        let powers = Powers::new();
+        let powers = Powers::with_point(POINT);
         for (exponent, entry) in (-127_i16..).zip(&mut self.epo) {
             *entry = exponent.wrapping_shl(POINT).cast_unsigned();
         }
@@ -101,12 +106,13 @@ impl FloatTables {
             *entry = if half == 0 { LOG_OF_NOTHING } else { round(log, POINT) }.cast_unsigned();
         }
         for ((key, exp), float) in (0_u16..=u16::MAX).zip(&mut self.exp).zip(&mut self.float) {
-            *exp = powers.of(key).as_term();
-            *float = powers.of(key).as_float();
+            let power = powers.of(key.cast_signed().into());
+            *exp = as_term(power);
+            *float = upper_half(power);
         }
         for (key, entry) in (0_u16..=u16::MAX).zip(&mut self.mi) {
             let theta = key & THETA_MAX;
-            let small = powers.of(theta.wrapping_neg()).below_one();
+            let small = powers.of(i32::from(theta).wrapping_neg()).below_one();
             *entry = match (key & SIGNS_DIFFER, theta) {
                 (0, 0) => 1_i16.wrapping_shl(POINT),
                 (0, _) => round(log2(ONE.wrapping_add(small)), POINT),
@@ -124,17 +130,11 @@ impl FloatTables {
     /// exactly; x - x is +0. Infinities and NaN are as in IEEE 754, with one NaN.
     #[must_use]
     pub fn add(&self, x: u32, y: u32) -> u32 {
-        let (x, y) = (flushed(x), flushed(y));
-        let (large, small) = if x & !SIGN >= y & !SIGN { (x, y) } else { (y, x) };
+        let (large, small) = match Summands::of(x, y) {
+            Summands::Normal { large, small } => (large, small),
+            Summands::Sum(sum) => return sum,
+        };
         let signs_differ = (large ^ small) & SIGN != 0;
-        if large & !SIGN >= INFINITY {
-            let is_nan = large & !SIGN > INFINITY || (signs_differ && small & !SIGN == INFINITY);
-            return if is_nan { F32_NAN } else { large };
-        }
-        if small & !SIGN == 0 {
-            // Of two zeros the sum is negative if both are.
-            return if large & !SIGN == 0 { large & small } else { large };
-        }
         let (log, log_of_small) = (self.log(large), self.log(small));
         // Rounding may put the logarithm of the smaller one above the other.
         let theta = u16::try_from(log.wrapping_sub(log_of_small)).unwrap_or_default().min(THETA_MAX);
@@ -168,103 +168,48 @@ fn at(table: &[u16], key: u16) -> u16 {
     table.get(usize::from(key)).copied().unwrap_or_default()
 }
 
+/// Two numbers that are to be added.
+enum Summands {
+    /// Both are normal.
+    Normal { large: u32, small: u32 },
+    /// One is not, and their sum needs no table.
+    Sum(u32),
+}
+
+impl Summands {
+    fn of(x: u32, y: u32) -> Self {
+        let (x, y) = (flushed(x), flushed(y));
+        let (large, small) = if x & !SIGN >= y & !SIGN { (x, y) } else { (y, x) };
+        let differ = (large ^ small) & SIGN != 0;
+        if large & !SIGN >= INFINITY {
+            let is_nan = large & !SIGN > INFINITY || (differ && small & !SIGN == INFINITY);
+            return Self::Sum(if is_nan { F32_NAN } else { large });
+        }
+        if small & !SIGN == 0 {
+            // Of two zeros the sum is negative if both are.
+            return Self::Sum(if large & !SIGN == 0 { large & small } else { large });
+        }
+        if differ && large & !SIGN == small & !SIGN {
+            return Self::Sum(0);
+        }
+        Self::Normal { large, small }
+    }
+}
+
+/// A power as a term of the logarithm of a mantissa, or the largest there is.
+fn as_term(power: Power) -> u16 {
+    u16::try_from(power.fixed(TERM_POINT)).unwrap_or(u16::MAX)
+}
+
+/// The upper half of a power as a float, without its sign: 8 bits of exponent, 8 of fraction. Below the least normal one it is zero.
+fn upper_half(power: Power) -> u16 {
+    let Ok(exponent @ 1..) = u16::try_from(power.whole.wrapping_add(127)) else { return 0 };
+    exponent.wrapping_shl(8).wrapping_add(u16::try_from(power.fraction(8)).unwrap_or_default())
+}
+
 /// A subnormal number as zero, and any other as it is.
 const fn flushed(number: u32) -> u32 {
     if number & !SIGN < LEAST_NORMAL { number & SIGN } else { number }
-}
-
-/// Numbers from which tables are computed have 62 bits behind the point.
-const ONE_BITS: u32 = 62;
-const ONE: u64 = 1 << ONE_BITS;
-const LN2: u64 = 0x2C5C_85FD_F473_DE6A;
-/// Their logarithms have so many.
-const LOG_BITS: u32 = 32;
-
-/// The logarithm of a number above 0: one bit after the other, each by squaring what is left.
-fn log2(number: u64) -> i64 {
-    let zeros = number.leading_zeros();
-    // From 1 to 2.
-    let mut left =
-        if zeros == 0 { number.wrapping_shr(1) } else { number.wrapping_shl(zeros.wrapping_sub(1)) };
-    let mut log = 1_i64.wrapping_sub(zeros.into());
-    for _ in 0..LOG_BITS {
-        let square = times(left, left);
-        let is_two = square.wrapping_shr(ONE_BITS + 1);
-        left = square.wrapping_shr(u32::from(is_two != 0));
-        log = log.wrapping_shl(1) | is_two.cast_signed();
-    }
-    log
-}
-
-/// A logarithm with so many bits behind the point.
-fn round(log: i64, point: u32) -> i16 {
-    let drop = LOG_BITS.wrapping_sub(point);
-    let half = 1_i64.wrapping_shl(drop.wrapping_sub(1));
-    let rounded = log.wrapping_add(half).wrapping_shr(drop);
-    i16::try_from(rounded).unwrap_or(i16::MAX)
-}
-
-/// The product of two numbers below 2.
-fn times(x: u64, y: u64) -> u64 {
-    u64::try_from(u128::from(x).wrapping_mul(y.into()).wrapping_shr(ONE_BITS)).unwrap_or(u64::MAX)
-}
-
-/// 2 to the power of k/256, for each k.
-struct Powers([u64; 1 << POINT]);
-
-/// 2^whole * part, the part from 1 to 2.
-#[derive(Clone, Copy)]
-struct Power {
-    whole: i16,
-    part: u64,
-}
-
-impl Powers {
-    fn new() -> Self {
-        let mut powers = [ONE; 1 << POINT];
-        // The square root of 2, then the root of that, and so on: one for each bit of k, from the highest.
-        let mut root = ONE.wrapping_mul(2);
-        for bit in (0..POINT).rev() {
-            root = u64::try_from(u128::from(root).wrapping_shl(ONE_BITS).isqrt()).unwrap_or(u64::MAX);
-            for (k, power) in (0_u32..).zip(&mut powers) {
-                if k.wrapping_shr(bit) & 1 == 1 {
-                    *power = times(*power, root);
-                }
-            }
-        }
-        Self(powers)
-    }
-
-    /// 2 to the power of a logarithm.
-    fn of(&self, log: u16) -> Power {
-        let [whole, part] = log.to_be_bytes();
-        let part = self.0.get(usize::from(part)).copied().unwrap_or(ONE);
-        Power { whole: whole.cast_signed().into(), part }
-    }
-}
-
-impl Power {
-    /// As a term of the logarithm of a mantissa, or the largest there is.
-    fn as_term(self) -> u16 {
-        let drop = ONE_BITS.wrapping_sub(TERM_POINT).cast_signed().wrapping_sub(self.whole.into());
-        let Ok(drop @ 1..) = u32::try_from(drop) else { return u16::MAX };
-        let half = 1_u64.checked_shl(drop.wrapping_sub(1)).unwrap_or_default();
-        let term = self.part.wrapping_add(half).checked_shr(drop).unwrap_or_default();
-        u16::try_from(term).unwrap_or(u16::MAX)
-    }
-
-    /// The upper half of a float without its sign: 8 bits of exponent, 8 of fraction. Below the least normal one it is zero.
-    fn as_float(self) -> u16 {
-        const DROP: u32 = ONE_BITS - 8;
-        let Ok(exponent @ 1..) = u16::try_from(self.whole.wrapping_add(127)) else { return 0 };
-        let fraction = self.part.wrapping_sub(ONE).wrapping_add(1 << (DROP - 1)).wrapping_shr(DROP);
-        exponent.wrapping_shl(8).wrapping_add(u16::try_from(fraction).unwrap_or_default())
-    }
-
-    /// The number itself, which is 1 or less.
-    fn below_one(self) -> u64 {
-        self.part.checked_shr(self.whole.unsigned_abs().into()).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]
