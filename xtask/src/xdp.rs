@@ -1,10 +1,12 @@
 //! `cargo xtask xdp`: what needs a kernel that runs our programs. The tests of `crates/xdp` that `cargo test` skips without
-//! root, then a soak whose switches add up in the kernel, in network namespaces.
+//! root, then a soak whose switches add up in the kernel, in network namespaces; and a benchmark there that is interrupted.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::namespaces::ip;
@@ -22,6 +24,10 @@ const SOAK: &[&str] = &[
     "--kill=switch@3s,worker@6s,switch@8s",
     "--quiet",
 ];
+
+/// Longer than anybody waits.
+const BENCH: &[&str] = &["bench", "hot-path", "--plane=xdp", "--seconds=600", "--quiet"];
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
@@ -41,8 +47,55 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     test.env("LIBRA_XDP_REQUIRED", "1");
     shell::run(test)?;
     shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-    shell::run(shell::program(shell::target_directory()?.join("release/libra"), SOAK))?;
+    let libra = shell::target_directory()?.join("release/libra");
+    shell::run(shell::program(&libra, SOAK))?;
+    interrupt(&libra)?;
     Ok(Outcome::Passed)
+}
+
+/// Interrupts a benchmark, as somebody at a terminal does, and looks whether it leaves network namespaces behind.
+fn interrupt(libra: &Path) -> Result<()> {
+    let before = namespaces()?;
+    let mut bench = shell::program(libra, BENCH).spawn().context("cannot start the benchmark")?;
+    let found = wait_for(|| Ok((namespaces()? != before).then_some(())));
+    if found.is_ok() {
+        shell::run(shell::program("kill", &["-INT", &bench.id().to_string()]))?;
+    } else {
+        bench.kill()?;
+    }
+    let status = wait_for(|| Ok(bench.try_wait()?));
+    if status.is_err() {
+        bench.kill()?;
+    }
+    found.context("the benchmark makes no network namespaces")?;
+    let status = status.context("the benchmark goes on after an interrupt")?;
+    if status.code() != Some(130) {
+        bail!("an interrupted benchmark ended with {status} instead of 130");
+    }
+    let after = namespaces()?;
+    if after != before {
+        bail!("an interrupted benchmark left network namespaces behind: {after:?} instead of {before:?}");
+    }
+    Ok(())
+}
+
+fn namespaces() -> Result<BTreeSet<String>> {
+    let list = shell::output(shell::program("ip", &["netns", "list"]))?;
+    let names = list.lines().filter_map(|line| line.split_whitespace().next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn wait_for<T>(mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        if let Some(ready) = ready()? {
+            return Ok(ready);
+        }
+        if Instant::now() > until {
+            bail!("waited for {WAIT_MAX:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Whether programs can be made and loaded here; if not, why.

@@ -27,6 +27,7 @@ use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
 use crate::arguments::{FaultArguments, clear, write_json};
 use crate::job::failure;
+use crate::leash;
 use crate::network;
 use crate::plane::PlaneKind;
 use crate::progress::Bars;
@@ -128,6 +129,9 @@ impl Profile {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(network) = site::needed(arguments)? {
         return site::run_again_inside(&network);
+    }
+    if arguments.site.is_some() {
+        leash::hold(|_| ())?;
     }
     let load = arguments.load();
     let batch = load.rows.batch;

@@ -3,6 +3,8 @@
 //! A process cannot move all its threads into a namespace, so the benchmark starts itself again inside.
 
 use std::env;
+use std::process::{ChildStdin, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -15,6 +17,14 @@ use crate::{interrupt, leash};
 pub(super) struct Site {
     network: Network,
     seat: Seat,
+    leash: Leash,
+}
+
+/// The process inside ends when this is dropped.
+type Leash = Arc<Mutex<Option<ChildStdin>>>;
+
+fn let_go(leash: &Leash) {
+    drop(leash.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
 /// Makes the network if one is wanted, and this process is not in it yet.
@@ -31,19 +41,26 @@ pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
     if path == PathKind::Loopback || arguments.site.is_some() {
         return Ok(None);
     }
+    let leash = Leash::default();
+    let held = Arc::clone(&leash);
+    // An interrupt ends the process inside, and this one when it has taken the network down.
+    interrupt::on_first(move || let_go(&held));
     let mut network = Network::new()?;
     let seat = network.seat(0, &leash::this_program()?)?;
-    Ok(Some(Site { network, seat }))
+    Ok(Some(Site { network, seat, leash }))
 }
 
 /// Runs the same command in the network.
 pub(super) fn run_again_inside(site: &Site) -> Result<()> {
-    // The process inside hears of an interrupt itself; this one is left to take the network down.
-    interrupt::on_first(|| ());
     let program = leash::this_program()?;
     let mut command = site.network.command(&program);
-    command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]);
-    let status = command.status().context("cannot start the benchmark in its namespace")?;
+    command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]).stdin(Stdio::piped());
+    let mut inside = command.spawn().context("cannot start the benchmark in its namespace")?;
+    *site.leash.lock().unwrap_or_else(PoisonError::into_inner) = inside.stdin.take();
+    if interrupt::happened() {
+        let_go(&site.leash);
+    }
+    let status = inside.wait().context("cannot wait for the benchmark in its namespace")?;
     if !status.success() {
         bail!("the benchmark in its namespace ended with {status}");
     }
