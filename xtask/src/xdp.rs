@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::namespaces::ip;
+use crate::process::Running;
 use crate::{Outcome, shell};
 
 /// Processes in namespaces of their own; switches and a worker are killed, packets lost, and the sums compared to the bit.
@@ -56,19 +57,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 /// Interrupts a benchmark, as somebody at a terminal does, and looks whether it leaves network namespaces behind.
 fn interrupt(libra: &Path) -> Result<()> {
     let before = namespaces()?;
-    let mut bench = shell::program(libra, BENCH).spawn().context("cannot start the benchmark")?;
-    let found = wait_for(|| Ok((namespaces()? != before).then_some(())));
-    if found.is_ok() {
-        shell::run(shell::program("kill", &["-INT", &bench.id().to_string()]))?;
-    } else {
-        bench.kill()?;
-    }
-    let status = wait_for(|| Ok(bench.try_wait()?));
-    if status.is_err() {
-        bench.kill()?;
-    }
-    found.context("the benchmark makes no network namespaces")?;
-    let status = status.context("the benchmark goes on after an interrupt")?;
+    let log = shell::target_directory()?.join("interrupted.log");
+    let mut bench = Running::start("bench hot-path", shell::program(libra, BENCH), log)?;
+    wait_for(|| Ok((namespaces()? != before).then_some(())))
+        .with_context(|| format!("no network namespace was made\n{}", bench.tail()))?;
+    shell::run(shell::program("kill", &["-INT", &bench.id().to_string()]))?;
+    let status = wait_for(|| bench.status()).context("the benchmark goes on after an interrupt")?;
     if status.code() != Some(130) {
         bail!("an interrupted benchmark ended with {status} instead of 130");
     }

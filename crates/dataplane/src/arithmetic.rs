@@ -19,16 +19,16 @@ pub enum Arithmetic {
 /// The one NaN that [`add_f32`] yields.
 pub const F32_NAN: u32 = 0x7FC0_0000;
 
-const SIGN: u32 = 1 << 31;
+pub(crate) const SIGN: u32 = 1 << 31;
 const MAGNITUDE: u32 = SIGN - 1;
 /// All bits of a single but its sign.
 pub(crate) const F32_MAGNITUDE: u32 = MAGNITUDE;
 /// The magnitude of the largest finite single.
 pub(crate) const F32_MAX: u32 = INFINITY - 1;
-const INFINITY: u32 = 0xFF << FRACTION_BITS;
-const FRACTION_BITS: u32 = 23;
-/// The leading bit of a normal number, which is not stored.
-const HIDDEN: u32 = 1 << FRACTION_BITS;
+pub(crate) const INFINITY: u32 = 0xFF << FRACTION_BITS;
+pub(crate) const FRACTION_BITS: u32 = 23;
+/// The leading bit of a normal number, which is not stored; as a magnitude, the least normal number.
+pub(crate) const HIDDEN: u32 = 1 << FRACTION_BITS;
 /// Bits kept below the last place while adding: guard, round, and one that is sticky.
 const EXTRA_BITS: u32 = 3;
 

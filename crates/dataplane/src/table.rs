@@ -18,7 +18,7 @@
 
 use self::exact::{LN2, ONE, ONE_BITS, Power, Powers, log2, round};
 pub use self::split::SplitTables;
-use crate::arithmetic::F32_NAN;
+use crate::arithmetic::{F32_NAN, FRACTION_BITS, HIDDEN, INFINITY, SIGN};
 
 mod exact;
 mod split;
@@ -45,11 +45,6 @@ const THETA_MAX: u16 = SIGNS_DIFFER - 1;
 const HALF_OF_LAST_PLACE: i32 = 1 << (TERM_POINT - POINT - 1);
 /// In the first half of a mantissa.
 const IMPLIED_ONE: u64 = 1 << 11;
-
-const SIGN: u32 = 1 << 31;
-const INFINITY: u32 = 0x7F80_0000;
-const LEAST_NORMAL: u32 = 0x0080_0000;
-const FRACTION_BITS: u32 = 23;
 
 /// The tables, and the additions that they make possible.
 ///
@@ -209,7 +204,7 @@ fn upper_half(power: Power) -> u16 {
 
 /// A subnormal number as zero, and any other as it is.
 const fn flushed(number: u32) -> u32 {
-    if number & !SIGN < LEAST_NORMAL { number & SIGN } else { number }
+    if number & !SIGN < HIDDEN { number & SIGN } else { number }
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@
 //! An entry is right for the middle of the numbers that share its key.
 
 use super::exact::{ONE, ONE_BITS, Powers, log2, rounded};
-use super::{FRACTION_BITS, INFINITY, SIGN, Summands, at};
+use super::{Summands, at};
+use crate::arithmetic::{FRACTION_BITS, INFINITY, SIGN};
 
 /// Bits of a logarithm behind the point.
 const POINT: u32 = 16;

@@ -189,6 +189,7 @@ impl HotClient {
                 cool(row);
             });
             let words = words.iter().copied();
+            // Rows of one value have a loop without another in it.
             if words.len() == rows.len() {
                 packet.extend(rows.iter().map(|row| row.place.slot).zip(words));
             } else {

@@ -365,8 +365,8 @@ impl Session {
     fn read_from_shards(&mut self, cargo: Cargo) {
         let operation = self.operations.operation(cargo.operation);
         let hot: &[HotRow] = &operation.hot[cargo.first as usize..cargo.end as usize];
-        let mut cold: Vec<ColdRow> = hot.iter().map(|row| self.directory.cooled(row)).collect();
-        cold.sort_by_key(|row| row.shard);
+        let cold: Vec<ColdRow> = hot.iter().map(|row| self.directory.cooled(row)).collect();
+        let cold = by_shard(cold, self.cluster.shards());
         operation.missing += self.cold.pull(cargo.operation, cold);
         self.answered(cargo.operation);
     }
