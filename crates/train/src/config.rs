@@ -1,64 +1,111 @@
 //! What to train and how, as a person writes it down.
 
+use std::{fmt, str::FromStr};
+
 use libra_store::{Optimizer, OutOfRange, Rule, Schedule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::model::ModelKind;
+use crate::ncf::{Branches, NcfConfig};
 
 /// Settings of a training run. Every worker of a job must have the same.
-///
-/// The defaults are NeuMF with 8 factors, 4 negatives and 20 epochs (He et al. 2017, section 4). Adam at a rate of 0.002 was
-/// the best on MovieLens 1M of 0.001 to 0.005 (HR@10 0.675 in memory; Adagrad 0.666), and does not mind that a switch applies
-/// the sum of two workers' pushes as one update: the same within 0.003.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Which model.
-    pub model: ModelKind,
-    /// Predictive factors F: how wide the last hidden layer is, and with it everything else.
-    pub factors: usize,
-    /// Passes over the training pairs.
+    /// Which model, with settings of its own.
+    pub model: ModelConfig,
+    /// Passes over the training data.
     pub epochs: u32,
-    /// Samples of a step; positives and negatives both count.
+    /// Samples of a step.
     pub batch: usize,
-    /// Negatives drawn for each positive.
-    pub negatives: usize,
-    /// Decides initial values, order and negatives.
+    /// Decides initial values, order, and whatever else is drawn.
     pub seed: u64,
-    /// How gradients change the embedding rows of users and items.
+    /// How gradients change the rows of embeddings.
     pub embeddings: Rule,
     /// How gradients change the layers.
     pub layers: Rule,
-    /// Standard deviation of the initial embeddings, which are normal with mean 0.
-    pub deviation: f32,
 }
 
-/// Largest number of factors: the tower of such a model has 16 million weights.
-pub const FACTORS_MAX: usize = 1024;
+/// Settings of one model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelConfig {
+    /// Neural Collaborative Filtering.
+    Ncf(NcfConfig),
+}
 
-/// Largest batch.
-pub const BATCH_MAX: usize = 1 << 20;
+/// The models by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModelKind {
+    /// Neural Collaborative Filtering with generalised matrix factorisation alone.
+    Gmf,
+    /// Neural Collaborative Filtering with a multi-layer perceptron alone.
+    Mlp,
+    /// Neural Collaborative Filtering with both.
+    Neumf,
+}
 
-/// Largest number of negatives for a positive.
-pub const NEGATIVES_MAX: usize = 1000;
+impl ModelKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Gmf, Self::Mlp, Self::Neumf];
 
-impl Default for TrainConfig {
-    fn default() -> Self {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gmf => "gmf",
+            Self::Mlp => "mlp",
+            Self::Neumf => "neumf",
+        }
+    }
+
+    /// Settings with which it does well.
+    ///
+    /// Of NCF: 8 factors, 4 negatives and 20 epochs are those of He et al. 2017, section 4. Adam at a rate of 0.002 was
+    /// the best on MovieLens 1M of 0.001 to 0.005 (HR@10 0.675 in memory; Adagrad 0.666), and does not mind that a switch applies
+    /// the sum of two workers' pushes as one update: the same within 0.003.
+    pub fn config(self) -> TrainConfig {
         let adam = Optimizer::Adam { rate: 0.002, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
-        Self {
-            model: ModelKind::Neumf,
-            factors: 8,
+        let ncf = |branches| TrainConfig {
+            model: ModelConfig::Ncf(NcfConfig { branches, ..NcfConfig::default() }),
             epochs: 20,
             batch: 1024,
-            negatives: 4,
             seed: 1,
             embeddings: adam.into(),
             layers: adam.into(),
-            deviation: 0.01,
+        };
+        match self {
+            Self::Gmf => ncf(Branches::Gmf),
+            Self::Mlp => ncf(Branches::Mlp),
+            Self::Neumf => ncf(Branches::Neumf),
         }
     }
 }
+
+impl fmt::Display for ModelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no model's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no model {name:?}: the models are {}", ModelKind::ALL.map(ModelKind::name).join(", "))]
+pub struct UnknownModel {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for ModelKind {
+    type Err = UnknownModel;
+
+    fn from_str(name: &str) -> Result<Self, UnknownModel> {
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| UnknownModel { name: name.to_owned() })
+    }
+}
+
+/// Largest batch.
+pub const BATCH_MAX: usize = 1 << 20;
 
 /// A setting that cannot be used.
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -72,32 +119,29 @@ pub struct ConfigError {
     pub expected: &'static str,
 }
 
+impl ConfigError {
+    pub(crate) fn new(field: &str, found: &dyn ToString, expected: &'static str) -> Self {
+        Self { field: field.to_owned(), found: found.to_string(), expected }
+    }
+}
+
 impl TrainConfig {
     /// Checks every setting.
     ///
     /// # Errors
     /// The first one that cannot be used.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |field: &str, found: &dyn ToString, expected| {
-            Err(ConfigError { field: field.to_owned(), found: found.to_string(), expected })
-        };
-        if !(1..=FACTORS_MAX).contains(&self.factors) {
-            return wrong("factors", &self.factors, "between 1 and 1024");
-        }
         if self.epochs == 0 {
-            return wrong("epochs", &self.epochs, "at least 1");
+            return Err(ConfigError::new("epochs", &self.epochs, "at least 1"));
         }
         if !(1..=BATCH_MAX).contains(&self.batch) {
-            return wrong("batch", &self.batch, "between 1 and 1048576");
-        }
-        if self.negatives > NEGATIVES_MAX {
-            return wrong("negatives", &self.negatives, "at most 1000");
-        }
-        if !(self.deviation.is_finite() && self.deviation > 0.0) {
-            return wrong("deviation", &self.deviation, "a positive number");
+            return Err(ConfigError::new("batch", &self.batch, "between 1 and 1048576"));
         }
         check_rule("embeddings", &self.embeddings)?;
-        check_rule("layers", &self.layers)
+        check_rule("layers", &self.layers)?;
+        match &self.model {
+            ModelConfig::Ncf(ncf) => ncf.check(),
+        }
     }
 }
 
@@ -123,20 +167,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_good() {
-        assert_eq!(TrainConfig::default().check(), Ok(()));
+    fn the_defaults_are_good_and_can_be_named() {
+        for kind in ModelKind::ALL {
+            assert_eq!(kind.config().check(), Ok(()));
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        let error = "ncf".parse::<ModelKind>().unwrap_err();
+        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf");
     }
 
     #[test]
     fn every_bad_setting_is_named() {
-        let good = TrainConfig::default();
+        let good = ModelKind::Neumf.config();
         let field = |config: TrainConfig| config.check().unwrap_err().field;
-        assert_eq!(field(TrainConfig { factors: 0, ..good.clone() }), "factors");
-        assert_eq!(field(TrainConfig { factors: 1 << 40, ..good.clone() }), "factors");
+        let ncf = |change: fn(&mut NcfConfig)| {
+            let mut settings = NcfConfig::default();
+            change(&mut settings);
+            TrainConfig { model: ModelConfig::Ncf(settings), ..good.clone() }
+        };
+        assert_eq!(field(ncf(|ncf| ncf.factors = 0)), "factors");
+        assert_eq!(field(ncf(|ncf| ncf.factors = 1 << 40)), "factors");
+        assert_eq!(field(ncf(|ncf| ncf.negatives = 1001)), "negatives");
+        assert_eq!(field(ncf(|ncf| ncf.deviation = f32::NAN)), "deviation");
         assert_eq!(field(TrainConfig { epochs: 0, ..good.clone() }), "epochs");
         assert_eq!(field(TrainConfig { batch: 0, ..good.clone() }), "batch");
-        assert_eq!(field(TrainConfig { negatives: 1001, ..good.clone() }), "negatives");
-        assert_eq!(field(TrainConfig { deviation: f32::NAN, ..good.clone() }), "deviation");
         let optimizer = Optimizer::Sgd { rate: -0.5 };
         assert_eq!(field(TrainConfig { embeddings: optimizer.into(), ..good.clone() }), "embeddings.rate");
         let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };

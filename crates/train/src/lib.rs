@@ -1,53 +1,80 @@
-//! Trains recommendation models on implicit feedback against a parameter server: data sets, models, the training loop, and how
-//! good the result is.
+//! Trains sparse models against a parameter server: data sets, models, the training loop, and how good the result is.
+//!
+//! | model | what it foretells | data |
+//! |---|---|---|
+//! | [`ncf`] | which item a user will touch | MovieLens, or made up |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
 //! [`Parameters`](libra_proto::Parameters) only, so the same loop runs over a cluster and over the memory of this process
 //! ([`LocalParameters`]). What it does is decided by seeds: the same data, settings and answers give the same pushes.
 //!
+//! A model and its data are a [`Workload`], the training of one worker a [`Training`]. Behind both is a [`Learner`], which deals batches and
+//! computes; the loop is the same for all.
+//!
 //! ```text
-//!  Dataset ──► Sampler ──► distinct rows ──► pull ──► Network: SparseNet ─► DenseNet ─► loss
-//!              (sampling)                     │                  │              │
-//!                                         Parameters ◄── push ───┴── gradients ─┘
+//!  Learner::deal ──► distinct rows ──► pull ──► Learner::step ──► gradients ──┐
+//!                                       │                                     │
+//!                                   Parameters ◄────────── push ──────────────┘
 //! ```
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use libra_store::Store;
-//! use libra_train::{LocalParameters, Synthetic, TrainConfig, Trainer};
+//! use libra_train::{LocalParameters, ModelKind, Share, open};
 //!
-//! let dataset = Arc::new(Synthetic { users: 60, items: 150, ..Synthetic::default() }.generate());
-//! let config = TrainConfig { factors: 4, batch: 128, ..TrainConfig::default() };
-//! let mut trainer = Trainer::new(&config, dataset.clone(), 0, 1)?;
-//! let mut parameters = LocalParameters::new(Store::new(trainer.model().tables(), config.seed)?);
-//! for epoch in 0..2 {
-//!     let report = trainer.train_epoch(&mut parameters, epoch, &mut |_progress| ())?;
-//!     assert!(report.loss < 0.75);
+//! let mut config = ModelKind::Gmf.config();
+//! config.batch = 4096;
+//! let workload = open(&config, "synthetic")?;
+//! let mut training = workload.clone().training(Share::WHOLE)?;
+//! let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed)?);
+//! let report = training.train_epoch(&mut parameters, 0, &mut |_progress| ())?;
+//! assert!(report.loss < 0.75);
+//! for measure in training.evaluate(&mut parameters)?.measures() {
+//!     println!("{} {:.3}", measure.name, measure.value);
 //! }
-//! let quality = trainer.evaluate(&mut parameters, &dataset.test)?;
-//! println!("HR@10 {:.3}, NDCG@10 {:.3}", quality.hit_rate(), quality.ndcg());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![forbid(unsafe_code)]
 
-pub mod data;
-pub mod model;
+pub mod ncf;
 pub mod quality;
-pub mod sampling;
 
+mod affine;
+mod compute;
 mod config;
-mod evaluation;
+mod data;
+mod learner;
 mod local;
+mod loss;
 mod profile;
 mod rows;
+mod tables;
 mod trainer;
 
-pub use config::{BATCH_MAX, ConfigError, FACTORS_MAX, NEGATIVES_MAX, TrainConfig};
-pub use data::{DataError, Dataset, Synthetic, TestCase};
+use std::sync::Arc;
+
+pub use compute::ComputeError;
+pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
+pub use data::DataError;
+pub use learner::{Learner, Share, Workload};
 pub use local::LocalParameters;
-pub use model::{Model, ModelKind};
 pub use profile::{profile, provenance};
-pub use quality::Quality;
-pub use trainer::{EpochReport, Progress, TrainError, Trainer};
+pub use quality::{Measure, Quality};
+pub use tables::{LAYER_KEYS, shapes};
+pub use trainer::{EpochReport, Progress, TrainError, Training};
+
+/// Opens the data that `source` names, a path or the name of data that is made up, for the model of `config`.
+///
+/// # Errors
+/// Settings or data cannot be used.
+pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, TrainError> {
+    config.check()?;
+    match &config.model {
+        ModelConfig::Ncf(settings) => {
+            let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
+            Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
+        }
+    }
+}

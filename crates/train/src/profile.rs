@@ -1,18 +1,15 @@
 //! A profile run: trains on a sample, and counts which rows its pushes update.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use libra_plan::{Frequencies, Provenance};
+use foldhash::fast::FixedState;
+use libra_plan::{Frequencies, Provenance, TableShape};
 use libra_proto::{ClientError, Parameters, PullId, Pulled};
 use libra_store::Store;
-use rand::{SeedableRng, rngs::SmallRng};
 
 use crate::{
-    TrainConfig,
-    data::Dataset,
-    local::LocalParameters,
-    model::Model,
-    trainer::{Progress, TrainError, Trainer},
+    LAYER_KEYS, LocalParameters, Progress, Share, TrainConfig, TrainError, Workload,
+    tables::{Widths, shapes},
 };
 
 /// Passes over the sample together train on at least this share of the data set ..
@@ -24,7 +21,7 @@ const PUSHES_MIN: u64 = 1000;
 /// .. but there are at most this many passes.
 const PASSES_MAX: u64 = 16;
 
-/// Trains on a random `sample` of the training pairs, in memory, counts the rows of every push and notes how large gradients get.
+/// Trains on a random `sample` of the training data, in memory, counts the rows of every push and notes how large gradients get.
 ///
 /// Batches are made exactly as in training, and a batch is a push; so a row's count divided by the pushes is how often a push
 /// of a worker will update it. Rows of layers count in the total, but are no candidates (see [`Frequencies`]).
@@ -37,25 +34,26 @@ const PASSES_MAX: u64 = 16;
 /// # Errors
 /// `sample` is not in (0, 1], settings or data set cannot be used, or the model diverged.
 pub fn profile(
+    workload: &Arc<dyn Workload>,
     config: &TrainConfig,
-    dataset: &Arc<Dataset>,
     sample: f64,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Frequencies, TrainError> {
-    let subset = draw(dataset.train.len(), sample, config.seed).ok_or(TrainError::Sample { sample })?;
-    let mut trainer = Trainer::on_subset(config, dataset.clone(), Some(subset), 0, 1)?;
-    let model = *trainer.model();
+    let mut training = workload.clone().training(Share { sample, ..Share::WHOLE })?;
+    let tables = workload.tables();
+    let widths = Widths::new(&tables);
+    let shapes = shapes(tables.clone());
     let mut recorder = Recorder {
-        parameters: LocalParameters::new(Store::new(model.tables(), config.seed)?),
-        frequencies: Frequencies::new(model.shapes()).expect("a store took these tables"),
+        parameters: LocalParameters::new(Store::new(tables, config.seed)?),
+        frequencies: Frequencies::new(shapes.clone()).expect("a store took these tables"),
         counting: true,
-        largest: vec![0.0; model.embedding_rows()],
-        model,
+        largest: HashMap::default(),
+        widths,
     };
-    let pass_samples = trainer.samples_per_epoch();
+    let pass_samples = training.samples_per_epoch();
     let passes = passes(sample, pass_samples.div_ceil(config.batch as u64));
     for pass in 0..passes {
-        trainer.train_epoch(&mut recorder, pass, &mut |part| {
+        training.train_epoch(&mut recorder, pass, &mut |part| {
             progress(Progress {
                 epoch: 0,
                 samples: u64::from(pass) * pass_samples + part.samples,
@@ -65,7 +63,7 @@ pub fn profile(
         })?;
         recorder.counting = false;
     }
-    Ok(recorder.finish())
+    Ok(recorder.finish(&shapes))
 }
 
 /// How often a sample is passed over.
@@ -80,14 +78,14 @@ fn passes(sample: f64, pushes: u64) -> u32 {
 
 /// Where a plan made from `frequencies` comes from, for the plan to say.
 pub fn provenance(
+    workload: &dyn Workload,
     config: &TrainConfig,
-    dataset: &Dataset,
     sample: f64,
     frequencies: &Frequencies,
 ) -> Provenance {
     Provenance {
-        model: format!("{} F={}", config.model, config.factors),
-        data: dataset.name.clone(),
+        model: workload.model(),
+        data: workload.data().to_owned(),
         sample,
         seed: config.seed,
         batch: u32::try_from(config.batch).unwrap_or(u32::MAX),
@@ -96,65 +94,38 @@ pub fn provenance(
     }
 }
 
-/// Indices of a random share of `count`, at least one, ascending; `None` if the share is none.
-fn draw(count: usize, sample: f64, seed: u64) -> Option<Vec<u32>> {
-    if !(sample > 0.0 && sample <= 1.0) || count == 0 {
-        return None;
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most `count`, and not negative"
-    )]
-    let drawn = ((count as f64 * sample).round() as usize).clamp(1, count);
-    let mut random = SmallRng::seed_from_u64(seed ^ 0x0b5e_55ed_5a3b_1e00);
-    let mut indices: Vec<u32> = rand::seq::index::sample(&mut random, count, drawn)
-        .into_iter()
-        .map(|index| u32::try_from(index).expect("pairs are numbered with 32 bits"))
-        .collect();
-    indices.sort_unstable();
-    Some(indices)
-}
-
 /// Passes everything on, and writes down what is pushed.
 struct Recorder {
     parameters: LocalParameters,
     frequencies: Frequencies,
     /// Whether pushes are counted; gradients are looked at always.
     counting: bool,
-    /// The largest magnitude in a gradient of each row of users and items; 0 for none.
-    largest: Vec<f32>,
-    model: Model,
+    /// The largest magnitude in a gradient of each row of embeddings.
+    largest: HashMap<u64, f32, FixedState>,
+    widths: Widths,
 }
 
 impl Recorder {
-    fn finish(mut self) -> Frequencies {
-        for shape in self.model.shapes().into_iter().filter(|shape| shape.hot) {
-            let mut seen: Vec<f32> = shape
-                .keys
-                .clone()
-                .map(|key| self.largest[place(key)])
-                .filter(|&largest| largest > 0.0)
+    fn finish(mut self, shapes: &[TableShape]) -> Frequencies {
+        for shape in shapes.iter().filter(|shape| shape.hot) {
+            let rows: Vec<(u64, f32)> = self
+                .largest
+                .iter()
+                .filter(|&(key, &largest)| shape.keys.contains(key) && largest > 0.0)
+                .map(|(&key, &largest)| (key, largest))
                 .collect();
+            let mut seen: Vec<f32> = rows.iter().map(|(_, largest)| *largest).collect();
             let middle = seen.len() / 2;
             if seen.is_empty() {
                 continue;
             }
             let median = *seen.select_nth_unstable_by(middle, f32::total_cmp).1;
-            for key in shape.keys {
-                let largest = self.largest[place(key)];
-                if largest > 0.0 {
-                    self.frequencies.record_gradient(key, largest.max(median));
-                }
+            for (key, largest) in rows {
+                self.frequencies.record_gradient(key, largest.max(median));
             }
         }
         self.frequencies
     }
-}
-
-/// Where the row of a user or item stands in an array.
-fn place(key: u64) -> usize {
-    usize::try_from(key).expect("users and items are counted with 32 bits")
 }
 
 impl Parameters for Recorder {
@@ -170,11 +141,14 @@ impl Parameters for Recorder {
         if self.counting {
             self.frequencies.record_push(keys.iter().copied());
         }
-        let width = self.model.width();
-        let rows = keys.iter().take_while(|&&key| self.model.is_embedding(key));
-        for (&key, gradient) in rows.zip(gradients.chunks_exact(width)) {
-            let largest = &mut self.largest[place(key)];
-            *largest = gradient.iter().fold(*largest, |largest, value| largest.max(value.abs()));
+        let mut rest = &gradients[..];
+        for &key in &keys {
+            let gradient;
+            (gradient, rest) = rest.split_at(self.widths.of(key));
+            if key < LAYER_KEYS {
+                let largest = self.largest.entry(key).or_default();
+                *largest = gradient.iter().fold(*largest, |largest, value| largest.max(value.abs()));
+            }
         }
         self.parameters.push(keys, gradients)
     }
@@ -193,16 +167,24 @@ mod tests {
     use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Plan};
 
     use super::*;
-    use crate::{data::Synthetic, model::LAYER_KEYS};
+    use crate::{
+        ModelConfig, ModelKind,
+        ncf::{Dataset, Ncf, NcfConfig, Synthetic},
+    };
+
+    fn workload(batch: usize, dataset: Dataset) -> (Arc<dyn Workload>, TrainConfig) {
+        let ncf = NcfConfig { factors: 2, ..NcfConfig::default() };
+        let config = TrainConfig { model: ModelConfig::Ncf(ncf.clone()), batch, ..ModelKind::Neumf.config() };
+        (Arc::new(Ncf::new(&ncf, &config, Arc::new(dataset)).unwrap()), config)
+    }
 
     #[test]
     fn counts_rows_once_a_push_and_sees_gradients() {
-        let recipe = Synthetic { users: 100, items: 150, picks_min: 10, ..Synthetic::default() };
-        let dataset = Arc::new(recipe.generate());
-        let config = TrainConfig { factors: 2, batch: 50, ..TrainConfig::default() };
-        let mut last = None;
-        let frequencies = profile(&config, &dataset, 0.5, &mut |progress| last = Some(progress)).unwrap();
+        let dataset = Synthetic { users: 100, items: 150, picks_min: 10, ..Synthetic::default() }.generate();
         let samples = dataset.train.len().div_ceil(2) as u64 * 5;
+        let (workload, config) = workload(50, dataset);
+        let mut last = None;
+        let frequencies = profile(&workload, &config, 0.5, &mut |progress| last = Some(progress)).unwrap();
         assert_eq!(frequencies.pushes(), samples.div_ceil(50));
         let last = last.unwrap();
         let passes = u64::from(passes(0.5, frequencies.pushes()));
@@ -214,26 +196,24 @@ mod tests {
         let candidates: u64 = ranked.iter().map(|row| row.count).sum();
         // Three layers are in every push, and are no candidates.
         assert_eq!(frequencies.total(), candidates + 3 * frequencies.pushes());
-        let provenance = provenance(&config, &dataset, 0.5, &frequencies);
-        assert_eq!((&provenance.model[..], &provenance.data[..]), ("neumf F=2", "synthetic"));
+        let provenance = provenance(&*workload, &config, 0.5, &frequencies);
+        assert_eq!((&provenance.model[..], &provenance.data[..]), ("neumf, 2 factors", "synthetic"));
         assert_eq!((provenance.batch, provenance.pushes), (50, frequencies.pushes()));
         let budget = Budget { p: 0.5, ..Budget::default() };
         let plan = Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS).unwrap();
-        plan.fits(&Model::new(&config, &dataset).shapes()).unwrap();
+        plan.fits(&shapes(workload.tables())).unwrap();
         // Without gradients every scale would be that of 1.
         assert!(plan.rows.iter().any(|row| row.scale != plan.rows[0].scale));
     }
 
     #[test]
     fn a_sample_of_nothing_is_an_error() {
-        let dataset = Arc::new(Synthetic { users: 5, items: 9, ..Synthetic::default() }.generate());
+        let (workload, config) =
+            workload(50, Synthetic { users: 5, items: 9, ..Synthetic::default() }.generate());
         for sample in [0.0, -1.0, 1.5, f64::NAN] {
-            let error = profile(&TrainConfig::default(), &dataset, sample, &mut |_| ()).unwrap_err();
+            let error = profile(&workload, &config, sample, &mut |_| ()).unwrap_err();
             assert!(matches!(error, TrainError::Sample { .. }), "{error}");
         }
         assert_eq!([passes(0.05, 243), passes(0.5, 10_000), passes(1.0, 1), passes(1e-9, 1)], [5, 1, 1, 16]);
-        assert_eq!(draw(10, 1.0, 1), Some((0..10).collect()));
-        assert_eq!(draw(10, 0.3, 1).map(|drawn| drawn.len()), Some(3));
-        assert_eq!(draw(10, 1e-9, 1).map(|drawn| drawn.len()), Some(1));
     }
 }

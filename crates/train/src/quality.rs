@@ -1,81 +1,81 @@
-//! How good recommendations are: HR@10 and NDCG@10, as He et al. 2017 (arXiv:1708.05031, section 4.1) measure them.
+//! How good a model is: sums over test data, so that the parts of several workers can be added, and what follows from them.
 
-use std::ops::AddAssign;
+mod clicks;
+mod language;
+mod ranking;
 
-use crate::data::TestCase;
+use serde::{Deserialize, Serialize};
 
-/// Length of the list that is recommended.
-pub const LIST: usize = 10;
+pub use clicks::Clicks;
+pub use language::Language;
+pub use ranking::{LIST, Ranking, better};
 
-/// Sums over test cases, so that the parts of several workers can be added.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Quality {
-    /// Cases whose item is among the first ten.
-    pub hits: u64,
-    /// Sum of 1 / log2(place + 1) of these, where the first place is 1.
-    pub gain: f64,
-    /// All cases.
-    pub cases: u64,
+/// One figure of a report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measure {
+    /// Its name for machines.
+    pub key: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// What was measured.
+    pub value: f64,
 }
 
+/// What was found on some test data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quality {
+    /// Of lists of recommendations.
+    Ranking(Ranking),
+    /// Of the probability of a click.
+    Clicks(Clicks),
+    /// Of the probability of the next word.
+    Language(Language),
+}
+
+/// Two parts measure different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("two workers measured different things")]
+pub struct Mismatch;
+
 impl Quality {
-    /// Adds a case in which `better` negatives came before the item.
-    pub fn add_rank(&mut self, better: usize) {
-        self.cases += 1;
-        if better < LIST {
-            self.hits += 1;
-            self.gain += 1.0 / ((better + 2) as f64).log2();
+    /// Adds what was found on other test data.
+    ///
+    /// # Errors
+    /// Something else was measured there.
+    pub fn add(&mut self, other: &Self) -> Result<(), Mismatch> {
+        match (self, other) {
+            (Self::Ranking(sum), Self::Ranking(other)) => *sum += *other,
+            (Self::Clicks(sum), Self::Clicks(other)) => sum.add(other),
+            (Self::Language(sum), Self::Language(other)) => *sum += *other,
+            _ => return Err(Mismatch),
+        }
+        Ok(())
+    }
+
+    /// The figures, the most important first.
+    pub fn measures(&self) -> Vec<Measure> {
+        let measure = |key, name, value| Measure { key, name, value };
+        match self {
+            Self::Ranking(ranking) => vec![
+                measure("hr10", "HR@10", ranking.hit_rate()),
+                measure("ndcg10", "NDCG@10", ranking.ndcg()),
+            ],
+            Self::Clicks(clicks) => {
+                vec![measure("auc", "AUC", clicks.auc()), measure("log_loss", "log loss", clicks.log_loss())]
+            }
+            Self::Language(language) => vec![measure("perplexity", "perplexity", language.perplexity())],
         }
     }
 
-    /// HR@10: the share of cases whose item is among the first ten; 0 without cases.
-    pub fn hit_rate(&self) -> f64 {
-        self.hits as f64 / self.cases.max(1) as f64
+    /// How many test cases there were, and of what.
+    pub fn cases(&self) -> (u64, &'static str) {
+        match self {
+            Self::Ranking(ranking) => (ranking.cases, "users"),
+            Self::Clicks(clicks) => (clicks.cases(), "rows"),
+            Self::Language(language) => (language.words, "words"),
+        }
     }
-
-    /// NDCG@10: the mean gain; 0 without cases.
-    pub fn ndcg(&self) -> f64 {
-        self.gain / self.cases.max(1) as f64
-    }
-}
-
-impl AddAssign for Quality {
-    fn add_assign(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.gain += other.gain;
-        self.cases += other.cases;
-    }
-}
-
-/// How many of `negatives` come before the item.
-///
-/// A tie counts against the item: a model that says the same of everything knows nothing, and must score nothing.
-pub fn better(item: f32, negatives: &[f32]) -> usize {
-    negatives.iter().filter(|&&score| score >= item).count()
-}
-
-/// Replaces `negatives` by those of `case`, each once, and never its own item: in MovieLens 1M the item of 156 users is
-/// among their own negatives, and would count against itself.
-pub(crate) fn distinct_negatives(case: &TestCase, negatives: &mut Vec<u32>) {
-    negatives.clear();
-    negatives.extend(case.negatives.iter().copied().filter(|&negative| negative != case.item));
-    negatives.sort_unstable();
-    negatives.dedup();
-}
-
-/// The quality of recommending whatever is popular: what any model has to beat.
-pub fn popularity_baseline(dataset: &crate::Dataset) -> Quality {
-    let popularity = dataset.popularity();
-    let mut quality = Quality::default();
-    let mut negatives = Vec::new();
-    let mut scores = Vec::new();
-    for case in &dataset.test {
-        distinct_negatives(case, &mut negatives);
-        scores.clear();
-        scores.extend(negatives.iter().map(|&item| popularity[item as usize]));
-        quality.add_rank(better(popularity[case.item as usize], &scores));
-    }
-    quality
 }
 
 #[cfg(test)]
@@ -83,32 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_worth_what_the_paper_says() {
-        let mut quality = Quality::default();
-        quality.add_rank(0);
-        quality.add_rank(2);
-        quality.add_rank(9);
-        quality.add_rank(10);
-        assert_eq!((quality.hits, quality.cases), (3, 4));
-        assert!((quality.gain - (1.0 + 0.5 + 1.0 / 11f64.log2())).abs() < 1e-12);
-        assert_eq!(quality.hit_rate(), 0.75);
-        let mut sum = quality;
-        sum += quality;
-        assert_eq!((sum.hits, sum.cases, sum.ndcg()), (6, 8, quality.ndcg()));
-        assert_eq!((Quality::default().hit_rate(), Quality::default().ndcg()), (0.0, 0.0));
-    }
-
-    #[test]
-    fn ties_count_against_the_item() {
-        assert_eq!(better(0.5, &[0.5; 99]), 99);
-        assert_eq!(better(0.5, &[0.4, 0.6, 0.5]), 2);
-    }
-
-    #[test]
-    fn the_item_and_repeated_negatives_do_not_count() {
-        let case = TestCase { user: 0, item: 5, negatives: vec![7, 5, 7, 1] };
-        let mut negatives = vec![9];
-        distinct_negatives(&case, &mut negatives);
-        assert_eq!(negatives, [1, 7]);
+    fn parts_are_added_if_they_measure_the_same() {
+        let mut quality = Quality::Ranking(Ranking { hits: 1, gain: 1.0, cases: 2 });
+        quality.add(&Quality::Ranking(Ranking { hits: 2, gain: 0.5, cases: 2 })).unwrap();
+        assert_eq!(quality, Quality::Ranking(Ranking { hits: 3, gain: 1.5, cases: 4 }));
+        assert_eq!(quality.measures()[0], Measure { key: "hr10", name: "HR@10", value: 0.75 });
+        assert_eq!(quality.add(&Quality::Language(Language::default())), Err(Mismatch));
+        assert_eq!(quality.cases(), (4, "users"));
     }
 }

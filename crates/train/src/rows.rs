@@ -1,9 +1,4 @@
-//! The distinct rows of a batch, and which of them each sample uses.
-
-use crate::{
-    model::{Model, SampleRows},
-    sampling::Batch,
-};
+//! The distinct rows of a batch.
 
 /// Finds distinct rows with an array that is as long as there are rows, so that nothing is hashed.
 ///
@@ -46,46 +41,22 @@ impl DistinctRows {
         }
         entry.index
     }
-
-    /// Replaces `keys` by the distinct rows of `batch` in order of their first use and behind them the layers, and `samples`
-    /// by the indices into them.
-    pub(crate) fn collect(
-        &mut self,
-        model: &Model,
-        batch: &Batch,
-        keys: &mut Vec<u64>,
-        samples: &mut SampleRows,
-    ) {
-        self.start();
-        keys.clear();
-        samples.clear();
-        for (&user, &item) in batch.users.iter().zip(&batch.items) {
-            let user = self.index(model.user_key(user), keys);
-            let item = self.index(model.item_key(item), keys);
-            samples.push(user, item);
-        }
-        keys.extend(model.layer_keys());
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TrainConfig, data::Synthetic, model::LAYER_KEYS};
 
     #[test]
     fn each_row_is_there_once() {
-        let dataset = Synthetic { users: 10, items: 20, picks_min: 2, ..Synthetic::default() }.generate();
-        let model = Model::new(&TrainConfig::default(), &dataset);
-        let mut distinct = DistinctRows::new(model.embedding_rows());
+        let mut distinct = DistinctRows::new(30);
         // The stamp is about to wrap: what is left of earlier batches must not be taken for this one's.
         distinct.stamp = u32::MAX - 1;
-        let (mut keys, mut samples) = (Vec::new(), SampleRows::default());
-        let batch = Batch { users: vec![3, 3, 9, 3], items: vec![0, 19, 0, 0], labels: vec![0.0; 4] };
         for _ in 0..3 {
-            distinct.collect(&model, &batch, &mut keys, &mut samples);
-            assert_eq!(keys, [3, 10, 29, 9, LAYER_KEYS, LAYER_KEYS + 1, LAYER_KEYS + 2]);
-            assert_eq!(samples, SampleRows { users: vec![0, 0, 3, 0], items: vec![1, 2, 1, 1] });
+            distinct.start();
+            let mut keys = Vec::new();
+            let indices = [3, 10, 3, 29, 9, 10].map(|key| distinct.index(key, &mut keys));
+            assert_eq!((keys, indices), (vec![3, 10, 29, 9], [0, 1, 0, 2, 3, 1]));
         }
     }
 }

@@ -1,19 +1,21 @@
 //! The training loop of one worker.
 
-use std::{mem, sync::Arc};
+use std::{collections::VecDeque, mem};
 
 use libra_proto::{ClientError, Parameters, PullId, Pulled};
+use libra_store::TableSpec;
 use thiserror::Error;
 
-use crate::{
-    ConfigError, TrainConfig,
-    data::{DataError, Dataset, TestCase},
-    evaluation,
-    model::{ComputeError, Model, Network, SampleRows},
-    quality::Quality,
-    rows::DistinctRows,
-    sampling::{Batch, NoNegatives, Sampler, Share},
-};
+use crate::{ComputeError, ConfigError, DataError, Learner, Quality, ncf::NoNegatives, tables::Widths};
+
+/// Rows of one pull of an evaluation.
+const PULLED_MAX: usize = 4096;
+
+/// Pulls of an evaluation that are under way at the same time.
+const PULLS_MAX: usize = 4;
+
+/// Room for the keys of layers.
+const KEYS_SPARE: usize = 16;
 
 /// Why training stopped.
 #[derive(Debug, Error)]
@@ -70,12 +72,10 @@ pub enum TrainError {
         loss: f64,
     },
     /// A score is not a number.
-    #[error("the model scores item {item} for user {user} as {score}: it has diverged, try a lower rate")]
+    #[error("the model scores {what} as {score}: it has diverged, try a lower rate")]
     Score {
-        /// The user.
-        user: u32,
-        /// The item.
-        item: u32,
+        /// The test case.
+        what: String,
         /// The score.
         score: f32,
     },
@@ -105,90 +105,14 @@ pub struct EpochReport {
     pub samples: u64,
     /// Rows that were pulled and pushed.
     pub rows: u64,
-    /// Mean loss of the samples: binary cross-entropy, ln 2 for a model that knows nothing.
+    /// Mean loss of the samples.
     pub loss: f64,
 }
 
-/// One worker's training: its share of the data, its model, its buffers.
-pub struct Trainer {
-    dataset: Arc<Dataset>,
-    model: Model,
-    share: Share,
-    sampler: Sampler,
-    network: Network,
-    distinct: DistinctRows,
-    batch: Batch,
-    /// The batch that is computed and the one that is being pulled meanwhile.
-    steps: [Step; 2],
-    gradients: Vec<f32>,
-}
-
-/// A batch between its pull and its push.
-#[derive(Default)]
-struct Step {
-    pull: Option<PullId>,
-    values: usize,
-    samples: SampleRows,
-    labels: Vec<f32>,
-}
-
-impl Trainer {
-    /// The training of worker `worker` of `workers`.
-    ///
-    /// # Errors
-    /// Settings, data set or worker number cannot be used.
-    pub fn new(
-        config: &TrainConfig,
-        dataset: Arc<Dataset>,
-        worker: usize,
-        workers: usize,
-    ) -> Result<Self, TrainError> {
-        Self::on_subset(config, dataset, None, worker, workers)
-    }
-
-    /// As [`Self::new`], but of all training pairs only those with the indices in `subset` are trained on.
-    pub(crate) fn on_subset(
-        config: &TrainConfig,
-        dataset: Arc<Dataset>,
-        subset: Option<Vec<u32>>,
-        worker: usize,
-        workers: usize,
-    ) -> Result<Self, TrainError> {
-        config.check()?;
-        dataset.check()?;
-        if worker >= workers {
-            return Err(TrainError::Worker { worker, workers });
-        }
-        let (batch, negatives, seed) = (config.batch, config.negatives, config.seed);
-        let share = Share { worker, workers, batch, negatives, seed };
-        let model = Model::new(config, &dataset);
-        Ok(Self {
-            sampler: Sampler::new(dataset.clone(), subset, share)?,
-            network: Network::new(&model)?,
-            distinct: DistinctRows::new(model.embedding_rows()),
-            dataset,
-            model,
-            share,
-            batch: Batch::default(),
-            steps: [Step::default(), Step::default()],
-            gradients: Vec::new(),
-        })
-    }
-
-    /// The model that is trained: its tables are what a parameter server has to hold.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
+/// The training of one worker, whatever it trains.
+pub trait Training {
     /// Samples that this worker trains on in one epoch.
-    pub fn samples_per_epoch(&self) -> u64 {
-        self.sampler.samples_per_epoch()
-    }
-
-    /// The test cases that this worker looks after.
-    pub fn own_cases(&self) -> &[TestCase] {
-        self.dataset.cases_of(self.share.worker, self.share.workers)
-    }
+    fn samples_per_epoch(&self) -> u64;
 
     /// Trains on this worker's share once, and waits until its last push is visible. Epochs may be trained in any order, as
     /// the shuffle depends on their number alone.
@@ -198,13 +122,71 @@ impl Trainer {
     ///
     /// # Errors
     /// The parameter server failed, or the model diverged. What was pushed before stays.
-    pub fn train_epoch<P: Parameters + ?Sized>(
+    fn train_epoch(
         &mut self,
-        parameters: &mut P,
+        parameters: &mut dyn Parameters,
+        epoch: u32,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<EpochReport, TrainError>;
+
+    /// How good the parameters are as they are now, on this worker's part of the test data. The answers of all workers are added.
+    ///
+    /// # Errors
+    /// The parameter server failed, or a score is not a number.
+    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
+}
+
+/// The loop: pulls what a [`Learner`] deals, and pushes what it computes.
+pub(crate) struct Trainer<L: Learner> {
+    learner: L,
+    widths: Widths,
+    /// The batch that is computed and the one that is being pulled meanwhile.
+    steps: [Step<L::Batch>; 2],
+    gradients: Vec<f32>,
+}
+
+/// A batch between its pull and its push.
+#[derive(Default)]
+struct Step<B> {
+    pull: Option<PullId>,
+    batch: B,
+    samples: usize,
+    values: usize,
+}
+
+impl<L: Learner> Trainer<L> {
+    /// Trains `learner`, whose rows are in these tables.
+    pub(crate) fn new(learner: L, tables: &[TableSpec]) -> Self {
+        let steps = [Step::default(), Step::default()];
+        Self { learner, widths: Widths::new(tables), steps, gradients: Vec::new() }
+    }
+
+    /// Deals a batch and starts its pull; `pull` stays `None` at the end of the epoch.
+    fn start_step(&mut self, parameters: &mut dyn Parameters, place: usize) -> Result<(), TrainError> {
+        let step = &mut self.steps[place];
+        step.pull = None;
+        let mut keys = Vec::with_capacity(2 * step.samples + KEYS_SPARE);
+        step.samples = self.learner.deal(&mut step.batch, &mut keys)?;
+        if step.samples > 0 {
+            step.values = self.widths.sum(&keys);
+            step.pull = Some(parameters.start_pull(keys)?);
+        }
+        Ok(())
+    }
+}
+
+impl<L: Learner> Training for Trainer<L> {
+    fn samples_per_epoch(&self) -> u64 {
+        self.learner.samples_per_epoch()
+    }
+
+    fn train_epoch(
+        &mut self,
+        parameters: &mut dyn Parameters,
         epoch: u32,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError> {
-        self.sampler.start_epoch(epoch);
+        self.learner.start_epoch(epoch)?;
         let samples_total = self.samples_per_epoch();
         let mut report = EpochReport { epoch, batches: 0, samples: 0, rows: 0, loss: 0.0 };
         let mut loss_sum = 0.0;
@@ -217,14 +199,14 @@ impl Trainer {
             let Pulled { keys, values } = parameters.finish_pull(pull)?;
             let step = &self.steps[current];
             check_answer(step.values, &values)?;
-            let loss = self.network.step(&values, &step.samples, &step.labels, &mut self.gradients)?;
+            let loss = self.learner.step(&step.batch, &values, &mut self.gradients)?;
             if !loss.is_finite() {
                 return Err(TrainError::Diverged { epoch, batch: report.batches, loss });
             }
             report.batches += 1;
             report.rows += keys.len() as u64;
-            report.samples += step.samples.len() as u64;
-            loss_sum += loss * step.samples.len() as f64;
+            report.samples += step.samples as u64;
+            loss_sum += loss * step.samples as f64;
             report.loss = loss_sum / report.samples as f64;
             // The buffer of the values becomes that of the next gradients, so none is allocated.
             parameters.push(keys, mem::replace(&mut self.gradients, values))?;
@@ -235,43 +217,43 @@ impl Trainer {
         Ok(report)
     }
 
-    /// Deals a batch and starts its pull; `pull` stays `None` at the end of the epoch.
-    fn start_step<P: Parameters + ?Sized>(
-        &mut self,
-        parameters: &mut P,
-        place: usize,
-    ) -> Result<(), TrainError> {
-        let step = &mut self.steps[place];
-        step.pull = None;
-        if self.sampler.next_batch(&mut self.batch) {
-            let mut keys = Vec::with_capacity(2 * self.batch.len() + 3);
-            self.distinct.collect(&self.model, &self.batch, &mut keys, &mut step.samples);
-            mem::swap(&mut step.labels, &mut self.batch.labels);
-            step.values = self.model.values_of(&keys);
-            step.pull = Some(parameters.start_pull(keys)?);
-        }
-        Ok(())
+    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+        self.learner.evaluate(parameters)
     }
+}
 
-    /// Ranks the item of each of `cases` among its negatives, with the parameters as they are now.
-    ///
-    /// Usually `cases` are [`Self::own_cases`], and the answers of all workers are added.
-    ///
-    /// # Errors
-    /// The parameter server failed, or a score is not a number.
-    pub fn evaluate<P: Parameters + ?Sized>(
-        &mut self,
-        parameters: &mut P,
-        cases: &[TestCase],
-    ) -> Result<Quality, TrainError> {
-        evaluation::evaluate(&self.model, &mut self.network, &mut self.distinct, parameters, cases)
+/// Reads rows in several pulls, some of which are under way at the same time.
+///
+/// # Errors
+/// The parameter server failed.
+pub(crate) fn read_rows(
+    parameters: &mut dyn Parameters,
+    widths: &Widths,
+    keys: &[u64],
+) -> Result<Vec<f32>, TrainError> {
+    let mut values = Vec::with_capacity(widths.sum(keys));
+    let mut pulls: VecDeque<(PullId, usize)> = VecDeque::new();
+    let mut finish = |parameters: &mut dyn Parameters, (pull, expected)| -> Result<(), TrainError> {
+        let pulled = parameters.finish_pull(pull)?;
+        check_answer(expected, &pulled.values)?;
+        values.extend_from_slice(&pulled.values);
+        Ok(())
+    };
+    for part in keys.chunks(PULLED_MAX) {
+        if pulls.len() == PULLS_MAX
+            && let Some(pull) = pulls.pop_front()
+        {
+            finish(parameters, pull)?;
+        }
+        pulls.push_back((parameters.start_pull(part.to_vec())?, widths.sum(part)));
     }
+    for pull in pulls {
+        finish(parameters, pull)?;
+    }
+    Ok(values)
 }
 
 /// Fails unless an answer has as many values as its rows have.
-pub(crate) fn check_answer(expected: usize, values: &[f32]) -> Result<(), TrainError> {
+fn check_answer(expected: usize, values: &[f32]) -> Result<(), TrainError> {
     if values.len() == expected { Ok(()) } else { Err(TrainError::Answer { expected, found: values.len() }) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,19 +6,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{DataError, ID_MAX};
+use super::DataError;
+
+/// Largest id that a file may hold: arrays are as long as the largest id.
+pub(crate) const ID_MAX: u32 = (1 << 26) - 1;
 
 /// Text of a bad line is shown up to this many characters.
 const SHOWN_MAX: usize = 60;
 
 /// One file, read whole.
-pub(super) struct TextFile {
+pub(crate) struct TextFile {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
 impl TextFile {
-    pub(super) fn read(path: &Path) -> Result<Self, DataError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
         match fs::read(path) {
             Ok(bytes) => Ok(Self { path: path.to_owned(), bytes }),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -28,12 +31,12 @@ impl TextFile {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The lines that are not blank.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         self.bytes
             .split(|&byte| byte == b'\n')
             .map(|bytes| bytes.strip_suffix(b"\r").unwrap_or(bytes))
@@ -45,24 +48,24 @@ impl TextFile {
 
 /// One line and where it stands.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     path: &'a Path,
-    pub(super) number: usize,
+    pub(crate) number: usize,
     bytes: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn bytes(self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
     /// The fields between tabs.
-    pub(super) fn fields(self) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn fields(self) -> impl Iterator<Item = &'a [u8]> {
         self.bytes.split(|&byte| byte == b'\t')
     }
 
     /// Exactly `N` fields.
-    pub(super) fn exactly<const N: usize>(self, expected: &'static str) -> Result<[&'a [u8]; N], DataError> {
+    pub(crate) fn exactly<const N: usize>(self, expected: &'static str) -> Result<[&'a [u8]; N], DataError> {
         let mut fields = self.fields();
         let mut found = [&b""[..]; N];
         for field in &mut found {
@@ -75,7 +78,7 @@ impl<'a> Line<'a> {
     }
 
     /// A number that counts users or items.
-    pub(super) fn id(self, field: &[u8], expected: &'static str) -> Result<u32, DataError> {
+    pub(crate) fn id(self, field: &[u8], expected: &'static str) -> Result<u32, DataError> {
         let number: u64 = self.number(field, expected)?;
         u32::try_from(number).ok().filter(|&id| id <= ID_MAX).ok_or_else(|| DataError::IdTooLarge {
             path: self.path.to_owned(),
@@ -86,7 +89,7 @@ impl<'a> Line<'a> {
     }
 
     /// Any number.
-    pub(super) fn number<T: std::str::FromStr>(
+    pub(crate) fn number<T: std::str::FromStr>(
         self,
         field: &[u8],
         expected: &'static str,
@@ -95,7 +98,7 @@ impl<'a> Line<'a> {
         text.and_then(|text| text.parse().ok()).ok_or_else(|| self.malformed(expected, field))
     }
 
-    pub(super) fn malformed(self, expected: &'static str, found: &[u8]) -> DataError {
+    pub(crate) fn malformed(self, expected: &'static str, found: &[u8]) -> DataError {
         let text = String::from_utf8_lossy(found);
         let mut shown: String = text.chars().take(SHOWN_MAX).collect();
         if shown.len() < text.len() {

@@ -13,29 +13,25 @@
 //! ```
 //! GMF is the left branch alone, MLP the right one, NeuMF both.
 
-mod affine;
 mod dense;
 mod network;
 mod sparse;
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
-use libra_plan::TableShape;
 use libra_store::{Init, Rule, TableSpec};
 use serde::{Deserialize, Serialize};
 
-pub use network::{ComputeError, Network};
-pub use sparse::SampleRows;
+pub(crate) use network::Network;
+pub(crate) use sparse::SampleRows;
 
-use crate::{TrainConfig, data::Dataset};
+use super::data::Dataset;
+use crate::{LAYER_KEYS, TrainConfig, ncf::NcfConfig};
 
-/// The first key of the layers. Users and items have smaller ones.
-pub const LAYER_KEYS: u64 = 1 << 40;
-
-/// Which model.
+/// Which branches a model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ModelKind {
+pub enum Branches {
     /// Generalised matrix factorisation: a weighted sum of the products of the factors.
     Gmf,
     /// A multi-layer perceptron over user and item.
@@ -44,7 +40,7 @@ pub enum ModelKind {
     Neumf,
 }
 
-impl ModelKind {
+impl Branches {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Gmf, Self::Mlp, Self::Neumf];
 
@@ -57,7 +53,7 @@ impl ModelKind {
     }
 }
 
-impl fmt::Display for ModelKind {
+impl fmt::Display for Branches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gmf => "gmf",
@@ -67,47 +63,30 @@ impl fmt::Display for ModelKind {
     }
 }
 
-/// A name that is no model's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no model {name:?}: the models are gmf, mlp and neumf")]
-pub struct UnknownModel {
-    /// The name.
-    pub name: String,
-}
-
-impl FromStr for ModelKind {
-    type Err = UnknownModel;
-
-    fn from_str(name: &str) -> Result<Self, UnknownModel> {
-        let known = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
-        known.ok_or_else(|| UnknownModel { name: name.to_owned() })
-    }
-}
-
 /// One layer: `outputs = inputs * weights + biases`.
 ///
 /// It is one row of the parameter server: the weights of input 0, those of input 1, .., then the biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layer {
+pub(crate) struct Layer {
     /// Its table.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Values that come in.
-    pub inputs: usize,
+    pub(crate) inputs: usize,
     /// Values that go out.
-    pub outputs: usize,
+    pub(crate) outputs: usize,
 }
 
 impl Layer {
     /// Values of its row.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         (self.inputs + 1) * self.outputs
     }
 }
 
 /// A model of given size, as the parameter server sees it: tables and keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Model {
-    kind: ModelKind,
+pub(crate) struct Model {
+    branches: Branches,
     factors: usize,
     users: u32,
     items: u32,
@@ -117,87 +96,70 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model of `config` for the users and items of `dataset`.
-    pub fn new(config: &TrainConfig, dataset: &Dataset) -> Self {
+    /// The model of these settings for the users and items of `dataset`.
+    pub(crate) fn new(ncf: &NcfConfig, config: &TrainConfig, dataset: &Dataset) -> Self {
         Self {
-            kind: config.model,
-            factors: config.factors,
+            branches: ncf.branches,
+            factors: ncf.factors,
             users: dataset.users,
             items: dataset.items,
             embeddings: config.embeddings,
             layers: config.layers,
-            deviation: config.deviation,
+            deviation: ncf.deviation,
         }
     }
 
-    /// Which model it is.
-    pub fn kind(&self) -> ModelKind {
-        self.kind
-    }
-
     /// Lanes of a row that are multiplied, user by item: F, or none.
-    pub fn product_width(&self) -> usize {
-        if self.kind.has_products() { self.factors } else { 0 }
+    pub(crate) fn product_width(&self) -> usize {
+        if self.branches.has_products() { self.factors } else { 0 }
     }
 
     /// Lanes of a row that go into the tower: 2F, or none.
-    pub fn tower_width(&self) -> usize {
-        if self.kind.has_tower() { 2 * self.factors } else { 0 }
+    pub(crate) fn tower_width(&self) -> usize {
+        if self.branches.has_tower() { 2 * self.factors } else { 0 }
     }
 
     /// Lanes of the row of a user or item.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.product_width() + self.tower_width()
     }
 
     /// The row of a user.
-    pub fn user_key(&self, user: u32) -> u64 {
+    pub(crate) fn user_key(&self, user: u32) -> u64 {
         u64::from(user)
     }
 
     /// The row of an item.
-    pub fn item_key(&self, item: u32) -> u64 {
+    pub(crate) fn item_key(&self, item: u32) -> u64 {
         u64::from(self.users) + u64::from(item)
     }
 
     /// How many rows users and items have together; their keys are 0 to here.
-    pub fn embedding_rows(&self) -> usize {
+    pub(crate) fn embedding_rows(&self) -> usize {
         self.users as usize + self.items as usize
     }
 
-    /// Whether the row is one of a user or item, not a layer.
-    pub fn is_embedding(&self, key: u64) -> bool {
-        key < self.item_key(self.items)
-    }
-
-    /// How many values the rows of `keys` have together: rows of users and items, and behind them all layers or none.
-    pub(crate) fn values_of(&self, keys: &[u64]) -> usize {
-        let layers = keys.iter().rev().take_while(|&&key| !self.is_embedding(key)).count();
-        let layer_values = if layers == 0 { 0 } else { self.layer_values() };
-        (keys.len() - layers) * self.width() + layer_values
-    }
-
     /// The layers, from the input to the output.
-    pub fn layers(&self) -> Vec<Layer> {
+    pub(crate) fn layers(&self) -> Vec<Layer> {
         let f = self.factors;
         let mut layers = Vec::new();
-        if self.kind.has_tower() {
+        if self.branches.has_tower() {
             layers.push(Layer { name: "hidden1", inputs: 4 * f, outputs: 2 * f });
             layers.push(Layer { name: "hidden2", inputs: 2 * f, outputs: f });
         }
-        let inputs = if self.kind == ModelKind::Neumf { 2 * f } else { f };
+        let inputs = if self.branches == Branches::Neumf { 2 * f } else { f };
         layers.push(Layer { name: "output", inputs, outputs: 1 });
         layers
     }
 
     /// The rows of the layers, in their order.
-    pub fn layer_keys(&self) -> impl Iterator<Item = u64> + use<> {
-        let count = if self.kind.has_tower() { 3 } else { 1 };
+    pub(crate) fn layer_keys(&self) -> impl Iterator<Item = u64> + use<> {
+        let count = if self.branches.has_tower() { 3 } else { 1 };
         LAYER_KEYS..LAYER_KEYS + count
     }
 
     /// Values of all layers.
-    pub fn layer_values(&self) -> usize {
+    pub(crate) fn layer_values(&self) -> usize {
         self.layers().iter().map(Layer::width).sum()
     }
 
@@ -205,7 +167,7 @@ impl Model {
     ///
     /// Embeddings begin normal (He et al., section 4.1), hidden layers uniform after Glorot and Bengio 2010, the output layer
     /// uniform after LeCun et al. 1998, as in the code of He et al. Biases share a row with weights and begin like them.
-    pub fn tables(&self) -> Vec<TableSpec> {
+    pub(crate) fn tables(&self) -> Vec<TableSpec> {
         let embedding = |name: &str, keys| TableSpec {
             name: name.to_owned(),
             keys,
@@ -232,17 +194,6 @@ impl Model {
             });
         }
         tables
-    }
-
-    /// The tables as a plan sees them. Rows of users and items may become hot; layers are in every push anyway.
-    pub fn shapes(&self) -> Vec<TableShape> {
-        let shape = |table: TableSpec| TableShape {
-            hot: table.keys.start < LAYER_KEYS,
-            name: table.name,
-            keys: table.keys,
-            width: u32::try_from(table.width).expect("a checked configuration has narrow rows"),
-        };
-        self.tables().into_iter().map(shape).collect()
     }
 }
 

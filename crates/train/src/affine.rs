@@ -12,8 +12,8 @@ use candle_core::{CpuStorage, CustomOp2, Device, Error, Layout, Result, Shape, S
 const BLOCK_ROWS: usize = 64;
 
 /// `inputs` (samples x in) by `row` ((in + 1) x out: weights, then biases), with or without ReLU.
-pub(super) struct Affine {
-    pub(super) relu: bool,
+pub(crate) struct Affine {
+    pub(crate) relu: bool,
 }
 
 /// A matrix, row by row.

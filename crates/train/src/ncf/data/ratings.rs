@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rand::{SeedableRng, rngs::SmallRng};
 
-use super::{DataError, Dataset, Interactions, TEST_NEGATIVES, TestCase, lines::TextFile, name_of};
+use super::{Dataset, Interactions, TEST_NEGATIVES, TestCase};
+use crate::data::{DataError, TextFile, name_of};
 
 /// The name of the file.
 pub(super) const FILE: &str = "u.data";

@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Device, Error, Result, Tensor, Var};
 
-use super::{Layer, Model, affine::Affine, sparse::Inputs};
+use super::{Layer, Model, sparse::Inputs};
+use crate::affine::Affine;
 
 /// The layers of a model, and what they are made of at the moment.
 pub(super) struct DenseNet {

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use super::{
-    DataError, Dataset, Directory, TestCase,
-    lines::{Line, TextFile},
-};
+use super::{Dataset, TestCase};
+use crate::data::{DataError, Directory, Line, TextFile};
 
 const TRAIN_LINE: &str = "`user<tab>item`, optionally followed by `<tab>rating<tab>timestamp`";
 const TEST_LINE: &str = "`user<tab>item<tab>rating<tab>timestamp`";

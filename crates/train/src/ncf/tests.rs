@@ -1,7 +1,10 @@
+use std::mem;
+
+use libra_proto::{ClientError, PullId, Pulled};
 use libra_store::{Optimizer, Store};
 
 use super::*;
-use crate::{LocalParameters, data::Synthetic, model::ModelKind};
+use crate::{LocalParameters, ModelConfig, ModelKind, data::DataError, quality::Ranking, tables::Widths};
 
 fn dataset() -> Arc<Dataset> {
     let recipe = Synthetic { users: 60, items: 150, picks_min: 10, ..Synthetic::default() };
@@ -10,43 +13,61 @@ fn dataset() -> Arc<Dataset> {
 
 fn config() -> TrainConfig {
     let adam = Optimizer::Adam { rate: 0.02, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let ncf = NcfConfig { factors: 4, ..NcfConfig::default() };
     TrainConfig {
-        factors: 4,
+        model: ModelConfig::Ncf(ncf),
         batch: 64,
         epochs: 4,
         embeddings: adam.into(),
         layers: adam.into(),
-        ..TrainConfig::default()
+        ..ModelKind::Neumf.config()
     }
 }
 
-fn local(trainer: &Trainer, config: &TrainConfig) -> LocalParameters {
-    LocalParameters::new(Store::new(trainer.model().tables(), config.seed).unwrap())
+fn workload(config: &TrainConfig, dataset: &Arc<Dataset>) -> Result<Arc<Ncf>, TrainError> {
+    let ModelConfig::Ncf(ncf) = &config.model;
+    Ok(Arc::new(Ncf::new(ncf, config, dataset.clone())?))
+}
+
+fn training(config: &TrainConfig, dataset: &Arc<Dataset>) -> Box<dyn Training> {
+    workload(config, dataset).unwrap().training(Share::WHOLE).unwrap()
+}
+
+fn local(config: &TrainConfig, dataset: &Arc<Dataset>) -> LocalParameters {
+    LocalParameters::new(Store::new(workload(config, dataset).unwrap().tables(), config.seed).unwrap())
+}
+
+fn ranking(training: &mut dyn Training, parameters: &mut dyn Parameters) -> Ranking {
+    match training.evaluate(parameters).unwrap() {
+        Quality::Ranking(ranking) => ranking,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn every_model_learns() {
     let dataset = dataset();
-    for model in ModelKind::ALL {
-        let config = TrainConfig { model, ..config() };
-        let mut trainer = Trainer::new(&config, dataset.clone(), 0, 1).unwrap();
-        let mut parameters = local(&trainer, &config);
+    for branches in Branches::ALL {
+        let ncf = NcfConfig { factors: 4, branches, ..NcfConfig::default() };
+        let config = TrainConfig { model: ModelConfig::Ncf(ncf), ..config() };
+        let mut training = training(&config, &dataset);
+        let mut parameters = local(&config, &dataset);
         let mut losses = Vec::new();
         for epoch in 0..8 {
             let mut last = 0;
-            let report = trainer
+            let report = training
                 .train_epoch(&mut parameters, epoch, &mut |progress| {
                     assert!(progress.samples > last && progress.samples <= progress.samples_total);
                     last = progress.samples;
                 })
                 .unwrap();
-            assert_eq!((report.samples, report.epoch), (trainer.samples_per_epoch(), epoch));
+            assert_eq!((report.samples, report.epoch), (training.samples_per_epoch(), epoch));
             assert_eq!(report.batches, report.samples.div_ceil(64));
             losses.push(report.loss);
         }
-        assert!(losses[0] < 0.75 && losses[7] < losses[0] - 0.02, "{model}: {losses:?}");
-        let quality = trainer.evaluate(&mut parameters, &dataset.test).unwrap();
-        assert!(quality.cases == 60 && quality.hit_rate() > 0.2, "{model}: {quality:?}");
+        assert!(losses[0] < 0.75 && losses[7] < losses[0] - 0.02, "{branches}: {losses:?}");
+        let quality = ranking(&mut *training, &mut parameters);
+        assert!(quality.cases == 60 && quality.hit_rate() > 0.2, "{branches}: {quality:?}");
     }
 }
 
@@ -54,10 +75,10 @@ fn every_model_learns() {
 fn a_run_can_be_repeated_to_the_bit() {
     let dataset = dataset();
     let run = || {
-        let mut trainer = Trainer::new(&config(), dataset.clone(), 0, 1).unwrap();
-        let mut parameters = local(&trainer, &config());
-        let report = trainer.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
-        (report, trainer.evaluate(&mut parameters, &dataset.test).unwrap())
+        let mut training = training(&config(), &dataset);
+        let mut parameters = local(&config(), &dataset);
+        let report = training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
+        (report, ranking(&mut *training, &mut parameters))
     };
     assert_eq!(run(), run());
 }
@@ -65,19 +86,18 @@ fn a_run_can_be_repeated_to_the_bit() {
 #[test]
 fn parts_of_the_evaluation_add_up_to_the_whole() {
     let dataset = dataset();
-    let mut whole = Trainer::new(&config(), dataset.clone(), 0, 1).unwrap();
-    let mut parameters = local(&whole, &config());
+    let mut whole = training(&config(), &dataset);
+    let mut parameters = local(&config(), &dataset);
     whole.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
-    let expected = whole.evaluate(&mut parameters, &dataset.test).unwrap();
-    let mut sum = Quality::default();
+    let expected = ranking(&mut *whole, &mut parameters);
+    let mut sum = Ranking::default();
     for worker in 0..7 {
-        let mut trainer = Trainer::new(&config(), dataset.clone(), worker, 7).unwrap();
-        let cases = trainer.own_cases().to_vec();
-        sum += trainer.evaluate(&mut parameters, &cases).unwrap();
+        let workload = workload(&config(), &dataset).unwrap();
+        let mut training = workload.training(Share::of(worker, 7)).unwrap();
+        sum += ranking(&mut *training, &mut parameters);
     }
     assert_eq!((sum.hits, sum.cases), (expected.hits, expected.cases));
     assert!((sum.gain - expected.gain).abs() < 1e-9);
-    assert_eq!(whole.evaluate(&mut parameters, &[]).unwrap(), Quality::default());
 }
 
 /// Says what is asked of it, and answers with rows of one value.
@@ -86,12 +106,13 @@ struct Script {
     answer_missing: usize,
     calls: Vec<&'static str>,
     pulls: Vec<Vec<u64>>,
-    widths: Model,
+    widths: Widths,
 }
 
 impl Script {
-    fn new(trainer: &Trainer, value: f32) -> Self {
-        Self { value, answer_missing: 0, calls: Vec::new(), pulls: Vec::new(), widths: *trainer.model() }
+    fn new(config: &TrainConfig, dataset: &Arc<Dataset>, value: f32) -> Self {
+        let widths = Widths::new(&workload(config, dataset).unwrap().tables());
+        Self { value, answer_missing: 0, calls: Vec::new(), pulls: Vec::new(), widths }
     }
 }
 
@@ -105,13 +126,13 @@ impl Parameters for Script {
     fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {
         self.calls.push("finish");
         let keys = mem::take(&mut self.pulls[usize::try_from(pull.0).unwrap()]);
-        let values = vec![self.value; self.widths.values_of(&keys) - self.answer_missing];
+        let values = vec![self.value; self.widths.sum(&keys) - self.answer_missing];
         Ok(Pulled { keys, values })
     }
 
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
         self.calls.push("push");
-        assert_eq!(gradients.len(), self.widths.values_of(&keys));
+        assert_eq!(gradients.len(), self.widths.sum(&keys));
         let mut distinct = keys.clone();
         distinct.sort_unstable();
         distinct.dedup();
@@ -139,9 +160,9 @@ fn the_next_pull_is_under_way_while_a_batch_is_computed() {
         test: vec![TestCase { user: 0, item: 1, negatives: vec![2, 3, 1, 2] }],
     };
     let config = TrainConfig { batch: 5, ..config() };
-    let mut trainer = Trainer::new(&config, Arc::new(dataset), 0, 1).unwrap();
-    let mut script = Script::new(&trainer, 0.1);
-    trainer.train_epoch(&mut script, 0, &mut |_| ()).unwrap();
+    let dataset = Arc::new(dataset);
+    let mut script = Script::new(&config, &dataset, 0.1);
+    training(&config, &dataset).train_epoch(&mut script, 0, &mut |_| ()).unwrap();
     let expected = "start start finish push start finish push finish push flush";
     assert_eq!(script.calls.join(" "), expected);
 }
@@ -149,26 +170,25 @@ fn the_next_pull_is_under_way_while_a_batch_is_computed() {
 #[test]
 fn a_model_that_knows_nothing_scores_nothing() {
     let dataset = dataset();
-    let mut trainer = Trainer::new(&config(), dataset.clone(), 0, 1).unwrap();
-    let mut script = Script::new(&trainer, 0.5);
-    let quality = trainer.evaluate(&mut script, &dataset.test).unwrap();
-    assert_eq!(quality, Quality { hits: 0, gain: 0.0, cases: 60 });
+    let mut script = Script::new(&config(), &dataset, 0.5);
+    let quality = ranking(&mut *training(&config(), &dataset), &mut script);
+    assert_eq!(quality, Ranking { hits: 0, gain: 0.0, cases: 60 });
 }
 
 #[test]
 fn what_is_not_a_number_is_an_error() {
     let dataset = dataset();
-    let mut trainer = Trainer::new(&config(), dataset.clone(), 0, 1).unwrap();
-    let mut script = Script::new(&trainer, f32::NAN);
-    let error = trainer.train_epoch(&mut script, 3, &mut |_| ()).unwrap_err();
+    let mut training = training(&config(), &dataset);
+    let mut script = Script::new(&config(), &dataset, f32::NAN);
+    let error = training.train_epoch(&mut script, 3, &mut |_| ()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { epoch: 3, batch: 0, .. }), "{error}");
     assert!(!script.calls.contains(&"push"));
-    let error = trainer.evaluate(&mut script, &dataset.test).unwrap_err();
+    let error = training.evaluate(&mut script).unwrap_err();
     assert!(matches!(error, TrainError::Score { .. }), "{error}");
 
-    let mut script = Script::new(&trainer, 0.1);
+    let mut script = Script::new(&config(), &dataset, 0.1);
     script.answer_missing = 1;
-    let error = trainer.train_epoch(&mut script, 0, &mut |_| ()).unwrap_err();
+    let error = training.train_epoch(&mut script, 0, &mut |_| ()).unwrap_err();
     assert!(matches!(error, TrainError::Answer { .. }), "{error}");
 }
 
@@ -176,9 +196,9 @@ fn what_is_not_a_number_is_an_error() {
 fn a_rate_that_is_too_high_ends_as_an_error() {
     let sgd = Optimizer::Sgd { rate: 1e30 };
     let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
-    let mut trainer = Trainer::new(&config, dataset(), 0, 1).unwrap();
-    let mut parameters = local(&trainer, &config);
-    let mut train = || trainer.train_epoch(&mut parameters, 0, &mut |_| ());
+    let mut training = training(&config, &dataset());
+    let mut parameters = local(&config, &dataset());
+    let mut train = || training.train_epoch(&mut parameters, 0, &mut |_| ());
     let error = train().and_then(|_| train()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
 }
@@ -186,7 +206,8 @@ fn a_rate_that_is_too_high_ends_as_an_error() {
 #[test]
 fn what_cannot_be_trained_is_refused() {
     let new = |config: &TrainConfig, dataset: &Dataset, worker| {
-        Trainer::new(config, Arc::new(dataset.clone()), worker, 2).map(|_| ()).unwrap_err()
+        let workload = workload(config, &Arc::new(dataset.clone()));
+        workload.and_then(|workload| workload.training(Share::of(worker, 2))).map(|_| ()).unwrap_err()
     };
     let good = dataset();
     let error = new(&TrainConfig { batch: 0, ..config() }, &good, 0);

@@ -13,27 +13,27 @@ use std::sync::Arc;
 
 use rand::{SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
-use crate::data::{Dataset, Interactions};
+use super::data::{Dataset, Interactions};
 
 /// Samples of one step; the three vectors are equally long.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// The user of each sample.
-    pub users: Vec<u32>,
+    pub(crate) users: Vec<u32>,
     /// The item of each sample.
-    pub items: Vec<u32>,
+    pub(crate) items: Vec<u32>,
     /// 1 if the user touched the item, 0 if the item is a negative.
-    pub labels: Vec<f32>,
+    pub(crate) labels: Vec<f32>,
 }
 
 impl Batch {
     /// How many samples it holds.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.users.len()
     }
 
     /// Whether it holds no samples.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
@@ -50,19 +50,19 @@ impl Batch {
     }
 }
 
-/// Which part of a data set one worker trains on, and how.
+/// Which pairs one worker trains on, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Dealing {
     /// This worker, below `workers`.
-    pub worker: usize,
+    pub(crate) worker: usize,
     /// All workers.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Samples of a batch.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Negatives drawn for each positive.
-    pub negatives: usize,
+    pub(crate) negatives: usize,
     /// Decides order and negatives. The same at every worker: they would train on overlapping parts otherwise.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// A user touched every item, so that no negative can be drawn for it.
@@ -75,10 +75,10 @@ pub struct NoNegatives {
 
 /// Deals the batches of one worker. In steady state it allocates nothing.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     dataset: Arc<Dataset>,
     touched: Interactions,
-    share: Share,
+    dealing: Dealing,
     /// The positives that are trained on, as indices, ascending; `None` for all of them.
     subset: Option<Vec<u32>>,
     order: Vec<u32>,
@@ -98,13 +98,17 @@ impl Sampler {
     /// A user of a training pair touched every item.
     ///
     /// # Panics
-    /// If `share` is no share of anything (`worker >= workers`, an empty batch), if ids are out of range (see
+    /// If `dealing` deals nothing (`worker >= workers`, an empty batch), if ids are out of range (see
     /// [`Dataset::check`]) or if there are more than 2^32 pairs.
-    pub fn new(dataset: Arc<Dataset>, subset: Option<Vec<u32>>, share: Share) -> Result<Self, NoNegatives> {
-        assert!(share.worker < share.workers && share.batch > 0, "{share:?} is no share");
+    pub(crate) fn new(
+        dataset: Arc<Dataset>,
+        subset: Option<Vec<u32>>,
+        dealing: Dealing,
+    ) -> Result<Self, NoNegatives> {
+        assert!(dealing.worker < dealing.workers && dealing.batch > 0, "{dealing:?} deals nothing");
         assert!(u32::try_from(dataset.train.len()).is_ok(), "pairs are numbered with 32 bits");
         let touched = Interactions::new(dataset.users, dataset.items, dataset.train.iter().copied());
-        if share.negatives > 0
+        if dealing.negatives > 0
             && let Some(&(user, _)) = dataset.train.iter().find(|(user, _)| touched.untouched(*user) == 0)
         {
             return Err(NoNegatives { user });
@@ -117,38 +121,38 @@ impl Sampler {
             random: SmallRng::seed_from_u64(0),
             dataset,
             touched,
-            share,
+            dealing,
             subset,
         })
     }
 
     /// Shuffles for epoch `epoch` and goes to its start. What is dealt depends on nothing that was dealt before.
-    pub fn start_epoch(&mut self, epoch: u32) {
+    pub(crate) fn start_epoch(&mut self, epoch: u32) {
         self.order.clear();
         match &self.subset {
             Some(subset) => self.order.extend_from_slice(subset),
             None => self.order.extend((0u32..).take(self.dataset.train.len())),
         }
-        let seed = self.share.seed ^ (u64::from(epoch) << 32);
+        let seed = self.dealing.seed ^ (u64::from(epoch) << 32);
         self.order.shuffle(&mut SmallRng::seed_from_u64(seed));
-        self.next = self.share.worker;
+        self.next = self.dealing.worker;
         self.owed = (0, 0);
         // seed_from_u64 mixes well, so neighbouring seeds give unrelated streams.
-        let worker = u64::try_from(self.share.worker).unwrap_or(u64::MAX);
+        let worker = u64::try_from(self.dealing.worker).unwrap_or(u64::MAX);
         self.random = SmallRng::seed_from_u64(seed.wrapping_add(worker.wrapping_add(1)));
     }
 
     /// Samples that this worker trains on in one epoch.
-    pub fn samples_per_epoch(&self) -> u64 {
+    pub(crate) fn samples_per_epoch(&self) -> u64 {
         let positives = self.subset.as_ref().map_or(self.dataset.train.len(), Vec::len);
-        let own = positives.saturating_sub(self.share.worker).div_ceil(self.share.workers);
-        own as u64 * (self.share.negatives as u64 + 1)
+        let own = positives.saturating_sub(self.dealing.worker).div_ceil(self.dealing.workers);
+        own as u64 * (self.dealing.negatives as u64 + 1)
     }
 
     /// Fills `batch` with the next samples; false, and an empty batch, at the end of the epoch. The last batch may be short.
-    pub fn next_batch(&mut self, batch: &mut Batch) -> bool {
+    pub(crate) fn next_batch(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
-        while batch.len() < self.share.batch {
+        while batch.len() < self.dealing.batch {
             let (user, owed) = self.owed;
             if owed > 0 {
                 let item = self.touched.draw_untouched(user, &mut self.random);
@@ -157,8 +161,8 @@ impl Sampler {
             } else if let Some(&place) = self.order.get(self.next) {
                 let (user, item) = self.dataset.train[place as usize];
                 batch.push(user, item, 1.0);
-                self.owed = (user, self.share.negatives);
-                self.next += self.share.workers;
+                self.owed = (user, self.dealing.negatives);
+                self.next += self.dealing.workers;
             } else {
                 break;
             }
@@ -172,14 +176,14 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::data::Synthetic;
+    use crate::ncf::data::Synthetic;
 
     fn dataset() -> Arc<Dataset> {
         Arc::new(Synthetic { users: 50, items: 60, picks_min: 5, ..Synthetic::default() }.generate())
     }
 
-    fn share(worker: usize, workers: usize) -> Share {
-        Share { worker, workers, batch: 32, negatives: 4, seed: 7 }
+    fn dealing(worker: usize, workers: usize) -> Dealing {
+        Dealing { worker, workers, batch: 32, negatives: 4, seed: 7 }
     }
 
     fn deal(sampler: &mut Sampler, epoch: u32) -> Vec<Batch> {
@@ -198,7 +202,7 @@ mod tests {
         let touched = Interactions::new(dataset.users, dataset.items, dataset.train.iter().copied());
         let mut positives = Vec::new();
         for worker in 0..3 {
-            let mut sampler = Sampler::new(dataset.clone(), None, share(worker, 3)).unwrap();
+            let mut sampler = Sampler::new(dataset.clone(), None, dealing(worker, 3)).unwrap();
             let batches = deal(&mut sampler, 0);
             assert!(batches.iter().rev().skip(1).all(|batch| batch.len() == 32));
             let samples = batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_epoch_depends_on_its_number_only() {
-        let mut sampler = Sampler::new(dataset(), None, share(1, 2)).unwrap();
+        let mut sampler = Sampler::new(dataset(), None, dealing(1, 2)).unwrap();
         let first = deal(&mut sampler, 3);
         let other = deal(&mut sampler, 4);
         assert_ne!(first, other);
@@ -234,7 +238,7 @@ mod tests {
     #[test]
     fn a_subset_is_dealt_alone() {
         let dataset = dataset();
-        let mut sampler = Sampler::new(dataset.clone(), Some(vec![3, 10, 11]), share(0, 1)).unwrap();
+        let mut sampler = Sampler::new(dataset.clone(), Some(vec![3, 10, 11]), dealing(0, 1)).unwrap();
         let batches = deal(&mut sampler, 0);
         assert_eq!((batches.len(), sampler.samples_per_epoch()), (1, 15));
         let mut found: Vec<(u32, u32)> = (0..15)
@@ -256,8 +260,8 @@ mod tests {
             train: vec![(0, 2), (0, 3), (0, 9)],
             test: Vec::new(),
         };
-        let share = Share { negatives: 10_000, batch: 50_000, ..share(0, 1) };
-        let mut sampler = Sampler::new(Arc::new(dataset), None, share).unwrap();
+        let dealing = Dealing { negatives: 10_000, batch: 50_000, ..dealing(0, 1) };
+        let mut sampler = Sampler::new(Arc::new(dataset), None, dealing).unwrap();
         let mut counts = HashMap::new();
         let batch = deal(&mut sampler, 0).remove(0);
         for (item, label) in batch.items.iter().zip(&batch.labels) {
@@ -280,9 +284,9 @@ mod tests {
             test: Vec::new(),
         };
         let dataset = Arc::new(dataset);
-        let error = Sampler::new(dataset.clone(), None, share(0, 1)).unwrap_err();
+        let error = Sampler::new(dataset.clone(), None, dealing(0, 1)).unwrap_err();
         assert_eq!(error, NoNegatives { user: 1 });
-        let mut without = Sampler::new(dataset, None, Share { negatives: 0, ..share(0, 1) }).unwrap();
+        let mut without = Sampler::new(dataset, None, Dealing { negatives: 0, ..dealing(0, 1) }).unwrap();
         assert_eq!(deal(&mut without, 0)[0].len(), 3);
     }
 }

@@ -1,12 +1,11 @@
 //! A whole model at work: one step of training, or scores.
 
-use thiserror::Error;
-
 use super::{
     Model, SampleRows,
     dense::DenseNet,
     sparse::{Inputs, SparseNet},
 };
+use crate::{compute::ComputeError, loss::cross_entropy};
 
 /// Samples are computed in parts whose inputs have at most this many values.
 ///
@@ -14,13 +13,8 @@ use super::{
 /// over a pool of threads that all workers of the process have to share, and wait for it spinning.
 const PART_VALUES: usize = 1 << 15;
 
-/// The computation failed.
-#[derive(Debug, Error)]
-#[error("the computation failed: {0}")]
-pub struct ComputeError(#[from] candle_core::Error);
-
 /// A model with its working memory.
-pub struct Network {
+pub(crate) struct Network {
     width: usize,
     /// Samples of a part.
     part: usize,
@@ -36,7 +30,7 @@ impl Network {
     ///
     /// # Errors
     /// Memory cannot be had.
-    pub fn new(model: &Model) -> Result<Self, ComputeError> {
+    pub(crate) fn new(model: &Model) -> Result<Self, ComputeError> {
         Ok(Self {
             width: model.width(),
             part: (PART_VALUES / model.product_width().max(2 * model.tower_width())).max(1),
@@ -59,7 +53,7 @@ impl Network {
     ///
     /// # Panics
     /// If the lengths do not fit together.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         values: &[f32],
         samples: &SampleRows,
@@ -81,7 +75,7 @@ impl Network {
             self.dense.step(
                 &self.inputs,
                 labels.len(),
-                |logits| loss += loss_and_gradient(logits, labels, share),
+                |logits| loss += cross_entropy(logits, labels, share),
                 &mut self.input_gradients,
                 layer_gradients,
             )?;
@@ -94,7 +88,7 @@ impl Network {
     ///
     /// # Errors
     /// The computation failed.
-    pub fn load_layers(&mut self, rows: &[f32]) -> Result<(), ComputeError> {
+    pub(crate) fn load_layers(&mut self, rows: &[f32]) -> Result<(), ComputeError> {
         Ok(self.dense.load(rows)?)
     }
 
@@ -102,7 +96,7 @@ impl Network {
     ///
     /// # Errors
     /// The computation failed.
-    pub fn score(
+    pub(crate) fn score(
         &mut self,
         rows: &[f32],
         samples: &SampleRows,
@@ -115,19 +109,4 @@ impl Network {
         }
         Ok(())
     }
-}
-
-/// Sum of the binary cross-entropy of `labels` under the logits, which are replaced by its gradient times `share`.
-///
-/// Written for logits, not probabilities, so that it neither overflows nor loses precision when the model is sure.
-fn loss_and_gradient(logits: &mut [f32], labels: &[f32], share: f32) -> f64 {
-    let mut loss = 0.0;
-    for (logit, &label) in logits.iter_mut().zip(labels) {
-        let z = *logit;
-        let decay = (-z.abs()).exp();
-        loss += f64::from(z.max(0.0) - z * label + decay.ln_1p());
-        let probability = if z >= 0.0 { 1.0 / (1.0 + decay) } else { decay / (1.0 + decay) };
-        *logit = (probability - label) * share;
-    }
-    loss
 }

@@ -4,22 +4,17 @@ use super::Model;
 
 /// Which rows the samples of a batch use: indices into the rows of a pull.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SampleRows {
+pub(crate) struct SampleRows {
     /// The user's row of each sample.
-    pub users: Vec<u32>,
+    pub(crate) users: Vec<u32>,
     /// The item's row of each sample.
-    pub items: Vec<u32>,
+    pub(crate) items: Vec<u32>,
 }
 
 impl SampleRows {
     /// How many samples.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.users.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.users.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
