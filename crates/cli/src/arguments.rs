@@ -9,7 +9,7 @@ use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use libra_train::{Dataset, Model, ModelKind, TrainConfig};
+use libra_train::{ModelConfig, ModelKind, TrainConfig, Workload};
 use serde::Serialize;
 
 use crate::checkpoint::JobDirectory;
@@ -19,23 +19,25 @@ use crate::rule::RuleArguments;
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ModelArguments {
-    /// The model of Neural Collaborative Filtering (He et al. 2017): gmf, mlp or neumf
+    /// What to train: gmf, mlp or neumf (Neural Collaborative Filtering, He et al. 2017)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub(crate) model: ModelKind,
-    /// MovieLens data (a directory with the NCF split, or with u.data), or `synthetic` for built-in data
-    #[arg(long, value_name = "DIR", default_value = "synthetic")]
+    /// The model's data, or `synthetic` for built-in data
+    ///
+    /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data.
+    #[arg(long, value_name = "PATH", default_value = "synthetic")]
     pub(crate) data: String,
-    /// Samples of a step of one worker
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub(crate) batch: usize,
-    /// Predictive factors of the model
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub(crate) factors: usize,
-    /// Decides initial values, order and negatives
+    /// Samples of a step of one worker [default: what does well for the model; neumf 1024]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Predictive factors of gmf, mlp and neumf [default: 8]
+    #[arg(long, value_name = "N")]
+    factors: Option<usize>,
+    /// Decides initial values, order, and whatever else is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) rules: RuleArguments,
+    rules: RuleArguments,
 }
 
 /// What to train, and for how long.
@@ -43,34 +45,30 @@ pub(crate) struct ModelArguments {
 pub(crate) struct TrainingArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// Passes over the training pairs
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) epochs: u32,
+    /// Passes over the training data [default: what does well for the model; neumf 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: Option<u32>,
 }
 
 impl TrainingArguments {
     pub(crate) fn config(&self) -> Result<TrainConfig> {
-        Ok(TrainConfig { epochs: self.epochs, ..self.model.config()? })
+        let config = self.model.config()?;
+        Ok(TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), ..config })
     }
 }
 
 impl ModelArguments {
     pub(crate) fn config(&self) -> Result<TrainConfig> {
-        let config = TrainConfig {
-            model: self.model,
-            factors: self.factors,
-            batch: self.batch,
-            seed: self.seed,
-            embeddings: self.rules.embeddings(self.batch),
-            layers: self.rules.layers(self.batch),
-            ..TrainConfig::default()
-        };
+        let mut config = self.model.config();
+        config.seed = self.seed;
+        config.batch = self.batch.unwrap_or(config.batch);
+        config.embeddings = self.rules.embeddings(&config.embeddings, config.batch);
+        config.layers = self.rules.layers(&config.layers, config.batch);
+        match &mut config.model {
+            ModelConfig::Ncf(ncf) => ncf.factors = self.factors.unwrap_or(ncf.factors),
+        }
         config.check()?;
         Ok(config)
-    }
-
-    pub(crate) fn dataset(&self) -> Result<Arc<Dataset>> {
-        Ok(Arc::new(Dataset::open(&self.data, self.seed)?))
     }
 }
 
@@ -80,7 +78,7 @@ const PUSHES_MIN: usize = FOLDS;
 /// Which rows are hot.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct SampleArguments {
-    /// Share of the training pairs that the profile run trains on, above 0 and at most 1; at least 16 batches
+    /// Share of the training data that the profile run trains on, above 0 and at most 1; at least 16 batches
     #[arg(long, value_name = "F", default_value_t = 0.08)]
     pub(crate) sample: f64,
     /// Share of all row updates that the switch should take (p of the paper's Principle 1)
@@ -93,27 +91,29 @@ pub(crate) struct SampleArguments {
 
 impl SampleArguments {
     /// Trains on the sample and makes a plan of what it saw.
-    pub(crate) fn plan(&self, config: &TrainConfig, dataset: &Arc<Dataset>, bars: &Bars) -> Result<Plan> {
-        let sample = self.enough(config, dataset, bars);
+    pub(crate) fn plan(
+        &self,
+        config: &TrainConfig,
+        workload: &Arc<dyn Workload>,
+        bars: &Bars,
+    ) -> Result<Plan> {
+        let sample = self.enough(config, &**workload, bars);
         let budget = Budget { p: self.hot_share, c: self.memory_share, ..Budget::default() };
         budget.check()?;
         let bar = bars.bar("profile");
-        let frequencies = libra_train::profile(config, dataset, sample, &mut |progress| {
+        let frequencies = libra_train::profile(workload, config, sample, &mut |progress| {
             bar.set_length(progress.samples_total);
             bar.set_position(progress.samples);
             bar.set_message(format!("loss {:.4}", progress.loss));
         })?;
         bar.finish_and_clear();
-        let provenance = libra_train::provenance(config, dataset, sample, &frequencies);
+        let provenance = libra_train::provenance(&**workload, config, sample, &frequencies);
         Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
     }
-}
 
-impl SampleArguments {
     /// The share to train on: a few pushes more than were asked for, where those would tell nothing of how often rows come.
-    fn enough(&self, config: &TrainConfig, dataset: &Dataset, bars: &Bars) -> f64 {
-        let samples = dataset.train.len() * (1 + config.negatives);
-        let least = ((PUSHES_MIN * config.batch) as f64 / samples as f64).min(1.0);
+    fn enough(&self, config: &TrainConfig, workload: &dyn Workload, bars: &Bars) -> f64 {
+        let least = ((PUSHES_MIN * config.batch) as f64 / workload.samples_per_epoch() as f64).min(1.0);
         // What is no share is left to the profile run to refuse.
         if !(self.sample > 0.0 && self.sample < least) {
             return self.sample;
@@ -253,10 +253,10 @@ pub(crate) fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
 }
 
 /// Reads a plan, and refuses one that was made for another model.
-pub(crate) fn read_plan(path: &Path, model: &Model) -> Result<Plan> {
+pub(crate) fn read_plan(path: &Path, workload: &dyn Workload) -> Result<Plan> {
     let plan = load_plan(path)?;
     let file = path.display();
-    plan.fits(&model.shapes()).with_context(|| {
+    plan.fits(&libra_train::shapes(workload.tables())).with_context(|| {
         format!(
             "the plan {file} does not fit the model; make one with `libra profile` for this model and data"
         )

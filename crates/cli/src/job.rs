@@ -12,7 +12,7 @@ use libra_dataplane::entries_in;
 use libra_net::NodeError;
 use libra_plan::Plan;
 use libra_proto::{Cluster, HotPath, Outcome, Sizes};
-use libra_train::{Dataset, Model};
+use libra_train::Workload;
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -89,9 +89,8 @@ impl JobArguments {
             "data": self.training.model.data,
             "workers": self.workers,
             "servers": self.servers,
-            "epochs": self.training.epochs,
-            "batch": self.training.model.batch,
-            "factors": self.training.model.factors,
+            "epochs": job.task.config.epochs,
+            "batch": job.task.config.batch,
             "seed": self.training.model.seed,
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
@@ -115,7 +114,7 @@ impl JobArguments {
 
 pub(crate) struct Job {
     pub(crate) sizes: Sizes,
-    pub(crate) dataset: Arc<Dataset>,
+    pub(crate) workload: Arc<dyn Workload>,
     pub(crate) task: Task,
     /// Everything but who is there.
     pub(crate) cluster: Cluster,
@@ -130,23 +129,26 @@ impl Job {
             clear(path)?;
         }
         let config = training.config()?;
-        let dataset = training.model.dataset()?;
-        let model = Model::new(&config, &dataset);
+        let workload = libra_train::open(&config, &training.model.data)?;
+        let tables = workload.tables();
         let hot_path = hot_path(hot, sizes.workers, controller);
-        let (width, entries) = (model.width(), usize::from(hot_path.entries_max));
-        if sizes.switches > 0 && width > entries {
+        let entries = usize::from(hot_path.entries_max);
+        let shapes = libra_train::shapes(tables.clone());
+        let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
+        if let Some(widest) = widest.filter(|shape| sizes.switches > 0 && shape.width as usize > entries) {
             bail!(
-                "a row of {} with {} factors has {width} values, a packet to a switch holds {entries} at an MTU of {}: \
-                 take fewer factors, a larger --mtu (at most 255 values fit), or no switch",
-                config.model,
-                config.factors,
+                "a row of table \"{}\" of {} has {} values, a packet to a switch holds {entries} at an MTU of {}: \
+                 take a narrower model, a larger --mtu (at most 255 values fit), or no switch",
+                widest.name,
+                workload.model(),
+                widest.width,
                 hot.mtu
             );
         }
         let plan = match (&hot.plan, sizes.switches) {
             (_, 0) => None,
-            (Some(path), _) => Some(read_plan(path, &model)?),
-            (None, _) => Some(sample.plan(&config, &dataset, &bars)?),
+            (Some(path), _) => Some(read_plan(path, &*workload)?),
+            (None, _) => Some(sample.plan(&config, &workload, &bars)?),
         };
         if let Some(plan) = plan.as_ref().filter(|plan| plan.rows.is_empty()) {
             bail!("plan {} has no hot row, so a switch has nothing to do: run without one", plan.number);
@@ -157,15 +159,15 @@ impl Job {
                 "note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"
             ));
         }
-        let task = Task::new(&training.model.data, &dataset, &config);
-        let mut cluster = Cluster::new(1, model.tables(), plan, hot_path);
+        let task = Task::new(&training.model.data, &*workload, &config);
+        let mut cluster = Cluster::new(1, tables, plan, hot_path);
         cluster.cold_path = cold.cold_path();
         let (durability, seed) = arguments.durability.durability()?;
         // Rows that were never updated are not in a checkpoint: they follow from its seed.
         cluster.seed = seed.unwrap_or(training.model.seed);
         cluster.durability = durability;
         cluster.task = task.to_text()?;
-        Ok(Self { sizes, dataset, task, cluster })
+        Ok(Self { sizes, workload, task, cluster })
     }
 
     pub(crate) fn plan(&self) -> Option<&Plan> {

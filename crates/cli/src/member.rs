@@ -9,13 +9,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, Peer, ServerEvent};
-use libra_train::Dataset;
+use libra_train::Workload;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
 use crate::leash;
 use crate::plane::PlaneArguments;
 use crate::progress::Bars;
+use crate::report::quality_line;
 use crate::task::Task;
 use crate::training::{Step, work};
 
@@ -194,7 +195,7 @@ pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
     let worker = WorkerNode::join(options)?;
     bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));
-    let (task, dataset) = match prepare(arguments, &worker) {
+    let (task, workload) = match prepare(arguments, &worker) {
         Ok(prepared) => prepared,
         Err(error) => {
             worker.abort(format!("{error:#}"));
@@ -203,26 +204,23 @@ pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     };
     let bar = bars.bar("train");
     let epochs = u64::from(task.config.epochs);
-    work(worker, &task, dataset, &mut |step| match step {
+    work(worker, &task, workload, &mut |step| match step {
         Step::Trained(progress) => {
             bar.set_length(progress.samples_total * epochs);
             bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);
             bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
         }
-        Step::Evaluated { epoch, quality } => {
-            let (hr, users) = (quality.hit_rate(), quality.cases);
-            bar.println(format!("epoch {:>3}: HR@10 {hr:.4} on this worker's {users} users", epoch + 1));
-        }
+        Step::Evaluated { epoch, quality } => bar.println(quality_line(epoch, &quality)),
     })?;
     bar.finish_and_clear();
     bars.line("the job is done");
     Ok(())
 }
 
-fn prepare(arguments: &WorkerArguments, worker: &WorkerNode) -> Result<(Task, Arc<Dataset>)> {
+fn prepare(arguments: &WorkerArguments, worker: &WorkerNode) -> Result<(Task, Arc<dyn Workload>)> {
     let task = Task::from_text(&worker.cluster().task)?;
     let data = arguments.data.as_ref().unwrap_or(&task.data);
-    let dataset = Dataset::open(data, task.config.seed)?;
-    task.check(data, &dataset)?;
-    Ok((task, Arc::new(dataset)))
+    let workload = libra_train::open(&task.config, data)?;
+    task.check(data, &*workload)?;
+    Ok((task, workload))
 }

@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = arguments.model.config()?;
-    let dataset = arguments.model.dataset()?;
+    let workload = libra_train::open(&config, &arguments.model.data)?;
     clear(&arguments.out)?;
-    let plan = arguments.sample.plan(&config, &dataset, &Bars::new(arguments.quiet))?;
+    let plan = arguments.sample.plan(&config, &workload, &Bars::new(arguments.quiet))?;
     let out = arguments.out.display();
     std::fs::write(&arguments.out, plan.to_toml())
         .with_context(|| format!("cannot write the plan to {out}"))?;

@@ -8,23 +8,21 @@ use comfy_table::{CellAlignment, Table};
 use libra_proto::{
     Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
 };
-use libra_train::{Quality, quality};
-use serde::Serialize;
-use serde_json::{Value, json};
+use libra_train::{Measure, Quality};
+use serde_json::{Map, Value, json};
 
 use crate::arguments::write_json;
 use crate::chronicle::{Chronicle, Line};
 use crate::job::Job;
-use crate::task::{Account, EpochAccount};
+use crate::task::{Account, EpochAccount, size};
 
 /// One epoch of all workers together.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone)]
 struct Epoch {
     /// How many have an account of it: of a worker that is lost there is none.
     workers: usize,
     loss: f64,
-    hr10: f64,
-    ndcg10: f64,
+    measures: Vec<Measure>,
     seconds_train: f64,
     seconds_evaluate: f64,
 }
@@ -40,8 +38,20 @@ pub(crate) struct Report<'c> {
     switches: SwitchStatistics,
     refusals: Vec<Refusal>,
     seconds_total: f64,
-    /// HR@10 of recommending to everybody what is popular.
-    popularity: f64,
+    baselines: Vec<Measure>,
+}
+
+impl Epoch {
+    fn json(&self) -> Value {
+        let mut json = json!({
+            "workers": self.workers,
+            "loss": self.loss,
+            "seconds_train": self.seconds_train,
+            "seconds_evaluate": self.seconds_evaluate,
+        });
+        extend(&mut json, figures(&self.measures));
+        json
+    }
 }
 
 impl<'c> Report<'c> {
@@ -55,8 +65,9 @@ impl<'c> Report<'c> {
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
         let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
         let epoch = |epoch: usize| together(accounts.iter().filter_map(|account| account.epoch(epoch)));
+        let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
         let mut report = Self {
-            epochs: (0..count).map(epoch).collect(),
+            epochs,
             chronicle,
             stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
             samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
@@ -65,7 +76,7 @@ impl<'c> Report<'c> {
             switches: SwitchStatistics::default(),
             refusals: outcome.refusals.clone(),
             seconds_total,
-            popularity: quality::popularity_baseline(&job.dataset).hit_rate(),
+            baselines: job.workload.baselines(),
         };
         for (_, statistics) in &outcome.statistics {
             match statistics {
@@ -87,7 +98,8 @@ impl<'c> Report<'c> {
 
     /// In how many epochs somebody's account is missing.
     fn epochs_short(&self, workers: u16) -> usize {
-        let is_whole = |epoch: &&Option<Epoch>| epoch.is_some_and(|epoch| epoch.workers >= workers.into());
+        let is_whole =
+            |epoch: &&Option<Epoch>| epoch.as_ref().is_some_and(|epoch| epoch.workers >= workers.into());
         self.epochs.len() - self.epochs.iter().filter(is_whole).count()
     }
 
@@ -108,12 +120,10 @@ impl<'c> Report<'c> {
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
         let mut json = json!({
             "quality": {
-                "hr10": last.map(|epoch| epoch.hr10),
-                "ndcg10": last.map(|epoch| epoch.ndcg10),
                 "loss": last.map(|epoch| epoch.loss),
-                "hr10_of_popularity": self.popularity,
+                "loss_of_nothing": job.workload.loss_of_nothing(),
             },
-            "epochs": self.epochs,
+            "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
             "pushes": {
                 "count": workers.pushes,
                 "rows": workers.rows,
@@ -165,6 +175,8 @@ impl<'c> Report<'c> {
             "samples_per_second": self.samples_per_second(),
             "configuration": configuration,
         });
+        let measures = last.map_or(&[][..], |epoch| &epoch.measures);
+        extend(&mut json["quality"], figures(measures.iter().chain(&self.baselines)));
         let growth = &job.task.config.embeddings.growth;
         if growth.admission.is_some() {
             json["server"]["gradients_not_admitted"] = servers.gradients_not_admitted.into();
@@ -184,30 +196,20 @@ impl<'c> Report<'c> {
         let mut row = |name: &str, value: String, note: String| {
             table.add_row([name.to_owned(), value, note]);
         };
-        row(
-            "job",
-            format!("{}, {} factors", config.model, config.factors),
-            format!(
-                "{}: {} users, {} items, {} pairs",
-                job.dataset.name,
-                group(job.dataset.users.into()),
-                group(job.dataset.items.into()),
-                group(job.dataset.train.len() as u64)
-            ),
-        );
+        row("job", job.workload.model(), format!("{}: {}", job.workload.data(), size(&*job.workload)));
         row(
             "cluster",
             cluster(sizes),
             format!("batch {}, {} epochs of training, seed {}", config.batch, config.epochs, config.seed),
         );
         if let Some(last) = self.last() {
-            let note = format!("chance 0.100, recommending what is popular {:.3}", self.popularity);
-            row("HR@10", format!("{:.4}", last.hr10), note);
-            row(
-                "NDCG@10",
-                format!("{:.4}", last.ndcg10),
-                format!("loss {:.4} (0.6931 knows nothing)", last.loss),
-            );
+            let baselines = self.baselines.iter().map(|of| format!("{} {:.3}", of.name, of.value));
+            let mut note = baselines.collect::<Vec<_>>().join(", ");
+            for measure in &last.measures {
+                row(measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
+            }
+            let of_nothing = job.workload.loss_of_nothing();
+            row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
         }
         row(
             "speed",
@@ -317,28 +319,46 @@ fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
     refusals.iter().map(line).chain(of_switches).collect()
 }
 
-fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Option<Epoch> {
+fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
     let mut workers = 0;
-    let mut quality = Quality::default();
+    let mut quality: Option<Quality> = None;
     let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
     for account in accounts {
         workers += 1;
-        quality += Quality { hits: account.hits, gain: account.gain, cases: account.cases };
+        match &mut quality {
+            Some(quality) => quality.add(&account.quality)?,
+            None => quality = Some(account.quality.clone()),
+        }
         samples += account.samples;
         loss += account.loss;
         // Workers begin and end an epoch together; the slowest is what it took.
         train = train.max(account.train_seconds);
         evaluate = evaluate.max(account.evaluate_seconds);
     }
-    let together = Epoch {
+    Ok(quality.map(|quality| Epoch {
         workers,
         loss: loss / (samples as f64).max(1.0),
-        hr10: quality.hit_rate(),
-        ndcg10: quality.ndcg(),
+        measures: quality.measures(),
         seconds_train: train,
         seconds_evaluate: evaluate,
-    };
-    (workers > 0).then_some(together)
+    }))
+}
+
+/// Figures by their names for machines.
+fn figures<'a>(measures: impl IntoIterator<Item = &'a Measure>) -> Map<String, Value> {
+    measures.into_iter().map(|measure| (measure.key.to_owned(), measure.value.into())).collect()
+}
+
+fn extend(json: &mut Value, fields: Map<String, Value>) {
+    json.as_object_mut().expect("it was made as an object").extend(fields);
+}
+
+/// How good a model is after an epoch of training, on the test data of whoever says it.
+pub(crate) fn quality_line(epoch: u32, quality: &Quality) -> String {
+    let measures: Vec<String> =
+        quality.measures().iter().map(|of| format!("{} {:.4}", of.name, of.value)).collect();
+    let (count, of_what) = quality.cases();
+    format!("epoch {:>3}: {} on {} {of_what}", epoch + 1, measures.join(", "), group(count))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]

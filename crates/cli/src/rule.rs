@@ -20,22 +20,22 @@ pub(crate) struct RuleArguments {
     /// beta2, epsilon), ftrl (alpha, beta, l1, l2), rmsprop (rate, decay, epsilon). The usual rates of embeddings, and of layers:
     /// sgd as many as a batch has samples, and 0.5; momentum a twentieth of that, and 0.05; both the same of adagrad (0.05),
     /// rowwise-adagrad (0.2), adam and adamw (0.002), ftrl (0.05) and rmsprop (0.005). If a rate is given, that of the layers
-    /// changes as much.
-    #[arg(long, value_name = "NAME[:FIELD=N,..]", default_value = "adam", help_heading = HEADING)]
-    optimizer: OptimizerChoice,
+    /// changes as much. Without the option it is what does well for the model: adam for gmf, mlp and neumf.
+    #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING)]
+    optimizer: Option<OptimizerChoice>,
     /// How the rate changes: constant, step, exponential, linear, cosine or inverse-root, as in `cosine:steps=9000,warmup=100`
     ///
     /// step and exponential take every=N and factor=F; linear and cosine take steps=N and floor=F, which may be left out (0); all
     /// take warmup=N, steps over which the rate rises to its full value. A step is a push, or the sum of an epoch of a switch, that
     /// touches rows of the table at a server: N pushes of all workers together are at most N steps. ftrl takes no schedule.
-    #[arg(long, value_name = "NAME[:FIELD=N,..]", default_value = "constant", help_heading = HEADING, value_parser = parse_schedule)]
-    schedule: Schedule,
+    #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING, value_parser = parse_schedule)]
+    schedule: Option<Schedule>,
     /// So many times a row is added to its gradient; adamw makes the row smaller by itself
-    #[arg(long, value_name = "F", default_value_t = 0.0, help_heading = HEADING, value_parser = parse_decay)]
-    weight_decay: f32,
+    #[arg(long, value_name = "F", help_heading = HEADING, value_parser = parse_decay)]
+    weight_decay: Option<f32>,
     /// Limits gradients: none, value:LIMIT (each value of a row) or norm:LIMIT (the norm of a row)
-    #[arg(long, value_name = "KIND:LIMIT", default_value = "none", help_heading = HEADING, value_parser = parse_clip)]
-    clip: Clip,
+    #[arg(long, value_name = "KIND:LIMIT", help_heading = HEADING, value_parser = parse_clip)]
+    clip: Option<Clip>,
     /// What makes a row of a user or item: occurrences:N[,keys=K] (its N-th gradient) or probability:P; any gradient if not given
     ///
     /// Other gradients are dropped, and rows read as their first values until then. Of keys without a row, K are counted at once (1000000),
@@ -64,25 +64,30 @@ pub(crate) struct RuleArguments {
 }
 
 impl RuleArguments {
-    /// The rule of the rows of users and items, where a batch has so many samples.
-    pub(crate) fn embeddings(&self, batch: usize) -> Rule {
+    /// What `usual` becomes by the options, where a batch has so many samples.
+    pub(crate) fn embeddings(&self, usual: &Rule, batch: usize) -> Rule {
+        let chosen = self.optimizer.as_ref().map(|choice| choice.of_embeddings(batch));
         Rule {
-            optimizer: self.optimizer.of_embeddings(batch),
-            schedule: self.schedule,
-            weight_decay: self.weight_decay,
-            clip: self.clip,
-            growth: Growth { admission: self.admission, eviction: self.eviction },
+            optimizer: chosen.unwrap_or(usual.optimizer),
+            schedule: self.schedule.unwrap_or(usual.schedule),
+            weight_decay: self.weight_decay.unwrap_or(usual.weight_decay),
+            clip: self.clip.unwrap_or(usual.clip),
+            growth: Growth {
+                admission: self.admission.or(usual.growth.admission),
+                eviction: self.eviction.or(usual.growth.eviction),
+            },
         }
     }
 
-    /// The rule of the layers.
-    pub(crate) fn layers(&self, batch: usize) -> Rule {
+    /// The same for layers.
+    pub(crate) fn layers(&self, usual: &Rule, batch: usize) -> Rule {
         let own = self.layer_optimizer.as_ref().map(OptimizerChoice::of_layers);
+        let chosen = own.or_else(|| self.optimizer.as_ref().map(|choice| choice.of_layers_too(batch)));
         Rule {
-            optimizer: own.unwrap_or_else(|| self.optimizer.of_layers_too(batch)),
-            schedule: self.layer_schedule.unwrap_or(self.schedule),
-            weight_decay: self.layer_weight_decay.unwrap_or(self.weight_decay),
-            clip: self.layer_clip.unwrap_or(self.clip),
+            optimizer: chosen.unwrap_or(usual.optimizer),
+            schedule: self.layer_schedule.or(self.schedule).unwrap_or(usual.schedule),
+            weight_decay: self.layer_weight_decay.or(self.weight_decay).unwrap_or(usual.weight_decay),
+            clip: self.layer_clip.or(self.clip).unwrap_or(usual.clip),
             growth: Growth::default(),
         }
     }
@@ -173,7 +178,7 @@ impl Kind {
 }
 
 /// The usual learning rate of embeddings. With each of them the built-in data is learnt within a few epochs, by far better than
-/// by popularity; those of Adam and AdamW are from MovieLens 1M (see `TrainConfig`), the others from some runs on the built-in
+/// by popularity; those of Adam and AdamW are from MovieLens 1M (see `ModelKind::config`), the others from some runs on the built-in
 /// data with the usual batch.
 #[derive(Debug, Clone, Copy)]
 enum UsualRate {
@@ -387,7 +392,8 @@ mod tests {
 
     pub(super) fn rules(words: &[&str]) -> Result<[Rule; 2], String> {
         let line = Line::try_parse_from([&["libra"], words].concat()).map_err(|error| error.to_string())?;
-        Ok([line.rules.embeddings(1000), line.rules.layers(1000)])
+        let usual = libra_train::ModelKind::Neumf.config();
+        Ok([line.rules.embeddings(&usual.embeddings, 1000), line.rules.layers(&usual.layers, 1000)])
     }
 
     fn optimizers(text: &str) -> [Optimizer; 2] {
@@ -396,8 +402,10 @@ mod tests {
 
     #[test]
     fn without_options_it_is_what_training_takes_by_default() {
-        let config = libra_train::TrainConfig::default();
+        let config = libra_train::ModelKind::Neumf.config();
         assert_eq!(rules(&[]).unwrap(), [config.embeddings, config.layers]);
+        // The name alone means the same.
+        assert_eq!(rules(&["--optimizer", "adam"]).unwrap(), [config.embeddings, config.layers]);
     }
 
     #[test]

@@ -3,28 +3,27 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use libra_train::{Dataset, TrainConfig};
+use libra_train::{Quality, TrainConfig, Workload};
 use serde::{Deserialize, Serialize};
+
+use crate::report::group;
 
 /// The task of a training job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Task {
     /// Where the controller found the data. A worker on another machine may have it elsewhere.
     pub(crate) data: String,
-    /// What the data set must look like.
-    pub(crate) users: u32,
-    pub(crate) items: u32,
-    pub(crate) pairs: u64,
+    /// How much data there is.
+    pub(crate) size: String,
     pub(crate) config: TrainConfig,
 }
 
 impl Task {
-    pub(crate) fn new(data: &str, dataset: &Dataset, config: &TrainConfig) -> Self {
+    pub(crate) fn new(data: &str, workload: &dyn Workload, config: &TrainConfig) -> Self {
         // A relative path means something else in the directory of another process.
         let absolute = Path::new(data).canonicalize().ok().and_then(|path| path.to_str().map(str::to_owned));
         let data = if data == "synthetic" { None } else { absolute }.unwrap_or_else(|| data.to_owned());
-        let (users, items, pairs) = (dataset.users, dataset.items, dataset.train.len() as u64);
-        Self { data, users, items, pairs, config: config.clone() }
+        Self { data, size: size(workload), config: config.clone() }
     }
 
     pub(crate) fn to_text(&self) -> Result<String> {
@@ -35,35 +34,33 @@ impl Task {
         toml::from_str(text).context("the controller's task is not one that this build understands")
     }
 
-    /// Refuses a data set that is not the one the controller has.
-    pub(crate) fn check(&self, data: &str, dataset: &Dataset) -> Result<()> {
-        let here = (dataset.users, dataset.items, dataset.train.len() as u64);
-        let there = (self.users, self.items, self.pairs);
-        if here != there {
+    /// Refuses data that are not those of the controller.
+    pub(crate) fn check(&self, data: &str, workload: &dyn Workload) -> Result<()> {
+        let size = size(workload);
+        if size != self.size {
             bail!(
-                "the data of this worker ({data}) has {} users, {} items and {} pairs, the controller's ({}) has {}, {} and {}",
-                here.0,
-                here.1,
-                here.2,
+                "the data of this worker ({data}) has {size}, the controller's ({}) has {}",
                 self.data,
-                there.0,
-                there.1,
-                there.2
+                self.size
             );
         }
         Ok(())
     }
 }
 
+/// How much data there is, for people: `6,040 users, 3,706 items`.
+pub(crate) fn size(workload: &dyn Workload) -> String {
+    let parts = workload.size().into_iter().map(|(count, of_what)| format!("{} {of_what}", group(count)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
 /// What one worker did in one epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EpochAccount {
     pub(crate) samples: u64,
     /// Sum over samples.
     pub(crate) loss: f64,
-    pub(crate) hits: u64,
-    pub(crate) gain: f64,
-    pub(crate) cases: u64,
+    pub(crate) quality: Quality,
     /// From the barrier before the epoch to the last push being visible.
     pub(crate) train_seconds: f64,
     pub(crate) evaluate_seconds: f64,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use libra_net::WorkerNode;
 use libra_proto::Parameters;
-use libra_train::{Dataset, Progress, Quality, Trainer};
+use libra_train::{Progress, Quality, Share, Workload};
 
 use crate::chronicle::milliseconds;
 use crate::task::{Account, EpochAccount, Task};
@@ -21,10 +21,10 @@ pub(crate) enum Step {
 pub(crate) fn work(
     mut worker: WorkerNode,
     task: &Task,
-    dataset: Arc<Dataset>,
+    workload: Arc<dyn Workload>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<()> {
-    match train(&mut worker, task, dataset, watch).and_then(|account| account.to_text()) {
+    match train(&mut worker, task, workload, watch).and_then(|account| account.to_text()) {
         Ok(account) => Ok(worker.report(account)?),
         Err(error) => {
             worker.abort(format!("{error:#}"));
@@ -36,12 +36,11 @@ pub(crate) fn work(
 fn train(
     worker: &mut WorkerNode,
     task: &Task,
-    dataset: Arc<Dataset>,
+    workload: Arc<dyn Workload>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
     let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
-    let mut trainer = Trainer::new(&task.config, dataset.clone(), number, workers)?;
-    let cases = dataset.cases_of(number, workers);
+    let mut training = workload.training(Share::of(number, workers))?;
     let mut epochs = Vec::new();
     let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
     for _ in 0..barriers {
@@ -49,18 +48,16 @@ fn train(
     }
     for epoch in first_epoch..task.config.epochs {
         let started = Instant::now();
-        let report = trainer.train_epoch(worker, epoch, &mut |progress| watch(Step::Trained(progress)))?;
+        let report = training.train_epoch(worker, epoch, &mut |progress| watch(Step::Trained(progress)))?;
         // Evaluation must see the pushes of all workers, and none of the next epoch.
         worker.barrier()?;
         let trained = Instant::now();
-        let quality = trainer.evaluate(worker, cases)?;
+        let quality = training.evaluate(worker)?;
         worker.barrier()?;
         epochs.push(EpochAccount {
             samples: report.samples,
             loss: report.loss * report.samples as f64,
-            hits: quality.hits,
-            gain: quality.gain,
-            cases: quality.cases,
+            quality: quality.clone(),
             train_seconds: (trained - started).as_secs_f64(),
             evaluate_seconds: trained.elapsed().as_secs_f64(),
         });

@@ -59,9 +59,9 @@ pub trait Workload: Send + Sync {
     /// A short name of the data set.
     fn data(&self) -> &str;
 
-    /// How much data there is, for people: `6,040 users, 3,706 items`. Other data have another size, as a rule: by it a worker
-    /// notices that it does not have what the controller has.
-    fn size(&self) -> String;
+    /// How much data there is: 6040 users, 3706 items. Other data have another size, as a rule: by it a worker notices that it does
+    /// not have what the controller has.
+    fn size(&self) -> Vec<(u64, &'static str)>;
 
     /// The tables of the model (see [`LAYER_KEYS`](crate::LAYER_KEYS)), for the parameter server.
     fn tables(&self) -> Vec<TableSpec>;

@@ -100,9 +100,9 @@ impl Workload for Ncf {
         &self.dataset.name
     }
 
-    fn size(&self) -> String {
+    fn size(&self) -> Vec<(u64, &'static str)> {
         let Dataset { users, items, train, .. } = &*self.dataset;
-        format!("{users} users, {items} items, {} pairs", train.len())
+        vec![((*users).into(), "users"), ((*items).into(), "items"), (train.len() as u64, "pairs")]
     }
 
     fn tables(&self) -> Vec<TableSpec> {

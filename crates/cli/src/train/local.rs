@@ -11,13 +11,13 @@ use anyhow::{Error, Result, bail};
 use indicatif::ProgressBar;
 use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{ControllerCommand, ControllerEvent, Outcome, ServerEvent};
-use libra_train::Quality;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::strikes::{Strike, Switches};
 use crate::chronicle::Chronicle;
 use crate::job::{Job, failure};
 use crate::progress::Bars;
+use crate::report::quality_line;
 use crate::training::{Step, work};
 
 pub(super) struct Local<'a> {
@@ -136,11 +136,11 @@ impl Local<'_> {
 
     fn worker(&self, controller: SocketAddr, number: u16, bar: &ProgressBar) -> Member {
         let options = self.options(controller, 1001 + u64::from(number));
-        let (task, dataset) = (self.job.task.clone(), Arc::clone(&self.job.dataset));
+        let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
         let mut watch = Watch { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
         let member = move || {
             let worker = WorkerNode::join(options)?;
-            work(worker, &task, dataset, &mut |step| watch.see(step))
+            work(worker, &task, workload, &mut |step| watch.see(step))
         };
         (format!("worker {number}"), Box::new(member))
     }
@@ -195,17 +195,7 @@ impl Watch {
                     self.epochs
                 ));
             }
-            Step::Evaluated { epoch, quality } => self.bar.println(line(epoch, quality)),
+            Step::Evaluated { epoch, quality } => self.bar.println(quality_line(epoch, &quality)),
         }
     }
-}
-
-fn line(epoch: u32, quality: Quality) -> String {
-    format!(
-        "epoch {:>3}: HR@10 {:.4}, NDCG@10 {:.4} on {} users",
-        epoch + 1,
-        quality.hit_rate(),
-        quality.ndcg(),
-        quality.cases
-    )
 }

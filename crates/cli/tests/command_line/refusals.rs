@@ -12,7 +12,7 @@ fn every_bad_input_gets_one_clear_line() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let data = tiny_data(directory.path());
-    assert_refused(&["train", "--model", "transformer"], 2, &["transformer", "gmf, mlp and neumf"]);
+    assert_refused(&["train", "--model", "transformer"], 2, &["transformer", "gmf, mlp, neumf"]);
     assert_refused(&["train", "--workers", "0"], 2, &["--workers", "1..="]);
     assert_refused(&["train", "--epochs", "0"], 2, &["--epochs"]);
     assert_refused(&["train", "--optimizer", "adamax"], 2, &["--optimizer", "adamax", "adam, adamw"]);
