@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
@@ -19,7 +19,8 @@ use crate::rule::RuleArguments;
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ModelArguments {
-    /// What to train: gmf, mlp or neumf (Neural Collaborative Filtering, He et al. 2017)
+    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), oa or se (made-up clicks as uneven as those of on-line
+    /// advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub(crate) model: ModelKind,
     /// The model's data, or `synthetic` for built-in data
@@ -66,6 +67,10 @@ impl ModelArguments {
         config.layers = self.rules.layers(&config.layers, config.batch);
         match &mut config.model {
             ModelConfig::Ncf(ncf) => ncf.factors = self.factors.unwrap_or(ncf.factors),
+            ModelConfig::Traces(_) if self.factors.is_some() => {
+                bail!("--factors is of gmf, mlp and neumf: {} has none", self.model)
+            }
+            ModelConfig::Traces(_) => {}
         }
         config.check()?;
         Ok(config)

@@ -6,7 +6,10 @@ use libra_store::{Optimizer, OutOfRange, Rule, Schedule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ncf::{Branches, NcfConfig};
+use crate::{
+    ncf::{Branches, NcfConfig},
+    traces::TracesConfig,
+};
 
 /// Settings of a training run. Every worker of a job must have the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,8 @@ pub struct TrainConfig {
 pub enum ModelConfig {
     /// Neural Collaborative Filtering.
     Ncf(NcfConfig),
+    /// Logistic regression on made-up clicks.
+    Traces(TracesConfig),
 }
 
 /// The models by their names.
@@ -43,11 +48,15 @@ pub enum ModelKind {
     Mlp,
     /// Neural Collaborative Filtering with both.
     Neumf,
+    /// On-line advertising: clicks as uneven as those of the paper's first industrial task.
+    Oa,
+    /// Search, the second.
+    Se,
 }
 
 impl ModelKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gmf, Self::Mlp, Self::Neumf];
+    pub const ALL: [Self; 5] = [Self::Gmf, Self::Mlp, Self::Neumf, Self::Oa, Self::Se];
 
     /// What people call it.
     pub fn name(self) -> &'static str {
@@ -55,6 +64,8 @@ impl ModelKind {
             Self::Gmf => "gmf",
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
+            Self::Oa => "oa",
+            Self::Se => "se",
         }
     }
 
@@ -73,7 +84,16 @@ impl ModelKind {
             embeddings: adam.into(),
             layers: adam.into(),
         };
+        let traces = |traces| TrainConfig {
+            model: ModelConfig::Traces(traces),
+            epochs: 1,
+            embeddings: Optimizer::Adagrad { rate: 0.1, epsilon: 1e-8 }.into(),
+            layers: Optimizer::Adagrad { rate: 0.1, epsilon: 1e-8 }.into(),
+            ..ncf(Branches::Neumf)
+        };
         match self {
+            Self::Oa => traces(TracesConfig::online_advertising()),
+            Self::Se => traces(TracesConfig::search_engine()),
             Self::Gmf => ncf(Branches::Gmf),
             Self::Mlp => ncf(Branches::Mlp),
             Self::Neumf => ncf(Branches::Neumf),
@@ -141,6 +161,7 @@ impl TrainConfig {
         check_rule("layers", &self.layers)?;
         match &self.model {
             ModelConfig::Ncf(ncf) => ncf.check(),
+            ModelConfig::Traces(traces) => traces.check(),
         }
     }
 }
@@ -173,7 +194,7 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         let error = "ncf".parse::<ModelKind>().unwrap_err();
-        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf");
+        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf, oa, se");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a model has to offer, so that it can be trained.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use libra_proto::Parameters;
 use libra_store::TableSpec;
@@ -43,8 +43,17 @@ impl Share {
     }
 
     /// Which of `count` things are this worker's, if each worker gets a run of neighbours.
-    pub fn range(&self, count: usize) -> std::ops::Range<usize> {
+    pub fn range(&self, count: usize) -> Range<usize> {
         let bound = |worker: usize| count * worker / self.workers;
+        bound(self.worker)..bound(self.worker + 1)
+    }
+
+    /// The same where things are counted with 64 bits.
+    pub fn range_of(&self, count: u64) -> Range<u64> {
+        let bound = |worker: usize| {
+            let bound = u128::from(count) * worker as u128 / self.workers as u128;
+            u64::try_from(bound).expect("at most the count")
+        };
         bound(self.worker)..bound(self.worker + 1)
     }
 }

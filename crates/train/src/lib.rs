@@ -3,6 +3,7 @@
 //! | model | what it foretells | data |
 //! |---|---|---|
 //! | [`ncf`] | which item a user will touch | MovieLens, or made up |
+//! | [`traces`] | clicks of the paper's industrial tasks | made up, as uneven as the paper reports |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
 //! [`Parameters`](libra_proto::Parameters) only, so the same loop runs over a cluster and over the memory of this process
@@ -40,6 +41,7 @@
 
 pub mod ncf;
 pub mod quality;
+pub mod traces;
 
 mod affine;
 mod compute;
@@ -76,5 +78,6 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
         }
+        ModelConfig::Traces(settings) => Ok(Arc::new(traces::Traces::open(settings, config, source)?)),
     }
 }

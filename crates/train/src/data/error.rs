@@ -119,6 +119,14 @@ pub enum DataError {
         /// How many there are.
         limit: u32,
     },
+    /// A model whose data are always made up.
+    #[error("the data of {model} are made up: it takes `--data synthetic`, not {found:?}")]
+    MadeUp {
+        /// The model.
+        model: String,
+        /// What was given.
+        found: String,
+    },
     /// There is nothing to learn from.
     #[error("data set {name} has no training pairs")]
     NothingToLearn {
