@@ -1,0 +1,48 @@
+//! The paper to the letter, for comparison: the algorithms that Pan et al., Enabling Fast and Flexible Distributed Deep
+//! Learning with Programmable Switches (arXiv:2205.05243), describe and Libra does otherwise or not at all, and the
+//! arithmetic of what the paper compares itself with.
+//!
+//! Pure functions over data and state machines without a network: this crate never opens a file or a socket, reads no
+//! clock, starts no thread and draws no randomness but from a seed. Nothing that ships runs on it; experiments do. The words
+//! are the paper's: a *parameter* is named by its rank, a *register* is what `dataplane` calls a lane.
+//!
+//! | section of the paper | here |
+//! |---|---|
+//! | "Parameter layout in switch registers" | [`Layout`] |
+//! | "Packaging gradients at workers", Algorithm 1 | [`orchestrate`], [`Packing`] |
+//! | "Precision of Hot Parameter Identification" | [`Growth`], [`Identified`] |
+//! | "Evaluation of Hot Parameter Layout and Orchestration" | [`recirculations`], [`Skew`] |
+//!
+//! Where the paper leaves something open, the documentation says what was taken. Figures in it are asserted by tests.
+//!
+//! ```
+//! use libra_paper::{Layout, Packing, Skew, recirculations};
+//!
+//! // 20 pushes as in the paper's search engine, 16 registers, 16 entries in a packet.
+//! let skew = Skew::search_engine();
+//! let pushes: Vec<Vec<u32>> = skew.pushes(4000, 1).take(20).collect();
+//!
+//! let by_heat = Layout::heat(30_000, 16);
+//! let packed = recirculations(pushes.clone(), &by_heat, Packing::Algorithm1, 16);
+//! let at_random = Layout::random(30_000, 16, 1);
+//! let baseline = recirculations(pushes, &at_random, Packing::Arrival, 16);
+//! assert!(packed.recirculations < 0.3 && baseline.recirculations > 1.9);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod identification;
+mod layout;
+mod packaging;
+mod random;
+mod recirculation;
+mod skew;
+
+pub use identification::{Growth, Identified};
+pub use layout::{Layout, Place};
+pub use packaging::{
+    ENTRIES_PER_PACKET, HEADERS_BYTES, PACKET_BYTES, Packed, Packing, entries_that_fit, estimate_packets,
+    orchestrate, pack,
+};
+pub use recirculation::{RECIRCULATIONS_MAX, Summary, recirculations};
+pub use skew::{HOT_PARAMETERS, Skew};
