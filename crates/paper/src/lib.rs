@@ -12,6 +12,7 @@
 //! | "Packaging gradients at workers", Algorithm 1 | [`orchestrate`], [`Packing`] |
 //! | "Precision of Hot Parameter Identification" | [`Growth`], [`Identified`] |
 //! | "Evaluation of Hot Parameter Layout and Orchestration" | [`recirculations`], [`Skew`] |
+//! | "Benefit of Floating-Point Summation" | [`precision_of_sums`], [`Negotiated`] |
 //!
 //! Where the paper leaves something open, the documentation says what was taken. Figures in it are asserted by tests.
 //!
@@ -31,13 +32,16 @@
 
 #![forbid(unsafe_code)]
 
+mod float_to_integer;
 mod identification;
 mod layout;
 mod packaging;
 mod random;
 mod recirculation;
 mod skew;
+mod sums;
 
+pub use float_to_integer::{Factor, Negotiated, WORKERS_MAX, exponent};
 pub use identification::{Growth, Identified};
 pub use layout::{Layout, Place};
 pub use packaging::{
@@ -46,3 +50,4 @@ pub use packaging::{
 };
 pub use recirculation::{RECIRCULATIONS_MAX, Summary, recirculations};
 pub use skew::{HOT_PARAMETERS, Skew};
+pub use sums::{Adder, Measure, PAIRS, Precision, precision_of_sums, random_bits_pairs, uniform_pairs};

@@ -19,6 +19,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// 32 bits, the upper ones of 64.
+    pub(crate) fn word(&mut self) -> u32 {
+        (self.bits() >> 32) as u32
+    }
+
     /// A number below `end`, which is not 0. The bias of the modulus is below 2^-32.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
         u32::try_from(self.bits() % u64::from(end)).expect("it is below a u32")
