@@ -13,6 +13,7 @@
 //! | "Precision of Hot Parameter Identification" | [`Growth`], [`Identified`] |
 //! | "Evaluation of Hot Parameter Layout and Orchestration" | [`recirculations`], [`Skew`] |
 //! | "Benefit of Floating-Point Summation" | [`precision_of_sums`], [`Negotiated`] |
+//! | "Resource consumption on Switches" | [`PaperResources`], [`OurResources`] |
 //!
 //! Where the paper leaves something open, the documentation says what was taken. Figures in it are asserted by tests.
 //!
@@ -38,6 +39,7 @@ mod layout;
 mod packaging;
 mod random;
 mod recirculation;
+mod resources;
 mod skew;
 mod sums;
 
@@ -49,5 +51,6 @@ pub use packaging::{
     orchestrate, pack,
 };
 pub use recirculation::{RECIRCULATIONS_MAX, Summary, recirculations};
+pub use resources::{Computed, ON_CHIP_BYTES, OurResources, PaperResources, Quoted, Used};
 pub use skew::{HOT_PARAMETERS, Skew};
 pub use sums::{Adder, Measure, PAIRS, Precision, precision_of_sums, random_bits_pairs, uniform_pairs};
