@@ -14,6 +14,7 @@
 //! | "Evaluation of Hot Parameter Layout and Orchestration" | [`recirculations`], [`Skew`] |
 //! | "Benefit of Floating-Point Summation" | [`precision_of_sums`], [`Negotiated`] |
 //! | "Resource consumption on Switches" | [`PaperResources`], [`OurResources`] |
+//! | SwitchML, the baseline | [`switchml`] |
 //!
 //! Where the paper leaves something open, the documentation says what was taken. Figures in it are asserted by tests.
 //!
@@ -42,6 +43,7 @@ mod recirculation;
 mod resources;
 mod skew;
 mod sums;
+pub mod switchml;
 
 pub use float_to_integer::{Factor, Negotiated, WORKERS_MAX, exponent};
 pub use identification::{Growth, Identified};
