@@ -8,6 +8,7 @@
 //!
 //! | section of the paper | here |
 //! |---|---|
+//! | Table 1: models; traffic of NCF | [`Model`], [`Traffic`] |
 //! | "Parameter layout in switch registers" | [`Layout`] |
 //! | "Packaging gradients at workers", Algorithm 1 | [`orchestrate`], [`Packing`] |
 //! | "Precision of Hot Parameter Identification" | [`Growth`], [`Identified`] |
@@ -37,6 +38,7 @@
 mod float_to_integer;
 mod identification;
 mod layout;
+mod models;
 mod packaging;
 mod random;
 mod recirculation;
@@ -48,6 +50,7 @@ pub mod switchml;
 pub use float_to_integer::{Factor, Negotiated, WORKERS_MAX, exponent};
 pub use identification::{Growth, Identified};
 pub use layout::{Layout, Place};
+pub use models::{Layer, Model, Source, Table, Traffic, rows_touched};
 pub use packaging::{
     ENTRIES_PER_PACKET, HEADERS_BYTES, PACKET_BYTES, Packed, Packing, entries_that_fit, estimate_packets,
     orchestrate, pack,
