@@ -1,8 +1,8 @@
 //! Float-to-integer conversion with a negotiated scaling factor, as SwitchML does it.
 //!
-//! Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation (NSDI 2021, arXiv:1903.06701),
-//! sections on quantization and Appendix C; what the text leaves open is as in the authors' published code
-//! (p4lang/p4app-switchML, the exponent quantizer of its client library).
+//! Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation (NSDI 2021, arXiv:1903.06701). Exponents
+//! and factors are as in the authors' published code (p4lang/p4app-switchML, the exponent quantizer of its client
+//! library).
 //!
 //! Floats are multiplied with a factor f, rounded to the nearest integer, added by the switch as i32, and divided by f
 //! again. There are two ways to f:
@@ -11,7 +11,8 @@
 //!   2^e is above it. The switch takes the largest, m, and all use f = (2^31 - 1) / (n 2^m) for n workers. SwitchML's
 //!   blocks are packets, and exponents travel in the packets before; Libra's paper speaks of one negotiation an
 //!   iteration, which is one block of everything.
-//! - **Profiled**: a bound B on all magnitudes is known beforehand, and f = (2^31 - n) / (n B). Its first version.
+//! - **Profiled**: a bound B on all magnitudes is known beforehand, and f = (2^31 - n) / (n B), so that n integers with
+//!   what rounding adds to them stay below 2^31. For comparison: it needs no negotiation.
 
 use crate::sums::Adder;
 

@@ -93,7 +93,8 @@ impl Pool {
         let sums = &mut version.values[at * self.chunk..(at + 1) * self.chunk];
         let answer = |sums: &[i32]| {
             let values = if packet.values.is_empty() { Vec::new() } else { sums.to_vec() };
-            Packet { values, ..packet.clone() }
+            let Packet { worker, version, slot, offset, .. } = *packet;
+            Packet { worker, version, slot, offset, values }
         };
         if slot.has_seen(packet.worker) {
             let is_complete = slot.count == 0;
