@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-dataplane", &[]),
     ("libra-conformance", &["libra-dataplane"]),
     ("libra-plan", &[]),
+    ("libra-paper", &["libra-dataplane", "libra-plan"]),
     ("libra-store", &["libra-plan"]),
     ("libra-durable", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
@@ -28,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "libra-dataplane",
             "libra-plan",
+            "libra-paper",
             "libra-store",
             "libra-durable",
             "libra-proto",
@@ -43,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates without input and output, and what would give it to them: sockets, threads, clocks, randomness of the
 /// operating system.
-const PURE: &[&str] = &["libra-plan", "libra-store", "libra-proto"];
+const PURE: &[&str] = &["libra-plan", "libra-paper", "libra-store", "libra-proto"];
 const IMPURE: &[&str] = &[
     "async-std",
     "chrono",
