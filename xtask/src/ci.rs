@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     ("simulation", || libra(&["sim", "--seeds", "0..300"])),
     ("planted bugs", || cargo(PLANTED)),
     ("soak", || libra(SOAK)),
+    ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];
@@ -94,6 +95,13 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 fn libra(arguments: &[&str]) -> Result<Outcome> {
     shell::run(shell::program(shell::target_directory()?.join("release/libra"), arguments))?;
     Ok(Outcome::Passed)
+}
+
+/// The paper's evaluation, of a small part of the data.
+fn paper() -> Result<Outcome> {
+    let report = shell::target_directory()?.join("paper-report");
+    let out = format!("--out={}", report.display());
+    libra(&["bench", "paper", "--quick", "--quiet", &out])
 }
 
 fn doc() -> Result<Outcome> {

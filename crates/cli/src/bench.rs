@@ -1,10 +1,11 @@
-//! `libra bench`: what a store and a cluster of servers can do on this machine, beside what the machine itself can do.
+//! `libra bench`: what a store and a cluster can do on this machine, beside what the machine itself can do; and the paper's evaluation.
 
 mod hot_path;
 mod keeping;
 mod latency;
 mod limits;
 mod load;
+mod paper;
 mod processes;
 mod push_pull;
 mod report;
@@ -16,10 +17,10 @@ mod worker;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-/// Measures servers and switches.
+/// Measures servers and switches, and repeats the paper's evaluation.
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
-/// switch do with hot rows. All measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
+/// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Store(store::Arguments),
     /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own
     HotPath(hot_path::Arguments),
+    /// Repeats the paper's evaluation, and makes a report
+    Paper(paper::Arguments),
     /// What a worker of push-pull and hot-path is
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -38,6 +41,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::PushPull(arguments) => push_pull::run(arguments),
         Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
+        Command::Paper(arguments) => paper::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),
     }
 }

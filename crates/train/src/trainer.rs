@@ -129,6 +129,12 @@ pub trait Training {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError>;
 
+    /// Goes through an epoch without training: hands over the rows of each push, until `see` returns false.
+    ///
+    /// # Errors
+    /// The data cannot be read.
+    fn deal_epoch(&mut self, epoch: u32, see: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError>;
+
     /// How good the parameters are as they are now, on this worker's part of the test data. The answers of all workers are added.
     ///
     /// # Errors
@@ -215,6 +221,15 @@ impl<L: Learner> Training for Trainer<L> {
         }
         parameters.flush()?;
         Ok(report)
+    }
+
+    fn deal_epoch(&mut self, epoch: u32, see: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError> {
+        self.learner.start_epoch(epoch)?;
+        let mut keys = Vec::new();
+        while self.learner.deal(&mut self.steps[0].batch, &mut keys)? > 0 && see(&keys) {
+            keys.clear();
+        }
+        Ok(())
     }
 
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {

@@ -1,0 +1,120 @@
+//! The paper's tasks, as they are trained here.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use foldhash::fast::FixedState;
+use libra_plan::TableShape;
+use libra_train::{LAYER_KEYS, ModelKind, Share, TrainConfig, Workload, shapes};
+
+use crate::progress::Bars;
+
+/// What the tasks of a report have in common.
+pub(super) struct Tasks {
+    /// Whether a small part of the data does.
+    pub(super) quick: bool,
+    pub(super) seed: u64,
+    /// A directory of data sets.
+    pub(super) data: Option<PathBuf>,
+}
+
+/// A task of the paper.
+pub(super) struct Task {
+    /// What the paper calls it.
+    pub(super) name: &'static str,
+    pub(super) config: TrainConfig,
+    pub(super) workload: Arc<dyn Workload>,
+}
+
+/// How often rows of embeddings were updated.
+pub(super) struct Counts {
+    pub(super) pushes: u64,
+    /// Updates of rows of embeddings.
+    pub(super) updates: u64,
+    pub(super) rows: HashMap<u64, u64, FixedState>,
+}
+
+impl Tasks {
+    /// The two industrial tasks: on-line advertising and search.
+    pub(super) fn industrial(&self) -> Result<[Task; 2]> {
+        Ok([self.open("OA", ModelKind::Oa, None)?, self.open("SE", ModelKind::Se, None)?])
+    }
+
+    /// All tasks.
+    pub(super) fn all(&self) -> Result<Vec<Task>> {
+        let mut tasks = Vec::from(self.industrial()?);
+        tasks.push(self.open("NCF", ModelKind::Neumf, Some("ml-1m"))?);
+        Ok(tasks)
+    }
+
+    fn open(&self, name: &'static str, kind: ModelKind, folder: Option<&str>) -> Result<Task> {
+        let mut config = kind.config();
+        config.seed = self.seed;
+        let found =
+            folder.and_then(|folder| Some(self.data.as_ref()?.join(folder))).filter(|path| path.exists());
+        let source = found.and_then(|path| path.to_str().map(str::to_owned));
+        let workload = libra_train::open(&config, source.as_deref().unwrap_or("synthetic"))?;
+        Ok(Task { name, config, workload })
+    }
+}
+
+impl Task {
+    /// Its name with that of its data.
+    pub(super) fn label(&self) -> String {
+        format!("{}, {} data", self.name, self.workload.data())
+    }
+
+    /// The tables of embeddings.
+    pub(super) fn embeddings(&self) -> Vec<TableShape> {
+        shapes(self.workload.tables()).into_iter().filter(|shape| shape.hot).collect()
+    }
+
+    /// Goes through an epoch without training, and hands over the rows of embeddings in each push. Ends after `pushes_max`.
+    pub(super) fn pushes(
+        &self,
+        sample: f64,
+        pushes_max: u64,
+        bars: Bars,
+        mut see: impl FnMut(&[u64]),
+    ) -> Result<()> {
+        let mut training = self.workload.clone().training(Share { sample, ..Share::WHOLE })?;
+        let all = training.samples_per_epoch().div_ceil(self.config.batch as u64).min(pushes_max);
+        let bar = bars.bar(self.name);
+        bar.set_length(all);
+        let mut pushes = 0;
+        training.deal_epoch(0, &mut |keys| {
+            // Layers stand behind the embeddings.
+            let embeddings = keys.iter().rposition(|&key| key < LAYER_KEYS).map_or(0, |last| last + 1);
+            see(&keys[..embeddings]);
+            pushes += 1;
+            bar.set_position(pushes);
+            pushes < pushes_max
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Counts the rows of an epoch's pushes, or of the first `pushes_max`.
+    pub(super) fn counts(&self, sample: f64, pushes_max: u64, bars: Bars) -> Result<Counts> {
+        let mut counts = Counts { pushes: 0, updates: 0, rows: HashMap::default() };
+        self.pushes(sample, pushes_max, bars, |keys| {
+            counts.pushes += 1;
+            counts.updates += keys.len() as u64;
+            for &key in keys {
+                *counts.rows.entry(key).or_default() += 1;
+            }
+        })?;
+        Ok(counts)
+    }
+}
+
+impl Counts {
+    /// Rows and their counts, by falling count and rising key.
+    pub(super) fn ranked(&self) -> Vec<(u64, u64)> {
+        let mut ranked: Vec<(u64, u64)> = self.rows.iter().map(|(&key, &count)| (key, count)).collect();
+        ranked.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
+        ranked
+    }
+}
