@@ -10,6 +10,7 @@ mod gradients;
 mod layout;
 mod page;
 mod precision;
+mod quality;
 mod resources;
 mod skew;
 mod tasks;
@@ -39,6 +40,8 @@ enum Item {
     Float,
     /// What it takes of a switch
     Resources,
+    /// Whether models are as good with a switch as without
+    Quality,
 }
 
 impl Item {
@@ -53,6 +56,7 @@ impl Item {
             Self::Layout => layout::find(tasks),
             Self::Float => float::find(tasks, bars),
             Self::Resources => resources::find(),
+            Self::Quality => quality::find(tasks, bars),
         }
     }
 }

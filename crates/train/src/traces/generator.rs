@@ -47,7 +47,7 @@ impl Generator {
     pub fn new(settings: &TracesConfig, seed: u64) -> Self {
         let TracesConfig { features, drawn, exponent, .. } = *settings;
         // About the golden section of the keys: neighbours in rank are far apart.
-        let mut stride = (features as u128 * 0x9E37_79B9_7F4A_7C15 >> 64) as u64 | 1;
+        let mut stride = high_half(features, 0x9E37_79B9_7F4A_7C15) | 1;
         while greatest_common_divisor(stride, features) != 1 {
             stride += 2;
         }
@@ -57,7 +57,8 @@ impl Generator {
 
     /// The key of the feature of a rank, from 0.
     pub fn key(&self, rank: u64) -> u64 {
-        (u128::from(rank) * u128::from(self.stride) % u128::from(self.features)) as u64
+        let key = u128::from(rank) * u128::from(self.stride) % u128::from(self.features);
+        u64::try_from(key).expect("below the number of features")
     }
 
     /// The samples of an epoch with these numbers.
@@ -94,7 +95,7 @@ impl Samples<'_> {
         let Some(number) = self.numbers.next() else { return false };
         let Generator { drawn, ranks, seed, .. } = *self.generator;
         if number.is_multiple_of(RUN) {
-            let run = mixed(number / RUN ^ u64::from(self.epoch) << 32);
+            let run = mixed((number / RUN) ^ (u64::from(self.epoch) << 32));
             self.random = SmallRng::seed_from_u64(run ^ seed);
         }
         sample.features.clear();
@@ -115,9 +116,14 @@ impl Samples<'_> {
 /// Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators": the mixing function.
 fn mixed(bits: u64) -> u64 {
     let bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ bits >> 31
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+/// The upper 64 bits of a product.
+fn high_half(a: u64, b: u64) -> u64 {
+    u64::try_from((u128::from(a) * u128::from(b)) >> 64).expect("64 bits are left")
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {

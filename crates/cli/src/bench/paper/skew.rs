@@ -26,7 +26,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     for task in tasks.all()? {
         let counts = task.counts(1.0, pushes_max, bars)?;
         let curve = cumulative(&task, &counts);
-        let hot = curve.iter().find(|point| point.0 >= HOT as f64).or(curve.last());
+        let hot = curve.iter().find(|point| point.0 >= HOT as f64).or_else(|| curve.last());
         let share = hot.map_or(0.0, |point| point.1);
         let (paper, range, why) = match task.name {
             "OA" => ("over half", [Some(0.5), Some(0.56)], MADE_UP),

@@ -24,6 +24,12 @@ pub(super) struct Tasks {
 pub(super) struct Task {
     /// What the paper calls it.
     pub(super) name: &'static str,
+    kind: ModelKind,
+    /// Where its data are.
+    source: String,
+    seed: String,
+    /// Epochs of training in a quick run.
+    pub(super) epochs_quick: u32,
     pub(super) config: TrainConfig,
     pub(super) workload: Arc<dyn Workload>,
 }
@@ -55,8 +61,10 @@ impl Tasks {
         let found =
             folder.and_then(|folder| Some(self.data.as_ref()?.join(folder))).filter(|path| path.exists());
         let source = found.and_then(|path| path.to_str().map(str::to_owned));
-        let workload = libra_train::open(&config, source.as_deref().unwrap_or("synthetic"))?;
-        Ok(Task { name, config, workload })
+        let source = source.unwrap_or_else(|| "synthetic".to_owned());
+        let workload = libra_train::open(&config, &source)?;
+        let seed = self.seed.to_string();
+        Ok(Task { name, kind, source, seed, epochs_quick: 1, config, workload })
     }
 }
 
@@ -64,6 +72,11 @@ impl Task {
     /// Its name with that of its data.
     pub(super) fn label(&self) -> String {
         format!("{}, {} data", self.name, self.workload.data())
+    }
+
+    /// Options by which a job trains it.
+    pub(super) fn options(&self) -> [&str; 6] {
+        ["--model", self.kind.name(), "--data", &self.source, "--seed", &self.seed]
     }
 
     /// The tables of embeddings.
