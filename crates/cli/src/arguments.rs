@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_net::FaultRates;
-use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan};
+use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
 use libra_train::{ModelConfig, ModelKind, TrainConfig, Workload};
 use serde::Serialize;
@@ -92,6 +92,9 @@ pub(crate) struct SampleArguments {
     /// Share of the switch's 20 MiB of on-chip memory that may be used (c of Principle 1)
     #[arg(long, value_name = "C", default_value_t = DEFAULT_C)]
     pub(crate) memory_share: f64,
+    /// So many slots may be used, whatever share of the memory that is; a row takes as many as it has values. The paper takes 30,000 to 60,000
+    #[arg(long, value_name = "N", conflicts_with = "memory_share", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) hot_slots: Option<u64>,
 }
 
 impl SampleArguments {
@@ -103,7 +106,11 @@ impl SampleArguments {
         bars: &Bars,
     ) -> Result<Plan> {
         let sample = self.enough(config, &**workload, bars);
-        let budget = Budget { p: self.hot_share, c: self.memory_share, ..Budget::default() };
+        let budget = match self.hot_slots {
+            // A switch that has just these.
+            Some(slots) => Budget { p: self.hot_share, c: 1.0, on_chip_bytes: slots * SLOT_BYTES },
+            None => Budget { p: self.hot_share, c: self.memory_share, ..Budget::default() },
+        };
         budget.check()?;
         let bar = bars.bar("profile");
         let frequencies = libra_train::profile(workload, config, sample, &mut |progress| {

@@ -95,6 +95,7 @@ impl JobArguments {
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
             "memory_share": self.sample.memory_share,
+            "hot_slots": self.sample.hot_slots,
             "arithmetic": self.hot.arithmetic.to_string(),
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": self.hot.epoch_ms,

@@ -66,6 +66,20 @@ fn the_summary_says_what_the_switch_saved() {
 }
 
 #[test]
+fn a_plan_takes_no_more_slots_than_it_may() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let plan = directory.path().join("plan.toml");
+    let path = plan.to_str().unwrap();
+    // Rows of 12 values: 8 of them take 96 slots.
+    let limit = ["--hot-slots", "100", "--hot-share", "1"];
+    run(&[&["profile", "--data", &data, "--sample", "1", "--factors", "4", "--out", path][..], &limit]
+        .concat());
+    let text = fs::read_to_string(&plan).unwrap();
+    assert_eq!(libra_plan::Plan::from_toml(&text).unwrap().rows.len(), 8);
+}
+
+#[test]
 fn without_a_switch_nothing_is_hot() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
