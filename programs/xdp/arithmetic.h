@@ -13,14 +13,19 @@
 // The leading bit of a normal number, which is not stored.
 #define F32_HIDDEN (1u << F32_FRACTION_BITS)
 
-// All ones if a < b, else zero.
-INLINE u32 below(u32 a, u32 b)
+// All ones if a number is negative, else zero.
+INLINE s64 if_negative(s64 number)
 {
-    s64 difference = (s64)(u64)a - (s64)(u64)b;
     // What the compiler does not see it does not turn into a branch.
-    OPAQUE(difference);
-    return difference >> 63;
+    OPAQUE(number);
+    return number >> 63;
 }
+
+// All ones if a < b, else zero.
+INLINE u32 below(u32 a, u32 b) { return if_negative((s64)(u64)a - (s64)(u64)b); }
+
+// All ones if a == b, else zero.
+INLINE u32 same(u32 a, u32 b) { return below(a ^ b, 1); }
 
 // One of two, by a mask of all ones or zero.
 INLINE u32 choose(u32 mask, u32 then, u32 otherwise) { return otherwise ^ ((then ^ otherwise) & mask); }

@@ -9,6 +9,7 @@
 #include "constants.h"
 #include "frame.h"
 #include "memory.h"
+#include "table.h"
 
 #define BODY_AT (FRAME_BYTES + HEADER_BYTES)
 #define CELL(at) load16(at)
@@ -18,12 +19,12 @@ INLINE u8 *body(struct xdp_md *ctx) { return (u8 *)(long)*(volatile u32 *)&ctx->
 INLINE u8 *end_of(struct xdp_md *ctx) { return (u8 *)(long)*(volatile u32 *)&ctx->data_end; }
 
 // Whether the cells of a push strictly increase and its values are within the bound, padding at the end aside (rule W5).
-INLINE int are_sound(struct xdp_md *ctx, u32 padding, u32 bound, u32 is_f32)
+INLINE int are_sound(struct xdp_md *ctx, u32 padding, u32 bound, u32 is_float)
 {
     // A value is within the bound if this, without its sign or moved by the bound, is not above the most.
-    u32 mask = is_f32 ? F32_MAGNITUDE : 0xffffffff;
-    u32 shift = is_f32 ? 0 : bound;
-    s64 most = is_f32 ? F32_INFINITY - 1 : 2 * bound;
+    u32 mask = is_float ? F32_MAGNITUDE : 0xffffffff;
+    u32 shift = is_float ? 0 : bound;
+    s64 most = is_float ? F32_INFINITY - 1 : 2 * bound;
     OPAQUE(mask);
     OPAQUE(shift);
     OPAQUE(most);
@@ -55,19 +56,21 @@ INLINE int are_sound(struct xdp_md *ctx, u32 padding, u32 bound, u32 is_f32)
         at += ENTRY_BYTES;
     }
 #undef CHECK
-    // As cells increase, the last is the highest; padding is zero.
-    return room >= 0 && (before < padding || (before == padding && value == 0));
+    // As cells increase, the last is the highest; padding is zero. Masks here and below: of numbers that are compared the verifier knows
+    // something else after each number of entries, and would look at what follows for each.
+    u32 is_right = if_negative(before - padding) | (same(before, padding) & same(value, 0));
+    return (~(u32)(room >> 63) & is_right) != 0;
 
 out_of_order:
     // Only padding may follow padding.
-    wrong = room < 0 || before != padding || value != 0;
+    wrong = (u32)(room >> 63) | ((u32)before ^ padding) | value;
     at = body(ctx);
     end = end_of(ctx);
     u32 is_padding = 0;
     for (int i = 0; i < ENTRIES_MAX && at + ENTRY_BYTES <= end; i++) {
         u32 cell = CELL(at);
-        is_padding |= cell == padding;
-        wrong |= is_padding ? (cell ^ padding) | VALUE(at) : 0;
+        is_padding |= same(cell, padding);
+        wrong |= is_padding & ((cell ^ padding) | VALUE(at));
         at += ENTRY_BYTES;
     }
     return !wrong;
@@ -108,6 +111,15 @@ INLINE void add_all_f32(struct xdp_md *ctx, struct bank *bank, u32 padding)
     u8 *at = body(ctx), *end = end_of(ctx);
     for (int i = 0; i < ENTRIES_MAX && at + ENTRY_BYTES <= end; i++) {
         ADD(at, add_f32);
+        at += ENTRY_BYTES;
+    }
+}
+
+INLINE void add_all_table(struct xdp_md *ctx, struct bank *bank, u32 padding)
+{
+    u8 *at = body(ctx), *end = end_of(ctx);
+    for (int i = 0; i < ENTRIES_MAX && at + ENTRY_BYTES <= end; i++) {
+        ADD(at, add_table);
         at += ENTRY_BYTES;
     }
 }

@@ -20,7 +20,8 @@ struct region {
     u32 flows;
     u32 cells;
     u32 bank_packets_max;
-    u32 is_f32;
+    // ARITHMETIC_*.
+    u32 arithmetic;
     u32 bound;
     // How many packets, and how many with LAST, make the agent close the epoch.
     u32 due_pushes;
@@ -79,6 +80,18 @@ struct {
         MAP_NUMBER(value_size, sizeof(union block));
     } *values[];
 } memory SEC(".maps");
+
+// What sums are looked up in, for all regions. The loader fills it; as constants each object would carry all of it.
+struct {
+    u16 epo[256];
+    u16 log_m[4096];
+    u16 log_d[4096];
+    u16 log_m_ln2[4096];
+    u16 exp[65536];
+    u16 mi[65536];
+    u16 floats[65536];
+} float_tables;
+_Static_assert(sizeof(float_tables) == TABLE_BYTES, "as the loader fills it");
 
 // The address of a worker as it is on the wire.
 struct address {

@@ -59,7 +59,8 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
     if (!region->is_active) {
         return refuse(answer, NACK_INACTIVE);
     }
-    if (request->seq > SEQ_MAX || !are_sound(ctx, region->cells - 1, region->bound, region->is_f32)) {
+    u32 is_float = region->arithmetic != ARITHMETIC_FIXED;
+    if (request->seq > SEQ_MAX || !are_sound(ctx, region->cells - 1, region->bound, is_float)) {
         return drop(answer, COUNT_MALFORMED);
     }
 
@@ -88,12 +89,15 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
             flow->next[active] = request->seq + 1;
         }
         flow->pushes[active] += 1;
-        u32 is_last = (request->flags & FLAG_LAST) != 0;
+        u32 is_last = (request->flags & FLAG_LAST) / FLAG_LAST;
         u32 pushes = bank->pushes += 1;
         u32 last = bank->last += is_last;
-        answer->wake = pushes == 1 || pushes == region->due_pushes || (is_last && last == region->due_last);
-        if (region->is_f32) {
+        // As masks: else the verifier would look at all that follows once if the agent wakes, and once if not.
+        answer->wake = same(pushes, 1) | same(pushes, region->due_pushes) | (same(last, region->due_last) & -is_last);
+        if (region->arithmetic == ARITHMETIC_F32) {
             add_all_f32(ctx, bank, region->cells - 1);
+        } else if (region->arithmetic == ARITHMETIC_TABLE) {
+            add_all_table(ctx, bank, region->cells - 1);
         } else {
             add_all_fixed(ctx, bank, region->cells - 1);
         }

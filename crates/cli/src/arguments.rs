@@ -141,7 +141,8 @@ impl SampleArguments {
 /// How the hot path works.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct HotPathArguments {
-    /// How switch slots add: fixed (planned fixed point, exact in any order) or f32 (IEEE 754)
+    /// How switch slots add: fixed (planned fixed point, exact in any order), f32 (IEEE 754), or table (f32 by looking
+    /// logarithms up, as the paper's switch does; each addition is off by up to 0.8%)
     #[arg(long, value_name = "MODE", default_value = "fixed", value_parser = parse_arithmetic)]
     pub(crate) arithmetic: ArithmeticMode,
     /// A plan written by `libra profile`; without it the job begins with a profile run
@@ -234,7 +235,8 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
     match text {
         "fixed" => Ok(ArithmeticMode::Fixed),
         "f32" => Ok(ArithmeticMode::F32),
-        _ => Err("expected fixed or f32".to_owned()),
+        "table" => Ok(ArithmeticMode::Table),
+        _ => Err("expected fixed, f32 or table".to_owned()),
     }
 }
 

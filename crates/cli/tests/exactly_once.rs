@@ -224,6 +224,38 @@ fn floating_point_slots_add_exact_numbers_exactly() {
     assert_equal_to_the_bit(&read);
 }
 
+/// What tables are off by stays far below what a packet too many or too few would change, in nearly all rows.
+#[expect(clippy::cast_precision_loss, reason = "sums stay below 2^24 units")]
+#[test]
+fn slots_that_add_by_tables_are_off_by_what_tables_are_off() {
+    let (read, outcome) = run(1, ArithmeticMode::Table, FaultRates::new(0.05, 0.05, 0.1).unwrap());
+    let (retransmits, duplicates, too_large, _) = totals(&outcome);
+    assert!(retransmits > 0 && duplicates > 0, "the faults were injected: {retransmits} and {duplicates}");
+    assert_eq!(too_large, 0, "every float fits");
+
+    let pushes: Vec<_> = (0..WORKERS).flat_map(pushes_of).collect();
+    let mut rest = read.as_slice();
+    let mut inexact = 0;
+    for key in all_keys() {
+        let (values, later) = rest.split_at(width_of(key));
+        rest = later;
+        // Of each push that has the row, without signs: an addition is wrong by a share of that.
+        let mut magnitudes = vec![0; width_of(key)];
+        for push in &pushes {
+            let added = expected(key, core::slice::from_ref(push));
+            magnitudes.iter_mut().zip(added).for_each(|(magnitude, added)| *magnitude += added.abs());
+        }
+        for ((value, sum), magnitude) in values.iter().zip(expected(key, &pushes)).zip(magnitudes) {
+            let wanted = 0.0 - sum as f32 * UNIT;
+            let off = (value - wanted).abs();
+            let allowed = if key < HOT_ROWS { 0.02 * magnitude as f32 * UNIT } else { 0.0 };
+            assert!(off <= allowed, "row {key}: {value} instead of {wanted}, {allowed} off at most");
+            inexact += u32::from(off > 0.0);
+        }
+    }
+    assert!(inexact > 10_000, "tables were used: {inexact}");
+}
+
 #[test]
 fn without_a_switch_every_row_goes_to_its_shard() {
     let (read, outcome) = run(0, ArithmeticMode::Fixed, FaultRates::default());

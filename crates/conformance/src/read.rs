@@ -434,10 +434,11 @@ impl<'a> Words<'a> {
             cells: self.named("cells")?,
             flows: self.named("flows")?,
             bank_packets_max: self.named("bank")?,
-            arithmetic: match self.next("fixed or f32")? {
+            arithmetic: match self.next("fixed, f32 or table")? {
                 "fixed" => Arithmetic::Fixed { bound: self.number("a bound")? },
                 "f32" => Arithmetic::F32,
-                word => return Err(wrong("fixed or f32", word)),
+                "table" => Arithmetic::Table,
+                word => return Err(wrong("fixed, f32 or table", word)),
             },
         };
         config.check()?;

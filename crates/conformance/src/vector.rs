@@ -46,6 +46,8 @@ pub enum Need {
     Lanes,
     /// Regions that add single precision numbers.
     F32,
+    /// Regions that add them by looking tables up.
+    Table,
     /// Regions of more than [`Need::CELLS_OF_ALL`] cells or [`Need::FLOWS_OF_ALL`] flows.
     Large,
     /// `INSTALL` and `DRAIN` packets of the agent.
@@ -56,7 +58,8 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Lanes, Self::F32, Self::Large, Self::AgentPackets, Self::Ip];
+    pub const ALL: [Self; 6] =
+        [Self::Lanes, Self::F32, Self::Table, Self::Large, Self::AgentPackets, Self::Ip];
 
     /// Cells that every target has room for.
     pub const CELLS_OF_ALL: u16 = 1024;
@@ -69,6 +72,7 @@ impl fmt::Display for Need {
         formatter.pad(match self {
             Self::Lanes => "lanes",
             Self::F32 => "f32",
+            Self::Table => "table",
             Self::Large => "large",
             Self::AgentPackets => "agent-packets",
             Self::Ip => "ip",
@@ -297,9 +301,13 @@ impl Step {
         match self {
             Self::Open { config, .. } => {
                 let lanes = (config.lanes > 1).then_some(Need::Lanes);
-                let f32 = (config.arithmetic == Arithmetic::F32).then_some(Need::F32);
+                let arithmetic = match config.arithmetic {
+                    Arithmetic::Fixed { .. } => None,
+                    Arithmetic::F32 => Some(Need::F32),
+                    Arithmetic::Table => Some(Need::Table),
+                };
                 let large = config.cells > Need::CELLS_OF_ALL || config.flows > Need::FLOWS_OF_ALL;
-                lanes.into_iter().chain(f32).chain(large.then_some(Need::Large)).collect()
+                lanes.into_iter().chain(arithmetic).chain(large.then_some(Need::Large)).collect()
             }
             Self::Exchange(Exchange { from: Sender::Agent, .. }) => vec![Need::AgentPackets],
             Self::Ip { .. } => vec![Need::Ip],
@@ -374,6 +382,7 @@ fn write_open(
     match arithmetic {
         Arithmetic::Fixed { bound } => write!(formatter, "fixed {bound} ")?,
         Arithmetic::F32 => write!(formatter, "f32 ")?,
+        Arithmetic::Table => write!(formatter, "table ")?,
     }
     write!(formatter, "after {after}")?;
     seen.iter().try_for_each(|FlowSeqs { flow, seqs }| {

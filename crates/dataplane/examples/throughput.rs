@@ -44,6 +44,7 @@ fn main() {
     report("push, fixed point, cells next to each other", Kind::Push, fixed, neighbours);
     report("push, fixed point, cells all over the region", Kind::Push, fixed, scattered);
     report("push, f32, cells all over the region", Kind::Push, Arithmetic::F32, scattered);
+    report("push, table, cells all over the region", Kind::Push, Arithmetic::Table, scattered);
     report("pull, cells all over the region", Kind::Pull, fixed, scattered);
 }
 
@@ -52,7 +53,7 @@ fn gradient(arithmetic: Arithmetic, cell: u16) -> u32 {
     let number = cell.wrapping_mul(40_503).cast_signed();
     match arithmetic {
         Arithmetic::Fixed { .. } => i32::from(number).cast_unsigned(),
-        Arithmetic::F32 => (f32::from(number) * 1e-6).to_bits(),
+        Arithmetic::F32 | Arithmetic::Table => (f32::from(number) * 1e-6).to_bits(),
     }
 }
 

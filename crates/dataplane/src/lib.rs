@@ -78,7 +78,7 @@ pub use counters::{Counters, DropReason, Verdict};
 pub use packet::{Entry, Packet, PacketWriter, SeqRange};
 pub use pipeline::{DuplicateRegion, Pipeline};
 pub use region::{BankPackets, FlipError, Region};
-pub use table::{FloatTables, SplitTables};
+pub use table::{FLOAT_TABLES, FloatTables, SplitTables};
 pub use window::{Bank, SEQ_MAX, Seen, WINDOW, WINDOW_WORDS, Window};
 pub use wire::{
     CELLS_MAX, ENTRIES_MAX, ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind, MAGIC, Malformed, NackReason,

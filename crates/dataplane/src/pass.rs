@@ -2,6 +2,7 @@
 
 use crate::arithmetic::{Arithmetic, F32_MAGNITUDE, F32_MAX, add_f32};
 use crate::packet::{Entry, EntryBytes};
+use crate::table::FLOAT_TABLES;
 use crate::touched;
 use crate::wide;
 use crate::wire::Malformed;
@@ -62,7 +63,7 @@ pub(crate) fn check_push(
                     bound.wrapping_sub(value) | bound.wrapping_add(value)
                 })
         }
-        (1, Arithmetic::F32) => {
+        (1, Arithmetic::F32 | Arithmetic::Table) => {
             is_sound(shape.padding, adding, |value| F32_MAX.wrapping_sub(value & F32_MAGNITUDE).cast_signed())
         }
         _ => false,
@@ -134,14 +135,17 @@ pub(crate) fn add(
     sums: &mut [u32],
     touched: &mut [u32],
 ) {
+    let add_by_table = |sum, value| FLOAT_TABLES.add(sum, value);
     // A loop of its own for each case, so that none of them asks per entry which it is.
     match (shape.lanes, arithmetic) {
         (1, Arithmetic::Fixed { .. }) => add_slots(one_lane, u32::wrapping_add, body, sums, touched),
         (1, Arithmetic::F32) => add_slots(one_lane, add_f32, body, sums, touched),
+        (1, Arithmetic::Table) => add_slots(one_lane, add_by_table, body, sums, touched),
         (_, Arithmetic::Fixed { .. }) => {
             add_slots(shape.adding_slots(), u32::wrapping_add, body, sums, touched);
         }
         (_, Arithmetic::F32) => add_slots(shape.adding_slots(), add_f32, body, sums, touched),
+        (_, Arithmetic::Table) => add_slots(shape.adding_slots(), add_by_table, body, sums, touched),
     }
 }
 

@@ -16,7 +16,7 @@
 //! which [`FloatTables::add`] makes a float again. Logarithms have 8 bits before the point and 8 behind it; the terms of a mantissa, below 2, are
 //! summed with 15 bits behind the point and rounded once. That is the paper's memory: 408.5 KB.
 
-use self::exact::{LN2, ONE, ONE_BITS, Power, Powers, log2, round};
+use self::exact::{LN2, ONE, ONE_BITS, Power, Powers, log_of_power, log2, rounded};
 pub use self::split::SplitTables;
 use crate::arithmetic::{F32_NAN, FRACTION_BITS, HIDDEN, INFINITY, SIGN};
 
@@ -40,25 +40,30 @@ const CANCELLED: i16 = i16::MIN;
 /// The bit of a key of `mi` that says that signs differ; the others are θ.
 const SIGNS_DIFFER: u16 = 1 << 15;
 const THETA_MAX: u16 = SIGNS_DIFFER - 1;
+/// From here on the logarithms of 1 ± 2^-θ are less than half of their last bit.
+const THETA_CHANGES_NOTHING: u16 = 10 << POINT;
 
 /// Half of what is rounded off the sum of terms.
 const HALF_OF_LAST_PLACE: i32 = 1 << (TERM_POINT - POINT - 1);
-/// In the first half of a mantissa.
-const IMPLIED_ONE: u64 = 1 << 11;
+
+/// The tables, filled by the compiler: one copy for all regions of a program, which no memory has to be found for.
+pub static FLOAT_TABLES: FloatTables = {
+    let mut tables = FloatTables::EMPTY;
+    tables.fill();
+    tables
+};
 
 /// The tables, and the additions that they make possible.
 ///
 /// ```
-/// use libra_dataplane::FloatTables;
+/// use libra_dataplane::{FLOAT_TABLES, FloatTables};
 ///
-/// let mut tables = Box::new(FloatTables::EMPTY);
-/// tables.fill();
 /// assert_eq!(size_of::<FloatTables>(), 408 * 1024 + 512);
 ///
-/// let sum = f32::from_bits(tables.add(1.5_f32.to_bits(), 2.25_f32.to_bits()));
+/// let sum = f32::from_bits(FLOAT_TABLES.add(1.5_f32.to_bits(), 2.25_f32.to_bits()));
 /// assert!((sum - 3.75).abs() < 0.01, "{sum}");
 /// // To nothing anything can be added without a loss.
-/// assert_eq!(tables.add(0, 0.1_f32.to_bits()), 0.1_f32.to_bits());
+/// assert_eq!(FLOAT_TABLES.add(0, 0.1_f32.to_bits()), 0.1_f32.to_bits());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloatTables {
@@ -84,38 +89,75 @@ impl FloatTables {
     };
 
     /// Computes what is in the tables, with integers alone: the same on every machine.
-    pub fn fill(&mut self) {
-        let powers = Powers::with_point(POINT);
-        for (exponent, entry) in (-127_i16..).zip(&mut self.epo) {
-            *entry = exponent.wrapping_shl(POINT).cast_unsigned();
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        reason = "the compiler computes it, and lets nothing overflow or be out of bounds"
+    )]
+    pub const fn fill(&mut self) {
+        let mut exponent = 0;
+        while exponent < EXPONENTS {
+            self.epo[exponent] = ((exponent as i16 - 127) << POINT).cast_unsigned();
+            exponent += 1;
         }
+
+        // The logarithms of mantissas, of which those without the implied one are never asked for.
         let log_ln2 = log2(LN2);
-        for (half, (log_m, log_m_ln2)) in (0_u64..).zip(self.log_m.iter_mut().zip(&mut self.log_m_ln2)) {
-            // Those without the implied one are never asked for.
-            let log = log2((half | IMPLIED_ONE).wrapping_shl(ONE_BITS.wrapping_sub(11)));
-            *log_m = round(log, TERM_POINT).cast_unsigned();
-            *log_m_ln2 = round(log.wrapping_add(log_ln2), POINT).cast_unsigned();
+        let mut logs = [0; HALVES];
+        let mut half = HALVES / 2;
+        while half < HALVES {
+            logs[half] = log2((half as u64) << (ONE_BITS - 11));
+            self.log_m[half] = round(logs[half], TERM_POINT);
+            self.log_m_ln2[half] = round(logs[half] + log_ln2, POINT);
+            half += 1;
         }
-        for (half, entry) in (0_u64..).zip(&mut self.log_d) {
-            let log = log2(half.max(1).wrapping_shl(ONE_BITS.wrapping_sub(FRACTION_BITS)));
-            *entry = if half == 0 { LOG_OF_NOTHING } else { round(log, POINT) }.cast_unsigned();
+        self.log_d[0] = LOG_OF_NOTHING.cast_unsigned();
+        let mut half = 1_usize;
+        while half < HALVES {
+            // The bits after the first half are a mantissa, too, once they are moved to its place.
+            let up = half.leading_zeros() - (HALVES / 2).leading_zeros();
+            self.log_d[half] = round(logs[half << up] - log_of_power(up + 12), POINT);
+            half += 1;
         }
-        for ((key, exp), float) in (0_u16..=u16::MAX).zip(&mut self.exp).zip(&mut self.float) {
-            let power = powers.of(key.cast_signed().into());
-            *exp = as_term(power);
-            *float = upper_half(power);
+
+        let parts = Powers::with_point(POINT).parts::<{ 1 << POINT }>();
+        let mut key = 0;
+        while key < LOGARITHMS {
+            let log = as_signed(key);
+            let power = Power { whole: log >> POINT, part: parts[key % parts.len()] };
+            self.exp[key] = as_term(power);
+            self.float[key] = upper_half(power);
+            key += 1;
         }
-        for (key, entry) in (0_u16..=u16::MAX).zip(&mut self.mi) {
-            let theta = key & THETA_MAX;
-            let small = powers.of(i32::from(theta).wrapping_neg()).below_one();
-            *entry = match (key & SIGNS_DIFFER, theta) {
-                (0, 0) => 1_i16.wrapping_shl(POINT),
-                (0, _) => round(log2(ONE.wrapping_add(small)), POINT),
-                (_, 0) => CANCELLED,
-                (_, _) => round(log2(ONE.wrapping_sub(small)), POINT),
-            }
-            .cast_unsigned();
+
+        // The other differences change nothing: their entries stay zero.
+        let mut theta = 0_u16;
+        while theta < THETA_CHANGES_NOTHING {
+            let log = -(theta as i32);
+            let part = parts[(log & 0xFF) as usize];
+            let small = Power { whole: log >> POINT, part }.below_one();
+            self.mi[theta as usize] = round(log2(ONE + small), POINT);
+            self.mi[(theta | SIGNS_DIFFER) as usize] = match theta {
+                0 => CANCELLED.cast_unsigned(),
+                _ => round(log2(ONE - small), POINT),
+            };
+            theta += 1;
         }
+    }
+
+    /// Each table by the name that the paper has for it, in the order of the paper.
+    #[must_use]
+    pub const fn tables(&self) -> [(&'static str, &[u16]); 7] {
+        [
+            ("epo", &self.epo),
+            ("log_m", &self.log_m),
+            ("log_d", &self.log_d),
+            ("log_m_ln2", &self.log_m_ln2),
+            ("exp", &self.exp),
+            ("mi", &self.mi),
+            ("float", &self.float),
+        ]
     }
 
     /// The sum of two floats, given as their bits.
@@ -191,15 +233,38 @@ impl Summands {
     }
 }
 
+/// A key as the number that it is.
+#[expect(clippy::cast_possible_truncation, reason = "a key has 16 bits")]
+const fn as_signed(key: usize) -> i32 {
+    key as i16 as i32
+}
+
+/// A logarithm as an entry, which has room for it.
+#[expect(clippy::cast_possible_truncation, reason = "the logarithm of a mantissa is small")]
+const fn round(log: i64, point: u32) -> u16 {
+    (rounded(log, point) as i16).cast_unsigned()
+}
+
 /// A power as a term of the logarithm of a mantissa, or the largest there is.
-fn as_term(power: Power) -> u16 {
-    u16::try_from(power.fixed(TERM_POINT)).unwrap_or(u16::MAX)
+#[expect(clippy::cast_possible_truncation, reason = "what is larger has an arm of its own")]
+const fn as_term(power: Power) -> u16 {
+    match power.fixed(TERM_POINT) {
+        term @ ..0x1_0000 => term as u16,
+        _ => u16::MAX,
+    }
 }
 
 /// The upper half of a power as a float, without its sign: 8 bits of exponent, 8 of fraction. Below the least normal one it is zero.
-fn upper_half(power: Power) -> u16 {
-    let Ok(exponent @ 1..) = u16::try_from(power.whole.wrapping_add(127)) else { return 0 };
-    exponent.wrapping_shl(8).wrapping_add(u16::try_from(power.fraction(8)).unwrap_or_default())
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "an exponent and a fraction of 8 bits each"
+)]
+const fn upper_half(power: Power) -> u16 {
+    match power.whole.wrapping_add(127) {
+        ..1 => 0,
+        exponent => ((exponent as u16) << 8) + power.fraction(8) as u16,
+    }
 }
 
 /// A subnormal number as zero, and any other as it is.

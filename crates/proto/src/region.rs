@@ -48,6 +48,7 @@ pub(crate) fn config(cluster: &Cluster, plan: &Plan, layout: &RegionLayout, tenu
         arithmetic: match cluster.hot_path.arithmetic {
             ArithmeticMode::Fixed => Arithmetic::Fixed { bound: plan.bound() },
             ArithmeticMode::F32 => Arithmetic::F32,
+            ArithmeticMode::Table => Arithmetic::Table,
         },
     }
 }
@@ -103,6 +104,6 @@ pub fn flow_cut(window: Window<'_>) -> FlowCut {
 pub(crate) fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) -> f32 {
     match arithmetic {
         ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
-        ArithmeticMode::F32 => f32::from_bits(sum),
+        ArithmeticMode::F32 | ArithmeticMode::Table => f32::from_bits(sum),
     }
 }

@@ -1,7 +1,7 @@
 // Sizes and places of what the program in the kernel shares with the agent. The build script tells them to the program,
 // `programs/xdp/memory.h` lays them out in C, and its compiler checks the sizes.
 
-use libra_dataplane::{CELLS_MAX, TOUCH_BLOCK, WINDOW};
+use libra_dataplane::{CELLS_MAX, FloatTables, TOUCH_BLOCK, WINDOW};
 
 /// Jobs that one program serves.
 pub(crate) const JOBS_MAX: u16 = 8;
@@ -15,6 +15,14 @@ pub(crate) const WAKES_BYTES: u32 = 4096;
 
 /// Words of what a region is: [`Terms`](crate::terms::Terms) says which.
 pub(crate) const REGION_WORDS: usize = 16;
+
+/// How a region adds.
+pub(crate) const ARITHMETIC_FIXED: u32 = 0;
+pub(crate) const ARITHMETIC_F32: u32 = 1;
+pub(crate) const ARITHMETIC_TABLE: u32 = 2;
+
+/// Of all tables for the addition of floats.
+pub(crate) const TABLE_BYTES: usize = size_of::<FloatTables>();
 
 /// In a bank: pushes, pushes with `LAST`, the sums, and a byte for each block of slots that was touched.
 pub(crate) const BANK_SUMS_AT: usize = 8;

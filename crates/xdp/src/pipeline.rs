@@ -9,7 +9,9 @@ use std::time::Duration;
 use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
-use libra_dataplane::{BankPackets, Counters, Region, RegionConfig, WINDOW_WORDS, Window, packet_bytes};
+use libra_dataplane::{
+    BankPackets, Counters, FLOAT_TABLES, Region, RegionConfig, WINDOW_WORDS, Window, packet_bytes,
+};
 use libra_proto::{Cut, FlowCut, flow_cut};
 
 use crate::error::{Attached, Mode, XdpError};
@@ -117,6 +119,9 @@ impl XdpPipeline {
         let (ip, port) = (address.ip().octets(), address.port().to_be_bytes());
         loader.override_global("switch_address", &ip, true);
         loader.override_global("switch_port", &port, true);
+        let tables: Vec<u16> =
+            FLOAT_TABLES.tables().into_iter().flat_map(|(_, table)| table).copied().collect();
+        loader.override_global("float_tables", tables.as_slice(), true);
         let mut loaded = program::load(&mut loader, object, name)?;
         let mut take = |name| loaded.take_map(name).expect("the object has this map");
         Ok(Self {

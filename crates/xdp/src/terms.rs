@@ -2,7 +2,7 @@
 
 use libra_dataplane::{Arithmetic, BankPackets, Region, RegionConfig};
 
-use crate::layout::REGION_WORDS;
+use crate::layout::{ARITHMETIC_F32, ARITHMETIC_FIXED, ARITHMETIC_TABLE, REGION_WORDS};
 
 /// What a region is at present. The agent writes it whole, under the lock of the region.
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +33,10 @@ impl Terms {
     /// As `struct region` of `programs/xdp/memory.h`.
     pub(crate) fn words(&self) -> [u32; REGION_WORDS] {
         let config = &self.config;
-        let (is_f32, bound) = match config.arithmetic {
-            Arithmetic::Fixed { bound } => (0, bound),
-            Arithmetic::F32 => (1, 0),
+        let (arithmetic, bound) = match config.arithmetic {
+            Arithmetic::Fixed { bound } => (ARITHMETIC_FIXED, bound),
+            Arithmetic::F32 => (ARITHMETIC_F32, 0),
+            Arithmetic::Table => (ARITHMETIC_TABLE, 0),
         };
         [
             // The lock is the kernel's.
@@ -51,7 +52,7 @@ impl Terms {
             config.flows.into(),
             config.cells.into(),
             config.bank_packets_max,
-            is_f32,
+            arithmetic,
             bound,
             self.due.pushes,
             self.due.last,

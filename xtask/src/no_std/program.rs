@@ -18,7 +18,11 @@ extern "C" fn _start() -> ! {
     let (memory, packet) = unsafe { (&mut *addr_of_mut!(MEMORY), &mut *addr_of_mut!(PACKET)) };
     let mut rest = memory.as_mut_slice();
     // Unknown to the compiler, so that all of the pipeline is linked and not only what one configuration needs.
-    let arithmetic = if black_box(true) { Arithmetic::Fixed { bound: 1 << 19 } } else { Arithmetic::F32 };
+    let arithmetic = match black_box(0) {
+        0 => Arithmetic::Fixed { bound: 1 << 19 },
+        1 => Arithmetic::F32,
+        _ => Arithmetic::Table,
+    };
     let config = black_box(RegionConfig {
         job: 1,
         region: 0,

@@ -3,13 +3,19 @@
 use libra_conformance::{Sender, WorkerName};
 use libra_dataplane::{Arithmetic, Flags, Header, Kind, RegionConfig};
 
-use crate::scene::{F32, FIXED, JOB, REGION, Scene, header, packet};
+use crate::scene::{F32, FIXED, JOB, REGION, Scene, TABLE, header, packet};
 
 pub(crate) fn scenes() -> Vec<Scene> {
     let small = RegionConfig { cells: 24, flows: 3, bank_packets_max: 12, ..FIXED };
     vec![
         random("random-fixed", "fixed point", small, 1),
         random("random-f32", "single precision", RegionConfig { arithmetic: F32.arithmetic, ..small }, 2),
+        random(
+            "random-table",
+            "single precision by tables",
+            RegionConfig { arithmetic: TABLE.arithmetic, ..small },
+            4,
+        ),
         random("random-lanes", "fixed point in 16 lanes", RegionConfig { lanes: 16, cells: 5, ..small }, 3),
     ]
 }
@@ -51,10 +57,10 @@ impl Random {
             (Arithmetic::Fixed { bound }, 2) => bound.wrapping_neg(),
             (Arithmetic::Fixed { bound }, _) => (any % (2 * bound + 1)).wrapping_sub(bound),
             // Subnormal numbers; neighbours of one, whose sums cancel and tie; then what the others are not.
-            (Arithmetic::F32, 1..=3) => any & 0x807F_FFFF,
-            (Arithmetic::F32, 4..=9) => any & 0x81FF_FFFF | 0x3E00_0000,
-            (Arithmetic::F32, 10..=12) => any & 0x8180_0003 | 0x3F00_0000,
-            (Arithmetic::F32, _) => {
+            (Arithmetic::F32 | Arithmetic::Table, 1..=3) => any & 0x807F_FFFF,
+            (Arithmetic::F32 | Arithmetic::Table, 4..=9) => any & 0x81FF_FFFF | 0x3E00_0000,
+            (Arithmetic::F32 | Arithmetic::Table, 10..=12) => any & 0x8180_0003 | 0x3F00_0000,
+            (Arithmetic::F32 | Arithmetic::Table, _) => {
                 let finite = any & 0x7F80_0000 != 0x7F80_0000;
                 if finite { any } else { any ^ 0x4000_0000 }
             }

@@ -39,6 +39,9 @@ pub(crate) const FIXED: RegionConfig = RegionConfig {
 /// The same for single precision numbers.
 pub(crate) const F32: RegionConfig = RegionConfig { arithmetic: Arithmetic::F32, ..FIXED };
 
+/// The same for those that are added by tables.
+pub(crate) const TABLE: RegionConfig = RegionConfig { arithmetic: Arithmetic::Table, ..FIXED };
+
 /// A worker of the job of most vectors.
 pub(crate) const fn worker(worker: u16) -> Sender {
     Sender::Worker(WorkerName { job: JOB, worker })

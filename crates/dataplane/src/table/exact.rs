@@ -1,4 +1,8 @@
 //! Logarithms and powers of two, computed with integers alone and so the same everywhere: what tables are filled from.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "the compiler computes it, which takes a function of the library for 20 operators, and lets nothing overflow"
+)]
 
 /// Numbers have so many bits behind the point.
 pub(super) const ONE_BITS: u32 = 62;
@@ -8,35 +12,39 @@ pub(super) const LN2: u64 = 0x2C5C_85FD_F473_DE6A;
 const LOG_BITS: u32 = 32;
 
 /// The logarithm of a number above 0: one bit after the other, each by squaring what is left.
-pub(super) fn log2(number: u64) -> i64 {
+pub(super) const fn log2(number: u64) -> i64 {
     let zeros = number.leading_zeros();
     // From 1 to 2.
-    let mut left =
-        if zeros == 0 { number.wrapping_shr(1) } else { number.wrapping_shl(zeros.wrapping_sub(1)) };
-    let mut log = 1_i64.wrapping_sub(zeros.into());
-    for _ in 0..LOG_BITS {
-        let square = times(left, left);
-        let is_two = square.wrapping_shr(ONE_BITS + 1);
-        left = square.wrapping_shr(u32::from(is_two != 0));
-        log = log.wrapping_shl(1) | is_two.cast_signed();
+    let mut left = if zeros == 0 { number >> 1 } else { number << (zeros - 1) };
+    let mut log = 1 - zeros as i64;
+    let mut bits = 0;
+    while bits < LOG_BITS {
+        left = times(left, left);
+        log <<= 1;
+        if left >= 2 * ONE {
+            left >>= 1;
+            log |= 1;
+        }
+        bits += 1;
     }
     log
 }
 
-/// A logarithm with so many bits behind the point.
-pub(super) const fn rounded(log: i64, point: u32) -> i64 {
-    let drop = LOG_BITS.wrapping_sub(point);
-    log.wrapping_add(1_i64.wrapping_shl(drop.wrapping_sub(1))).wrapping_shr(drop)
+/// The logarithm of 2 to this power.
+pub(super) const fn log_of_power(power: u32) -> i64 {
+    (power as i64) << LOG_BITS
 }
 
-/// The same as an entry of a table, or the largest there is.
-pub(super) fn round(log: i64, point: u32) -> i16 {
-    i16::try_from(rounded(log, point)).unwrap_or(i16::MAX)
+/// A logarithm with so many bits behind the point.
+pub(super) const fn rounded(log: i64, point: u32) -> i64 {
+    let drop = LOG_BITS - point;
+    (log + (1 << (drop - 1))) >> drop
 }
 
 /// The product of two numbers below 2.
-fn times(x: u64, y: u64) -> u64 {
-    u64::try_from(u128::from(x).wrapping_mul(y.into()).wrapping_shr(ONE_BITS)).unwrap_or(u64::MAX)
+#[expect(clippy::cast_possible_truncation, reason = "the product is below 4")]
+const fn times(x: u64, y: u64) -> u64 {
+    ((x as u128 * y as u128) >> ONE_BITS) as u64
 }
 
 /// Two to the power of logarithms.
@@ -55,40 +63,69 @@ pub(super) struct Power {
 }
 
 impl Powers {
-    pub(super) fn with_point(point: u32) -> Self {
-        let mut root = ONE.wrapping_mul(2);
-        let roots = core::array::from_fn(|_| {
-            root = u64::try_from(u128::from(root).wrapping_shl(ONE_BITS).isqrt()).unwrap_or(u64::MAX);
-            root
-        });
+    #[expect(clippy::cast_possible_truncation, reason = "the root of a number below 2^126")]
+    pub(super) const fn with_point(point: u32) -> Self {
+        let mut roots = [0; LOG_BITS as usize];
+        let mut root = 2 * ONE;
+        let mut rest = roots.as_mut_slice();
+        while let [entry, others @ ..] = rest {
+            root = ((root as u128) << ONE_BITS).isqrt() as u64;
+            *entry = root;
+            rest = others;
+        }
         Self { point, roots }
     }
 
-    pub(super) fn of(&self, log: i32) -> Power {
-        let bits = (0..self.point).rev().map(|bit| log.wrapping_shr(bit) & 1 == 1);
-        let factors = self.roots.iter().zip(bits).filter(|(_, is_set)| *is_set);
-        let part = factors.fold(ONE, |part, (root, _)| times(part, *root));
-        Power { whole: log.wrapping_shr(self.point), part }
+    pub(super) const fn of(&self, log: i32) -> Power {
+        let (mut part, mut bit) = (ONE, self.point);
+        let mut roots = self.roots.as_slice();
+        while let [root, others @ ..] = roots
+            && bit > 0
+        {
+            bit -= 1;
+            if log >> bit & 1 == 1 {
+                part = times(part, *root);
+            }
+            roots = others;
+        }
+        Power { whole: log >> self.point, part }
+    }
+
+    /// The parts of the powers of the first logarithms from 0 on.
+    pub(super) const fn parts<const N: usize>(&self) -> [u64; N] {
+        let mut parts = [0; N];
+        let mut log = 0;
+        let mut rest = parts.as_mut_slice();
+        while let [part, others @ ..] = rest {
+            *part = self.of(log).part;
+            log += 1;
+            rest = others;
+        }
+        parts
     }
 }
 
 impl Power {
     /// The number with so many bits behind the point, or the largest there is.
-    pub(super) fn fixed(self, point: u32) -> u64 {
-        let drop = i64::from(ONE_BITS.wrapping_sub(point)).wrapping_sub(self.whole.into());
-        let Ok(drop @ 1..) = u32::try_from(drop) else { return u64::MAX };
-        let half = 1_u64.checked_shl(drop.wrapping_sub(1)).unwrap_or_default();
-        self.part.wrapping_add(half).checked_shr(drop).unwrap_or_default()
+    pub(super) const fn fixed(self, point: u32) -> u64 {
+        match ONE_BITS as i32 - point as i32 - self.whole {
+            ..1 => u64::MAX,
+            drop @ 1..64 => (self.part + (1 << (drop - 1))) >> drop,
+            64.. => 0,
+        }
     }
 
     /// What of the part is above 1, with so many bits.
     pub(super) const fn fraction(self, bits: u32) -> u64 {
-        let drop = ONE_BITS.wrapping_sub(bits);
-        self.part.wrapping_sub(ONE).wrapping_add(1_u64.wrapping_shl(drop.wrapping_sub(1))).wrapping_shr(drop)
+        let drop = ONE_BITS - bits;
+        (self.part - ONE + (1 << (drop - 1))) >> drop
     }
 
     /// The number itself, which is 1 or less.
-    pub(super) fn below_one(self) -> u64 {
-        self.part.checked_shr(self.whole.unsigned_abs()).unwrap_or_default()
+    pub(super) const fn below_one(self) -> u64 {
+        match self.whole {
+            ..-63 => 0,
+            _ => self.part >> -self.whole,
+        }
     }
 }

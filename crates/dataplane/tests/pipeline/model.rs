@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_dataplane::{
-    Arithmetic, Entry, F32_NAN, Flags, FlipError, Header, Kind, NackReason, RegionConfig, TOUCH_BLOCK,
-    Verdict, WINDOW,
+    Arithmetic, Entry, F32_NAN, FLOAT_TABLES, Flags, FlipError, Header, Kind, NackReason, RegionConfig,
+    TOUCH_BLOCK, Verdict, WINDOW,
 };
 use proptest::prelude::*;
 
@@ -75,7 +75,7 @@ impl Model {
                         Arithmetic::Fixed { bound } => {
                             i64::from(entry.value.cast_signed()).abs() <= i64::from(bound)
                         }
-                        Arithmetic::F32 => finite,
+                        Arithmetic::F32 | Arithmetic::Table => finite,
                     }
                 }
         };
@@ -95,6 +95,7 @@ impl Model {
                 let sum = f32::from_bits(sum) + f32::from_bits(value);
                 if sum.is_nan() { F32_NAN } else { sum.to_bits() }
             }
+            Arithmetic::Table => FLOAT_TABLES.add(sum, value),
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) fn any_config(region: u8) -> impl Strategy<Value = RegionConfig> {
         3 => Just(Arithmetic::Fixed { bound: 1000 }),
         1 => Just(Arithmetic::Fixed { bound: i32::MAX.unsigned_abs() / 8 }),
         1 => Just(Arithmetic::F32),
+        1 => Just(Arithmetic::Table),
     ];
     (prop_oneof![3 => Just(1_u8), 1 => 2..5_u8], 2..40_u16, 1..4_u16, 1..8_u32, arithmetic).prop_map(
         move |(lanes, cells, flows, bank_packets_max, arithmetic)| RegionConfig {

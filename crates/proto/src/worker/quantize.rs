@@ -40,7 +40,7 @@ impl Quantization {
     ) -> &[u32] {
         self.words.clear();
         let Some(first) = rows.first() else { return &[] };
-        if self.arithmetic == ArithmeticMode::F32 {
+        if self.arithmetic != ArithmeticMode::Fixed {
             let values = rows.iter().flat_map(|row| &gradients[row.range()]);
             self.words.extend(values.map(|value| value.to_bits()));
             return &self.words;

@@ -202,6 +202,27 @@ fn floats_are_added_in_some_order() {
 }
 
 #[test]
+fn floats_are_added_by_tables() {
+    let mut setup = Setup::small(2, 2, 3).bad();
+    setup.hot_path.arithmetic = ArithmeticMode::Table;
+    // Scales are of integers alone.
+    setup.plan.as_mut().unwrap().rows.iter_mut().for_each(|row| row.scale = Scale(100));
+    let mut stage = Stage::started(setup);
+    let sums = stage.work(30, |random| whole(random).abs());
+    stage.check().unwrap();
+    let worker = stage.workers().start;
+    let mut inexact = 0;
+    for key in 0..HOT_ROWS {
+        let exact: Vec<f32> = sums.row(&stage.setup.rows, key).collect();
+        for (read, exact) in stage.pull(worker, &[key]).iter().zip(exact) {
+            assert!((read - exact).abs() <= 0.01 * exact.abs(), "{read} is not {exact}");
+            inexact += u32::from(*read != exact);
+        }
+    }
+    assert!(inexact > 0);
+}
+
+#[test]
 fn keys_that_occur_twice_in_a_push_are_summed() {
     for switches in [0, 1] {
         let mut stage = Stage::started(Setup::small(2, switches, 1));

@@ -71,6 +71,17 @@ impl ColdPushes {
         sums
     }
 
+    /// For each value the sum of everything that was sent, without signs.
+    pub(super) fn magnitudes(&self, rows: &Rows) -> Sums {
+        let mut sums = Sums::zero(rows);
+        let pushes = self.conversations.values().flat_map(|conversation| conversation.pushes.values());
+        for push in pushes {
+            let gradients: Vec<f32> = push.gradients.clone().into_vec().into_iter().map(f32::abs).collect();
+            sums.add(rows, &push.keys.to_vec(), &gradients);
+        }
+        sums
+    }
+
     /// What reached a shard and was never answered, in the order it came, by worker and shard: the shard may have applied
     /// none of it, or some of the first, or all.
     pub(super) fn uncertain(&self) -> impl Iterator<Item = (u16, u16, Vec<&ColdPush>)> {

@@ -9,6 +9,7 @@ use libra_proto::{
 
 use super::Verdict;
 use super::packets::{Flow, Packets};
+use super::slots::Slots;
 use crate::rows::{Rows, Sums};
 
 /// One region as its shard must see it.
@@ -49,11 +50,14 @@ impl Region {
 pub(super) struct Epochs {
     regions: Vec<Region>,
     arithmetic: ArithmeticMode,
-    /// What one unit of a slot is worth.
-    unit: f64,
     applied: Sums,
+    /// Of all sums that were applied, without signs.
+    magnitudes: Sums,
+    /// How far `applied` may be from what shards have applied.
+    doubt: Sums,
     committed: u64,
-    scratch: Vec<u32>,
+    /// What is about to be applied.
+    news: Slots,
 }
 
 impl Epochs {
@@ -71,16 +75,29 @@ impl Epochs {
         Self {
             regions: layouts.iter().map(region).collect(),
             arithmetic,
-            unit: f64::from(-rows.scale).exp2(),
             applied: Sums::zero(rows),
+            magnitudes: Sums::zero(rows),
+            doubt: Sums::zero(rows),
             committed: 0,
-            scratch: Vec::new(),
+            news: Slots::new(arithmetic, f64::from(-rows.scale).exp2()),
         }
     }
 
     /// The sums of all that was applied by the hot path.
     pub(super) fn applied(&self) -> &Sums {
         &self.applied
+    }
+
+    /// How far from their right sums rows may be after all that was applied, and after other updates up to these magnitudes: what tables
+    /// are wrong by, and then an f32 rounds each update. All other sums are whole numbers, of which nothing is lost.
+    pub(super) fn tolerances(&self, others: &Sums) -> Vec<f64> {
+        let row = |((doubt, hot), other): ((&f64, &f64), &f64)| match self.arithmetic {
+            ArithmeticMode::Fixed | ArithmeticMode::F32 => 0.0,
+            ArithmeticMode::Table => {
+                doubt + (hot + other) * f64::from(f32::EPSILON) * (self.committed as f64 + 1.0)
+            }
+        };
+        self.doubt.0.iter().zip(&self.magnitudes.0).zip(&others.0).map(row).collect()
     }
 
     pub(super) fn committed(&self) -> u64 {
@@ -157,7 +174,7 @@ impl Epochs {
     fn apply(&mut self, drained: &Drained, packets: &mut Packets) -> Verdict {
         let number = drained.region;
         let slots = self.regions[usize::from(number)].lanes.len();
-        self.begin_sums(slots);
+        self.news.begin(slots);
         for (worker, flow) in (0u16..).zip(&drained.cut.flows) {
             self.take_cut(packets.flow_mut(worker, number), flow).map_err(|what| {
                 format!("region {number}, epoch {}, worker {worker}: {what}", drained.epoch)
@@ -173,24 +190,15 @@ impl Epochs {
                 None => return Err(format!("region {number}: slot {slot} has a sum and no row")),
             }
         }
-        if let Some(slot) = (0..slots).find(|&slot| !self.equal(sums[slot], self.scratch[slot])) {
+        if let Some((slot, made)) = self.news.first_wrong(&sums) {
             return Err(format!(
-                "region {number}, epoch {}: slot {slot} holds {:#x}, its packets make {:#x}",
-                drained.epoch, sums[slot], self.scratch[slot]
+                "region {number}, epoch {}: slot {slot} holds {:#x}, its packets make {made:#x}",
+                drained.epoch, sums[slot]
             ));
         }
-        self.commit_sums(number);
+        let applied: Vec<_> = sums.into_iter().map(|sum| (self.news.worth(sum), 0.0)).collect();
+        self.commit(number, &applied);
         Ok(())
-    }
-
-    /// Whether two sums are the same; the zeros of f32 are.
-    fn equal(&self, one: u32, other: u32) -> bool {
-        one == other || self.arithmetic == ArithmeticMode::F32 && f32::from_bits(one) == f32::from_bits(other)
-    }
-
-    fn begin_sums(&mut self, slots: usize) {
-        self.scratch.clear();
-        self.scratch.resize(slots, 0);
     }
 
     /// Adds the packets of a flow that a cut names beyond what is applied. The cut must name all of that, too.
@@ -230,35 +238,31 @@ impl Epochs {
         let entries =
             flow.entries(seq).ok_or_else(|| format!("the cut names {seq}, which was never sent"))?;
         for entry in entries {
-            let Some(sum) = self.scratch.get_mut(usize::from(entry.cell)) else {
+            if !self.news.add(entry.cell, entry.value) {
                 return Err(format!("{seq} has an entry for slot {}, which has no row", entry.cell));
-            };
-            *sum = match self.arithmetic {
-                ArithmeticMode::Fixed => sum.wrapping_add(entry.value),
-                ArithmeticMode::F32 => (f32::from_bits(*sum) + f32::from_bits(entry.value)).to_bits(),
-            };
+            }
         }
         Ok(())
     }
 
-    /// What the scratch holds is applied by the shard.
-    fn commit_sums(&mut self, region: u8) {
+    /// The shard has applied this to the slots of a region, or what is so far from it.
+    fn commit(&mut self, region: u8, sums: &[(f64, f64)]) {
         self.committed += 1;
         let lanes = &self.regions[usize::from(region)].lanes;
-        for (lane, sum) in lanes.iter().zip(&self.scratch) {
-            self.applied.0[*lane] += match self.arithmetic {
-                ArithmeticMode::Fixed => f64::from(sum.cast_signed()) * self.unit,
-                ArithmeticMode::F32 => f64::from(f32::from_bits(*sum)),
-            };
+        for (lane, (sum, doubt)) in lanes.iter().zip(sums) {
+            self.applied.0[*lane] += sum;
+            self.magnitudes.0[*lane] += sum.abs() + doubt;
+            self.doubt.0[*lane] += doubt;
         }
     }
 
-    /// What the scratch holds is applied by the shard, and so many packets made it outside of an epoch of a holder.
+    /// The news are applied by the shard, and so many packets made them outside of an epoch of a holder.
     fn commit_replayed(&mut self, region: u8, packets: u64) {
         if packets > 0 {
             // A shard opens a bank for them, and another whenever that is full.
             self.regions[usize::from(region)].replayed += packets;
-            self.commit_sums(region);
+            let sums: Vec<_> = self.news.sums().collect();
+            self.commit(region, &sums);
         }
     }
 
@@ -268,10 +272,7 @@ impl Epochs {
         let applied = (0..flow.applied_below()).chain(flow.applied_above().iter().copied());
         for entry in applied.filter_map(|seq| flow.entries(seq)).flatten() {
             if let Some(lane) = layout.lanes.get(usize::from(entry.cell)) {
-                sums.0[*lane] += match self.arithmetic {
-                    ArithmeticMode::Fixed => f64::from(entry.value.cast_signed()) * self.unit,
-                    ArithmeticMode::F32 => f64::from(f32::from_bits(entry.value)),
-                };
+                sums.0[*lane] += self.news.worth(entry.value);
             }
         }
     }
@@ -306,7 +307,7 @@ impl Epochs {
     /// it in an epoch or in a replay.
     fn find_unsaid(&mut self, number: u8, cut: &Cut, packets: &mut Packets) -> Verdict {
         let slots = self.region(number)?.lanes.len();
-        self.begin_sums(slots);
+        self.news.begin(slots);
         let mut news = 0;
         for (worker, named) in (0u16..).zip(&cut.flows) {
             let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
@@ -355,7 +356,7 @@ impl Epochs {
             ));
         };
         let slots = region.lanes.len();
-        self.begin_sums(slots);
+        self.news.begin(slots);
         let mut news = 0;
         for seq in seqs {
             news += u64::from(self.add_news(packets.flow_mut(worker, number), seq)?);

@@ -86,21 +86,23 @@ impl Checkers {
         if ways > EXPLANATIONS_MAX {
             return Err(format!("there are {ways} explanations of what dead workers left behind"));
         }
+        let tolerances = self.epochs.tolerances(&self.cold.magnitudes(finale.rows));
+        let differs = |(value, tolerance): (&f64, &f64)| value.abs() > *tolerance;
         let mut taken = vec![0; candidates.len()];
         let mut rest = Sums(rest);
         let nearest = rest.clone();
         loop {
-            if rest.0.iter().all(|value| *value == 0.0) {
+            if !rest.0.iter().zip(&tolerances).any(differs) {
                 return Ok(());
             }
             // The next way, as an odometer counts.
             let Some(place) = (0..taken.len()).find(|&place| taken[place] < candidates[place].len()) else {
-                let lane = nearest.0.iter().position(|value| *value != 0.0).unwrap_or_default();
+                let lane = nearest.0.iter().zip(&tolerances).position(differs).unwrap_or_default();
                 return Err(format!(
                     "value {lane} is {}, what was applied makes {}; {} of {} values differ, and no push that may have been applied explains it",
                     -finale.read.0[lane],
                     -certain.0[lane],
-                    nearest.0.iter().filter(|value| **value != 0.0).count(),
+                    nearest.0.iter().zip(&tolerances).filter(|pair| differs(*pair)).count(),
                     nearest.0.len()
                 ));
             };

@@ -3,7 +3,7 @@
 //! | checker | what it checks |
 //! |---|---|
 //! | `packets` | a sequence number names the same entries for ever; a packet that is sent again is marked; the window bounds what is under way |
-//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut; cuts only grow; each packet is applied once; only the present holder of a region commits |
+//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: as far as tables tell); cuts only grow; each packet is applied once; only the present holder of a region commits |
 //! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
@@ -17,6 +17,7 @@ mod finale;
 mod frontiers;
 mod packets;
 mod roster;
+mod slots;
 
 use core::fmt;
 use std::collections::VecDeque;

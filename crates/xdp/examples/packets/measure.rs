@@ -15,7 +15,9 @@ const ROUNDS: u32 = 9;
 pub(crate) fn run() -> Result<(), Box<dyn std::error::Error>> {
     let here = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7700);
     println!("{:<10} {:>8} {:>6} {:>10} {:>12}", "arithmetic", "entries", "bytes", "ns/packet", "pairs/s");
-    for (name, arithmetic) in [("fixed", Arithmetic::Fixed { bound: 1 }), ("f32", Arithmetic::F32)] {
+    let arithmetics =
+        [("fixed", Arithmetic::Fixed { bound: 1 }), ("f32", Arithmetic::F32), ("table", Arithmetic::Table)];
+    for (name, arithmetic) in arithmetics {
         for entries in [0, 16, 27, 228, 240] {
             let mut pipeline = XdpPipeline::load_to_measure(here.into())?;
             pipeline.set_worker(here, 1, 0)?;
@@ -54,7 +56,7 @@ fn push(entries: u8, arithmetic: Arithmetic, seq: u32) -> Vec<u8> {
     for entry in 0..u16::from(entries) {
         let value = match arithmetic {
             Arithmetic::Fixed { .. } => u32::from(entry % 2).wrapping_neg(),
-            Arithmetic::F32 => (f32::from(entry % 7) * 0.37 - 1.0).to_bits(),
+            Arithmetic::F32 | Arithmetic::Table => (f32::from(entry % 7) * 0.37 - 1.0).to_bits(),
         };
         assert!(writer.push(entry / 8 * 1000 + entry % 8, value));
     }

@@ -54,10 +54,12 @@ impl Life {
                 let value = self.random.random_range(-bound..=bound);
                 (value & 0xffff_ffff).try_into().unwrap()
             }
-            (Arithmetic::F32, 2) => self.random.random::<u32>() & 0x80FF_FFFF,
-            (Arithmetic::F32, 3) => 0x8000_0000,
-            (Arithmetic::F32, 4) => 0x7F7F_FFFF | self.random.random::<u32>() & 0x8000_0000,
-            (Arithmetic::F32, _) => self.random.random_range(-8.0..8.0_f32).to_bits(),
+            (Arithmetic::F32 | Arithmetic::Table, 2) => self.random.random::<u32>() & 0x80FF_FFFF,
+            (Arithmetic::F32 | Arithmetic::Table, 3) => 0x8000_0000,
+            (Arithmetic::F32 | Arithmetic::Table, 4) => {
+                0x7F7F_FFFF | self.random.random::<u32>() & 0x8000_0000
+            }
+            (Arithmetic::F32 | Arithmetic::Table, _) => self.random.random_range(-8.0..8.0_f32).to_bits(),
         }
     }
 
@@ -221,5 +223,12 @@ fn fixed_point_is_the_same_to_the_bit() {
 fn floats_are_the_same_to_the_bit() {
     for seed in 10..16 {
         live(seed, Arithmetic::F32, 4000);
+    }
+}
+
+#[test]
+fn sums_by_tables_are_the_same_to_the_bit() {
+    for seed in 20..26 {
+        live(seed, Arithmetic::Table, 4000);
     }
 }

@@ -1,17 +1,26 @@
 //! What random lives are too short for.
 
-use libra_dataplane::{Arithmetic, Entry, F32_NAN, Header, Kind, add_f32};
+use libra_dataplane::{Arithmetic, Entry, F32_NAN, Header, Kind};
 use libra_proto::Cut;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::scene::{Both, address, config, header, write};
 
-/// Each pair of numbers goes into a slot of its own, one packet after the other, and the kernel's sum is the reference's.
 #[test]
 fn sums_of_special_and_random_floats() {
+    sums(Arithmetic::F32);
+}
+
+#[test]
+fn sums_of_special_and_random_floats_by_tables() {
+    sums(Arithmetic::Table);
+}
+
+/// Each pair of numbers goes into a slot of its own, one packet after the other, and the kernel's sum is the reference's.
+fn sums(arithmetic: Arithmetic) {
     let Some(mut both) = Both::load(1) else { return };
-    let config = libra_dataplane::RegionConfig { bank_packets_max: u32::MAX, ..config(0, Arithmetic::F32) };
+    let config = libra_dataplane::RegionConfig { bank_packets_max: u32::MAX, ..config(0, arithmetic) };
     both.open(config, 0, &Cut::default());
     let magnitudes = [
         0,
@@ -57,7 +66,7 @@ fn sums_of_special_and_random_floats() {
         }
         let epoch = both.close_epoch(0);
         for ((a, b), sum) in chunk.iter().zip(&epoch.sums) {
-            assert_eq!(add_f32(add_f32(0, *a), *b), *sum, "{a:#010x} + {b:#010x}");
+            assert_eq!(arithmetic.add(arithmetic.add(0, *a), *b), *sum, "{a:#010x} + {b:#010x}");
         }
     }
 }
@@ -65,14 +74,16 @@ fn sums_of_special_and_random_floats() {
 /// A bank that has become infinite or no number.
 #[test]
 fn sums_beyond_all_numbers() {
-    let Some(mut both) = Both::load(1) else { return };
-    both.open(config(0, Arithmetic::F32), 0, &Cut::default());
-    let max = f32::MAX.to_bits();
-    for (seq, value) in [max, max, max | 1 << 31, 1_f32.to_bits()].into_iter().enumerate() {
-        let header = header(Kind::Push, 0, u32::try_from(seq).unwrap());
-        both.send(address(0), &write(header, &[Entry { cell: 1, value }])).unwrap();
+    for arithmetic in [Arithmetic::F32, Arithmetic::Table] {
+        let Some(mut both) = Both::load(1) else { return };
+        both.open(config(0, arithmetic), 0, &Cut::default());
+        let max = f32::MAX.to_bits();
+        for (seq, value) in [max, max, max | 1 << 31, 1_f32.to_bits()].into_iter().enumerate() {
+            let header = header(Kind::Push, 0, u32::try_from(seq).unwrap());
+            both.send(address(0), &write(header, &[Entry { cell: 1, value }])).unwrap();
+        }
+        assert_eq!(both.close_epoch(0).sums[1], f32::INFINITY.to_bits());
     }
-    assert_eq!(both.close_epoch(0).sums[1], f32::INFINITY.to_bits());
     assert_ne!(f32::INFINITY.to_bits(), F32_NAN);
 }
 
