@@ -12,7 +12,7 @@ use super::tasks::{Task, Tasks};
 use crate::progress::Bars;
 
 /// Arithmetics of a switch that are tried.
-const ARITHMETICS: [ArithmeticMode; 2] = [ArithmeticMode::Fixed, ArithmeticMode::F32];
+const ARITHMETICS: [ArithmeticMode; 3] = [ArithmeticMode::Fixed, ArithmeticMode::Table, ArithmeticMode::F32];
 
 /// Workers of a run with a switch.
 const WORKERS: &str = "2";
