@@ -6,7 +6,10 @@ use libra_store::{Optimizer, OutOfRange, Rule, Schedule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ncf::{Branches, NcfConfig};
+use crate::{
+    deeplight::DeepLightConfig,
+    ncf::{Branches, NcfConfig},
+};
 
 /// Settings of a training run. Every worker of a job must have the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +33,8 @@ pub struct TrainConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelConfig {
+    /// DeepLight.
+    Deeplight(DeepLightConfig),
     /// Neural Collaborative Filtering.
     Ncf(NcfConfig),
 }
@@ -43,11 +48,13 @@ pub enum ModelKind {
     Mlp,
     /// Neural Collaborative Filtering with both.
     Neumf,
+    /// DeepLight: a field-weighted factorisation machine beside a multi-layer perceptron.
+    Deeplight,
 }
 
 impl ModelKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gmf, Self::Mlp, Self::Neumf];
+    pub const ALL: [Self; 4] = [Self::Gmf, Self::Mlp, Self::Neumf, Self::Deeplight];
 
     /// What people call it.
     pub fn name(self) -> &'static str {
@@ -55,6 +62,7 @@ impl ModelKind {
             Self::Gmf => "gmf",
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
+            Self::Deeplight => "deeplight",
         }
     }
 
@@ -77,7 +85,21 @@ impl ModelKind {
             Self::Gmf => ncf(Branches::Gmf),
             Self::Mlp => ncf(Branches::Mlp),
             Self::Neumf => ncf(Branches::Neumf),
+            Self::Deeplight => deeplight(),
         }
+    }
+}
+
+/// Settings with which DeepLight does well.
+fn deeplight() -> TrainConfig {
+    let adam = Optimizer::Adam { rate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    TrainConfig {
+        model: ModelConfig::Deeplight(DeepLightConfig::default()),
+        epochs: 10,
+        batch: 256,
+        seed: 1,
+        embeddings: adam.into(),
+        layers: adam.into(),
     }
 }
 
@@ -140,6 +162,7 @@ impl TrainConfig {
         check_rule("embeddings", &self.embeddings)?;
         check_rule("layers", &self.layers)?;
         match &self.model {
+            ModelConfig::Deeplight(deeplight) => deeplight.check(),
             ModelConfig::Ncf(ncf) => ncf.check(),
         }
     }
@@ -173,7 +196,7 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         let error = "ncf".parse::<ModelKind>().unwrap_err();
-        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf");
+        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf, deeplight");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! | model | what it foretells | data |
 //! |---|---|---|
+//! | [`deeplight`] | whether a user will click | Criteo, or made up |
 //! | [`ncf`] | which item a user will touch | MovieLens, or made up |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
@@ -38,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod deeplight;
 pub mod ncf;
 pub mod quality;
 
@@ -72,6 +74,10 @@ pub use trainer::{EpochReport, Progress, TrainError, Training};
 pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, TrainError> {
     config.check()?;
     match &config.model {
+        ModelConfig::Deeplight(settings) => {
+            let dataset = Arc::new(deeplight::Dataset::open(source, settings.reading(), config.seed)?);
+            Ok(Arc::new(deeplight::DeepLight::new(settings, config, dataset)?))
+        }
         ModelConfig::Ncf(settings) => {
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
