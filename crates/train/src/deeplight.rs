@@ -66,10 +66,10 @@ impl Default for DeepLightConfig {
         Self {
             width: 10,
             hidden: vec![32, 32],
-            min_count: 10,
+            min_count: 20,
             test: 0.2,
-            dropout: 0.0,
-            deviation: 0.01,
+            dropout: 0.5,
+            deviation: 0.001,
             prune: Prune::default(),
         }
     }

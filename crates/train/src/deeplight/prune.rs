@@ -230,7 +230,7 @@ fn limit(values: &[f32], share: f64) -> f32 {
 /// The first of `count` ascending values that is not among the share `share` of the smallest.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a number of values")]
 fn place(count: usize, share: f64) -> Option<usize> {
-    (share > 0.0 && count > 0).then(|| ((count as f64 * share) as usize).min(count - 1))
+    (share > 0.0 && count > 0).then(|| ((count as f64 * share).round() as usize).min(count - 1))
 }
 
 #[cfg(test)]
