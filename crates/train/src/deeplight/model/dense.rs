@@ -121,7 +121,7 @@ impl DenseNet {
                 by_values
                     .iter_mut()
                     .zip(outputs)
-                    .filter(|(_, output)| !(**output > 0.0))
+                    .filter(|(_, output)| **output <= 0.0)
                     .for_each(|(g, _)| *g = 0.0);
                 by_values.iter_mut().zip(&self.masks[place - 1]).for_each(|(g, factor)| *g *= factor);
             }
