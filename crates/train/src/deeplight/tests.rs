@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use libra_store::{Optimizer, Store};
 
 use super::*;
-use crate::{LocalParameters, ModelConfig, ModelKind, open};
+use crate::{LocalParameters, ModelConfig, ModelKind, open, profile};
 
 fn dataset() -> Arc<Dataset> {
     let recipe = Synthetic { rows: 6000, values: vec![10, 20, 20, 50, 200], ..Synthetic::default() };
@@ -112,6 +112,17 @@ fn a_pruned_model_is_as_sparse_as_was_asked_and_still_good() {
     for (found, target) in found.iter().zip([0.3, 0.5, 0.8]) {
         assert!((found - target).abs() < 0.06, "{found} {target}");
     }
+}
+
+#[test]
+fn a_profile_run_counts_the_features_of_a_sample() {
+    let config = config();
+    let workload: Arc<dyn Workload> = workload(&config, &dataset());
+    let mut passed = 0;
+    let frequencies = profile(&workload, &config, 0.5, &mut |progress| passed = progress.samples).unwrap();
+    // About half of 4800 rows, in batches of 64.
+    assert!((34..=42).contains(&frequencies.pushes()), "{}", frequencies.pushes());
+    assert!(passed > 2 * 2200);
 }
 
 #[test]
