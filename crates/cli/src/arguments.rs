@@ -4,39 +4,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use libra_train::{ModelConfig, ModelKind, TrainConfig, Workload};
+use libra_train::{ModelKind, TrainConfig, Workload};
 use serde::Serialize;
 
 use crate::checkpoint::JobDirectory;
+use crate::models::ModelOptions;
 use crate::progress::Bars;
 use crate::rule::RuleArguments;
 
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ModelArguments {
-    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), oa or se (made-up clicks as uneven as those of on-line
-    /// advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
+    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), oa or se (made-up clicks as
+    /// uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub(crate) model: ModelKind,
     /// The model's data, or `synthetic` for built-in data
     ///
-    /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data.
+    /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data. deeplight: Criteo's log of display advertising (train.txt, 40 columns,
+    /// of any size), or rows of hashed features; a file, or a directory with one.
     #[arg(long, value_name = "PATH", default_value = "synthetic")]
     pub(crate) data: String,
     /// Samples of a step of one worker [default: what does well for the model; neumf 1024]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Predictive factors of gmf, mlp and neumf [default: 8]
-    #[arg(long, value_name = "N")]
-    factors: Option<usize>,
     /// Decides initial values, order, and whatever else is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    options: ModelOptions,
     #[command(flatten)]
     rules: RuleArguments,
 }
@@ -65,13 +66,7 @@ impl ModelArguments {
         config.batch = self.batch.unwrap_or(config.batch);
         config.embeddings = self.rules.embeddings(&config.embeddings, config.batch);
         config.layers = self.rules.layers(&config.layers, config.batch);
-        match &mut config.model {
-            ModelConfig::Ncf(ncf) => ncf.factors = self.factors.unwrap_or(ncf.factors),
-            ModelConfig::Traces(_) if self.factors.is_some() => {
-                bail!("--factors is of gmf, mlp and neumf: {} has none", self.model)
-            }
-            ModelConfig::Traces(_) => {}
-        }
+        self.options.apply(self.model, &mut config.model)?;
         config.check()?;
         Ok(config)
     }

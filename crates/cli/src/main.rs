@@ -28,6 +28,7 @@ mod interrupt;
 mod job;
 mod leash;
 mod member;
+mod models;
 mod network;
 mod plan;
 mod plane;

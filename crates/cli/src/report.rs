@@ -8,13 +8,13 @@ use comfy_table::{CellAlignment, Table};
 use libra_proto::{
     Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
 };
-use libra_train::{Measure, Quality};
+use libra_train::Quality;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::write_json;
 use crate::chronicle::{Chronicle, Line};
 use crate::job::Job;
-use crate::task::{Account, EpochAccount, size};
+use crate::task::{Account, EpochAccount, Figure, size};
 
 /// One epoch of all workers together.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ struct Epoch {
     /// How many have an account of it: of a worker that is lost there is none.
     workers: usize,
     loss: f64,
-    measures: Vec<Measure>,
+    measures: Vec<Figure>,
     seconds_train: f64,
     seconds_evaluate: f64,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Report<'c> {
     switches: SwitchStatistics,
     refusals: Vec<Refusal>,
     seconds_total: f64,
-    baselines: Vec<Measure>,
+    baselines: Vec<Figure>,
 }
 
 impl Epoch {
@@ -76,7 +76,7 @@ impl<'c> Report<'c> {
             switches: SwitchStatistics::default(),
             refusals: outcome.refusals.clone(),
             seconds_total,
-            baselines: job.workload.baselines(),
+            baselines: job.workload.baselines().iter().map(Figure::from).collect(),
         };
         for (_, statistics) in &outcome.statistics {
             match statistics {
@@ -206,7 +206,7 @@ impl<'c> Report<'c> {
             let baselines = self.baselines.iter().map(|of| format!("{} {:.3}", of.name, of.value));
             let mut note = baselines.collect::<Vec<_>>().join(", ");
             for measure in &last.measures {
-                row(measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
+                row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
             let of_nothing = job.workload.loss_of_nothing();
             row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
@@ -322,12 +322,20 @@ fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
 fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
     let mut workers = 0;
     let mut quality: Option<Quality> = None;
+    let mut findings: Vec<Figure> = Vec::new();
     let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
     for account in accounts {
         workers += 1;
         match &mut quality {
             Some(quality) => quality.add(&account.quality)?,
             None => quality = Some(account.quality.clone()),
+        }
+        // Each worker found it for itself: what is told is the mean.
+        for found in &account.findings {
+            match findings.iter_mut().find(|sum| sum.key == found.key) {
+                Some(sum) => sum.value += (found.value - sum.value) / workers as f64,
+                None => findings.push(found.clone()),
+            }
         }
         samples += account.samples;
         loss += account.loss;
@@ -338,15 +346,15 @@ fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Opti
     Ok(quality.map(|quality| Epoch {
         workers,
         loss: loss / (samples as f64).max(1.0),
-        measures: quality.measures(),
+        measures: quality.measures().iter().map(Figure::from).chain(findings).collect(),
         seconds_train: train,
         seconds_evaluate: evaluate,
     }))
 }
 
 /// Figures by their names for machines.
-fn figures<'a>(measures: impl IntoIterator<Item = &'a Measure>) -> Map<String, Value> {
-    measures.into_iter().map(|measure| (measure.key.to_owned(), measure.value.into())).collect()
+fn figures<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Map<String, Value> {
+    figures.into_iter().map(|figure| (figure.key.clone(), figure.value.into())).collect()
 }
 
 fn extend(json: &mut Value, fields: Map<String, Value>) {

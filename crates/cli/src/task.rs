@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use libra_train::{Quality, TrainConfig, Workload};
+use libra_train::{Measure, Quality, TrainConfig, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::report::group;
@@ -54,6 +54,20 @@ pub(crate) fn size(workload: &dyn Workload) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// A [`Measure`] on its way to the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) key: String,
+    pub(crate) name: String,
+    pub(crate) value: f64,
+}
+
+impl From<&Measure> for Figure {
+    fn from(measure: &Measure) -> Self {
+        Self { key: measure.key.to_owned(), name: measure.name.to_owned(), value: measure.value }
+    }
+}
+
 /// What one worker did in one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EpochAccount {
@@ -61,6 +75,8 @@ pub(crate) struct EpochAccount {
     /// Sum over samples.
     pub(crate) loss: f64,
     pub(crate) quality: Quality,
+    /// What else was found while that was measured.
+    pub(crate) findings: Vec<Figure>,
     /// From the barrier before the epoch to the last push being visible.
     pub(crate) train_seconds: f64,
     pub(crate) evaluate_seconds: f64,

@@ -9,7 +9,7 @@ use libra_proto::Parameters;
 use libra_train::{Progress, Quality, Share, Workload};
 
 use crate::chronicle::milliseconds;
-use crate::task::{Account, EpochAccount, Task};
+use crate::task::{Account, EpochAccount, Figure, Task};
 
 /// What a worker tells whoever watches it.
 pub(crate) enum Step {
@@ -58,6 +58,7 @@ fn train(
             samples: report.samples,
             loss: report.loss * report.samples as f64,
             quality: quality.clone(),
+            findings: training.findings().iter().map(Figure::from).collect(),
             train_seconds: (trained - started).as_secs_f64(),
             evaluate_seconds: trained.elapsed().as_secs_f64(),
         });

@@ -18,9 +18,9 @@ pub(crate) struct Affine {
 
 /// A matrix, row by row.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
-    values: &'a [f32],
-    columns: usize,
+pub(crate) struct Matrix<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) columns: usize,
 }
 
 impl<'a> Matrix<'a> {
@@ -28,7 +28,7 @@ impl<'a> Matrix<'a> {
         self.values.len() / self.columns
     }
 
-    fn row(self, index: usize) -> &'a [f32] {
+    pub(crate) fn row(self, index: usize) -> &'a [f32] {
         &self.values[index * self.columns..][..self.columns]
     }
 
@@ -41,10 +41,6 @@ impl<'a> Matrix<'a> {
             }
             _ => Err(Error::Msg("a layer takes contiguous f32 matrices".into())),
         }
-    }
-
-    fn transposed(self) -> Vec<f32> {
-        (0..self.columns).flat_map(|column| (0..self.rows()).map(move |row| self.row(row)[column])).collect()
     }
 }
 
@@ -100,7 +96,7 @@ impl CustomOp2 for Affine {
         };
         let weights =
             Matrix { values: &row_matrix.values[..inputs_matrix.columns * row_matrix.columns], ..row_matrix };
-        let transposed = weights.transposed();
+        let transposed = transposed(weights);
         let by_input = multiply(gradients, Matrix { values: &transposed, columns: weights.rows() }, None);
         let by_row = outer_sum(inputs_matrix, gradients);
         Ok((
@@ -110,8 +106,15 @@ impl CustomOp2 for Affine {
     }
 }
 
+/// The transpose, row by row.
+pub(crate) fn transposed(matrix: Matrix<'_>) -> Vec<f32> {
+    (0..matrix.columns)
+        .flat_map(|column| (0..matrix.rows()).map(move |row| matrix.row(row)[column]))
+        .collect()
+}
+
 /// `left * right + offsets`. Of `right` the first rows are used, as many as `left` has columns.
-fn multiply(left: Matrix<'_>, right: Matrix<'_>, offsets: Option<&[f32]>) -> Vec<f32> {
+pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, offsets: Option<&[f32]>) -> Vec<f32> {
     let mut product = vec![0.0; left.rows() * right.columns];
     // Tiles as wide as the registers allow: sums stay there while the columns of `left` go by.
     let mut column = 0;
@@ -185,7 +188,7 @@ fn multiply_column(
 }
 
 /// The transpose of `left`, with a row of ones below it, times `right`: gradients of weights and biases.
-fn outer_sum(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
+pub(crate) fn outer_sum(left: Matrix<'_>, right: Matrix<'_>) -> Vec<f32> {
     let mut sum = vec![0.0; (left.columns + 1) * right.columns];
     let blocks =
         left.values.chunks(BLOCK_ROWS * left.columns).zip(right.values.chunks(BLOCK_ROWS * right.columns));

@@ -9,7 +9,7 @@ use std::{
 };
 
 pub use error::DataError;
-pub(crate) use lines::{Line, TextFile};
+pub(crate) use lines::{Line, LinePlace, LineReader, TextFile};
 
 /// The file names of a directory.
 pub(crate) struct Directory {

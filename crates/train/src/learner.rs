@@ -102,6 +102,14 @@ pub trait Learner {
     /// The data cannot be read.
     fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError>;
 
+    /// Called after [`Self::start_epoch`], before the first batch is dealt: for a model that has to see parameters beyond those of its batches.
+    ///
+    /// # Errors
+    /// The parameter server failed.
+    fn before_epoch(&mut self, _epoch: u32, _parameters: &mut dyn Parameters) -> Result<(), TrainError> {
+        Ok(())
+    }
+
     /// Samples that this worker trains on in an epoch.
     fn samples_per_epoch(&self) -> u64;
 
@@ -129,4 +137,9 @@ pub trait Learner {
     /// # Errors
     /// The parameter server failed, or a score is not a number.
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
+
+    /// What the last evaluation found beside the quality: of the whole model, not of this worker's part. Nothing, as a rule.
+    fn findings(&self) -> Vec<Measure> {
+        Vec::new()
+    }
 }

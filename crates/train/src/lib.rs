@@ -2,6 +2,7 @@
 //!
 //! | model | what it foretells | data |
 //! |---|---|---|
+//! | [`deeplight`] | whether a user will click | Criteo, or made up |
 //! | [`ncf`] | which item a user will touch | MovieLens, or made up |
 //! | [`traces`] | clicks of the paper's industrial tasks | made up, as uneven as the paper reports |
 //!
@@ -24,13 +25,12 @@
 //! use libra_store::Store;
 //! use libra_train::{LocalParameters, ModelKind, Share, open};
 //!
-//! let mut config = ModelKind::Gmf.config();
-//! config.batch = 4096;
+//! let config = ModelKind::Neumf.config();
 //! let workload = open(&config, "synthetic")?;
 //! let mut training = workload.clone().training(Share::WHOLE)?;
 //! let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed)?);
 //! let report = training.train_epoch(&mut parameters, 0, &mut |_progress| ())?;
-//! assert!(report.loss < 0.75);
+//! assert!(report.loss < workload.loss_of_nothing());
 //! for measure in training.evaluate(&mut parameters)?.measures() {
 //!     println!("{} {:.3}", measure.name, measure.value);
 //! }
@@ -39,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod deeplight;
 pub mod ncf;
 pub mod quality;
 pub mod traces;
@@ -74,6 +75,10 @@ pub use trainer::{EpochReport, Progress, TrainError, Training};
 pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, TrainError> {
     config.check()?;
     match &config.model {
+        ModelConfig::Deeplight(settings) => {
+            let dataset = Arc::new(deeplight::Dataset::open(source, settings.reading(), config.seed)?);
+            Ok(Arc::new(deeplight::DeepLight::new(settings, config, dataset)?))
+        }
         ModelConfig::Ncf(settings) => {
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))

@@ -6,7 +6,9 @@ use libra_proto::{ClientError, Parameters, PullId, Pulled};
 use libra_store::TableSpec;
 use thiserror::Error;
 
-use crate::{ComputeError, ConfigError, DataError, Learner, Quality, ncf::NoNegatives, tables::Widths};
+use crate::{
+    ComputeError, ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives, tables::Widths,
+};
 
 /// Rows of one pull of an evaluation.
 const PULLED_MAX: usize = 4096;
@@ -140,6 +142,9 @@ pub trait Training {
     /// # Errors
     /// The parameter server failed, or a score is not a number.
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
+
+    /// What the last evaluation found beside the quality: of the whole model, not of this worker's part. Nothing, as a rule.
+    fn findings(&self) -> Vec<Measure>;
 }
 
 /// The loop: pulls what a [`Learner`] deals, and pushes what it computes.
@@ -193,6 +198,7 @@ impl<L: Learner> Training for Trainer<L> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EpochReport, TrainError> {
         self.learner.start_epoch(epoch)?;
+        self.learner.before_epoch(epoch, parameters)?;
         let samples_total = self.samples_per_epoch();
         let mut report = EpochReport { epoch, batches: 0, samples: 0, rows: 0, loss: 0.0 };
         let mut loss_sum = 0.0;
@@ -234,6 +240,10 @@ impl<L: Learner> Training for Trainer<L> {
 
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
         self.learner.evaluate(parameters)
+    }
+
+    fn findings(&self) -> Vec<Measure> {
+        self.learner.findings()
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum DataError {
     /// The path does not exist.
-    #[error("there is no file or directory {}: give a directory, a `u.data` file, or the word `synthetic`", path.display())]
+    #[error("there is no file or directory {}: give one, or the word `synthetic`", path.display())]
     Missing {
         /// The path that was given.
         path: PathBuf,
@@ -30,6 +30,29 @@ pub enum DataError {
     )]
     Unrecognised {
         /// The directory.
+        path: PathBuf,
+    },
+    /// It cannot be told which file of the directory is the click log.
+    #[error(
+        "{} holds no file `train.txt`, nor one file alone beside a README: name the click log itself",
+        path.display()
+    )]
+    NoClickLog {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file has too few rows to learn and to test.
+    #[error("{name} has {rows} rows: at least 2 are needed, to learn from and to test")]
+    TooFewRows {
+        /// The data set.
+        name: String,
+        /// How many there are.
+        rows: usize,
+    },
+    /// A file ends before the rows that it had when it was opened.
+    #[error("{} has fewer rows than when it was opened: it must not change while it is trained on", path.display())]
+    Changed {
+        /// The file.
         path: PathBuf,
     },
     /// A training file is there, but a file that belongs to it is not.

@@ -1,8 +1,8 @@
 //! Lines of tab-separated text, with errors that name the place.
 
 use std::{
-    fs,
-    io::ErrorKind,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,12 @@ pub(crate) const ID_MAX: u32 = (1 << 26) - 1;
 /// Text of a bad line is shown up to this many characters.
 const SHOWN_MAX: usize = 60;
 
+/// Longest line of a file that is not read whole, in bytes.
+const LINE_MAX: u64 = 1 << 20;
+
+/// What is read at once from a file that is not read whole, in bytes.
+const READ_BYTES: usize = 1 << 18;
+
 /// One file, read whole.
 pub(crate) struct TextFile {
     path: PathBuf,
@@ -22,13 +28,8 @@ pub(crate) struct TextFile {
 
 impl TextFile {
     pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
-        match fs::read(path) {
-            Ok(bytes) => Ok(Self { path: path.to_owned(), bytes }),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(DataError::Missing { path: path.to_owned() })
-            }
-            Err(source) => Err(DataError::Unreadable { path: path.to_owned(), source }),
-        }
+        let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+        Ok(Self { path: path.to_owned(), bytes })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -43,6 +44,83 @@ impl TextFile {
             .enumerate()
             .filter(|(_, bytes)| !bytes.iter().all(u8::is_ascii_whitespace))
             .map(|(index, bytes)| Line { path: &self.path, number: index + 1, bytes })
+    }
+}
+
+/// A file read line by line, of which one line is held at a time.
+pub(crate) struct LineReader {
+    path: PathBuf,
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    /// Where the line that was read last begins.
+    place: LinePlace,
+    /// Where the next one does.
+    next: LinePlace,
+}
+
+/// Where a line begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinePlace {
+    /// Bytes before it.
+    offset: u64,
+    /// Lines before it.
+    lines: usize,
+}
+
+impl LinePlace {
+    /// The beginning of a file.
+    pub(crate) const START: Self = Self { offset: 0, lines: 0 };
+}
+
+impl LineReader {
+    /// Opens a file at one of its lines.
+    pub(crate) fn open(path: &Path, place: LinePlace) -> Result<Self, DataError> {
+        let open = || -> io::Result<File> {
+            let mut file = File::open(path)?;
+            file.seek(SeekFrom::Start(place.offset))?;
+            Ok(file)
+        };
+        let file = open().map_err(|error| unreadable(path, error))?;
+        let reader = BufReader::with_capacity(READ_BYTES, file);
+        Ok(Self { path: path.to_owned(), reader, line: Vec::new(), place, next: place })
+    }
+
+    /// Where the line begins that was read last.
+    pub(crate) fn place(&self) -> LinePlace {
+        self.place
+    }
+
+    /// The next line that is not blank.
+    pub(crate) fn read(&mut self) -> Result<Option<Line<'_>>, DataError> {
+        loop {
+            self.place = self.next;
+            self.line.clear();
+            let mut limited = (&mut self.reader).take(LINE_MAX);
+            let bytes = limited.read_until(b'\n', &mut self.line).map_err(|e| unreadable(&self.path, e))?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            self.next = LinePlace { offset: self.place.offset + bytes as u64, lines: self.place.lines + 1 };
+            if !self.line.iter().all(u8::is_ascii_whitespace) {
+                break;
+            }
+        }
+        let whole = self.line.strip_suffix(b"\n");
+        let bytes = whole.unwrap_or(&self.line);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let line = Line { path: &self.path, number: self.next.lines, bytes };
+        if whole.is_none() && self.line.len() as u64 == LINE_MAX {
+            return Err(line.malformed("a line of text, shorter than 1 MiB", bytes));
+        }
+        Ok(Some(line))
+    }
+}
+
+fn unreadable(path: &Path, source: io::Error) -> DataError {
+    if source.kind() == ErrorKind::NotFound {
+        DataError::Missing { path: path.to_owned() }
+    } else {
+        DataError::Unreadable { path: path.to_owned(), source }
     }
 }
 

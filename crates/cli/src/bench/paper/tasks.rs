@@ -51,6 +51,7 @@ impl Tasks {
     /// All tasks.
     pub(super) fn all(&self) -> Result<Vec<Task>> {
         let mut tasks = Vec::from(self.industrial()?);
+        tasks.push(self.open("DeepLight", ModelKind::Deeplight, Some("criteo-head10k"))?);
         tasks.push(self.open("NCF", ModelKind::Neumf, Some("ml-1m"))?);
         Ok(tasks)
     }
