@@ -6,7 +6,10 @@ use libra_store::{Optimizer, OutOfRange, Rule, Schedule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ncf::{Branches, NcfConfig};
+use crate::{
+    lstm::LstmConfig,
+    ncf::{Branches, NcfConfig},
+};
 
 /// Settings of a training run. Every worker of a job must have the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,7 +19,7 @@ pub struct TrainConfig {
     pub model: ModelConfig,
     /// Passes over the training data.
     pub epochs: u32,
-    /// Samples of a step.
+    /// Samples of a step. Of a language model these are words: those of all streams.
     pub batch: usize,
     /// Decides initial values, order, and whatever else is drawn.
     pub seed: u64,
@@ -32,6 +35,8 @@ pub struct TrainConfig {
 pub enum ModelConfig {
     /// Neural Collaborative Filtering.
     Ncf(NcfConfig),
+    /// A language model.
+    Lstm(LstmConfig),
 }
 
 /// The models by their names.
@@ -43,11 +48,13 @@ pub enum ModelKind {
     Mlp,
     /// Neural Collaborative Filtering with both.
     Neumf,
+    /// Language model of LSTM with a sampled softmax.
+    Lstm,
 }
 
 impl ModelKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gmf, Self::Mlp, Self::Neumf];
+    pub const ALL: [Self; 4] = [Self::Gmf, Self::Mlp, Self::Neumf, Self::Lstm];
 
     /// What people call it.
     pub fn name(self) -> &'static str {
@@ -55,6 +62,7 @@ impl ModelKind {
             Self::Gmf => "gmf",
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
+            Self::Lstm => "lstm",
         }
     }
 
@@ -77,6 +85,14 @@ impl ModelKind {
             Self::Gmf => ncf(Branches::Gmf),
             Self::Mlp => ncf(Branches::Mlp),
             Self::Neumf => ncf(Branches::Neumf),
+            Self::Lstm => TrainConfig {
+                model: ModelConfig::Lstm(LstmConfig::default()),
+                epochs: 10,
+                batch: 1024,
+                seed: 1,
+                embeddings: adam.into(),
+                layers: adam.into(),
+            },
         }
     }
 }
@@ -141,6 +157,7 @@ impl TrainConfig {
         check_rule("layers", &self.layers)?;
         match &self.model {
             ModelConfig::Ncf(ncf) => ncf.check(),
+            ModelConfig::Lstm(lstm) => lstm.check(self.batch),
         }
     }
 }
@@ -173,7 +190,7 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         let error = "ncf".parse::<ModelKind>().unwrap_err();
-        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf");
+        assert_eq!(error.to_string(), "there is no model \"ncf\": the models are gmf, mlp, neumf, lstm");
     }
 
     #[test]

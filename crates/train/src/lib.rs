@@ -3,6 +3,7 @@
 //! | model | what it foretells | data |
 //! |---|---|---|
 //! | [`ncf`] | which item a user will touch | MovieLens, or made up |
+//! | [`lstm`] | which word follows | Penn Treebank, One Billion Word Benchmark, or made up |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
 //! [`Parameters`](libra_proto::Parameters) only, so the same loop runs over a cluster and over the memory of this process
@@ -38,9 +39,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod lstm;
 pub mod ncf;
 pub mod quality;
 
+mod activation;
 mod affine;
 mod compute;
 mod config;
@@ -48,6 +51,7 @@ mod data;
 mod learner;
 mod local;
 mod loss;
+mod matrix;
 mod profile;
 mod rows;
 mod tables;
@@ -75,6 +79,10 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
         ModelConfig::Ncf(settings) => {
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
+        }
+        ModelConfig::Lstm(settings) => {
+            let text = Arc::new(lstm::Text::open(source, config.seed, settings.vocabulary)?);
+            Ok(Arc::new(lstm::Lstm::new(settings, config, text)?))
         }
     }
 }

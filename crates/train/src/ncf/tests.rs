@@ -25,7 +25,7 @@ fn config() -> TrainConfig {
 }
 
 fn workload(config: &TrainConfig, dataset: &Arc<Dataset>) -> Result<Arc<Ncf>, TrainError> {
-    let ModelConfig::Ncf(ncf) = &config.model;
+    let ModelConfig::Ncf(ncf) = &config.model else { panic!("{config:?}") };
     Ok(Arc::new(Ncf::new(ncf, config, dataset.clone())?))
 }
 

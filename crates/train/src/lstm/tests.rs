@@ -1,0 +1,194 @@
+use libra_store::{Optimizer, Store};
+
+use super::*;
+use crate::{LocalParameters, ModelConfig, ModelKind, data::DataError, profile, quality::Language};
+
+fn text() -> Arc<Text> {
+    let recipe = Synthetic { vocabulary: 300, sentences: 400, ..Synthetic::default() };
+    Arc::new(recipe.generate(usize::MAX))
+}
+
+fn config(change: impl FnOnce(&mut LstmConfig)) -> TrainConfig {
+    let adam = Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let mut lstm = LstmConfig {
+        embedding: 16,
+        hidden: 24,
+        steps: 10,
+        samples: 64,
+        dropout: 0.1,
+        ..LstmConfig::default()
+    };
+    change(&mut lstm);
+    TrainConfig {
+        model: ModelConfig::Lstm(lstm),
+        batch: 80,
+        epochs: 4,
+        embeddings: adam.into(),
+        layers: adam.into(),
+        ..ModelKind::Lstm.config()
+    }
+}
+
+fn workload(config: &TrainConfig, text: &Arc<Text>) -> Result<Arc<Lstm>, TrainError> {
+    let ModelConfig::Lstm(lstm) = &config.model else { panic!("{config:?}") };
+    Ok(Arc::new(Lstm::new(lstm, config, text.clone())?))
+}
+
+fn training(config: &TrainConfig, text: &Arc<Text>) -> Box<dyn Training> {
+    workload(config, text).unwrap().training(Share::WHOLE).unwrap()
+}
+
+fn local(config: &TrainConfig, text: &Arc<Text>) -> LocalParameters {
+    LocalParameters::new(Store::new(workload(config, text).unwrap().tables(), config.seed).unwrap())
+}
+
+fn language(training: &mut dyn Training, parameters: &mut dyn Parameters) -> Language {
+    match training.evaluate(parameters).unwrap() {
+        Quality::Language(language) => language,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_learns_what_frequencies_do_not_tell() {
+    let text = text();
+    for projection in [0, 12] {
+        let config = config(|lstm| lstm.projection = projection);
+        let workload = workload(&config, &text).unwrap();
+        let unigrams = workload.baselines()[0].value;
+        assert!(unigrams > 50.0 && unigrams < workload.loss_of_nothing().exp());
+        let mut training = training(&config, &text);
+        let mut parameters = local(&config, &text);
+        let nothing = language(&mut *training, &mut parameters).perplexity();
+        assert!((nothing - 302.0).abs() < 10.0, "{nothing}");
+        let mut losses = Vec::new();
+        for epoch in 0..6 {
+            let report = training.train_epoch(&mut parameters, epoch, &mut |_| ()).unwrap();
+            assert_eq!((report.samples, report.epoch), (workload.samples_per_epoch(), epoch));
+            losses.push(report.loss);
+        }
+        assert!(losses.is_sorted_by(|a, b| a > b), "{losses:?}");
+        let quality = language(&mut *training, &mut parameters);
+        assert_eq!(quality.words, text.cases() as u64);
+        assert!(quality.perplexity() < 0.5 * unigrams, "{} {unigrams}", quality.perplexity());
+    }
+}
+
+#[test]
+fn a_run_can_be_repeated_to_the_bit() {
+    let text = text();
+    let run = || {
+        let config = config(|_| ());
+        let mut training = training(&config, &text);
+        let mut parameters = local(&config, &text);
+        let report = training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap();
+        (report, language(&mut *training, &mut parameters))
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn parts_of_the_evaluation_add_up_to_the_whole() {
+    // Three runs, the last of them short.
+    let recipe = Synthetic { vocabulary: 2000, sentences: 1100, ..Synthetic::default() };
+    let text = Arc::new(recipe.generate(usize::MAX));
+    assert_eq!(text.cases(), 2200);
+    let config = config(|_| ());
+    let mut parameters = local(&config, &text);
+    let expected = language(&mut *training(&config, &text), &mut parameters);
+    let mut sum = Language::default();
+    for worker in 0..5 {
+        let workload = workload(&config, &text).unwrap();
+        let mut training = workload.training(Share::of(worker, 5)).unwrap();
+        sum += language(&mut *training, &mut parameters);
+    }
+    assert_eq!((sum.words, expected.words), (2200, 2200));
+    assert!((sum.nats - expected.nats).abs() < 1e-6 * expected.nats);
+}
+
+#[test]
+fn workers_train_on_everything_together() {
+    let text = text();
+    let config = config(|_| ());
+    let mut parameters = local(&config, &text);
+    let mut samples = 0;
+    for worker in 0..3 {
+        let workload = workload(&config, &text).unwrap();
+        let mut training = workload.training(Share::of(worker, 3)).unwrap();
+        samples += training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap().samples;
+    }
+    assert_eq!(samples, workload(&config, &text).unwrap().samples_per_epoch());
+}
+
+#[test]
+fn a_profile_finds_frequent_words() {
+    let text = text();
+    let config = config(|_| ());
+    let workload: Arc<dyn Workload> = workload(&config, &text).unwrap();
+    let frequencies = profile(&workload, &config, 0.5, &mut |_| ()).unwrap();
+    assert_eq!(frequencies.pushes(), 4 * 1024 / 80 + 1 + 1);
+    let ranked = frequencies.ranked();
+    // The outputs of the most frequent words, and those words.
+    let words = text.vocabulary() as u64;
+    assert!(ranked[..10].iter().any(|row| row.key < 8) && ranked[..10].iter().any(|row| row.key >= words));
+    assert!(ranked[..10].iter().all(|row| row.key % words < 30), "{ranked:?}");
+}
+
+#[test]
+fn a_clipped_gradient_has_the_norm() {
+    let mut gradients = vec![3.0, 0.0, 4.0];
+    clip(&mut gradients, 6.0);
+    assert_eq!(gradients, [3.0, 0.0, 4.0]);
+    clip(&mut gradients, 2.5);
+    assert_eq!(gradients, [1.5, 0.0, 2.0]);
+}
+
+#[test]
+fn what_is_not_a_number_is_an_error() {
+    let sgd = Optimizer::Sgd { rate: 1e30 };
+    let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config(|_| ()) };
+    let text = text();
+    let mut training = training(&config, &text);
+    let mut parameters = local(&config, &text);
+    let error = training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
+    let error = training.evaluate(&mut parameters).unwrap_err();
+    assert!(matches!(error, TrainError::Score { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused() {
+    let good = text();
+    let new = |config: &TrainConfig, text: &Text, worker| {
+        let workload = workload(config, &Arc::new(text.clone()));
+        workload.and_then(|workload| workload.training(Share::of(worker, 2))).map(|_| ()).unwrap_err()
+    };
+    let field = |change: fn(&mut LstmConfig)| match new(&config(change), &good, 0) {
+        TrainError::Config(error) => error.field,
+        other => panic!("{other}"),
+    };
+    assert_eq!(field(|lstm| lstm.embedding = 0), "embedding");
+    assert_eq!(field(|lstm| lstm.hidden = 1 << 12), "hidden");
+    assert_eq!(field(|lstm| lstm.projection = 1 << 12), "projection");
+    assert_eq!(field(|lstm| lstm.layers = 0), "layers");
+    assert_eq!(field(|lstm| lstm.steps = 0), "steps");
+    assert_eq!(field(|lstm| lstm.steps = 7), "batch");
+    assert_eq!(field(|lstm| lstm.samples = 0), "samples");
+    assert_eq!(field(|lstm| lstm.dropout = 1.0), "dropout");
+    assert_eq!(field(|lstm| lstm.clip = f32::NAN), "clip");
+    assert_eq!(field(|lstm| lstm.range = 0.0), "range");
+    assert_eq!(field(|lstm| lstm.vocabulary = 1), "vocabulary");
+    assert!(matches!(new(&config(|_| ()), &good, 2), TrainError::Worker { worker: 2, workers: 2 }));
+    let empty = Text { train: vec![0], ..(*good).clone() };
+    assert!(matches!(new(&config(|_| ()), &empty, 0), TrainError::Data(DataError::NoWords { .. })));
+}
+
+#[test]
+fn a_workload_says_what_it_is() {
+    let text = text();
+    let small = workload(&config(|_| ()), &text).unwrap();
+    assert_eq!((small.model(), small.data()), ("lstm, 16-24".to_owned(), "synthetic"));
+    assert_eq!(small.size(), format!("{} different words, 8000 to learn from", text.vocabulary()));
+    let large = config(|lstm| (lstm.projection, lstm.layers) = (12, 2));
+    assert_eq!(workload(&large, &text).unwrap().model(), "lstm, 16-24-12, 2 layers");
+}
