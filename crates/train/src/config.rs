@@ -90,8 +90,8 @@ impl ModelKind {
                 epochs: 10,
                 batch: 1024,
                 seed: 1,
-                embeddings: adam.into(),
-                layers: adam.into(),
+                embeddings: Optimizer::Adagrad { rate: 0.1, epsilon: 1e-8 }.into(),
+                layers: Optimizer::Adam { rate: 0.003, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }.into(),
             },
         }
     }

@@ -71,7 +71,10 @@ pub(super) struct Dealer {
 impl Dealer {
     pub(super) fn new(text: Arc<Text>, model: Model, dealing: Dealing, share: Share) -> Self {
         let pieces = draw(text.samples(), share.sample, dealing.seed);
-        let samples = pieces.as_ref().map_or(text.samples(), |pieces| words_of(pieces, text.samples()));
+        let samples = match &pieces {
+            Some(pieces) => words_of(pieces, text.samples()),
+            None => text.samples(),
+        };
         Self {
             sampler: LogUniform::new(text.vocabulary()),
             distinct: DistinctRows::new(2 * text.vocabulary()),
@@ -204,7 +207,7 @@ mod tests {
             for (&input, &target) in batch.inputs.iter().zip(&batch.targets) {
                 assert_eq!(keys[batch.words + target as usize], outputs + keys[input as usize] + 1);
             }
-            assert_eq!(batch.negatives, 5);
+            assert_eq!(batch.negatives, dealer.text.vocabulary().min(5));
             assert_eq!(
                 keys.len(),
                 batch.words + batch.log_expected.len() + dealer.model.layer_keys().count()
