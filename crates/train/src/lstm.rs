@@ -74,7 +74,7 @@ impl Default for LstmConfig {
             steps: 32,
             samples: 1024,
             dropout: 0.25,
-            clip: 0.5,
+            clip: 1.0,
             vocabulary: 800_000,
             range: 0.1,
         }
