@@ -20,7 +20,7 @@ use model::{Memory, Model, Network};
 
 use crate::{
     Learner, Measure, Quality, Share, TrainConfig, TrainError, Training, Workload, config::ConfigError,
-    trainer::Trainer,
+    matrix::dot, trainer::Trainer,
 };
 
 /// Most lanes of a word, cells of a layer and lanes of a projection: a layer of such a model is a row of 128 MiB.
@@ -251,7 +251,7 @@ impl Learner for LstmLearner {
 
 /// Scales gradients whose Euclidean norm is larger than `limit` to that norm (Pascanu et al. 2013, arXiv:1211.5063).
 fn clip(gradients: &mut [f32], limit: f32) {
-    let squares: f64 = gradients.chunks(1 << 12).map(|part| f64::from(crate::matrix::dot(part, part))).sum();
+    let squares: f64 = gradients.chunks(1 << 12).map(|part| f64::from(dot(part, part))).sum();
     let norm = squares.sqrt();
     if norm > f64::from(limit) {
         #[expect(clippy::cast_possible_truncation, reason = "between 0 and 1")]

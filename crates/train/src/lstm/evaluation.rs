@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Share, TrainError,
-    matrix::{matrix, set_product, strided},
+    matrix::{add, matrix, set_product, strided},
     quality::Language,
     rows::DistinctRows,
     tables::Widths,
@@ -21,8 +21,11 @@ use crate::{
 /// workers with the same result. In Penn Treebank that costs a word in a thousand its context.
 const RUN: usize = 1 << 10;
 
-/// Words of all runs that go through the network at once.
+/// Words of all runs that go through the network at once, ..
 const WORDS_MAX: usize = 2048;
+
+/// .. and runs that are read side by side.
+const STREAMS_MAX: usize = 128;
 
 /// Words whose logits are computed at once, and of how many outputs: 1 MiB, which a second-level cache holds.
 const BLOCK: (usize, usize) = (256, 1024);
@@ -59,7 +62,7 @@ pub(super) fn evaluate(
     while first < runs.end {
         let length = |run: usize| RUN.min(text.cases() - run * RUN);
         let alike = (first..runs.end).take_while(|&run| length(run) == length(first)).count();
-        let streams = alike.min(WORDS_MAX / 16);
+        let streams = alike.min(STREAMS_MAX);
         let mut memory = Memory::new(model, streams);
         let steps_max = WORDS_MAX / streams;
         let mut step = 0;
@@ -103,7 +106,7 @@ fn score(model: &Model, outputs: &[f32], hidden: &[f32], targets: &[u32], logits
         biases.clear();
         biases.extend(rows.chunks_exact(width).map(|row| row[lanes]));
         for (sample, logits) in logits.chunks_exact_mut(words.len()).enumerate() {
-            crate::matrix::add(logits, &biases);
+            add(logits, &biases);
             if let Some(place) = (targets[sample] as usize).checked_sub(words.start)
                 && let Some(&logit) = logits.get(place)
             {

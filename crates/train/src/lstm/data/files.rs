@@ -65,6 +65,9 @@ fn build(
     }
     let vocabulary = census.finish(vocabulary, occurrences_min);
     let mut text = vocabulary.start();
+    let words = usize::try_from(vocabulary.counts.iter().sum::<u64>()).expect("files hold as many words");
+    // No more than that: growing it step by step would take twice the memory.
+    text.reserve_exact(words);
     for path in train {
         append(&vocabulary, &TextFile::read(path)?, &mut text)?;
     }
