@@ -20,14 +20,15 @@ use crate::rule::RuleArguments;
 /// What a step of training is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ModelArguments {
-    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), oa or se (made-up clicks as
-    /// uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
+    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), lstm (language
+    /// model, Jozefowicz et al. 2016), oa or se (made-up clicks as uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub(crate) model: ModelKind,
     /// The model's data, or `synthetic` for built-in data
     ///
     /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data. deeplight: Criteo's log of display advertising (train.txt, 40 columns,
-    /// of any size), or rows of hashed features; a file, or a directory with one.
+    /// of any size), or rows of hashed features; a file, or a directory with one. lstm: a directory with *.train.txt and *.valid.txt, as Penn Treebank has
+    /// them, or with the files of the One Billion Word Benchmark.
     #[arg(long, value_name = "PATH", default_value = "synthetic")]
     pub(crate) data: String,
     /// Samples of a step of one worker [default: what does well for the model; neumf 1024]

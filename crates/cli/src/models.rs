@@ -12,7 +12,7 @@ pub(crate) struct ModelOptions {
     /// gmf, mlp, neumf: predictive factors [default: 8]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     factors: Option<usize>,
-    /// deeplight: lanes of the vector of a feature [default: 10]
+    /// deeplight, lstm: lanes of the vector of a feature or word [default: deeplight 10, lstm 200]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     width: Option<usize>,
     /// deeplight: outputs of each hidden layer, as in 400,400,400; `none` leaves the factorisation machine alone [default: 32,32]
@@ -24,7 +24,7 @@ pub(crate) struct ModelOptions {
     /// deeplight: share of the rows, from the end of the log, to test on [default: 0.2]
     #[arg(long, value_name = "F", help_heading = HEADING)]
     test_share: Option<f64>,
-    /// deeplight: share of the outputs of hidden layers that a step of training leaves out [default: 0.5]
+    /// deeplight, lstm: share of the outputs of layers that a step of training leaves out [default: deeplight 0.5, lstm 0.25]
     #[arg(long, value_name = "F", help_heading = HEADING)]
     dropout: Option<f32>,
     /// deeplight: share of the lanes of vectors, of the weights of pairs of fields, and of those of hidden layers that are pruned [default: 0]
@@ -33,6 +33,27 @@ pub(crate) struct ModelOptions {
     /// deeplight: steps in which a hundredth of what is left to prune is pruned [default: 100; a small log needs fewer]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     prune_interval: Option<u32>,
+    /// lstm: cells of a layer [default: 200]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    cells: Option<usize>,
+    /// lstm: values that the cells of a layer are projected to; 0 for no projection [default: 0]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    projection: Option<usize>,
+    /// lstm: layers of cells [default: 1]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    layers: Option<usize>,
+    /// lstm: words of each stream in a batch, and how far back in time gradients go; --batch, the words of a step, is a multiple [default: 32]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    steps: Option<usize>,
+    /// lstm: words drawn for each batch that stand for all that do not follow; as many as there are words make the softmax exact [default: 1024]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    softmax_samples: Option<usize>,
+    /// lstm: the most frequent words that are told apart; others are one unknown word [default: 800000]
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    vocabulary: Option<usize>,
+    /// lstm: largest norm of the gradient of a batch, over all its rows [default: 1]
+    #[arg(long, value_name = "F", help_heading = HEADING)]
+    batch_clip: Option<f32>,
 }
 
 /// Outputs of hidden layers.
@@ -68,22 +89,39 @@ impl ModelOptions {
                 }
                 set(&mut deeplight.prune.interval, given.prune_interval.take());
             }
+            ModelConfig::Lstm(lstm) => {
+                set(&mut lstm.embedding, given.width.take());
+                set(&mut lstm.hidden, given.cells.take());
+                set(&mut lstm.projection, given.projection.take());
+                set(&mut lstm.layers, given.layers.take());
+                set(&mut lstm.steps, given.steps.take());
+                set(&mut lstm.samples, given.softmax_samples.take());
+                set(&mut lstm.vocabulary, given.vocabulary.take());
+                set(&mut lstm.dropout, given.dropout.take());
+                set(&mut lstm.clip, given.batch_clip.take());
+            }
             ModelConfig::Traces(_) => {}
         }
         given.refuse_the_rest(kind)
     }
 
     fn refuse_the_rest(&self, kind: ModelKind) -> Result<()> {
-        let Self { factors, width, hidden, min_count, test_share, dropout, prune, prune_interval } = self;
         let rest = [
-            ("factors", factors.is_some()),
-            ("width", width.is_some()),
-            ("hidden", hidden.is_some()),
-            ("min-count", min_count.is_some()),
-            ("test-share", test_share.is_some()),
-            ("dropout", dropout.is_some()),
-            ("prune", prune.is_some()),
-            ("prune-interval", prune_interval.is_some()),
+            ("factors", self.factors.is_some()),
+            ("width", self.width.is_some()),
+            ("hidden", self.hidden.is_some()),
+            ("min-count", self.min_count.is_some()),
+            ("test-share", self.test_share.is_some()),
+            ("dropout", self.dropout.is_some()),
+            ("prune", self.prune.is_some()),
+            ("prune-interval", self.prune_interval.is_some()),
+            ("cells", self.cells.is_some()),
+            ("projection", self.projection.is_some()),
+            ("layers", self.layers.is_some()),
+            ("steps", self.steps.is_some()),
+            ("softmax-samples", self.softmax_samples.is_some()),
+            ("vocabulary", self.vocabulary.is_some()),
+            ("batch-clip", self.batch_clip.is_some()),
         ];
         match rest.iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`deeplight`] | whether a user will click | Criteo, or made up |
 //! | [`ncf`] | which item a user will touch | MovieLens, or made up |
+//! | [`lstm`] | which word follows | Penn Treebank, One Billion Word Benchmark, or made up |
 //! | [`traces`] | clicks of the paper's industrial tasks | made up, as uneven as the paper reports |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
@@ -40,10 +41,12 @@
 #![forbid(unsafe_code)]
 
 pub mod deeplight;
+pub mod lstm;
 pub mod ncf;
 pub mod quality;
 pub mod traces;
 
+mod activation;
 mod affine;
 mod compute;
 mod config;
@@ -51,6 +54,7 @@ mod data;
 mod learner;
 mod local;
 mod loss;
+mod matrix;
 mod profile;
 mod rows;
 mod tables;
@@ -84,5 +88,9 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
         }
         ModelConfig::Traces(settings) => Ok(Arc::new(traces::Traces::open(settings, config, source)?)),
+        ModelConfig::Lstm(settings) => {
+            let text = Arc::new(lstm::Text::open(source, config.seed, settings.vocabulary)?);
+            Ok(Arc::new(lstm::Lstm::new(settings, config, text)?))
+        }
     }
 }

@@ -55,6 +55,16 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no text where one was looked for.
+    #[error(
+        "{} holds no text that Libra can read; it reads a directory with `*.train.txt` and `*.valid.txt`, and one with \
+         the files of the One Billion Word Benchmark",
+        path.display()
+    )]
+    NoText {
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// A training file is there, but a file that belongs to it is not.
     #[error("{} has a training file but no file `*.{suffix}`", path.display())]
     Incomplete {
@@ -135,7 +145,7 @@ pub enum DataError {
     OutOfRange {
         /// The data set.
         name: String,
-        /// `user` or `item`.
+        /// `user`, `item` or `word`.
         what: &'static str,
         /// The id that is too large.
         id: u32,
@@ -155,5 +165,13 @@ pub enum DataError {
     NothingToLearn {
         /// The data set.
         name: String,
+    },
+    /// A text has nothing to foretell.
+    #[error("data set {name}: the {which} text has no words")]
+    NoWords {
+        /// The data set.
+        name: String,
+        /// Which text.
+        which: &'static str,
     },
 }

@@ -52,6 +52,7 @@ impl Tasks {
     pub(super) fn all(&self) -> Result<Vec<Task>> {
         let mut tasks = Vec::from(self.industrial()?);
         tasks.push(self.open("DeepLight", ModelKind::Deeplight, Some("criteo-head10k"))?);
+        tasks.push(self.open("LSTM", ModelKind::Lstm, Some("ptb"))?);
         tasks.push(self.open("NCF", ModelKind::Neumf, Some("ml-1m"))?);
         Ok(tasks)
     }
