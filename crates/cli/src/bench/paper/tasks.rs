@@ -28,6 +28,8 @@ pub(super) struct Task {
     /// Where its data are.
     source: String,
     seed: String,
+    /// Parameters that the paper has in its switch.
+    pub(super) hot_parameters: u64,
     /// Epochs of training in a quick run.
     pub(super) epochs_quick: u32,
     pub(super) config: TrainConfig,
@@ -45,19 +47,19 @@ pub(super) struct Counts {
 impl Tasks {
     /// The two industrial tasks: on-line advertising and search.
     pub(super) fn industrial(&self) -> Result<[Task; 2]> {
-        Ok([self.open("OA", ModelKind::Oa, None)?, self.open("SE", ModelKind::Se, None)?])
+        Ok([self.open("OA", ModelKind::Oa, 30_000, None)?, self.open("SE", ModelKind::Se, 30_000, None)?])
     }
 
     /// All tasks.
     pub(super) fn all(&self) -> Result<Vec<Task>> {
         let mut tasks = Vec::from(self.industrial()?);
-        tasks.push(self.open("DeepLight", ModelKind::Deeplight, Some("criteo-head10k"))?);
-        tasks.push(self.open("LSTM", ModelKind::Lstm, Some("ptb"))?);
-        tasks.push(self.open("NCF", ModelKind::Neumf, Some("ml-1m"))?);
+        tasks.push(self.open("DeepLight", ModelKind::Deeplight, 40_000, Some("criteo-head10k"))?);
+        tasks.push(self.open("LSTM", ModelKind::Lstm, 60_000, Some("ptb"))?);
+        tasks.push(self.open("NCF", ModelKind::Neumf, 60_000, Some("ml-1m"))?);
         Ok(tasks)
     }
 
-    fn open(&self, name: &'static str, kind: ModelKind, folder: Option<&str>) -> Result<Task> {
+    fn open(&self, name: &'static str, kind: ModelKind, hot_parameters: u64, folder: Option<&str>) -> Result<Task> {
         let mut config = kind.config();
         config.seed = self.seed;
         let found =
@@ -66,7 +68,7 @@ impl Tasks {
         let source = source.unwrap_or_else(|| "synthetic".to_owned());
         let workload = libra_train::open(&config, &source)?;
         let seed = self.seed.to_string();
-        Ok(Task { name, kind, source, seed, epochs_quick: 1, config, workload })
+        Ok(Task { name, kind, source, seed, hot_parameters, epochs_quick: 1, config, workload })
     }
 }
 
