@@ -8,7 +8,9 @@ mod load;
 mod processes;
 mod push_pull;
 mod report;
+mod roles;
 mod rows;
+mod simulate;
 mod store;
 mod usage;
 mod worker;
@@ -19,7 +21,7 @@ use clap::Subcommand;
 /// Measures servers and switches.
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
-/// switch do with hot rows. All measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
+/// switch do with hot rows. `roles` measures each role alone, and `simulate` says what that makes of a cluster that is not there. The first three measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -28,6 +30,10 @@ pub(crate) enum Command {
     Store(store::Arguments),
     /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own
     HotPath(hot_path::Arguments),
+    /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
+    Roles(roles::Arguments),
+    /// Simulates clusters on many machines, with what `roles` has measured
+    Simulate(simulate::Arguments),
     /// What a worker of push-pull and hot-path is
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -38,6 +44,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::PushPull(arguments) => push_pull::run(arguments),
         Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
+        Command::Roles(arguments) => roles::run(arguments),
+        Command::Simulate(arguments) => simulate::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),
     }
 }
