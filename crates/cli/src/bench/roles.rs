@@ -107,15 +107,16 @@ fn user(kernel: &Prices) -> Prices {
     const PUSHES: usize = 2000;
     const REPEATS: usize = 5;
     let time_of = |rows: usize| {
-        let keys: Vec<u64> = (0..rows as u64).collect();
+        // As many as workers of the benchmark go through: more than the caches of a core hold.
+        let batches: Vec<Vec<u64>> = (0..64).map(|batch| (batch..batch + rows as u64).collect()).collect();
         let mut least = u64::MAX;
         for _ in 0..REPEATS {
             // As many are under way as an operation of the benchmark has: memory goes back and is taken again.
             let (sender, receiver) = mpsc::sync_channel::<(Vec<u64>, Vec<f32>)>(8);
             let other = thread::spawn(move || receiver.iter().map(|(keys, _)| keys.len()).sum::<usize>());
             let begin = thread_time();
-            for _ in 0..PUSHES {
-                let push = (black_box(&keys).clone(), vec![black_box(0.001_f32); rows]);
+            for keys in batches.iter().cycle().take(PUSHES) {
+                let push = (black_box(keys).clone(), vec![black_box(0.001_f32); rows]);
                 if sender.send(push).is_err() {
                     break;
                 }

@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u8).range(1..))]
     entries: u8,
     /// Virtual time that is measured, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 10.0)]
+    #[arg(long, value_name = "MS", default_value_t = 40.0)]
     milliseconds: f64,
     /// Where figures come from
     #[arg(long, value_name = "HOW", value_enum, default_value_t = By::Fitting)]
@@ -152,7 +152,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut all = Vec::new();
     for &workers in &arguments.workers {
         let setting = arguments.setting(workers)?;
-        let fits = u64::from(workers) * u64::from(arguments.batch) <= SIMULATED_PAIRS_MAX && arguments.racks == 1;
+        let fits =
+            u64::from(workers) * u64::from(arguments.batch) <= SIMULATED_PAIRS_MAX && arguments.racks == 1;
         let (simulates, computes) = match arguments.by {
             By::Fitting => (fits, !fits),
             By::Simulation => (true, false),
@@ -300,7 +301,10 @@ impl Arguments {
         let racks = usize::from(self.racks);
         if self.system == Kind::SwitchMl {
             let rate = dense_pairs_per_second(setting, &self.profile(), racks);
-            lines.push((million(rate), format!("{workers} workers, computed: links or round trips of the pool")));
+            lines.push((
+                million(rate),
+                format!("{workers} workers, computed: links or round trips of the pool"),
+            ));
             return json!({ "pairs_per_second": rate });
         }
         let estimate = estimate(setting, racks, self.oversubscription);
@@ -308,7 +312,10 @@ impl Arguments {
         limits.sort_by(|one, other| one.1.total_cmp(other.1));
         let limits: Vec<String> =
             limits.iter().take(4).map(|(name, rate)| format!("{name} {}", million(**rate))).collect();
-        lines.push((million(estimate.pairs_per_second), format!("{workers} workers, computed: {}", limits.join(", "))));
+        lines.push((
+            million(estimate.pairs_per_second),
+            format!("{workers} workers, computed: {}", limits.join(", ")),
+        ));
         json!(estimate)
     }
 }

@@ -195,7 +195,8 @@ pub fn fit(items: &[Item], samples: &[(Work, f64)]) -> Prices {
         for place in 0..count {
             let own = products[place][place];
             if own > 0.0 {
-                let explained: f64 = products[place].iter().zip(&prices).map(|(product, price)| product * price).sum();
+                let explained: f64 =
+                    products[place].iter().zip(&prices).map(|(product, price)| product * price).sum();
                 prices[place] = (prices[place] + (targets[place] - explained) / own).max(0.0);
             }
         }

@@ -47,15 +47,44 @@ enum Cargo {
 #[derive(Debug)]
 enum Happening {
     /// A process has done enough to let this go.
-    Leaves { from: Pid, output: Output },
-    AtSwitch { from: Pid, to: Pid, cargo: Cargo, train: Train, tail: Instant },
-    Arrives { from: Pid, to: Pid, cargo: Cargo, bytes: usize },
-    Command { to: Pid, command: WorkerCommand },
-    Event { to: Pid, event: WorkerEvent },
-    Timer { of: Pid, due: Instant },
+    Leaves {
+        from: Pid,
+        output: Output,
+    },
+    AtSwitch {
+        from: Pid,
+        to: Pid,
+        cargo: Cargo,
+        train: Train,
+        tail: Instant,
+    },
+    Arrives {
+        from: Pid,
+        to: Pid,
+        cargo: Cargo,
+        bytes: usize,
+    },
+    Command {
+        to: Pid,
+        command: WorkerCommand,
+    },
+    Event {
+        to: Pid,
+        event: WorkerEvent,
+    },
+    Timer {
+        of: Pid,
+        due: Instant,
+    },
     /// A process that has a core takes a turn.
-    Turn { of: Pid },
-    Connected { by: Pid, link: Link, to: Pid },
+    Turn {
+        of: Pid,
+    },
+    Connected {
+        by: Pid,
+        link: Link,
+        to: Pid,
+    },
 }
 
 /// A process is a role, or the user of a worker.
@@ -155,6 +184,21 @@ impl Engine {
 
     pub(crate) fn link_counts(&self, place: Place) -> Option<[LinkCounts; 2]> {
         self.fabric.counts(place, self.now)
+    }
+
+    /// Bytes on the wire of what will still happen between machines.
+    #[cfg(test)]
+    pub(crate) fn bytes_queued(&self) -> u64 {
+        let bytes = self.queue.values().map(|happening| match happening {
+            Happening::AtSwitch { train, .. } => train.bytes as u64,
+            Happening::Arrives { from, to, bytes, .. }
+                if self.processes[*from].place != self.processes[*to].place =>
+            {
+                *bytes as u64
+            }
+            _ => 0,
+        });
+        bytes.sum()
     }
 
     fn schedule(&mut self, at: Instant, happening: Happening) {
@@ -257,7 +301,8 @@ impl Engine {
         process.work += work;
         process.busy_ns += nanos;
         process.held_ns += nanos;
-        process.charged = (process.charged.0.max(self.now) + Duration::from_nanos(instant(nanos).as_nanos()), nanos);
+        process.charged =
+            (process.charged.0.max(self.now) + Duration::from_nanos(instant(nanos).as_nanos()), nanos);
         nanos
     }
 
@@ -316,9 +361,9 @@ impl Engine {
         let Program::Member(member) = &self.programs[pid] else { return };
         let step = u64::try_from(TIMER_STEP.as_nanos()).unwrap_or(1);
         let exact = self.processes[pid].line_rate;
-        let due = member.due().map(|due| {
-            if exact { due } else { Instant::from_nanos(due.as_nanos().next_multiple_of(step)) }
-        });
+        let due = member
+            .due()
+            .map(|due| if exact { due } else { Instant::from_nanos(due.as_nanos().next_multiple_of(step)) });
         let due = due.map(|due| due.max(self.now));
         if let Some(due) = due.filter(|due| self.processes[pid].timer != Some(*due)) {
             self.schedule(due, Happening::Timer { of: pid, due });
@@ -407,7 +452,12 @@ impl Engine {
                 }
                 if let Some((to, far)) = far {
                     let closed = LinkEvent::Closed { reason: "closed by the other end".to_owned() };
-                    self.depart(from, to, Cargo::Streamed(far, Streamed::Event(closed)), Train::of_message(0));
+                    self.depart(
+                        from,
+                        to,
+                        Cargo::Streamed(far, Streamed::Event(closed)),
+                        Train::of_message(0),
+                    );
                 }
             }
             Output::Event(Event::Worker(event)) => {
@@ -420,7 +470,9 @@ impl Engine {
     }
 
     fn user_of(&self, worker: Pid) -> Option<Pid> {
-        self.programs.iter().position(|program| matches!(program, Program::User(user) if user.worker == worker))
+        self.programs
+            .iter()
+            .position(|program| matches!(program, Program::User(user) if user.worker == worker))
     }
 
     fn far_end(&self, pid: Pid, link: Link) -> Option<(Pid, Link)> {

@@ -183,7 +183,11 @@ impl Fabric {
 }
 
 /// A time of so many nanoseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are neither negative nor centuries")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are neither negative nor centuries"
+)]
 pub(crate) fn instant(nanos: f64) -> Instant {
     Instant::from_nanos(nanos.round() as u64)
 }
@@ -222,7 +226,11 @@ mod tests {
         // Ten such packets: the last one leaves after ten, and goes one more time alone.
         let train = Train::of_datagrams(9340, 934);
         assert_eq!(send(&mut fabric, 100_000, 0, 1, train), Some(100_000 + 11 * 1000 + 2 * 100 + 1000));
-        assert_eq!(send(&mut fabric, 0, 2, 2, train), Some(0), "nothing lies between two processes of a machine");
+        assert_eq!(
+            send(&mut fabric, 0, 2, 2, train),
+            Some(0),
+            "nothing lies between two processes of a machine"
+        );
     }
 
     #[test]

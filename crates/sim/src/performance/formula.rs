@@ -54,7 +54,18 @@ struct Shape {
 /// others carry what all its machines could send, divided by `oversubscription`.
 #[must_use]
 pub fn estimate(setting: &Setting, racks: usize, oversubscription: f64) -> Estimate {
-    let shape = shape(setting);
+    let few = f64::from(setting.pushes_per_epoch);
+    let estimated = with_epochs_of(setting, few, racks, oversubscription);
+    // The sums of an epoch wait at a busy server behind all cold pushes that are under way, and the next epoch takes what comes meanwhile.
+    let under_way = f64::from(setting.workers) * setting.open as f64;
+    if estimated.limit == "servers" && under_way > few {
+        return with_epochs_of(setting, under_way, racks, oversubscription);
+    }
+    estimated
+}
+
+fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription: f64) -> Estimate {
+    let shape = shape(setting, pushes);
     let costs = &setting.costs;
     let (workers, servers) = (f64::from(setting.workers), f64::from(setting.servers));
     let width = setting.model.width as f64;
@@ -83,7 +94,8 @@ pub fn estimate(setting: &Setting, racks: usize, oversubscription: f64) -> Estim
         .with(Item::MessageByteOut, cold_bytes)
         .with(Item::MessageIn, messages)
         .with(Item::MessageByteIn, messages * ANSWER_BYTES as f64);
-    let user = Work::of(Item::Command, 1.0).with(Item::Pair, shape.hot + shape.cold).with(Item::Value, values);
+    let user =
+        Work::of(Item::Command, 1.0).with(Item::Pair, shape.hot + shape.cold).with(Item::Value, values);
     // All servers together.
     let server = Work::of(Item::Turn, messages + epochs)
         .with(Item::MessageIn, messages)
@@ -144,7 +156,11 @@ pub fn estimate(setting: &Setting, racks: usize, oversubscription: f64) -> Estim
             let per_machine = 1.0 / machines.min(workers);
             let per_server = 1.0 / machines.min(servers);
             let nanos = |bytes: f64, spec: &LinkSpec| bytes * 8e9 / spec.bits_per_second;
-            limit("links of machines, up", 1.0, nanos((hot_up + cold_wire) * per_machine + (answers + drained) * per_server, &link));
+            limit(
+                "links of machines, up",
+                1.0,
+                nanos((hot_up + cold_wire) * per_machine + (answers + drained) * per_server, &link),
+            );
             let down = (runs * ACK_BYTES + answers) * per_machine + (cold_wire + drained) * per_server;
             limit("links of machines, down", 1.0, nanos(down, &link));
             if racks > 1 {
@@ -174,13 +190,13 @@ pub fn dense_pairs_per_second(setting: &Setting, profile: &Profile, racks: usize
 }
 
 /// Draws some pushes and counts.
-fn shape(setting: &Setting) -> Shape {
+fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
     let hot_rows = if setting.system == System::PsSparse { 0 } else { setting.hot };
     let mut random = Random::new(setting.seed).fork(0);
     let width = setting.model.width as f64;
     let entries = (f64::from(setting.entries_max) / width).floor().max(1.0);
     let mut hot = 0.0;
-    let mut pushes = Vec::new();
+    let mut pushes = Vec::with_capacity(DRAWN);
     for _ in 0..DRAWN {
         let mut ranks = setting.model.draw_ranks(&mut random);
         ranks.retain(|rank| *rank < hot_rows);
@@ -196,20 +212,35 @@ fn shape(setting: &Setting) -> Shape {
     }
     let regions = (hot_rows as f64 * width / 32_767.0).ceil().max(1.0);
     let packets = if hot > 0.0 { (hot / regions / entries).ceil() * regions } else { 0.0 };
-    let of_epoch = f64::from(setting.pushes_per_epoch).min((EPOCH_PACKETS_MAX * regions / packets.max(1.0)).floor()).max(1.0);
+    let most = (EPOCH_PACKETS_MAX * regions / packets.max(1.0)).floor();
+    let waits = pushes_per_epoch > f64::from(setting.pushes_per_epoch);
+    let of_epoch = if waits { pushes_per_epoch } else { pushes_per_epoch.min(most).max(1.0) };
     // Blocks of slots: slots are given in the order of ranks.
-    let taken = whole(of_epoch).min(DRAWN * 64);
     let mut blocks = BTreeSet::new();
-    for number in 0..taken {
+    let block_max = hot_rows * setting.model.width as u64 / BLOCK;
+    for number in 0..whole(of_epoch) {
+        // Another push of a full epoch touches nothing new.
+        if blocks.len() as u64 >= block_max * 99 / 100 {
+            break;
+        }
         let more = (number >= DRAWN).then(|| setting.model.draw_ranks(&mut random));
         let ranks = more.as_ref().unwrap_or_else(|| &pushes[number]);
-        blocks.extend(ranks.iter().filter(|rank| **rank < hot_rows).map(|rank| rank * setting.model.width as u64 / BLOCK));
+        blocks.extend(
+            ranks
+                .iter()
+                .filter(|rank| **rank < hot_rows)
+                .map(|rank| rank * setting.model.width as u64 / BLOCK),
+        );
     }
     let slots = (blocks.len() as u64 * BLOCK).min(hot_rows * setting.model.width as u64) as f64;
     Shape { hot, cold, packets, pushes: of_epoch, slots }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes and pushes, neither negative nor many")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes and pushes, neither negative nor many"
+)]
 fn whole(number: f64) -> usize {
     number.round() as usize
 }

@@ -187,7 +187,9 @@ impl Member {
                 0 => take_runs(inbox, &mut fed),
                 1 => {
                     let count = inbox.streamed.len().min(MESSAGES_A_TURN);
-                    fed.extend(inbox.streamed.drain(..count).map(|(link, streamed)| Fed::Streamed(link, streamed)));
+                    fed.extend(
+                        inbox.streamed.drain(..count).map(|(link, streamed)| Fed::Streamed(link, streamed)),
+                    );
                 }
                 _ => fed.extend(inbox.commands.pop_front().map(Fed::Command)),
             }

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_plan::{
-    Budget, DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES, Scale, TableShape,
-    bound,
+    Budget, DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES, Scale,
+    TableShape, bound,
 };
 use libra_proto::{Cluster, Controller, HotPath, Instant, Link, Server, Sizes, Switch, Worker};
 use libra_store::{Init, Optimizer, TableSpec};
@@ -206,10 +206,11 @@ impl Setting {
     pub fn record(&self, recorded: Recorded) -> Result<Recording, String> {
         let mut simulation = Simulation::start(self, Some(recorded))?;
         let begin = simulation.warm_up()?;
-        let recorded = simulation.engine.programs.iter().enumerate().find_map(|(pid, program)| match program {
-            Program::Member(member) => member.recorded.as_ref().map(|steps| (pid, steps.len())),
-            Program::User(_) => None,
-        });
+        let recorded =
+            simulation.engine.programs.iter().enumerate().find_map(|(pid, program)| match program {
+                Program::Member(member) => member.recorded.as_ref().map(|steps| (pid, steps.len())),
+                Program::User(_) => None,
+            });
         let (pid, measured_from) = recorded.ok_or("there is no such role")?;
         simulation.measure(&begin)?;
         let Program::Member(member) = &mut simulation.engine.programs[pid] else {
@@ -254,11 +255,7 @@ impl Setting {
             number: 1,
             provenance: Provenance { tool: "libra sim performance".to_owned(), ..Provenance::default() },
             tables: vec![shape],
-            budget: Budget {
-                p: 1.0,
-                c: 1.0,
-                on_chip_bytes: self.hot * self.model.width as u64 * SLOT_BYTES,
-            },
+            budget: Budget { p: 1.0, c: 1.0, on_chip_bytes: self.hot * self.model.width as u64 * SLOT_BYTES },
             headroom_bits,
             predicted_share: 1.0,
             rows: (0..self.hot).map(row).collect(),
@@ -296,7 +293,14 @@ fn switch(pid: Pid) -> AnyRole {
 
 /// What a processor beside a pipeline of hardware pays for: epochs, not packets.
 fn agent(prices: &Prices) -> Prices {
-    Prices(prices.0.iter().filter(|(item, _)| matches!(item, Item::Epoch | Item::EpochByte)).map(|(item, price)| (*item, *price)).collect())
+    Prices(
+        prices
+            .0
+            .iter()
+            .filter(|(item, _)| matches!(item, Item::Epoch | Item::EpochByte))
+            .map(|(item, price)| (*item, *price))
+            .collect(),
+    )
 }
 
 /// What was counted when a measurement began.
@@ -314,11 +318,17 @@ impl Simulation {
     }
 
     /// Members, and their users with a load.
-    pub(crate) fn with(setting: &Setting, recorded: Option<Recorded>, pushes: Vec<Pushes>) -> Result<Self, String> {
+    pub(crate) fn with(
+        setting: &Setting,
+        recorded: Option<Recorded>,
+        pushes: Vec<Pushes>,
+    ) -> Result<Self, String> {
         let costs = &setting.costs;
         let (machines, host, link, forwarding, hardware) = match setting.site {
             Site::OneMachine(host) => (1, host, LinkSpec::DUAL_100G, Duration::ZERO, false),
-            Site::Rack { machines, host, link, forwarding, hardware } => (machines, host, link, forwarding, hardware),
+            Site::Rack { machines, host, link, forwarding, hardware } => {
+                (machines, host, link, forwarding, hardware)
+            }
         };
         let mut engine = Engine::new(costs, link, forwarding);
         let rack: Vec<Place> = (0..machines.max(1)).map(|_| engine.add_place(host, true)).collect();
@@ -326,7 +336,8 @@ impl Simulation {
         let switches = u16::from(setting.has_switch());
         let sizes = Sizes { servers: setting.servers, switches, workers: setting.workers };
         let is_rack = matches!(setting.site, Site::Rack { .. });
-        let centre = if is_rack { engine.add_place(Host { cores: 2, speed: host.speed }, !hardware) } else { rack[0] };
+        let centre =
+            if is_rack { engine.add_place(Host { cores: 2, speed: host.speed }, !hardware) } else { rack[0] };
         let mut kinds = BTreeMap::new();
         let role = Controller::new(sizes, setting.cluster());
         engine.start(centre, AnyRole::Controller(Box::new(role)), costs.kernel.clone(), false, false);
@@ -350,7 +361,15 @@ impl Simulation {
             engine.start(rack[number % rack.len()], worker(pid), prices, false, keeps);
             kinds.insert(pid, "worker");
         }
-        let wake = Prices(costs.kernel.0.iter().filter(|(item, _)| **item == Item::Wake).map(|(item, price)| (*item, *price)).collect());
+        let wake = Prices(
+            costs
+                .kernel
+                .0
+                .iter()
+                .filter(|(item, _)| **item == Item::Wake)
+                .map(|(item, price)| (*item, *price))
+                .collect(),
+        );
         for (number, pushes) in pushes.into_iter().enumerate() {
             let user = User::new(first + number, pushes, setting.open);
             let pid = engine.start_user(user, costs.user.and(&wake));
@@ -396,13 +415,15 @@ impl Simulation {
             return Err(reason);
         }
         let within = |done: &&Done| done.at >= begin.at && done.at < end;
-        let done: Vec<Done> = self.users().flat_map(|user| user.done.iter().filter(within).copied()).collect();
+        let done: Vec<Done> =
+            self.users().flat_map(|user| user.done.iter().filter(within).copied()).collect();
         let pairs: u64 = done.iter().map(|done| done.pairs).sum();
         if pairs == 0 {
             return Err("nothing was pushed while it was measured: it takes a longer time".to_owned());
         }
         let (pairs, seconds) = (pairs as f64, self.setting.measured.as_secs_f64());
-        let mut latencies: Vec<f64> = done.iter().map(|done| done.at.since(done.begun).as_secs_f64() * 1e6).collect();
+        let mut latencies: Vec<f64> =
+            done.iter().map(|done| done.at.since(done.begun).as_secs_f64() * 1e6).collect();
         latencies.sort_by(f64::total_cmp);
         let quantile = |per_mille: usize| latencies[(latencies.len() - 1) * per_mille / 1000];
         let (mut roles, mut work_per_pair) = (BTreeMap::<_, Usage>::new(), BTreeMap::<_, Work>::new());
@@ -413,7 +434,8 @@ impl Simulation {
             let Some(kind) = self.kinds.get(&pid).copied() else { continue };
             let usage = roles.entry(kind).or_default();
             usage.most = usage.most.max(busy / 1e9 / seconds);
-            usage.mean += busy / 1e9 / seconds / self.kinds.values().filter(|other| **other == kind).count() as f64;
+            usage.mean +=
+                busy / 1e9 / seconds / self.kinds.values().filter(|other| **other == kind).count() as f64;
             usage.ns_per_pair += busy / pairs;
             let work = process.work + begin.work[pid].times(-1.0);
             *work_per_pair.entry(kind).or_default() += work.times(1.0 / pairs);
@@ -453,6 +475,10 @@ impl Simulation {
     /// Streams on which servers got something from others than the controller. Heartbeats are not counted: those go there.
     fn connections(&self) -> usize {
         let is_server = |pid: &Pid| self.kinds.get(pid) == Some(&"server");
-        self.engine.messages_in.keys().filter(|(pid, link)| is_server(pid) && link.0 >= Link::ACCEPTED).count()
+        self.engine
+            .messages_in
+            .keys()
+            .filter(|(pid, link)| is_server(pid) && link.0 >= Link::ACCEPTED)
+            .count()
     }
 }

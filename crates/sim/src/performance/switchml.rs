@@ -99,7 +99,8 @@ impl Rounds {
         let length = setting.rounds * u64::from(slots) * u64::from(setting.profile.chunk);
         let bytes = usize::try_from(setting.profile.packet_bytes()).unwrap_or(usize::MAX) + FRAMING;
         // A queue of the pool's size: as in its paper, nothing is lost if the pool fits the buffers.
-        let queue_bytes = setting.link.queue_bytes.max((slots as usize * bytes * usize::from(setting.workers)) as f64);
+        let queue_bytes =
+            setting.link.queue_bytes.max((slots as usize * bytes * usize::from(setting.workers)) as f64);
         let mut fabric = Fabric::new(LinkSpec { queue_bytes, ..setting.link }, setting.forwarding);
         (0..setting.machines).for_each(|_| fabric.add(true));
         fabric.add(false);
@@ -109,7 +110,9 @@ impl Rounds {
             now: Instant::ZERO,
             fabric,
             pool: Pool::new(setting.workers, slots, chunk),
-            streams: (0..setting.workers).map(|worker| Stream::of_traffic(worker, slots, chunk, length)).collect(),
+            streams: (0..setting.workers)
+                .map(|worker| Stream::of_traffic(worker, slots, chunk, length))
+                .collect(),
             free_at: vec![0.0; setting.workers.into()],
             machines: setting.machines,
             train: Train { bytes, first: bytes, last: bytes, packets: 1, droppable: true },
@@ -177,7 +180,8 @@ impl Rounds {
         }
         let (begin, before) = half.unwrap_or((Instant::ZERO, 0));
         let seconds = self.now.since(begin).as_secs_f64();
-        let rounds = (results - before) as f64 / (setting.profile.slots() * u64::from(setting.workers)) as f64;
+        let rounds =
+            (results - before) as f64 / (setting.profile.slots() * u64::from(setting.workers)) as f64;
         let all = setting.profile.cost(setting.parameters).rounds;
         let iteration_seconds = all as f64 * seconds / rounds;
         let workers = f64::from(setting.workers);
@@ -252,7 +256,10 @@ mod tests {
         assert!((report.iteration_seconds / expected - 1.0).abs() < 0.1, "{report:?} for {expected}");
         assert!((0.85..=1.001).contains(&report.link_most) && report.packets_lost == 0, "{report:?}");
         let four = setting(32, 1 << 20).run();
-        assert!((four.iteration_seconds / report.iteration_seconds / 4.0 - 1.0).abs() < 0.1, "four share a link");
+        assert!(
+            (four.iteration_seconds / report.iteration_seconds / 4.0 - 1.0).abs() < 0.1,
+            "four share a link"
+        );
     }
 
     /// With 64 slots a worker waits for answers: 1 us of switch, 1 us of cables and two packets, 64 packets at a time.

@@ -60,7 +60,9 @@ impl User {
         if !self.started || self.failed.is_some() || self.open.len() >= self.open_max {
             return (work != Work::default()).then_some((work, None));
         }
-        let Some(push) = self.pushes.0.next() else { return (work != Work::default()).then_some((work, None)) };
+        let Some(push) = self.pushes.0.next() else {
+            return (work != Work::default()).then_some((work, None));
+        };
         self.numbered += 1;
         let pairs = push.pairs;
         self.open.insert(self.numbered, (now, pairs));

@@ -48,9 +48,13 @@ pub(super) fn measure() -> Result<(Prices, f64)> {
         samples.extend([asks, answers].map(|side| sample(kind, &side)));
         if latency.is_none() && !round_trips.is_empty() {
             round_trips.sort_unstable();
-            let typical = round_trips[round_trips.len() / 4] as f64;
+            let [low, typical] = [4, 2].map(|part| round_trips[round_trips.len() / part] as f64);
+            println!(
+                "kernel: a quarter of round trips take less than {low:.0} ns, half of them less than {typical:.0} ns"
+            );
             // Each side sleeps once in a round trip; what is left when both have done their work is waking.
-            let busy = (asks.cpu_ns as f64 / asks.came as f64) + (answers.cpu_ns as f64 / answers.came as f64);
+            let busy =
+                (asks.cpu_ns as f64 / asks.came as f64) + (answers.cpu_ns as f64 / answers.came as f64);
             latency = Some(((typical - busy) / 2.0).max(500.0));
         }
     }

@@ -8,51 +8,64 @@ use libra_sim::performance::{
     Costs, Host, Item, Model, PowerLaw, Prices, Recorded, Setting, Site, System, Work, fit,
 };
 
-/// A replay is repeated, and each step counts with the least that it took: it does the same each time.
-const REPLAYS: usize = 4;
+/// A replay is repeated, and each step counts with the median of what it took: it does the same each time, and is interrupted in some.
+const REPLAYS: usize = 5;
 
+// Rows have no price: those of a worker leave as bytes, of packets or of messages, which take as long as what is done for them.
 const WORKER: &[Item] = &[
-    Item::Turn,
     Item::PacketIn,
     Item::Command,
-    Item::Pair,
     Item::PacketOut,
     Item::PacketByteOut,
-    Item::MessageIn,
     Item::MessageOut,
     Item::MessageByteOut,
 ];
-const SWITCH: &[Item] =
-    &[Item::Turn, Item::RunIn, Item::PacketIn, Item::PacketByteIn, Item::PacketOut, Item::Epoch, Item::EpochByte];
-const SERVER: &[Item] =
-    &[Item::Turn, Item::Epoch, Item::EpochByte, Item::MessageIn, Item::MessageByteIn, Item::MessageOut];
+const SWITCH: &[Item] = &[Item::RunIn, Item::PacketIn, Item::PacketByteIn, Item::Epoch, Item::EpochByte];
+const SERVER: &[Item] = &[Item::Epoch, Item::EpochByte, Item::MessageIn, Item::MessageByteIn];
 
-/// Fills in what roles cost. What is recorded hardly depends on what was there before: it decides only what comes together.
+/// Rows of the table: as many as the benchmark of the hot path has.
+const ROWS: u64 = 30_000;
+
+/// What is recorded: the shapes of packets, pushes and epochs between which prices hold.
+struct Shape {
+    entries_max: u8,
+    batch: usize,
+    hot: u64,
+    pushes_per_epoch: u32,
+}
+
+const SHAPES: &[Shape] = &[
+    Shape { entries_max: 240, batch: 10_000, hot: ROWS, pushes_per_epoch: 64 },
+    Shape { entries_max: 240, batch: 10_000, hot: ROWS, pushes_per_epoch: 8 },
+    Shape { entries_max: 64, batch: 10_000, hot: ROWS, pushes_per_epoch: 64 },
+    Shape { entries_max: 16, batch: 4000, hot: ROWS, pushes_per_epoch: 16 },
+    Shape { entries_max: 240, batch: 1000, hot: ROWS, pushes_per_epoch: 64 },
+    Shape { entries_max: 240, batch: 10_000, hot: 3000, pushes_per_epoch: 64 },
+    Shape { entries_max: 240, batch: 10_000, hot: 0, pushes_per_epoch: 64 },
+    Shape { entries_max: 240, batch: 3000, hot: 0, pushes_per_epoch: 64 },
+    Shape { entries_max: 240, batch: 500, hot: 0, pushes_per_epoch: 64 },
+];
+
+/// Fills in what roles cost. What they cost before hardly matters: it decides only what comes together.
 pub(super) fn measure(costs: &mut Costs) -> Result<()> {
-    let hot = |entries_max, batch, hot| setting(costs, System::Libra, entries_max, batch, hot);
-    let through = [hot(240, 10_000, 30_000), hot(16, 4000, 30_000), hot(240, 1000, 30_000)];
-    let mixed = hot(240, 10_000, 10_000);
-    let cold = [10_000, 1000].map(|batch| setting(costs, System::PsSparse, 240, batch, 0));
-    let settings = |more: &[Setting]| [through.as_slice(), core::slice::from_ref(&mixed), more].concat();
-    let worker = price("worker", WORKER, Recorded::Worker, &settings(&cold))?;
-    let switch = price("switch", SWITCH, Recorded::Switch, &settings(&[]))?;
-    let server = price("server", SERVER, Recorded::Server, &settings(&cold))?;
+    let worker = price("worker", WORKER, Recorded::Worker, costs)?;
+    let switch = price("switch", SWITCH, Recorded::Switch, costs)?;
+    let server = price("server", SERVER, Recorded::Server, costs)?;
     (costs.worker, costs.switch, costs.server) = (worker, switch, server);
     Ok(())
 }
 
-fn setting(costs: &Costs, system: System, entries_max: u8, batch: usize, hot: u64) -> Setting {
-    let rows = 30_000;
+fn setting(costs: &Costs, shape: &Shape) -> Setting {
     Setting {
-        system,
+        system: if shape.hot > 0 { System::Libra } else { System::PsSparse },
         workers: 2,
         servers: 1,
         site: Site::OneMachine(Host { cores: 2, speed: 1.0 }),
-        model: Model { rows, width: 1, law: PowerLaw::new(rows, 1.05), batch },
-        hot,
+        model: Model { rows: ROWS, width: 1, law: PowerLaw::new(ROWS, 1.05), batch: shape.batch },
+        hot: shape.hot,
         open: 8,
-        pushes_per_epoch: 64,
-        entries_max,
+        pushes_per_epoch: shape.pushes_per_epoch,
+        entries_max: shape.entries_max,
         costs: costs.clone(),
         warm_up: Duration::from_millis(10),
         measured: Duration::from_millis(25),
@@ -61,23 +74,23 @@ fn setting(costs: &Costs, system: System, entries_max: u8, batch: usize, hot: u6
     }
 }
 
-fn price(name: &str, items: &[Item], role: Recorded, settings: &[Setting]) -> Result<Prices> {
+fn price(name: &str, items: &[Item], role: Recorded, costs: &Costs) -> Result<Prices> {
     let begun = Instant::now();
     let clock = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut samples: Vec<(Work, f64)> = Vec::new();
     let mut totals = Vec::new();
-    for setting in settings {
-        let recording = setting.record(role).map_err(|reason| anyhow!("{name}: {reason}"))?;
-        let mut least = recording.replay(clock);
-        for _ in 1..REPLAYS {
-            for (step, again) in least.iter_mut().zip(recording.replay(clock)) {
-                step.1 = step.1.min(again.1);
-            }
+    for shape in SHAPES.iter().filter(|shape| shape.hot > 0 || role != Recorded::Switch) {
+        let recording = setting(costs, shape).record(role).map_err(|reason| anyhow!("{name}: {reason}"))?;
+        let replays: Vec<Vec<(Work, f64)>> = (0..REPLAYS).map(|_| recording.replay(clock)).collect();
+        let mut total = (Work::default(), 0.0);
+        for (number, (work, _)) in replays[0].iter().enumerate() {
+            let mut times: Vec<f64> = replays.iter().map(|replay| replay[number].1).collect();
+            times.sort_by(f64::total_cmp);
+            total = (total.0 + *work, total.1 + times[REPLAYS / 2]);
         }
-        let total = least.iter().fold((Work::default(), 0.0), |(work, nanos), step| (work + step.0, nanos + step.1));
         totals.push(total);
-        samples.extend(least);
     }
+    // A row that is pushed in one step leaves in another, so that steps alone tell nothing. All shapes count alike, however long they were recorded.
+    let samples: Vec<_> = totals.iter().map(|(work, nanos)| (work.times(1.0 / nanos), 1.0)).collect();
     let prices = fit(items, &samples);
     tell_fit(name, &prices, &totals);
     Ok(prices)

@@ -49,7 +49,9 @@ pub(super) fn run(arguments: &Arguments, costs: &Costs) -> Result<()> {
     for &workers in &arguments.workers {
         let runs = (0..arguments.repeats).map(|_| measure(workers, arguments.seconds, cores));
         let runs = runs.collect::<Result<Vec<_>>>()?;
-        let best = runs.into_iter().max_by(|one, other| one.pairs_per_second[0].total_cmp(&other.pairs_per_second[0]));
+        let best = runs
+            .into_iter()
+            .max_by(|one, other| one.pairs_per_second[0].total_cmp(&other.pairs_per_second[0]));
         let best = best.context("there is at least one run")?;
         // What others take of the cores is a matter of the machine, not of what is predicted: cores are slower by it.
         let speed = ((cores as f64 - best.others) / cores as f64).clamp(0.05, 1.0);
@@ -126,7 +128,10 @@ fn measure(workers: u16, seconds: f64, cores: usize) -> Result<Measured> {
     let text = std::fs::read_to_string(file.path())?;
     let report: Value = serde_json::from_str(&text)?;
     let number = |path: &str| {
-        report.pointer(path).and_then(Value::as_f64).with_context(|| format!("the benchmark reports no {path}"))
+        report
+            .pointer(path)
+            .and_then(Value::as_f64)
+            .with_context(|| format!("the benchmark reports no {path}"))
     };
     let hot = number("/goodput/pairs_per_second")?;
     let cold = number("/cold/pairs_per_second")?;
