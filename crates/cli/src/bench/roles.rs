@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Predicts from these costs instead of measuring anew: a file that --json has written, or `built-in`
     #[arg(long, value_name = "FILE")]
     costs: Option<String>,
+    /// Measures roles whose cores have other work between two of their turns, and other data in their caches: as where there are fewer cores than threads
+    #[arg(long, conflicts_with = "costs")]
+    shared: bool,
     /// Runs `libra bench hot-path` with 1, 2 and 4 workers, and compares it with what a simulation of this machine predicts
     #[arg(long)]
     validate: bool,
@@ -36,7 +39,7 @@ pub(crate) struct Arguments {
     /// With --validate: how long each run measures
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
-    /// With --validate: runs of each number of workers; the fastest counts, as others may have had work for the machine
+    /// With --validate: runs of each number of workers; the one counts in which others had least work for the machine
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     repeats: u8,
     /// The machine and the day, in words, for the file
@@ -54,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let costs = match &arguments.costs {
         Some(source) => load(source)?,
-        None => measure(&arguments.machine)?,
+        None => measure(&arguments.machine, arguments.shared)?,
     };
     if arguments.validate {
         return validate::run(arguments, &costs);
@@ -74,11 +77,11 @@ pub(super) fn load(source: &str) -> Result<Costs> {
     serde_json::from_str(&text).with_context(|| format!("{source} holds no costs of `libra bench roles`"))
 }
 
-fn measure(machine: &str) -> Result<Costs> {
+fn measure(machine: &str, shared: bool) -> Result<Costs> {
     let (kernel, wake_latency_ns) = kernel::measure()?;
     let user = user(&kernel);
     let mut costs = Costs { machine: machine.to_owned(), user, kernel, wake_latency_ns, ..Costs::measured() };
-    replay::measure(&mut costs)?;
+    replay::measure(&mut costs, shared)?;
     for (name, prices) in [
         ("worker", &costs.worker),
         ("switch", &costs.switch),

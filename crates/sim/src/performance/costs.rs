@@ -30,7 +30,7 @@ pub enum Item {
     PacketByteOut,
     /// A user asks for something, or is told that it is done.
     Command,
-    /// A row that a user pushes or pulls.
+    /// A row that a user pushes or pulls, or that comes to a server in a push.
     Pair,
     /// A value of such a row.
     Value,

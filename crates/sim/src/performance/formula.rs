@@ -77,7 +77,8 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     // A message for each server that has a cold row.
     let messages = if shape.cold > 0.0 { servers } else { 0.0 };
     let gap = setting.model.rows as f64 / shape.cold.max(1.0);
-    let cold_bytes = shape.cold * ((gap * 4.0).log2() / 8.0).ceil().max(1.0) + shape.cold * 4.0 * width;
+    // Of 128 neighbouring keys the widest gap decides: ln 128 times the mean.
+    let cold_bytes = shape.cold * ((gap * 4.85).log2() / 8.0).ceil().max(1.0) + shape.cold * 4.0 * width;
     let epochs = if shape.hot > 0.0 { 1.0 / shape.pushes } else { 0.0 };
     let epoch_bytes = 2.0 * 4.0 * shape.slots * epochs;
     let worker = Work::of(Item::Turn, 1.0 + runs + messages)
@@ -100,6 +101,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let server = Work::of(Item::Turn, messages + epochs)
         .with(Item::MessageIn, messages)
         .with(Item::MessageByteIn, cold_bytes)
+        .with(Item::Pair, shape.cold)
         .with(Item::MessageOut, messages)
         .with(Item::MessageByteOut, messages * ANSWER_BYTES as f64)
         .with(Item::Epoch, 2.0 * epochs)
@@ -223,13 +225,10 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
         if blocks.len() as u64 >= block_max * 99 / 100 {
             break;
         }
-        let more = (number >= DRAWN).then(|| setting.model.draw_ranks(&mut random));
-        let ranks = more.as_ref().unwrap_or_else(|| &pushes[number]);
+        let more = pushes.get(number).is_none().then(|| setting.model.draw_ranks(&mut random));
+        let ranks = more.as_ref().or(pushes.get(number)).into_iter().flatten();
         blocks.extend(
-            ranks
-                .iter()
-                .filter(|rank| **rank < hot_rows)
-                .map(|rank| rank * setting.model.width as u64 / BLOCK),
+            ranks.filter(|rank| **rank < hot_rows).map(|rank| rank * setting.model.width as u64 / BLOCK),
         );
     }
     let slots = (blocks.len() as u64 * BLOCK).min(hot_rows * setting.model.width as u64) as f64;

@@ -290,6 +290,9 @@ pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) ->
         Message::Drained(_) | Message::Committed(_) => {
             Work::of(Item::Epoch, 1.0).with(Item::EpochByte, bytes)
         }
+        Message::Push(push) if arrives => Work::of(Item::MessageIn, 1.0)
+            .with(Item::MessageByteIn, bytes)
+            .with(Item::Pair, push.keys.len() as f64),
         _ if arrives => Work::of(Item::MessageIn, 1.0).with(Item::MessageByteIn, bytes),
         _ => Work::of(Item::MessageOut, 1.0).with(Item::MessageByteOut, bytes),
     }

@@ -144,7 +144,7 @@ impl Rounds {
             }
         }
         let whole = setting.rounds * setting.profile.slots() * u64::from(setting.workers);
-        let (mut results, mut half, mut busy_at_half) = (0, None, 0.0);
+        let (mut results, mut half, mut busy_at_half) = (0, None, Vec::new());
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             self.now = at;
             match happening {
@@ -191,15 +191,22 @@ impl Rounds {
             values_per_second: workers * setting.parameters as f64 / iteration_seconds,
             rounds: all,
             rounds_simulated: setting.rounds,
-            link_most: (self.busy() - busy_at_half) / 1e9 / seconds,
+            link_most: self
+                .busy()
+                .iter()
+                .zip(&busy_at_half)
+                .map(|(busy, before)| busy - before)
+                .fold(0.0, f64::max)
+                / 1e9
+                / seconds,
             packets_lost: self.lost,
         }
     }
 
-    /// How long the busiest link was busy.
-    fn busy(&self) -> f64 {
+    /// How long each link was busy.
+    fn busy(&self) -> Vec<f64> {
         let links = (0..self.machines).filter_map(|place| self.fabric.counts(place, self.now)).flatten();
-        links.map(|link| link.busy_ns).fold(0.0, f64::max)
+        links.map(|link| link.busy_ns).collect()
     }
 
     fn leaves(&mut self, packet: Packet) {

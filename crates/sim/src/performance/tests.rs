@@ -5,7 +5,7 @@ use core::time::Duration;
 use libra_proto::Instant;
 
 use super::*;
-use crate::performance::fabric::Train;
+use crate::performance::fabric::{Train, instant};
 use crate::performance::run::Simulation;
 
 /// Prices that are easy to add up.
@@ -118,7 +118,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     expected += wake + 100.0 + message + kernel(Item::MessageOut);
     let spec = LinkSpec::DUAL_100G;
     let path = |bytes: f64| {
-        let train = Train::of_message(bytes as usize);
+        let train = Train::of_message(instant(bytes).as_nanos().try_into().unwrap());
         let nanos = |bytes: usize| bytes as f64 * 8e9 / spec.bits_per_second;
         nanos(train.bytes) + nanos(train.last) + 2.0 * spec.propagation.as_nanos() as f64 + 1000.0
     };
