@@ -167,10 +167,10 @@ impl Probe {
         if self.done == WARM_UP {
             self.began = used();
             self.side = Side::default();
-        } else if self.is_measured() {
-            if let Some(asked) = self.asked.front() {
-                self.trips.push(u64::try_from(now.since(*asked).as_nanos()).unwrap_or(u64::MAX));
-            }
+        } else if self.is_measured()
+            && let Some(asked) = self.asked.front()
+        {
+            self.trips.push(u64::try_from(now.since(*asked).as_nanos()).unwrap_or(u64::MAX));
         }
         if self.peer.is_some() {
             self.asked.pop_front();

@@ -226,7 +226,7 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
             break;
         }
         let more = pushes.get(number).is_none().then(|| setting.model.draw_ranks(&mut random));
-        let ranks = more.as_ref().or(pushes.get(number)).into_iter().flatten();
+        let ranks = more.as_ref().or_else(|| pushes.get(number)).into_iter().flatten();
         blocks.extend(
             ranks.filter(|rank| **rank < hot_rows).map(|rank| rank * setting.model.width as u64 / BLOCK),
         );
