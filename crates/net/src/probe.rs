@@ -181,6 +181,9 @@ impl Probe {
     }
 
     fn finish(&mut self) {
+        if self.end.is_some() {
+            return; // The other end is done, too, and has closed the stream.
+        }
         let (Some((cpu, sleeps)), Some((cpu_now, sleeps_now))) = (self.began, used()) else {
             self.end = Some(Err(io::Error::other("nothing was exchanged")));
             return;
