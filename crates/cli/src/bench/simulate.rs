@@ -217,7 +217,7 @@ impl Arguments {
             Skewed::Oa => Skew::online_advertising(),
             Skewed::Se => Skew::search_engine(),
         };
-        let law = PowerLaw::new(rows, self.zipf.unwrap_or(skew.exponent()));
+        let law = PowerLaw::new(rows, self.zipf.unwrap_or_else(|| skew.exponent()));
         let measured = Duration::from_secs_f64(self.milliseconds / 1e3);
         Ok(Setting {
             system: match self.system {
