@@ -9,7 +9,9 @@ mod paper;
 mod processes;
 mod push_pull;
 mod report;
+mod roles;
 mod rows;
+mod simulate;
 mod store;
 mod usage;
 mod worker;
@@ -20,7 +22,8 @@ use clap::Subcommand;
 /// Measures servers and switches, and repeats the paper's evaluation.
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
-/// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in both.
+/// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in
+/// both. `roles` measures each role alone, `simulate` says what that makes of a cluster that is not there, and `paper` repeats the paper's evaluation.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -29,6 +32,10 @@ pub(crate) enum Command {
     Store(store::Arguments),
     /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own
     HotPath(hot_path::Arguments),
+    /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
+    Roles(roles::Arguments),
+    /// Simulates clusters on many machines, with what `roles` has measured
+    Simulate(simulate::Arguments),
     /// Repeats the paper's evaluation, and makes a report
     Paper(paper::Arguments),
     /// What a worker of push-pull and hot-path is
@@ -41,6 +48,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::PushPull(arguments) => push_pull::run(arguments),
         Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
+        Command::Roles(arguments) => roles::run(arguments),
+        Command::Simulate(arguments) => simulate::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),
     }

@@ -53,6 +53,7 @@ mod faults;
 mod frames;
 mod links;
 mod node;
+pub mod probe;
 mod storage;
 mod turns;
 mod worker;

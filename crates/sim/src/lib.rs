@@ -46,6 +46,7 @@ mod links;
 mod meddle;
 mod network;
 mod observer;
+pub mod performance;
 mod process;
 mod random;
 mod rows;

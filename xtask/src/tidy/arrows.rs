@@ -20,7 +20,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-net", &["libra-durable", "libra-proto", "libra-storage"]),
     (
         "libra-sim",
-        &["libra-dataplane", "libra-durable", "libra-plan", "libra-store", "libra-proto", "libra-storage"],
+        &[
+            "libra-dataplane",
+            "libra-durable",
+            "libra-paper",
+            "libra-plan",
+            "libra-store",
+            "libra-proto",
+            "libra-storage",
+        ],
     ),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),

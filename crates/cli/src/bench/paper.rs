@@ -8,12 +8,16 @@ mod finding;
 mod float;
 mod gradients;
 mod layout;
+mod memory;
 mod page;
 mod precision;
 mod quality;
 mod resources;
 mod skew;
 mod tasks;
+mod testbed;
+mod throughput;
+mod traffic;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,12 +36,21 @@ use crate::progress::Bars;
 enum Item {
     /// How uneven updates are: the figure of hot and cold parameters
     Skew,
+    /// How fast gradients are added up, with three systems
+    Throughput,
+    /// What twice the memory of the switch brings
+    Memory,
+    /// What more hot parameters bring
+    #[value(name = "topk")]
+    TopK,
     /// How precisely a sample tells which parameters are hot
     Precision,
     /// How often packets go through the pipeline again
     Layout,
     /// How precise sums of floats are
     Float,
+    /// What goes to servers, with a switch and without
+    Traffic,
     /// What it takes of a switch
     Resources,
     /// Whether models are as good with a switch as without
@@ -52,6 +65,10 @@ impl Item {
     fn find(self, tasks: &Tasks, bars: Bars) -> Result<Finding> {
         match self {
             Self::Skew => skew::find(tasks, bars),
+            Self::Throughput => throughput::find(tasks, bars),
+            Self::Memory => memory::find(tasks, bars),
+            Self::TopK => memory::find_top_k(tasks, bars),
+            Self::Traffic => traffic::find(tasks, bars),
             Self::Precision => precision::find(tasks, bars),
             Self::Layout => layout::find(tasks),
             Self::Float => float::find(tasks, bars),

@@ -74,7 +74,11 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         ));
         let values = [once, twice, dense_once, dense_twice];
         let points = (0u8..).zip(values).map(|(place, rate)| (f64::from(place), rate / once));
-        series.push(Series { name: testbed.name.clone(), source: Source::Simulated, points: points.collect() });
+        series.push(Series {
+            name: testbed.name.clone(),
+            source: Source::Simulated,
+            points: points.collect(),
+        });
     }
     let names = ["Libra, 30,000", "Libra, 60,000", "SwitchML, 1 MB", "SwitchML, 2 MB"];
     finding.charts.push(Chart {
@@ -92,7 +96,9 @@ pub(super) fn find_top_k(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     let mut finding = Finding {
         title: "More hot parameters".to_owned(),
         section: "Figure \"Libra's throughput when increasing the number of hot parameters\"".to_owned(),
-        notes: vec!["The paper prints no figures; it says that beyond 30,000 there is little to gain.".to_owned()],
+        notes: vec![
+            "The paper prints no figures; it says that beyond 30,000 there is little to gain.".to_owned(),
+        ],
         ..Finding::default()
     };
     let mut series = Vec::new();

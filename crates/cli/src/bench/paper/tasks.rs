@@ -59,7 +59,13 @@ impl Tasks {
         Ok(tasks)
     }
 
-    fn open(&self, name: &'static str, kind: ModelKind, hot_parameters: u64, folder: Option<&str>) -> Result<Task> {
+    fn open(
+        &self,
+        name: &'static str,
+        kind: ModelKind,
+        hot_parameters: u64,
+        folder: Option<&str>,
+    ) -> Result<Task> {
         let mut config = kind.config();
         config.seed = self.seed;
         let found =

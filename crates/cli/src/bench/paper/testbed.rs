@@ -18,10 +18,12 @@ const ENTRIES: u32 = 16;
 const MACHINES: usize = 8;
 /// From port to port.
 const FORWARDING: Duration = Duration::from_micros(1);
+/// Pushes of a worker that are under way at once.
+const OPEN: usize = 4;
 /// Pushes that are dealt to workers, in turn.
 const PUSHES: u64 = 256;
 /// Values of a packet of SwitchML.
-const VALUES_OF_A_PACKET: usize = 32;
+const VALUES_OF_A_PACKET: u32 = 32;
 
 /// A task on the testbed.
 pub(super) struct Testbed {
@@ -30,7 +32,7 @@ pub(super) struct Testbed {
     pushes: Vec<Vec<u64>>,
     /// Rows of the model, and their values, of those embeddings that are updated most.
     rows: u64,
-    pub(super) width: usize,
+    width: usize,
 }
 
 impl Testbed {
@@ -55,8 +57,18 @@ impl Testbed {
     }
 
     /// Distinct rows of a push, on average.
-    pub(super) fn batch(&self) -> usize {
+    fn batch(&self) -> usize {
         (self.pushes.iter().map(Vec::len).sum::<usize>() / self.pushes.len()).max(1)
+    }
+
+    /// Values of all embeddings.
+    pub(super) fn parameters(&self) -> u64 {
+        self.rows * self.width as u64
+    }
+
+    /// Values that a push updates, on average.
+    pub(super) fn updated(&self) -> usize {
+        self.batch() * self.width
     }
 
     /// Rows that so many parameters are.
@@ -71,9 +83,19 @@ impl Testbed {
     }
 
     /// Simulates it.
-    pub(super) fn run(&self, system: System, workers: u16, hot_parameters: u64, measured: Duration) -> Result<Report> {
-        let model =
-            Model { rows: self.rows, width: self.width, law: PowerLaw::new(self.rows, 1.0), batch: self.batch() };
+    pub(super) fn run(
+        &self,
+        system: System,
+        workers: u16,
+        hot_parameters: u64,
+        measured: Duration,
+    ) -> Result<Report> {
+        let model = Model {
+            rows: self.rows,
+            width: self.width,
+            law: PowerLaw::new(self.rows, 1.0),
+            batch: self.batch(),
+        };
         let entries = u32::try_from(self.width).unwrap_or(ENTRIES).max(ENTRIES);
         let setting = Setting {
             system,
@@ -82,7 +104,7 @@ impl Testbed {
             site: Site::PAPER,
             model,
             hot: self.rows_of(hot_parameters),
-            open: 8,
+            open: OPEN,
             pushes_per_epoch: 2 * u32::from(workers),
             entries_max: u8::try_from(entries).map_err(|_| anyhow!("{}: rows are too wide", self.name))?,
             costs: Costs::measured(),
@@ -91,7 +113,8 @@ impl Testbed {
             drawn: 1,
             seed: 1,
         };
-        let pushes = (0..usize::from(workers)).map(|worker| self.dealt(worker, usize::from(workers), &setting.model));
+        let pushes =
+            (0..usize::from(workers)).map(|worker| self.dealt(worker, usize::from(workers), &setting.model));
         let pushes = pushes.collect();
         setting.run_with(pushes).map_err(|reason| anyhow!("{}, {workers} workers: {reason}", self.name))
     }
@@ -121,7 +144,7 @@ impl Testbed {
             link: LinkSpec::DUAL_100G,
             forwarding: FORWARDING,
             profile: Profile { memory_bytes, chunk: VALUES_OF_A_PACKET },
-            parameters: self.rows * self.width as u64,
+            parameters: self.parameters(),
             batch: self.batch() as u64,
             packet_ns: 0.0,
             rounds: 8,

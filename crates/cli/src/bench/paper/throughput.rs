@@ -15,8 +15,9 @@ pub(super) const MEMORY: u64 = 1 << 20;
 
 const WORKERS: [u16; 3] = [8, 16, 32];
 
+/// Virtual time. What is under way at a busy server takes 30 ms with 32 workers: less than that would measure how they began.
 pub(super) fn measured(tasks: &Tasks) -> Duration {
-    Duration::from_millis(if tasks.quick { 4 } else { 20 })
+    Duration::from_millis(if tasks.quick { 30 } else { 120 })
 }
 
 pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
@@ -34,6 +35,9 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         let hot = task.hot_parameters;
         let (mut gain, mut of_dense) = (Vec::new(), Vec::new());
         for workers in WORKERS {
+            if tasks.quick && workers == WORKERS[1] {
+                continue;
+            }
             bars.line(&format!("  {}: {workers} workers", testbed.name));
             let libra = testbed.run(System::Libra, workers, hot, measured(tasks))?.pairs_per_second;
             let sparse = testbed.run(System::PsSparse, workers, 0, measured(tasks))?.pairs_per_second;
@@ -62,13 +66,19 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             why: why.to_owned(),
         };
         let [(_, first), .., (_, last)] = gain[..] else { continue };
-        finding.claims.push(claim("Libra by PS-sparse, 32 workers", "1.5 to 4 x", [Some(1.5), Some(4.0)], last, &why));
+        finding.claims.push(claim(
+            "Libra by PS-sparse, 32 workers",
+            "1.5 to 4 x",
+            [Some(1.5), Some(4.0)],
+            last,
+            &why,
+        ));
         finding.claims.push(claim(
             "that, by what it is with 8 workers",
             "grows with workers",
             [Some(1.0), None],
             last / first,
-            "The server is the bottleneck with few workers already where it is slower than the links.",
+            "An epoch has two pushes of each worker, so with more workers more of them become one update at the server.",
         ));
         let most = of_dense.iter().map(|point| point.1).fold(0.0, f64::max);
         finding.claims.push(claim(
@@ -76,12 +86,17 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             "below 1 everywhere",
             [None, Some(1.0)],
             most,
-            "It sends every parameter, most of which have no gradient.",
+            &format!(
+                "It sends all {} parameters of these data, of which a push of a worker updates {}.",
+                testbed.parameters(),
+                testbed.updated()
+            ),
         ));
         gains.push(Series { name: testbed.name.clone(), source: Source::Simulated, points: gain });
         dense.push(Series { name: testbed.name, source: Source::Simulated, points: of_dense });
     }
-    let head = ["task", "workers", "Libra", "PS-sparse", "SwitchML", "PS-sparse by Libra", "SwitchML by Libra"];
+    let head =
+        ["task", "workers", "Libra", "PS-sparse", "SwitchML", "PS-sparse by Libra", "SwitchML by Libra"];
     finding.tables.push(Table {
         title: "Million updates of rows a second, of all workers".to_owned(),
         source: Source::Simulated,

@@ -58,9 +58,15 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     finding.tables.push(Table {
         title: format!("{WORKERS} workers and one server"),
         source: Source::Simulated,
-        head: ["task", "bytes a row to servers, no switch", "with a switch", "active streams, no switch", "with a switch"]
-            .map(str::to_owned)
-            .into(),
+        head: [
+            "task",
+            "bytes a row to servers, no switch",
+            "with a switch",
+            "active streams, no switch",
+            "with a switch",
+        ]
+        .map(str::to_owned)
+        .into(),
         rows,
     });
     let megabytes = |bytes: f64| bytes / 1e6;
