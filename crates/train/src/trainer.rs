@@ -16,9 +16,6 @@ const PULLED_MAX: usize = 4096;
 /// Pulls of an evaluation that are under way at the same time.
 const PULLS_MAX: usize = 4;
 
-/// Room for the keys of layers.
-const KEYS_SPARE: usize = 16;
-
 /// Why training stopped.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -162,6 +159,7 @@ struct Step<B> {
     pull: Option<PullId>,
     batch: B,
     samples: usize,
+    rows: usize,
     values: usize,
 }
 
@@ -176,8 +174,10 @@ impl<L: Learner> Trainer<L> {
     fn start_step(&mut self, parameters: &mut dyn Parameters, place: usize) -> Result<(), TrainError> {
         let step = &mut self.steps[place];
         step.pull = None;
-        let mut keys = Vec::with_capacity(2 * step.samples + KEYS_SPARE);
+        // About as many as the last time.
+        let mut keys = Vec::with_capacity(step.rows);
         step.samples = self.learner.deal(&mut step.batch, &mut keys)?;
+        step.rows = keys.len().max(step.rows);
         if step.samples > 0 {
             step.values = self.widths.sum(&keys);
             step.pull = Some(parameters.start_pull(keys)?);

@@ -6,5 +6,6 @@ mod checkpoints;
 mod durability;
 mod failover;
 mod jobs;
+mod paper;
 mod process;
 mod refusals;
