@@ -34,6 +34,6 @@ fn a_report_that_cannot_be_written_is_refused_at_once() {
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let out = file.to_str().unwrap();
-    assert_refused(&["bench", "paper", "--out", out], 1, &["--out", "cannot make"]);
-    assert_refused(&["bench", "paper", "beauty", "--out", out], 2, &["beauty", "--help"]);
+    assert_refused(&["bench", "paper", "--out", out], 1, &["--out: cannot make"]);
+    assert_refused(&["bench", "paper", "beauty", "--out", out], 2, &["beauty", "ITEM"]);
 }
