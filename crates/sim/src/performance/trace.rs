@@ -65,7 +65,7 @@ pub fn cached(pushes: Pushes, width: usize, is_cached: impl Fn(u64) -> bool + 's
 
 /// Ranks by a power law: that of rank i, from 0, has a share in proportion to (i + 1)^-exponent.
 ///
-/// The first [`EXACT`] ranks have exactly their shares; those behind are drawn from the continuous law through them, which differs by less than one
+/// The first 4,096 ranks have exactly their shares; those behind are drawn from the continuous law through them, which differs by less than one
 /// part in a thousand there.
 #[derive(Debug, Clone)]
 pub struct PowerLaw {
