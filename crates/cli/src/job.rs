@@ -20,6 +20,7 @@ use crate::arguments::{
     read_plan,
 };
 use crate::chronicle::Chronicle;
+use crate::leash;
 use crate::progress::Bars;
 use crate::report::Report;
 use crate::task::Task;
@@ -52,6 +53,9 @@ pub(crate) struct JobArguments {
     /// Reads options from a TOML file: `batch = 4096` stands for --batch 4096
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
 }
 
 impl JobArguments {
@@ -126,6 +130,9 @@ impl Job {
     pub(crate) fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
         let JobArguments { training, sample, hot, cold, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
+        if arguments.leashed {
+            leash::hold(|_| ())?;
+        }
         if let Some(path) = &arguments.json {
             clear(path)?;
         }

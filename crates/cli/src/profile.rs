@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::arguments::{ModelArguments, SampleArguments, clear};
+use crate::leash;
 use crate::progress::Bars;
 
 /// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
@@ -24,9 +25,15 @@ pub(crate) struct Arguments {
     /// Reads options from a TOML file: `sample = 0.04` stands for --sample 0.04
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.leashed {
+        leash::hold(|_| ())?;
+    }
     let config = arguments.model.config()?;
     let workload = libra_train::open(&config, &arguments.model.data)?;
     clear(&arguments.out)?;

@@ -285,7 +285,7 @@ impl Learner for DeepLightLearner {
         let own = self.share.range(all.len());
         let mut number = all.start + own.start;
         let mut cursor = Cursor::new(&self.dataset, number..all.start + own.end)?;
-        let mut quality = Quality::Clicks(Clicks::default());
+        let mut quality = Clicks::default();
         let (mut samples, mut keys, mut logits) = (Samples::default(), Vec::new(), Vec::new());
         loop {
             samples.clear();
@@ -295,7 +295,7 @@ impl Learner for DeepLightLearner {
                 self.add_row(&mut samples, &mut keys);
             }
             if samples.len() == 0 {
-                return Ok(quality);
+                return Ok(Quality::Clicks(quality));
             }
             let rows = read_rows(parameters, &widths, &keys)?;
             self.network.score(&rows, &samples, &mut logits);
@@ -303,8 +303,7 @@ impl Learner for DeepLightLearner {
                 let what = format!("row {} of the log", number + place + 1);
                 return Err(TrainError::Score { what, score: logits[place] });
             }
-            let part = Quality::Clicks(Clicks::of(&logits, samples.clicked()));
-            quality.add(&part).expect("both are of clicks");
+            quality.add(&Clicks::of(&logits, samples.clicked()));
             number += samples.len();
         }
     }

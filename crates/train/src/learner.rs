@@ -44,8 +44,9 @@ impl Share {
 
     /// Which of `count` things are this worker's, if each worker gets a run of neighbours.
     pub fn range(&self, count: usize) -> Range<usize> {
-        let bound = |worker: usize| count * worker / self.workers;
-        bound(self.worker)..bound(self.worker + 1)
+        let Range { start, end } = self.range_of(count as u64);
+        let place = |at: u64| usize::try_from(at).expect("at most the count");
+        place(start)..place(end)
     }
 
     /// The same where things are counted with 64 bits.

@@ -66,10 +66,10 @@ pub use compute::ComputeError;
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
 pub use data::DataError;
 pub use learner::{Learner, Share, Workload};
-pub use local::LocalParameters;
+pub use local::{LocalParameters, Witness, Witnessed};
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Quality};
-pub use tables::{LAYER_KEYS, shapes};
+pub use tables::{LAYER_KEYS, Widths, shapes};
 pub use trainer::{EpochReport, Progress, TrainError, Training};
 
 /// Opens the data that `source` names, a path or the name of data that is made up, for the model of `config`.

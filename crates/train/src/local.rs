@@ -164,6 +164,50 @@ impl Pending {
     }
 }
 
+/// Is shown what is pushed.
+pub trait Witness {
+    /// Sees a push before it is applied.
+    fn see(&mut self, keys: &[u64], gradients: &[f32]);
+}
+
+/// [`LocalParameters`] with somebody who sees every push.
+#[derive(Debug)]
+pub struct Witnessed<W> {
+    parameters: LocalParameters,
+    /// Who sees them.
+    pub witness: W,
+}
+
+impl<W: Witness> Witnessed<W> {
+    /// Shows `witness` all that is pushed to `parameters`.
+    pub fn new(parameters: LocalParameters, witness: W) -> Self {
+        Self { parameters, witness }
+    }
+}
+
+impl<W: Witness> Parameters for Witnessed<W> {
+    fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
+        self.parameters.start_pull(keys)
+    }
+
+    fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {
+        self.parameters.finish_pull(pull)
+    }
+
+    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
+        self.witness.see(&keys, &gradients);
+        self.parameters.push(keys, gradients)
+    }
+
+    fn flush(&mut self) -> Result<(), ClientError> {
+        self.parameters.flush()
+    }
+
+    fn barrier(&mut self) -> Result<(), ClientError> {
+        self.parameters.barrier()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use libra_store::{Init, Optimizer, TableSpec};

@@ -4,11 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::FixedState;
 use libra_plan::{Frequencies, Provenance, TableShape};
-use libra_proto::{ClientError, Parameters, PullId, Pulled};
 use libra_store::Store;
 
 use crate::{
-    LAYER_KEYS, LocalParameters, Progress, Share, TrainConfig, TrainError, Workload,
+    LAYER_KEYS, LocalParameters, Progress, Share, TrainConfig, TrainError, Witness, Witnessed, Workload,
     tables::{Widths, shapes},
 };
 
@@ -43,17 +42,18 @@ pub fn profile(
     let tables = workload.tables();
     let widths = Widths::new(&tables);
     let shapes = shapes(tables.clone());
-    let mut recorder = Recorder {
-        parameters: LocalParameters::new(Store::new(tables, config.seed)?),
+    let recorder = Recorder {
         frequencies: Frequencies::new(shapes.clone()).expect("a store took these tables"),
         counting: true,
         largest: HashMap::default(),
         widths,
     };
+    let store = Store::new(tables, config.seed)?;
+    let mut parameters = Witnessed::new(LocalParameters::new(store), recorder);
     let pass_samples = training.samples_per_epoch();
     let passes = passes(sample, pass_samples.div_ceil(config.batch as u64));
     for pass in 0..passes {
-        training.train_epoch(&mut recorder, pass, &mut |part| {
+        training.train_epoch(&mut parameters, pass, &mut |part| {
             progress(Progress {
                 epoch: 0,
                 samples: u64::from(pass) * pass_samples + part.samples,
@@ -61,9 +61,9 @@ pub fn profile(
                 loss: part.loss,
             });
         })?;
-        recorder.counting = false;
+        parameters.witness.counting = false;
     }
-    Ok(recorder.finish(&shapes))
+    Ok(parameters.witness.finish(&shapes))
 }
 
 /// How often a sample is passed over.
@@ -94,9 +94,8 @@ pub fn provenance(
     }
 }
 
-/// Passes everything on, and writes down what is pushed.
+/// Writes down what is pushed.
 struct Recorder {
-    parameters: LocalParameters,
     frequencies: Frequencies,
     /// Whether pushes are counted; gradients are looked at always.
     counting: bool,
@@ -128,37 +127,17 @@ impl Recorder {
     }
 }
 
-impl Parameters for Recorder {
-    fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
-        self.parameters.start_pull(keys)
-    }
-
-    fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {
-        self.parameters.finish_pull(pull)
-    }
-
-    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
+impl Witness for Recorder {
+    fn see(&mut self, keys: &[u64], gradients: &[f32]) {
         if self.counting {
             self.frequencies.record_push(keys.iter().copied());
         }
-        let mut rest = &gradients[..];
-        for &key in &keys {
-            let gradient;
-            (gradient, rest) = rest.split_at(self.widths.of(key));
+        for (key, gradient) in self.widths.rows(keys, gradients) {
             if key < LAYER_KEYS {
                 let largest = self.largest.entry(key).or_default();
                 *largest = gradient.iter().fold(*largest, |largest, value| largest.max(value.abs()));
             }
         }
-        self.parameters.push(keys, gradients)
-    }
-
-    fn flush(&mut self) -> Result<(), ClientError> {
-        self.parameters.flush()
-    }
-
-    fn barrier(&mut self) -> Result<(), ClientError> {
-        self.parameters.barrier()
     }
 }
 

@@ -19,13 +19,14 @@ pub fn shapes(tables: Vec<TableSpec>) -> Vec<TableShape> {
 
 /// How wide the row of each key is.
 #[derive(Debug, Clone)]
-pub(crate) struct Widths {
+pub struct Widths {
     /// The first key and the width of each table, by key.
     tables: Vec<(u64, usize)>,
 }
 
 impl Widths {
-    pub(crate) fn new(tables: &[TableSpec]) -> Self {
+    /// The widths of the rows of these tables.
+    pub fn new(tables: &[TableSpec]) -> Self {
         let mut tables: Vec<(u64, usize)> =
             tables.iter().map(|table| (table.keys.start, table.width)).collect();
         tables.sort_unstable();
@@ -36,14 +37,30 @@ impl Widths {
     ///
     /// # Panics
     /// If no table begins at the key or before it.
-    pub(crate) fn of(&self, key: u64) -> usize {
+    pub fn of(&self, key: u64) -> usize {
         let after = self.tables.partition_point(|(first, _)| *first <= key);
         self.tables[after - 1].1
     }
 
     /// How many values the rows of `keys` have together.
-    pub(crate) fn sum(&self, keys: &[u64]) -> usize {
+    pub fn sum(&self, keys: &[u64]) -> usize {
         keys.iter().map(|&key| self.of(key)).sum()
+    }
+
+    /// Each of `keys` with its row, of those that stand one behind the other in `values`.
+    ///
+    /// # Panics
+    /// If there are fewer values than the rows have.
+    pub fn rows<'a>(
+        &'a self,
+        keys: &'a [u64],
+        mut values: &'a [f32],
+    ) -> impl Iterator<Item = (u64, &'a [f32])> {
+        keys.iter().map(move |&key| {
+            let row;
+            (row, values) = values.split_at(self.of(key));
+            (key, row)
+        })
     }
 }
 
@@ -70,6 +87,8 @@ mod tests {
         let widths = Widths::new(&tables);
         assert_eq!([0, 4, 5, 8, LAYER_KEYS].map(|key| widths.of(key)), [3, 3, 2, 2, 70]);
         assert_eq!(widths.sum(&[4, 5, LAYER_KEYS, 0]), 78);
+        let rows: Vec<(u64, &[f32])> = widths.rows(&[5, 0], &[1.0, 2.0, 3.0, 4.0, 5.0]).collect();
+        assert_eq!(rows, [(5, &[1.0, 2.0][..]), (0, &[3.0, 4.0, 5.0][..])]);
         let hot: Vec<bool> = shapes(tables).iter().map(|shape| shape.hot).collect();
         assert_eq!(hot, [false, true, true]);
     }

@@ -301,7 +301,7 @@ impl Learner for TracesLearner {
         self.epoch = TEST_EPOCH;
         self.next = self.share.range_of(self.workload.settings.test);
         let (mut samples, mut keys) = (Samples::default(), Vec::new());
-        let mut quality = Quality::Clicks(Clicks::default());
+        let mut quality = Clicks::default();
         while !self.next.is_empty() {
             keys.clear();
             self.collect(TESTED_AT_ONCE, &mut samples, &mut keys);
@@ -311,9 +311,9 @@ impl Learner for TracesLearner {
                 return Err(TrainError::Score { what: "a test sample".to_owned(), score });
             }
             let clicked = samples.labels.iter().map(|&label| label > 0.0);
-            quality.add(&Quality::Clicks(Clicks::of(&self.logits, clicked))).expect("both are of clicks");
+            quality.add(&Clicks::of(&self.logits, clicked));
         }
-        Ok(quality)
+        Ok(Quality::Clicks(quality))
     }
 }
 

@@ -42,7 +42,7 @@ impl Clicks {
     }
 
     /// Adds what was found on other cases.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.nats += other.nats;
         self.clicks += other.clicks;
         self.others += other.others;

@@ -1,6 +1,6 @@
 //! Pictures, as SVG.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -72,10 +72,10 @@ pub(super) fn draw(chart: &Chart, palette: Palette) -> Result<String> {
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         match chart.kind {
-            Kind::Lines => lines(chart, palette, &area),
-            Kind::Bars => bars(chart, palette, &area),
-        }?;
-        area.present().map_err(|error| anyhow!("{}: {error}", chart.title))?;
+            Kind::Lines => lines(chart, palette, &area)?,
+            Kind::Bars => bars(chart, palette, &area)?,
+        }
+        area.present().with_context(|| chart.title.clone())?;
     }
     Ok(svg)
 }
@@ -118,10 +118,6 @@ fn label(value: f64, logarithmic: bool) -> String {
 }
 
 fn lines(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
-    let failed = |error: DrawingAreaErrorKind<_>| -> anyhow::Error {
-        let error: DrawingAreaErrorKind<std::io::Error> = error;
-        anyhow!("{}: {error}", chart.title)
-    };
     let (x_log, y_log) = (chart.x.logarithmic, chart.y.logarithmic);
     let (x_least, x_most) = extent(chart, |point| placed(point.0, x_log).unwrap_or(0.0))?;
     let (y_least, y_most) = extent(chart, |point| placed(point.1, y_log).unwrap_or(0.0))?;
@@ -131,8 +127,7 @@ fn lines(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
         .margin(12)
         .x_label_area_size(46)
         .y_label_area_size(64)
-        .build_cartesian_2d(x_least..x_most.max(x_least + 1e-9), y_least..y_most + margin)
-        .map_err(failed)?;
+        .build_cartesian_2d(x_least..x_most.max(x_least + 1e-9), y_least..y_most + margin)?;
     plot.configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(palette.grid)
@@ -144,8 +139,7 @@ fn lines(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
         .x_labels(8)
         .x_label_formatter(&|value| label(*value, x_log))
         .y_label_formatter(&|value| label(*value, y_log))
-        .draw()
-        .map_err(failed)?;
+        .draw()?;
     for (index, series) in chart.series.iter().enumerate() {
         let color = palette.series(index);
         let style = color.stroke_width(2);
@@ -155,13 +149,12 @@ fn lines(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
             .filter_map(|point| Some((placed(point.0, x_log)?, placed(point.1, y_log)?)))
             .collect();
         if points.len() < 40 {
-            plot.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))
-                .map_err(failed)?;
+            plot.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
         }
         if series.source == Source::Paper {
-            plot.draw_series(DashedLineSeries::new(points, 6, 4, style)).map_err(failed)?;
+            plot.draw_series(DashedLineSeries::new(points, 6, 4, style))?;
         } else {
-            plot.draw_series(LineSeries::new(points, style)).map_err(failed)?;
+            plot.draw_series(LineSeries::new(points, style))?;
         }
     }
     Ok(())
@@ -169,10 +162,6 @@ fn lines(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
 
 /// Bars in groups: the group of each point is its whole x.
 fn bars(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
-    let failed = |error: DrawingAreaErrorKind<_>| -> anyhow::Error {
-        let error: DrawingAreaErrorKind<std::io::Error> = error;
-        anyhow!("{}: {error}", chart.title)
-    };
     let y_log = chart.y.logarithmic;
     let (y_least, y_most) = extent(chart, |point| placed(point.1, y_log).unwrap_or(0.0))?;
     let base = if y_log { (y_least - 0.3).floor() } else { y_least.min(0.0) };
@@ -181,8 +170,7 @@ fn bars(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
         .margin(12)
         .x_label_area_size(46)
         .y_label_area_size(64)
-        .build_cartesian_2d(-0.5..groups - 0.5, base..y_most + 0.05 * (y_most - base).max(1e-9))
-        .map_err(failed)?;
+        .build_cartesian_2d(-0.5..groups - 0.5, base..y_most + 0.05 * (y_most - base).max(1e-9))?;
     plot.configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
@@ -194,12 +182,11 @@ fn bars(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
         .y_desc(&chart.y.label)
         .x_labels(0)
         .y_label_formatter(&|value| label(*value, y_log))
-        .draw()
-        .map_err(failed)?;
+        .draw()?;
     let centered = palette.text(13).pos(Pos::new(HPos::Center, VPos::Top));
     for (place, name) in chart.x.names.iter().enumerate() {
         let (x, y) = plot.backend_coord(&(place as f64, base));
-        area.draw(&Text::new(name.clone(), (x, y + 6), centered.clone())).map_err(failed)?;
+        area.draw(&Text::new(name.clone(), (x, y + 6), centered.clone()))?;
     }
     let width = 0.8 / chart.series.len().max(1) as f64;
     for (index, series) in chart.series.iter().enumerate() {
@@ -207,8 +194,7 @@ fn bars(chart: &Chart, palette: Palette, area: &Area<'_>) -> Result<()> {
         let left = |x: f64| x - 0.4 + width * index as f64;
         let bars = series.points.iter().filter_map(|&(x, y)| Some((left(x), placed(y, y_log)?)));
         let style = if series.source == Source::Paper { color.mix(0.45).filled() } else { color.filled() };
-        plot.draw_series(bars.map(|(x, y)| Rectangle::new([(x, base), (x + 0.92 * width, y)], style)))
-            .map_err(failed)?;
+        plot.draw_series(bars.map(|(x, y)| Rectangle::new([(x, base), (x + 0.92 * width, y)], style)))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Whether a model is as good with a switch as without.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use libra_proto::ArithmeticMode;
@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
 use super::tasks::{Task, Tasks};
+use crate::leash;
 use crate::progress::Bars;
 
 /// Arithmetics of a switch that are tried.
@@ -124,10 +125,16 @@ fn value(report: &Value, judged: Judged) -> Result<f64> {
     report["quality"][judged.key].as_f64().with_context(|| format!("a job has not measured {}", judged.name))
 }
 
-/// Runs this program.
+/// Runs this program, as long as this process is there.
 fn libra(options: &[&str]) -> Result<()> {
-    let program = std::env::current_exe().context("this program does not know where it is")?;
-    let output = Command::new(program).args(options).output().context("cannot start a job")?;
+    let mut command = Command::new(leash::this_program()?);
+    command.args(options).arg("--leashed");
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut job = piped.spawn().context("cannot start a job")?;
+    // Held until the job is done: it would end with it.
+    let leash = job.stdin.take();
+    let output = job.wait_with_output().context("cannot wait for a job")?;
+    drop(leash);
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
         bail!("libra {} failed: {}", options.join(" "), told.trim());

@@ -1,6 +1,7 @@
 //! How uneven updates are.
 
 use anyhow::Result;
+use libra_train::Widths;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Unit};
 use super::tasks::{Counts, Task, Tasks};
@@ -70,12 +71,9 @@ const MADE_UP: &str = "The paper's traces are not public: the generator was made
 
 /// The share of updates of the hottest parameters, at numbers of parameters that grow by a tenth.
 fn cumulative(task: &Task, counts: &Counts) -> Vec<(f64, f64)> {
-    let tables = task.embeddings();
-    let width = |key: u64| {
-        let table = tables.iter().find(|table| table.keys.contains(&key));
-        table.map_or(1, |table| u64::from(table.width))
-    };
-    let rows: Vec<(u64, u64)> = counts.ranked().into_iter().map(|(key, count)| (width(key), count)).collect();
+    let widths = Widths::new(&task.workload.tables());
+    let rows: Vec<(u64, u64)> =
+        counts.ranked().into_iter().map(|(key, count)| (widths.of(key) as u64, count)).collect();
     let total: u64 = rows.iter().map(|(width, count)| width * count).sum();
     let (mut parameters, mut updates, mut next) = (0, 0, 1);
     let mut curve = Vec::new();
