@@ -107,6 +107,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bars = Bars::new(arguments.quiet);
     let items = if arguments.items.is_empty() { Item::value_variants() } else { &arguments.items };
+    if let Some(data) = &arguments.data {
+        tasks::check(data)?;
+    }
     let out = &arguments.out;
     fs::create_dir_all(out).with_context(|| format!("--out: cannot make {}", out.display()))?;
     let file = |item: &Item| out.join(item.name()).with_extension("json");

@@ -35,5 +35,7 @@ fn a_report_that_cannot_be_written_is_refused_at_once() {
     fs::write(&file, "").unwrap();
     let out = file.to_str().unwrap();
     assert_refused(&["bench", "paper", "--out", out], 1, &["--out: cannot make"]);
+    let here = directory.path().to_str().unwrap();
+    assert_refused(&["bench", "paper", "--out", here, "--data", here], 1, &["--data", here, "ml-1m"]);
     assert_refused(&["bench", "paper", "beauty", "--out", out], 2, &["beauty", "ITEM"]);
 }

@@ -1,15 +1,26 @@
 //! The paper's tasks, as they are trained here.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use foldhash::fast::FixedState;
 use libra_plan::TableShape;
 use libra_train::{LAYER_KEYS, ModelKind, Share, TrainConfig, Workload, shapes};
 
 use crate::progress::Bars;
+
+/// Data sets that a task can be given.
+const FOLDERS: [&str; 3] = ["criteo-head10k", "ml-1m", "ptb"];
+
+/// Refuses a directory that has none of the data sets: a mistyped name would be taken for the wish to make data up.
+pub(super) fn check(data: &Path) -> Result<()> {
+    if !FOLDERS.iter().any(|folder| data.join(folder).is_dir()) {
+        bail!("--data: {} is no directory with any of {}", data.display(), FOLDERS.join(", "));
+    }
+    Ok(())
+}
 
 /// What the tasks of a report have in common.
 pub(super) struct Tasks {
