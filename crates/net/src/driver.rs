@@ -16,6 +16,9 @@ use crate::turns::take_turns;
 
 /// After this many inputs of one kind the role's outputs are drained, so that no input starves the others.
 const INPUTS_MAX: usize = 64;
+/// After so many turns the runtime has one: a socket that is always readable would keep it from looking at streams, so that a switch in
+/// a flood of packets would be taken for dead.
+const TURNS_MAX: u32 = 32;
 /// With nothing to wait for, the loop still looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -64,10 +67,16 @@ pub(crate) async fn drive<R: Role, T>(
     let mut quiet = ports.busy_poll.is_zero();
     // How often in a row datagrams came before a timer that was due.
     let mut received_unasked = 0;
+    let mut turns = 0;
     let timer = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(timer);
     role.handle_start(clock.now());
     loop {
+        turns += 1;
+        if turns == TURNS_MAX {
+            turns = 0;
+            tokio::task::yield_now().await;
+        }
         if let ControlFlow::Break(result) =
             drain(&mut role, &mut ports, &clock, &mut outgoing, &mut on_event).await?
         {

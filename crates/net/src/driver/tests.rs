@@ -68,3 +68,71 @@ async fn what_has_come_is_read_before_a_timer_that_was_slept_through() {
     let happened = drive(role, ports, none, ControlFlow::Break).await.unwrap();
     assert_eq!(happened, ["datagram", "datagram", "datagram", "timer"]);
 }
+
+/// Is sent a datagram for each that it gets, so that there always is one, and waits for a stream.
+struct Flooded {
+    own: SocketAddr,
+    peer: std::net::UdpSocket,
+    datagrams: u32,
+    is_called: bool,
+}
+
+/// So many datagrams are a flood that hides all else.
+const FLOOD: u32 = 20_000;
+
+impl Role for Flooded {
+    type Command = core::convert::Infallible;
+    type Event = u32;
+
+    fn handle_start(&mut self, _: Instant) {}
+
+    fn handle_datagrams(&mut self, _: Instant, _: SocketAddr, datagrams: &mut [u8], stride: usize) {
+        for datagram in datagrams.chunks(stride) {
+            self.datagrams += 1;
+            self.peer.send_to(datagram, self.own).unwrap();
+        }
+    }
+
+    fn handle_link(&mut self, _: Instant, _: libra_proto::Link, event: LinkEvent) {
+        self.is_called = matches!(event, LinkEvent::Opened { .. });
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        (self.is_called || self.datagrams >= FLOOD).then_some(self.datagrams)
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+    fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
+    fn handle_socket_failure(&mut self, _: Instant, reason: &str) {
+        panic!("{reason}");
+    }
+    fn handle_command(&mut self, _: Instant, command: Self::Command) {
+        match command {}
+    }
+    fn poll_transmit(&mut self, _: Instant, _: &mut Outgoing) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_datagrams_does_not_hide_a_stream() {
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = DatagramSocket::bind(here, None).unwrap();
+    let own = socket.local_address().unwrap();
+    let peer = std::net::UdpSocket::bind(here).unwrap();
+    for _ in 0..8 {
+        peer.send_to(b"a push", own).unwrap();
+    }
+    let listener = TcpListener::bind(here).await.unwrap();
+    let _caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let role = Flooded { own, peer, datagrams: 0, is_called: false };
+    let links = Links::new(Duration::ZERO);
+    let ports = Ports { datagrams: Some(socket), listener: Some(listener), ..Ports::new(links) };
+    let (_commands, none) = mpsc::unbounded_channel();
+    let datagrams = drive(role, ports, none, ControlFlow::Break).await.unwrap();
+    assert!(datagrams < FLOOD, "the caller was not heard before {datagrams} datagrams had come");
+}
