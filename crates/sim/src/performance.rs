@@ -32,7 +32,7 @@ mod user;
 #[cfg(test)]
 mod tests;
 
-pub use costs::{Costs, Item, Prices, Work, fit};
+pub use costs::{Costs, Item, Prices, WakeLatency, Work, fit};
 pub use engine::Host;
 pub use fabric::{DATAGRAM_OVERHEAD, LinkCounts, LinkSpec};
 pub use formula::{Estimate, dense_pairs_per_second, estimate};

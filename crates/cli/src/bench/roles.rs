@@ -78,7 +78,7 @@ pub(super) fn load(source: &str) -> Result<Costs> {
 }
 
 fn measure(machine: &str, shared: bool) -> Result<Costs> {
-    let (kernel, wake_latency_ns) = kernel::measure()?;
+    let (kernel, wake_latency_ns) = (kernel::measure()?, kernel::wake_latency());
     let user = user(&kernel);
     let mut costs = Costs { machine: machine.to_owned(), user, kernel, wake_latency_ns, ..Costs::measured() };
     replay::measure(&mut costs, shared)?;
@@ -95,7 +95,10 @@ fn measure(machine: &str, shared: bool) -> Result<Costs> {
         };
         print(format!("{name}: nanoseconds of a processor"), prices.0.iter().map(line).collect());
     }
-    println!("an idle core wakes within {wake_latency_ns:.0} ns");
+    let waking = costs.wake_latency_ns.0.iter().map(|[idle, latency]| {
+        ("", format!("{latency:.0} ns"), format!("after {:.0} us of idleness", idle / 1000.0))
+    });
+    print("an idle core wakes".to_owned(), waking.collect());
     Ok(costs)
 }
 

@@ -157,7 +157,26 @@ pub struct Costs {
     /// What loop, sockets and kernel take of the thread of any role.
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
-    pub wake_latency_ns: f64,
+    pub wake_latency_ns: WakeLatency,
+}
+
+/// How long an idle core takes to wake: the longer it was idle, the deeper it sleeps. Points of idle time and latency, both in nanoseconds and
+/// both rising; between them it is linear, beyond them constant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WakeLatency(pub Vec<[f64; 2]>);
+
+impl WakeLatency {
+    /// Of a core that was idle for so long, in nanoseconds.
+    #[must_use]
+    pub fn after(&self, idle_ns: f64) -> f64 {
+        let behind = self.0.partition_point(|[idle, _]| *idle <= idle_ns);
+        match (behind.checked_sub(1).map(|last| self.0[last]), self.0.get(behind)) {
+            (Some([from, low]), Some([to, high])) => low + (high - low) * (idle_ns - from) / (to - from),
+            (Some([_, latency]), None) | (None, Some(&[_, latency])) => latency,
+            (None, None) => 0.0,
+        }
+    }
 }
 
 impl Costs {
@@ -228,9 +247,20 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_was_idle_for_long_wakes_late() {
+        let latency = WakeLatency(vec![[1000.0, 10.0], [2000.0, 30.0]]);
+        assert_eq!(
+            [0.0, 1000.0, 1500.0, 2000.0, 9000.0].map(|idle| latency.after(idle)),
+            [10.0, 10.0, 20.0, 30.0, 30.0]
+        );
+        assert_eq!(WakeLatency::default().after(5.0), 0.0);
+    }
+
+    #[test]
     fn the_file_of_costs_is_whole() {
         let costs = Costs::measured();
-        assert!(!costs.machine.is_empty() && costs.wake_latency_ns > 0.0);
+        assert!(!costs.machine.is_empty() && costs.wake_latency_ns.after(0.0) > 0.0);
+        assert!(costs.wake_latency_ns.0.is_sorted_by(|one, next| one[0] < next[0] && one[1] <= next[1]));
         for prices in [&costs.worker, &costs.server, &costs.switch, &costs.user, &costs.kernel] {
             assert!(prices.0.values().all(|price| price.is_finite() && *price >= 0.0));
             assert!(prices.0.values().any(|price| *price > 0.0));

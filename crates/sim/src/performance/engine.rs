@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{Instant, Link, LinkEvent, WorkerCommand, WorkerEvent};
 
-use crate::performance::costs::{Costs, Item, Prices, Work};
+use crate::performance::costs::{Costs, Item, Prices, WakeLatency, Work};
 use crate::performance::fabric::{Fabric, Hop, LinkCounts, LinkSpec, Place, Train, instant};
 use crate::performance::member::{Member, Output, Pid, Process, Run, State, Streamed, Turn};
 use crate::performance::user::User;
@@ -33,8 +33,17 @@ pub struct Host {
 #[derive(Debug)]
 struct Cores {
     host: Host,
-    taken: usize,
+    /// Those that nobody has, and since when; the last to become idle is the last.
+    idle: Vec<(usize, Instant)>,
     ready: VecDeque<Pid>,
+}
+
+impl Cores {
+    /// A core for a process: the one it had, or the last to become idle. Returns it with the time since when it is idle.
+    fn take(&mut self, last: usize) -> Option<(usize, Instant)> {
+        let own = self.idle.iter().position(|(core, _)| *core == last);
+        own.map(|place| self.idle.remove(place)).or_else(|| self.idle.pop())
+    }
 }
 
 /// What travels.
@@ -108,7 +117,7 @@ pub(crate) struct Engine {
     streams: Vec<[(Pid, Link); 2]>,
     /// Messages that came to a process on each of its links, while it was measured.
     pub(crate) messages_in: BTreeMap<(Pid, Link), u64>,
-    wake_latency: Duration,
+    wake_latency: WakeLatency,
     /// Bytes on the wire of what is on its way between machines.
     pub(crate) bytes_under_way: u64,
     pub(crate) bytes_sent: u64,
@@ -129,7 +138,7 @@ impl Engine {
             fabric: Fabric::new(link, forwarding),
             streams: Vec::new(),
             messages_in: BTreeMap::new(),
-            wake_latency: Duration::from_nanos(instant(costs.wake_latency_ns).as_nanos()),
+            wake_latency: costs.wake_latency_ns.clone(),
             bytes_under_way: 0,
             bytes_sent: 0,
             bytes_delivered: 0,
@@ -140,7 +149,8 @@ impl Engine {
 
     /// One more machine, or the place of the switch itself.
     pub(crate) fn add_place(&mut self, host: Host, is_machine: bool) -> Place {
-        self.places.push(Cores { host, taken: 0, ready: VecDeque::new() });
+        let idle = (0..host.cores).rev().map(|core| (core, self.now)).collect();
+        self.places.push(Cores { host, idle, ready: VecDeque::new() });
         self.fabric.add(is_machine);
         self.places.len() - 1
     }
@@ -276,9 +286,10 @@ impl Engine {
             return;
         }
         let cores = &mut self.places[self.processes[pid].place];
-        if cores.taken < cores.host.cores {
-            cores.taken += 1;
-            self.begin(pid, self.now + self.wake_latency);
+        if let Some((core, since)) = cores.take(self.processes[pid].core) {
+            self.processes[pid].core = core;
+            let latency = self.wake_latency.after(self.now.since(since).as_nanos() as f64);
+            self.begin(pid, self.now + Duration::from_nanos(instant(latency).as_nanos()));
         } else {
             cores.ready.push_back(pid);
             self.processes[pid].state = State::Ready;
@@ -318,7 +329,7 @@ impl Engine {
         if others_wait && self.processes[pid].held_ns >= SLICE.as_nanos() as f64 {
             self.places[place].ready.push_back(pid);
             self.processes[pid].state = State::Ready;
-            return self.give_core(place);
+            return self.give_core(pid);
         }
         let now = self.now;
         let inbox = &mut self.processes[pid].inbox;
@@ -344,16 +355,20 @@ impl Engine {
             None => {
                 self.processes[pid].state = State::Asleep;
                 self.set_timer(pid);
-                self.give_core(place);
+                self.give_core(pid);
             }
         }
     }
 
     /// The next process gets the core that another has left.
-    fn give_core(&mut self, place: Place) {
+    fn give_core(&mut self, left_by: Pid) {
+        let Process { place, core, .. } = self.processes[left_by];
         match self.places[place].ready.pop_front() {
-            Some(next) => self.begin(next, self.now),
-            None => self.places[place].taken -= 1,
+            Some(next) => {
+                self.processes[next].core = core;
+                self.begin(next, self.now);
+            }
+            None => self.places[place].idle.push((core, self.now)),
         }
     }
 

@@ -86,6 +86,8 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) place: Place,
+    /// The core that it has, or had last.
+    pub(crate) core: usize,
     pub(crate) state: State,
     pub(crate) inbox: Inbox,
     pub(crate) prices: Prices,
@@ -107,6 +109,7 @@ impl Process {
     pub(crate) fn new(place: Place, prices: Prices, line_rate: bool) -> Self {
         Self {
             place,
+            core: 0,
             state: State::Asleep,
             inbox: Inbox::default(),
             prices,

@@ -20,7 +20,7 @@ fn costs() -> Costs {
             [(Item::Wake, 1000.0), (Item::RunIn, 500.0), (Item::RunOut, 1000.0), (Item::MessageOut, 1000.0)]
                 .into(),
         ),
-        wake_latency_ns: 5000.0,
+        wake_latency_ns: WakeLatency(vec![[0.0, 5000.0]]),
     }
 }
 
@@ -113,7 +113,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     assert!((of("worker", Item::MessageOut) - 1.0).abs() < 0.1, "a push is a message");
     let kernel = |item| costs.kernel.0[&item];
     // The user: woken, then makes the push; the worker: woken, sends.
-    let wake = costs.wake_latency_ns + kernel(Item::Wake);
+    let wake = costs.wake_latency_ns.after(0.0) + kernel(Item::Wake);
     let mut expected = 2000.0;
     expected += wake + 100.0 + message + kernel(Item::MessageOut);
     let spec = LinkSpec::DUAL_100G;

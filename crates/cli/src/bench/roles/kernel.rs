@@ -1,8 +1,19 @@
 //! What loop, sockets and kernel take of the thread of a role.
 
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use libra_net::probe::{Exchanged, Kind, Side, exchange};
-use libra_sim::performance::{Item, Prices, Work, fit};
+use libra_sim::performance::{Item, Prices, WakeLatency, Work, fit};
+
+/// A thread that was not woken yet.
+const NOT_YET: u64 = u64::MAX;
+/// Nanoseconds from the last work of a thread to where its core is idle.
+const FALLING_ASLEEP: u64 = 3000;
 
 /// What is exchanged, with how many questions under way, and how often.
 const EXCHANGES: &[(Kind, usize, u64)] = &[
@@ -34,29 +45,21 @@ const ITEMS: &[Item] = &[
     Item::MessageByteOut,
 ];
 
-/// Prices, and how long an idle core takes to wake.
-pub(super) fn measure() -> Result<(Prices, f64)> {
+/// How long a core is idle before it is woken, in microseconds, and how often it is.
+const IDLE: &[(u64, usize)] =
+    &[(0, 2000), (20, 2000), (50, 2000), (100, 1000), (200, 1000), (500, 400), (1000, 300), (3000, 100)];
+
+/// What is paid for each thing.
+pub(super) fn measure() -> Result<Prices> {
     let mut samples = Vec::new();
-    let mut latency = None;
     for &(kind, window, rounds) in EXCHANGES {
         // Twice, and what took less: somebody else may have had work for the machine.
         let runs = (0..2).map(|_| exchange(kind, window, rounds)).collect::<Result<Vec<_>, _>>();
         let runs = runs.context("two threads cannot talk to each other over loopback")?;
         let best = runs.into_iter().min_by_key(|run| run.asks.cpu_ns + run.answers.cpu_ns);
-        let Exchanged { asks, answers, mut round_trips } = best.context("there were two runs")?;
+        let Exchanged { asks, answers, .. } = best.context("there were two runs")?;
         ensure!(asks.came > 0 && answers.came > 0, "{kind:?}: nothing was exchanged");
         samples.extend([asks, answers].map(|side| sample(kind, &side)));
-        if latency.is_none() && !round_trips.is_empty() {
-            round_trips.sort_unstable();
-            let [low, typical] = [4, 2].map(|part| round_trips[round_trips.len() / part] as f64);
-            println!(
-                "kernel: a quarter of round trips take less than {low:.0} ns, half of them less than {typical:.0} ns"
-            );
-            // Each side sleeps once in a round trip; what is left when both have done their work is waking.
-            let busy =
-                (asks.cpu_ns as f64 / asks.came as f64) + (answers.cpu_ns as f64 / answers.came as f64);
-            latency = Some(((typical - busy) / 2.0).max(500.0));
-        }
     }
     let mut prices = fit(ITEMS, &samples);
     let price = |prices: &Prices, item| prices.0.get(&item).copied().unwrap_or(0.0);
@@ -65,7 +68,53 @@ pub(super) fn measure() -> Result<(Prices, f64)> {
     let byte = (price(&prices, Item::MessageByteIn) + price(&prices, Item::MessageByteOut)) / 2.0;
     prices.0.extend([(Item::Epoch, epoch), (Item::EpochByte, byte)]);
     super::replay::tell_fit("kernel", &prices, &samples);
-    Ok((prices, latency.context("nothing was exchanged")?))
+    Ok(prices)
+}
+
+/// How long an idle core takes to wake: half of the times are less.
+///
+/// One thread sleeps, and another, which does not, wakes it. Were the one that wakes to sleep, too, both would share a core, and none would be idle.
+pub(super) fn wake_latency() -> WakeLatency {
+    let woken_at = Arc::new(AtomicU64::new(NOT_YET));
+    let ended = Arc::new(AtomicBool::new(false));
+    let begun = Instant::now();
+    let nanos = move || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(NOT_YET);
+    let sleeper = {
+        let (woken_at, ended) = (Arc::clone(&woken_at), Arc::clone(&ended));
+        thread::spawn(move || {
+            while !ended.load(Ordering::Acquire) {
+                thread::park();
+                woken_at.store(nanos(), Ordering::Release);
+            }
+        })
+    };
+    let mut points: Vec<[f64; 2]> = Vec::new();
+    for &(idle_us, rounds) in IDLE {
+        let mut latencies: Vec<u64> = (0..rounds)
+            .map(|_| {
+                // What the sleeper does to fall asleep is no idle time yet.
+                let until = nanos() + FALLING_ASLEEP + 1000 * idle_us;
+                while nanos() < until {
+                    spin_loop();
+                }
+                woken_at.store(NOT_YET, Ordering::Release);
+                sleeper.thread().unpark();
+                // The call itself is work of the thread that wakes, and counted there.
+                let called = nanos();
+                while woken_at.load(Ordering::Acquire) == NOT_YET {
+                    spin_loop();
+                }
+                woken_at.load(Ordering::Acquire).saturating_sub(called)
+            })
+            .collect();
+        latencies.sort_unstable();
+        let before = points.last().map_or(1.0, |last| last[1]);
+        points.push([1000.0 * idle_us as f64, (latencies[rounds / 2] as f64).max(before)]);
+    }
+    ended.store(true, Ordering::Release);
+    sleeper.thread().unpark();
+    let _ = sleeper.join();
+    WakeLatency(points)
 }
 
 fn sample(kind: Kind, side: &Side) -> (Work, f64) {
