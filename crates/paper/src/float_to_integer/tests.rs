@@ -102,3 +102,15 @@ proptest! {
         }
     }
 }
+
+/// Many at once are what one by one is, but for ties.
+#[test]
+fn many_numbers_are_converted_like_one() {
+    let factor = Factor::negotiated(8, 0);
+    let numbers: Vec<f32> = (-5000_i16..5000).map(|number| f32::from(number) / 5003.0).collect();
+    let mut integers = vec![0; numbers.len()];
+    factor.integers(&numbers, &mut integers);
+    for (number, integer) in numbers.iter().zip(integers) {
+        assert_eq!(integer, factor.integer(*number), "{number}");
+    }
+}
