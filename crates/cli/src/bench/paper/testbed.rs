@@ -90,6 +90,19 @@ impl Testbed {
         hot_parameters: u64,
         measured: Duration,
     ) -> Result<Report> {
+        self.run_over(LinkSpec::DUAL_100G, 1, system, workers, hot_parameters, measured)
+    }
+
+    /// The same over other links; a seed says which packets they lose.
+    pub(super) fn run_over(
+        &self,
+        link: LinkSpec,
+        seed: u64,
+        system: System,
+        workers: u16,
+        hot_parameters: u64,
+        measured: Duration,
+    ) -> Result<Report> {
         let model = Model {
             rows: self.rows,
             width: self.width,
@@ -101,7 +114,7 @@ impl Testbed {
             system,
             workers,
             servers: 1,
-            site: Site::PAPER,
+            site: Site::paper_with(link),
             model,
             hot: self.rows_of(hot_parameters),
             open: OPEN,
@@ -111,7 +124,7 @@ impl Testbed {
             warm_up: measured,
             measured,
             drawn: 1,
-            seed: 1,
+            seed,
         };
         let pushes =
             (0..usize::from(workers)).map(|worker| self.dealt(worker, usize::from(workers), &setting.model));
@@ -138,17 +151,21 @@ impl Testbed {
 
     /// Simulates SwitchML, which sends every parameter, with a pool of so many bytes.
     pub(super) fn run_dense(&self, workers: u16, memory_bytes: u64) -> DenseReport {
-        DenseSetting {
-            workers,
-            machines: MACHINES,
-            link: LinkSpec::DUAL_100G,
-            forwarding: FORWARDING,
-            profile: Profile { memory_bytes, chunk: VALUES_OF_A_PACKET },
-            parameters: self.parameters(),
-            batch: self.batch() as u64,
-            packet_ns: 0.0,
-            rounds: 8,
-        }
-        .run()
+        DenseSetting { batch: self.batch() as u64, ..dense(workers, memory_bytes, self.parameters()) }.run()
+    }
+}
+
+/// SwitchML on the testbed, for a model of so many parameters.
+pub(super) fn dense(workers: u16, memory_bytes: u64, parameters: u64) -> DenseSetting {
+    DenseSetting {
+        workers,
+        machines: MACHINES,
+        link: LinkSpec::DUAL_100G,
+        forwarding: FORWARDING,
+        profile: Profile { memory_bytes, chunk: VALUES_OF_A_PACKET },
+        parameters,
+        batch: parameters,
+        packet_ns: 0.0,
+        rounds: 8,
     }
 }

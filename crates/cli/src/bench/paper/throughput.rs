@@ -13,7 +13,8 @@ use crate::progress::Bars;
 /// On-chip memory for aggregation, of all systems: 5% of 20 MB.
 pub(super) const MEMORY: u64 = 1 << 20;
 
-const WORKERS: [u16; 3] = [8, 16, 32];
+/// As in the paper.
+pub(super) const WORKERS: [u16; 3] = [8, 16, 32];
 
 /// Virtual time. What is under way at a busy server takes 30 ms with 32 workers: less than that would measure how they began.
 pub(super) fn measured(tasks: &Tasks) -> Duration {
