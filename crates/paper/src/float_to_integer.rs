@@ -88,6 +88,19 @@ impl Factor {
         }
     }
 
+    /// Many sums as numbers, as a processor does it best: each is multiplied rather than divided, so its last bit may be another.
+    ///
+    /// # Panics
+    /// There are not as many numbers as sums.
+    #[expect(clippy::cast_possible_truncation, reason = "rounds to the nearest f32")]
+    pub fn floats(self, sums: &[i32], numbers: &mut [f32]) {
+        assert_eq!(sums.len(), numbers.len(), "each sum becomes a number");
+        let resolution = self.resolution();
+        for (number, sum) in numbers.iter_mut().zip(sums) {
+            *number = (f64::from(*sum) * resolution) as f32;
+        }
+    }
+
     /// A sum as a number.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "rounds to the nearest f32")]

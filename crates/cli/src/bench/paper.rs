@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let page = out.join("index.html");
     clear(&page)?;
-    let tasks = Tasks { quick: arguments.quick, seed: arguments.seed, data: arguments.data.clone() };
+    let tasks = Tasks::new(arguments.quick, arguments.seed, arguments.data.clone());
     for item in items {
         bars.line(&format!("{} ..", item.name()));
         let began = Instant::now();

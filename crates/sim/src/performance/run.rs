@@ -31,6 +31,8 @@ const RECEIVE_BYTES: u32 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// After so much of it is looked whether something has happened.
 const STEP: Duration = Duration::from_micros(200);
+/// The same where how long it took is told by it.
+const SHORT_STEP: Duration = Duration::from_micros(20);
 
 /// Where the members are.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -229,10 +231,15 @@ impl Setting {
     /// See [`run`](Self::run); or rows that are to be hot do not fit into a packet.
     pub fn replay(&self, replay: Replay) -> Result<Report, String> {
         let cluster = self.cluster_of(&replay.frequencies)?;
-        let mut simulation = Simulation::of(self, cluster, None, replay.pushes);
-        let begin = simulation.until_begun()?;
-        simulation.to_the_end()?;
-        simulation.report(&begin)
+        Simulation::of(self, cluster, None, replay.pushes).through()
+    }
+
+    /// Simulates pushes of the caller's that end, once and to the last one: see [`replay`](Self::replay).
+    ///
+    /// # Errors
+    /// See [`run`](Self::run).
+    pub fn run_through(&self, pushes: Vec<Pushes>) -> Result<Report, String> {
+        Simulation::with(self, None, pushes).through()
     }
 
     /// Simulates it, and keeps what one role was handed.
@@ -467,7 +474,7 @@ impl Simulation {
     pub(crate) fn warm_up(&mut self) -> Result<Begin, String> {
         let deadline = self.engine.now + PATIENCE;
         while self.users().any(|user| user.done.is_empty()) {
-            self.go_on(deadline)?;
+            self.go_on(STEP, deadline)?;
         }
         self.engine.run_until(self.engine.now + self.setting.warm_up);
         self.engine.messages_in.clear();
@@ -485,40 +492,34 @@ impl Simulation {
     }
 
     /// A step further, unless somebody has failed or it is too late.
-    fn go_on(&mut self, deadline: Instant) -> Result<(), String> {
+    fn go_on(&mut self, step: Duration, deadline: Instant) -> Result<(), String> {
         if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {
             return Err(reason);
         }
         if self.engine.now >= deadline {
             return Err(format!("nothing was pushed in {PATIENCE:?}"));
         }
-        self.engine.run_until(self.engine.now + STEP);
+        self.engine.run_until(self.engine.now + step);
         Ok(())
     }
 
-    /// Until the first worker pushes.
-    fn until_begun(&mut self) -> Result<Begin, String> {
-        let deadline = self.engine.now + PATIENCE;
-        loop {
-            let begin = self.begin();
-            self.go_on(deadline)?;
-            if self.users().any(User::has_begun) {
-                return Ok(begin);
-            }
+    /// From the first push to the last, of workers whose pushes end.
+    fn through(mut self) -> Result<Report, String> {
+        let mut deadline = self.engine.now + PATIENCE;
+        let mut begin = self.begin();
+        while !self.users().any(User::has_begun) {
+            begin = self.begin();
+            self.go_on(SHORT_STEP, deadline)?;
         }
-    }
-
-    /// Until all workers have pushed all that they have.
-    fn to_the_end(&mut self) -> Result<(), String> {
-        let (mut done, mut deadline) = (0, self.engine.now + PATIENCE);
+        let mut done = 0;
         while !self.users().all(User::is_done) {
-            self.go_on(deadline)?;
+            self.go_on(SHORT_STEP, deadline)?;
             let now = self.users().map(|user| user.done.len()).sum();
             if now > done {
                 (done, deadline) = (now, self.engine.now + PATIENCE);
             }
         }
-        Ok(())
+        self.report(&begin)
     }
 
     pub(crate) fn measure(&mut self, begin: &Begin) -> Result<Report, String> {

@@ -1,13 +1,12 @@
 //! What lost packets cost.
 
 use anyhow::{Context, Result};
-use libra_sim::performance::{LinkSpec, System};
+use libra_sim::performance::System;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
 use super::jobs::Jobs;
 use super::tasks::{Task, Tasks};
-use super::testbed::Testbed;
-use super::throughput::{WORKERS, measured};
+use super::throughput::WORKERS;
 use crate::progress::Bars;
 
 /// Shares of packets that are lost: from the least to the most of the paper, and ten times as many.
@@ -16,6 +15,10 @@ const RATES: [f64; 4] = [0.0001, 0.0003, PAPERS, 0.01];
 const PAPERS: f64 = 0.001;
 /// What the paper finds at most.
 const COST_MAX: f64 = 0.03;
+
+/// Pushes of all workers together, whose time is taken.
+const PUSHES_QUICK: usize = 384;
+const PUSHES: usize = 2048;
 
 /// Workers of a job on this machine, and how often each job is repeated.
 const WORKERS_HERE: &str = "2";
@@ -51,57 +54,50 @@ fn simulate(
     finding: &mut Finding,
     bars: Bars,
 ) -> Result<Vec<Series>> {
-    let testbed = Testbed::of(task, tasks.quick, bars)?;
-    let seeds = if tasks.quick { 1 } else { 3 };
+    let testbed = tasks.testbed(task, bars)?;
+    let (pushes, seeds) = if tasks.quick { (PUSHES_QUICK, 1) } else { (PUSHES, 3) };
     let (mut all, mut rows) = (Vec::new(), Vec::new());
     for workers in WORKERS {
         if tasks.quick && workers == WORKERS[1] {
             continue;
         }
         bars.line(&format!("  {}: {workers} workers", testbed.name));
-        let hot = task.hot_parameters;
-        let run = |system, link, seed| testbed.run_over(link, seed, system, workers, hot, measured(tasks));
-        for (system, name) in [(System::Libra, "Libra"), (System::PsSparse, "PS-sparse")] {
-            let whole = run(system, LinkSpec::DUAL_100G, 1)?.pairs_per_second;
-            let mut points = Vec::new();
-            for &loss in rates {
-                let link = LinkSpec { loss, ..LinkSpec::DUAL_100G };
-                let (mut costs, mut lost) = (Vec::new(), 0);
-                for seed in 1..=seeds {
-                    let report = run(system, link, seed)?;
-                    costs.push(whole / report.pairs_per_second - 1.0);
-                    lost += report.up.packets_lost + report.down.packets_lost;
-                }
-                costs.sort_by(f64::total_cmp);
-                let cost = costs[costs.len() / 2];
-                points.push((loss, cost));
-                rows.push(vec![
-                    name.to_owned(),
-                    workers.to_string(),
-                    Unit::Share.text(loss),
-                    lost.to_string(),
-                    Unit::Share.text(cost),
-                    format!("{} to {}", Unit::Share.text(costs[0]), Unit::Share.text(costs[costs.len() - 1])),
-                ]);
-                if system == System::Libra && loss >= PAPERS {
-                    finding.claims.push(claim(
-                        &format!("{}, {workers} workers", testbed.name),
-                        loss,
-                        cost,
-                        Source::Simulated,
-                    ));
-                }
+        let run =
+            |loss, seed| testbed.run_through(System::Libra, workers, task.hot_parameters, pushes, loss, seed);
+        let whole = run(0.0, 1)?.seconds;
+        let mut points = Vec::new();
+        for &loss in rates {
+            let (mut costs, mut lost) = (Vec::new(), 0);
+            for seed in 1..=seeds {
+                let report = run(loss, seed)?;
+                costs.push(report.seconds / whole - 1.0);
+                lost += report.up.packets_lost + report.down.packets_lost;
             }
-            if system == System::Libra {
-                let name = format!("{workers} workers on the testbed");
-                all.push(Series { name, source: Source::Simulated, points });
+            costs.sort_by(f64::total_cmp);
+            let cost = costs[costs.len() / 2];
+            points.push((loss, cost));
+            rows.push(vec![
+                workers.to_string(),
+                Unit::Share.text(loss),
+                lost.to_string(),
+                Unit::Share.text(cost),
+                format!("{} to {}", Unit::Share.text(costs[0]), Unit::Share.text(costs[costs.len() - 1])),
+            ]);
+            if loss >= PAPERS {
+                let what = format!("{}, {workers} workers", testbed.name);
+                finding.claims.push(claim(&what, loss, cost, Source::Simulated));
             }
         }
+        all.push(Series {
+            name: format!("{workers} workers on the testbed"),
+            source: Source::Simulated,
+            points,
+        });
     }
     finding.tables.push(Table {
-        title: format!("{}: what loss adds to the time of a push", testbed.name),
+        title: format!("{}: what loss adds to the time of {pushes} pushes", testbed.name),
         source: Source::Simulated,
-        head: ["system", "workers", "lost on each link", "packets lost", "time added", "least and most"]
+        head: ["workers", "lost on each link", "packets lost", "time added", "least and most"]
             .map(str::to_owned)
             .into(),
         rows,
@@ -115,7 +111,7 @@ fn measure(tasks: &Tasks, task: &Task, finding: &mut Finding, bars: Bars) -> Res
     let jobs = Jobs::of(task, task.epochs_quick)?;
     let mut best = [f64::INFINITY; 3];
     let mut again = [0; 3];
-    let rates = [0.0, PAPERS, 0.01];
+    let rates = &[0.0, PAPERS, 0.01][..if tasks.quick { 2 } else { 3 }];
     for _ in 0..if tasks.quick { TIMES_QUICK } else { TIMES } {
         for ((rate, best), again) in rates.iter().zip(&mut best).zip(&mut again) {
             let report = jobs.with_switch(WORKERS_HERE, &["--loss", &rate.to_string()])?;
