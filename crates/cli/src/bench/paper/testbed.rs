@@ -101,7 +101,7 @@ impl Testbed {
         setting.run_with(self.deal(&setting, usize::MAX)).map_err(|reason| self.failed(workers, &reason))
     }
 
-    /// Simulates so many pushes of all workers, to the last one, on links that lose packets. A seed says which.
+    /// Simulates so many pushes of each worker, to the last one, on links that lose packets. A seed says which.
     pub(super) fn run_through(
         &self,
         system: System,
@@ -113,7 +113,7 @@ impl Testbed {
     ) -> Result<Report> {
         let site = Site::paper_with(LinkSpec { loss, ..LinkSpec::DUAL_100G });
         let setting = Setting { site, seed, ..self.setting(system, workers, hot_parameters)? };
-        let pushes = self.deal(&setting, pushes / usize::from(workers));
+        let pushes = self.deal(&setting, pushes);
         setting.run_through(pushes).map_err(|reason| self.failed(workers, &reason))
     }
 
