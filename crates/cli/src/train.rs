@@ -132,6 +132,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "record": arguments.record,
     });
     arguments.job.report(&job, &outcome, &chronicle, started, more)?;
-    let unkept = unkept.or(recorders.and_then(|recorders| recorders.failure()));
+    let unkept = unkept.or_else(|| recorders.and_then(|recorders| recorders.failure()));
     unkept.map_or(Ok(()), |reason| bail!(reason))
 }

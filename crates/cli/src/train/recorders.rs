@@ -69,7 +69,9 @@ impl Witness for Recorder {
         let Some(writer) = &mut self.writer else { return };
         if let Err(error) = writer.write(keys, gradients) {
             self.writer = None;
-            self.recorders.with(|state| state.failure.get_or_insert(format!("--record: {error}")).clone());
+            self.recorders.with(|state| {
+                state.failure.get_or_insert_with(|| format!("--record: {error}"));
+            });
         }
     }
 }

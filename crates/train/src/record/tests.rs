@@ -48,7 +48,7 @@ fn push() -> impl Strategy<Value = (Vec<u64>, Vec<f32>)> {
 proptest! {
     /// What was written is read, to the bit; and of a file that was cut anywhere what is whole.
     #[test]
-    fn pushes_are_read_as_they_were_made(pushes in prop::collection::vec(push(), 0..6), cut in 0.0..1.0_f64) {
+    fn pushes_are_read_as_they_were_made(pushes in prop::collection::vec(push(), 0..6), cut in any::<prop::sample::Index>()) {
         let bytes = written(&pushes);
         let (found, error) = read(&bytes);
         prop_assert!(error.is_none(), "{error:?}");
@@ -58,7 +58,7 @@ proptest! {
             prop_assert_eq!((found.step, &found.keys), (step as u64, keys));
             prop_assert_eq!(bits(&found.gradients), bits(gradients));
         }
-        let length = (bytes.len() as f64 * cut) as usize;
+        let length = cut.index(bytes.len());
         let (whole, error) = read(&bytes[..length]);
         prop_assert!(whole.iter().zip(&found).all(|(one, other)| (one.step, &one.keys) == (other.step, &other.keys)));
         match error {
