@@ -8,6 +8,7 @@ mod load;
 mod paper;
 mod processes;
 mod push_pull;
+mod recorded;
 mod report;
 mod roles;
 mod rows;

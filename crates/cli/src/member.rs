@@ -204,7 +204,7 @@ pub(crate) fn run_worker(arguments: &WorkerArguments) -> Result<()> {
     };
     let bar = bars.bar("train");
     let epochs = u64::from(task.config.epochs);
-    work(worker, &task, workload, &mut |step| match step {
+    work(worker, &task, workload, None, &mut |step| match step {
         Step::Trained(progress) => {
             bar.set_length(progress.samples_total * epochs);
             bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);

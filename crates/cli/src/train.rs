@@ -1,6 +1,7 @@
 //! `libra train`: a whole cluster on this machine, each member on a thread of its own, over real sockets.
 
 mod local;
+mod recorders;
 mod strikes;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +14,7 @@ use libra_net::ControllerNode;
 use serde_json::json;
 
 use self::local::Local;
+use self::recorders::Recorders;
 use self::strikes::Strike;
 use crate::arguments::FaultArguments;
 use crate::job::{Job, JobArguments};
@@ -46,6 +48,9 @@ pub(crate) struct Arguments {
     /// Switches that the regions of hot rows are dealt to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     switches: u16,
+    /// Keeps every push of every worker, rows and gradients, in files of this directory: for `libra bench simulate --recording`
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     trouble: Trouble,
     #[command(flatten)]
@@ -105,7 +110,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         job.cluster.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
     let state = arguments.state.clone();
-    let local = Local { rates, job: &job, bars: arguments.job.bars(), standbys, strikes, state };
+    let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
+    let local = Local {
+        rates,
+        job: &job,
+        bars: arguments.job.bars(),
+        standbys,
+        strikes,
+        state,
+        recorders: recorders.clone(),
+    };
     let (outcome, chronicle, unkept) = local.run(controller)?;
     let more = json!({
         "command": "train",
@@ -115,7 +129,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "loss": loss,
         "duplicate": duplicate,
         "reorder": reorder,
+        "record": arguments.record,
     });
     arguments.job.report(&job, &outcome, &chronicle, started, more)?;
+    let unkept = unkept.or_else(|| recorders.and_then(|recorders| recorders.failure()));
     unkept.map_or(Ok(()), |reason| bail!(reason))
 }

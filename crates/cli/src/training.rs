@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use libra_net::WorkerNode;
 use libra_proto::Parameters;
-use libra_train::{Progress, Quality, Share, Workload};
+use libra_train::{Progress, Quality, Share, Witness, Witnessed, Workload};
 
 use crate::chronicle::milliseconds;
 use crate::task::{Account, EpochAccount, Figure, Task};
@@ -17,14 +17,15 @@ pub(crate) enum Step {
     Evaluated { epoch: u32, quality: Quality },
 }
 
-/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody.
+/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody. A witness sees all pushes.
 pub(crate) fn work(
     mut worker: WorkerNode,
     task: &Task,
     workload: Arc<dyn Workload>,
+    witness: Option<&mut dyn Witness>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<()> {
-    match train(&mut worker, task, workload, watch).and_then(|account| account.to_text()) {
+    match train(&mut worker, task, workload, witness, watch).and_then(|account| account.to_text()) {
         Ok(account) => Ok(worker.report(account)?),
         Err(error) => {
             worker.abort(format!("{error:#}"));
@@ -37,6 +38,7 @@ fn train(
     worker: &mut WorkerNode,
     task: &Task,
     workload: Arc<dyn Workload>,
+    mut witness: Option<&mut dyn Witness>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
     let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
@@ -48,7 +50,11 @@ fn train(
     }
     for epoch in first_epoch..task.config.epochs {
         let started = Instant::now();
-        let report = training.train_epoch(worker, epoch, &mut |progress| watch(Step::Trained(progress)))?;
+        let progress = &mut |progress| watch(Step::Trained(progress));
+        let report = match &mut witness {
+            Some(witness) => training.train_epoch(&mut Witnessed::new(worker, witness), epoch, progress)?,
+            None => training.train_epoch(worker, epoch, progress)?,
+        };
         // Evaluation must see the pushes of all workers, and none of the next epoch.
         worker.barrier()?;
         let trained = Instant::now();

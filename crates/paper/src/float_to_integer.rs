@@ -33,11 +33,10 @@ pub const WORKERS_MAX: u32 = 256;
 /// If a number is not finite.
 #[must_use]
 pub fn exponent(block: &[f32]) -> i32 {
-    let largest = block.iter().fold(0.0_f32, |largest, number| {
-        assert!(number.is_finite(), "{number} has no exponent to negotiate");
-        largest.max(number.abs())
-    });
-    i32::try_from(largest.to_bits() >> FRACTION_BITS).expect("8 bits are an i32") - 126
+    // Magnitudes are in the order of their bits. What is not finite is above all others, so it is enough to look at the largest.
+    let largest = block.iter().fold(0, |largest, number| number.abs().to_bits().max(largest));
+    assert!(f32::from_bits(largest).is_finite(), "{} has no exponent to negotiate", f32::from_bits(largest));
+    i32::try_from(largest >> FRACTION_BITS).expect("8 bits are an i32") - 126
 }
 
 /// A factor that all workers use.
@@ -72,6 +71,34 @@ impl Factor {
     #[expect(clippy::cast_possible_truncation, reason = "saturates, as documented")]
     pub fn integer(self, number: f32) -> i32 {
         (f64::from(number) * self.0).round() as i32
+    }
+
+    /// Many numbers as integers, as a processor does it best. Ties go to even ones, and a number that is beyond i32's range becomes anything.
+    ///
+    /// # Panics
+    /// There are not as many integers as numbers.
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are those of the integer")]
+    pub fn integers(self, numbers: &[f32], integers: &mut [i32]) {
+        /// Added to a number below 2^31, it leaves no room for a fraction.
+        const ROUNDER: f64 = 6_755_399_441_055_744.0;
+        assert_eq!(numbers.len(), integers.len(), "each number becomes an integer");
+        for (integer, number) in integers.iter_mut().zip(numbers) {
+            let rounded = f64::from(*number) * self.0 + ROUNDER;
+            *integer = (rounded.to_bits() as u32).cast_signed();
+        }
+    }
+
+    /// Many sums as numbers, as a processor does it best: each is multiplied rather than divided, so its last bit may be another.
+    ///
+    /// # Panics
+    /// There are not as many numbers as sums.
+    #[expect(clippy::cast_possible_truncation, reason = "rounds to the nearest f32")]
+    pub fn floats(self, sums: &[i32], numbers: &mut [f32]) {
+        assert_eq!(sums.len(), numbers.len(), "each sum becomes a number");
+        let resolution = self.resolution();
+        for (number, sum) in numbers.iter_mut().zip(sums) {
+            *number = (f64::from(*sum) * resolution) as f32;
+        }
     }
 
     /// A sum as a number.

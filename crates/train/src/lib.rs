@@ -44,6 +44,7 @@ pub mod deeplight;
 pub mod lstm;
 pub mod ncf;
 pub mod quality;
+pub mod record;
 pub mod traces;
 
 mod activation;

@@ -170,22 +170,27 @@ pub trait Witness {
     fn see(&mut self, keys: &[u64], gradients: &[f32]);
 }
 
-/// [`LocalParameters`] with somebody who sees every push.
-#[derive(Debug)]
-pub struct Witnessed<W> {
-    parameters: LocalParameters,
+impl<W: Witness + ?Sized> Witness for &mut W {
+    fn see(&mut self, keys: &[u64], gradients: &[f32]) {
+        (**self).see(keys, gradients);
+    }
+}
+
+/// Parameters with somebody who sees every push.
+pub struct Witnessed<'a, W> {
+    parameters: &'a mut dyn Parameters,
     /// Who sees them.
     pub witness: W,
 }
 
-impl<W: Witness> Witnessed<W> {
+impl<'a, W: Witness> Witnessed<'a, W> {
     /// Shows `witness` all that is pushed to `parameters`.
-    pub fn new(parameters: LocalParameters, witness: W) -> Self {
+    pub fn new(parameters: &'a mut dyn Parameters, witness: W) -> Self {
         Self { parameters, witness }
     }
 }
 
-impl<W: Witness> Parameters for Witnessed<W> {
+impl<W: Witness> Parameters for Witnessed<'_, W> {
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
         self.parameters.start_pull(keys)
     }

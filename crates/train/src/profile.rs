@@ -49,7 +49,8 @@ pub fn profile(
         widths,
     };
     let store = Store::new(tables, config.seed)?;
-    let mut parameters = Witnessed::new(LocalParameters::new(store), recorder);
+    let mut local = LocalParameters::new(store);
+    let mut parameters = Witnessed::new(&mut local, recorder);
     let pass_samples = training.samples_per_epoch();
     let passes = passes(sample, pass_samples.div_ceil(config.batch as u64));
     for pass in 0..passes {

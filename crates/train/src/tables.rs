@@ -27,8 +27,16 @@ pub struct Widths {
 impl Widths {
     /// The widths of the rows of these tables.
     pub fn new(tables: &[TableSpec]) -> Self {
-        let mut tables: Vec<(u64, usize)> =
-            tables.iter().map(|table| (table.keys.start, table.width)).collect();
+        Self::ordered(tables.iter().map(|table| (table.keys.start, table.width)))
+    }
+
+    /// The same, of tables as a plan sees them.
+    pub fn of_shapes(tables: &[TableShape]) -> Self {
+        Self::ordered(tables.iter().map(|table| (table.keys.start, table.width as usize)))
+    }
+
+    fn ordered(tables: impl Iterator<Item = (u64, usize)>) -> Self {
+        let mut tables: Vec<(u64, usize)> = tables.collect();
         tables.sort_unstable();
         Self { tables }
     }

@@ -7,8 +7,11 @@ mod chart;
 mod finding;
 mod float;
 mod gradients;
+mod jobs;
 mod layout;
+mod loss;
 mod memory;
+mod negotiation;
 mod page;
 mod precision;
 mod quality;
@@ -49,6 +52,10 @@ enum Item {
     Layout,
     /// How precise sums of floats are
     Float,
+    /// What it takes to agree on a scaling factor in each iteration
+    Negotiation,
+    /// What lost packets cost
+    Loss,
     /// What goes to servers, with a switch and without
     Traffic,
     /// What it takes of a switch
@@ -72,6 +79,8 @@ impl Item {
             Self::Precision => precision::find(tasks, bars),
             Self::Layout => layout::find(tasks),
             Self::Float => float::find(tasks, bars),
+            Self::Negotiation => negotiation::find(tasks, bars),
+            Self::Loss => loss::find(tasks, bars),
             Self::Resources => resources::find(),
             Self::Quality => quality::find(tasks, bars),
         }
@@ -118,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let page = out.join("index.html");
     clear(&page)?;
-    let tasks = Tasks { quick: arguments.quick, seed: arguments.seed, data: arguments.data.clone() };
+    let tasks = Tasks::new(arguments.quick, arguments.seed, arguments.data.clone());
     for item in items {
         bars.line(&format!("{} ..", item.name()));
         let began = Instant::now();

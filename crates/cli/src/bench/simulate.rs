@@ -8,11 +8,13 @@ use clap::{Args, ValueEnum};
 use libra_paper::Skew;
 use libra_paper::switchml::Profile;
 use libra_sim::performance::{
-    DenseSetting, Host, LinkSpec, Model, PowerLaw, Setting, Site, System, dense_pairs_per_second, estimate,
+    DenseSetting, Host, LinkSpec, Model, PowerLaw, Replay, Report, Setting, Site, System,
+    dense_pairs_per_second, estimate,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::recorded::Recorded;
 use super::report::{million, print};
 use super::roles::load;
 use crate::arguments::{clear, write_json};
@@ -93,6 +95,15 @@ pub(crate) struct Arguments {
     /// Virtual time that is measured, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 40.0)]
     milliseconds: f64,
+    /// Replays what `libra train --record DIR` has kept, once, in place of pushes that are made up: dealt in turn to the workers. With libra and ps-sparse
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["skew", "rows", "zipf", "width", "batch", "milliseconds", "racks"])]
+    recording: Option<PathBuf>,
+    /// Of a recording the first N pushes of each worker
+    #[arg(long, value_name = "N", requires = "recording", value_parser = clap::value_parser!(u64).range(1..))]
+    pushes: Option<u64>,
+    /// Probability that a link loses a packet: a datagram is gone, a message on a stream comes a millisecond later
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    loss: f64,
     /// Where figures come from
     #[arg(long, value_name = "HOW", value_enum, default_value_t = By::Fitting)]
     by: By,
@@ -148,6 +159,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.json {
         clear(path)?;
     }
+    let recorded = arguments.recorded()?;
     let mut lines = Vec::new();
     let mut all = Vec::new();
     for &workers in &arguments.workers {
@@ -161,6 +173,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             By::Both => (true, true),
         };
         let mut figures = json!({ "workers": workers, "system": arguments.system });
+        if let Some(recorded) = &recorded {
+            figures["replayed"] = arguments.replay(workers, &setting, recorded, &mut lines)?;
+            all.push(figures);
+            continue;
+        }
+        if computes && arguments.loss > 0.0 {
+            bail!("--loss {}: a formula knows no losses; take --by simulation", arguments.loss);
+        }
         if simulates {
             figures["simulated"] = arguments.simulate(workers, &setting, &mut lines)?;
         }
@@ -170,7 +190,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         all.push(figures);
     }
     let lines = lines.iter().map(|(rate, note)| ("", rate.clone(), note.clone())).collect();
-    print(format!("{:?}, {:?}: pairs a second", arguments.system, arguments.skew), lines);
+    let of_what = recorded.map_or_else(|| format!("{:?}", arguments.skew), |recorded| recorded.of_what);
+    print(format!("{:?}, {of_what}: pairs a second", arguments.system), lines);
     if let Some(path) = &arguments.json {
         write_json(path, &all)?;
     }
@@ -181,6 +202,17 @@ impl Arguments {
     fn check(&self) -> Result<()> {
         if self.workers.contains(&0) {
             bail!("--workers: expected numbers from 1 up");
+        }
+        if !(0.0..1.0).contains(&self.loss) {
+            bail!("--loss {}: expected a number from 0 up to, not including, 1", self.loss);
+        }
+        if self.recording.is_some() {
+            if !matches!(self.system, Kind::Libra | Kind::PsSparse) {
+                bail!("--recording: only libra and ps-sparse replay one");
+            }
+            if !matches!(self.by, By::Fitting | By::Simulation) {
+                bail!("--recording: a formula replays nothing");
+            }
         }
         let rows = self.model_rows();
         if u64::from(self.batch) > rows / 2 {
@@ -249,7 +281,7 @@ impl Arguments {
     }
 
     fn link(&self) -> LinkSpec {
-        LinkSpec { bits_per_second: self.gbits * 1e9, ..LinkSpec::DUAL_100G }
+        LinkSpec { bits_per_second: self.gbits * 1e9, loss: self.loss, ..LinkSpec::DUAL_100G }
     }
 
     fn profile(&self) -> Profile {
@@ -281,20 +313,46 @@ impl Arguments {
             return Ok(serde_json::to_value(report)?);
         }
         let report = setting.run().map_err(|reason| anyhow!("{workers} workers: {reason}"))?;
-        let busy = |kind| report.roles.get(kind).map_or(0.0, |role| role.most * 100.0);
-        let note = format!(
-            "{workers} workers, simulated: busy at most: workers {:.0}%, servers {:.0}%, agent of the switch {:.0}%, links up {:.0}% and down {:.0}%; {} streams to servers; push {:.0} us; {} bytes dropped",
-            busy("worker"),
-            busy("server"),
-            busy("switch"),
-            report.up.most * 100.0,
-            report.down.most * 100.0,
-            report.connections,
-            report.latency_us[0],
-            report.bytes_dropped
-        );
+        let note = format!("{workers} workers, simulated: {}", limits(&report));
         lines.push((million(report.pairs_per_second), note));
         Ok(serde_json::to_value(report)?)
+    }
+
+    fn recorded(&self) -> Result<Option<Recorded>> {
+        let pushes_max = self.pushes.unwrap_or(u64::MAX);
+        let recorded =
+            self.recording.as_ref().map(|directory| Recorded::open(directory, pushes_max)).transpose()?;
+        recorded.iter().flat_map(|recorded| &recorded.notes).for_each(|note| eprintln!("{note}"));
+        Ok(recorded)
+    }
+
+    fn replay(
+        &self,
+        workers: u16,
+        setting: &Setting,
+        recorded: &Recorded,
+        lines: &mut Vec<(String, String)>,
+    ) -> Result<Value> {
+        let replay = Replay { frequencies: recorded.frequencies.clone(), pushes: recorded.deal(workers)? };
+        let report = setting.replay(replay).map_err(|reason| anyhow!("{workers} workers: {reason}"))?;
+        if report.pairs != recorded.pairs {
+            bail!(
+                "--recording: {} of {} updates were replayed: its files have changed meanwhile",
+                report.pairs,
+                recorded.pairs
+            );
+        }
+        let note = format!(
+            "{workers} workers, {} pushes replayed in {:.1} ms: {}",
+            recorded.frequencies.pushes(),
+            report.seconds * 1e3,
+            limits(&report)
+        );
+        lines.push((million(report.pairs_per_second), note));
+        let mut figures = serde_json::to_value(report)?;
+        figures["pushes"] = json!(recorded.frequencies.pushes());
+        figures["values"] = json!(recorded.values);
+        Ok(figures)
     }
 
     fn compute(&self, workers: u16, setting: &Setting, lines: &mut Vec<(String, String)>) -> Value {
@@ -318,4 +376,21 @@ impl Arguments {
         ));
         json!(estimate)
     }
+}
+
+/// Who was how busy in a simulation.
+fn limits(report: &Report) -> String {
+    let busy = |kind| report.roles.get(kind).map_or(0.0, |role| role.most * 100.0);
+    format!(
+        "busy at most: workers {:.0}%, servers {:.0}%, agent of the switch {:.0}%, links up {:.0}% and down {:.0}%; {} streams to servers; push {:.0} us; {} bytes dropped, {} packets lost",
+        busy("worker"),
+        busy("server"),
+        busy("switch"),
+        report.up.most * 100.0,
+        report.down.most * 100.0,
+        report.connections,
+        report.latency_us[0],
+        report.bytes_dropped,
+        report.up.packets_lost + report.down.packets_lost
+    )
 }

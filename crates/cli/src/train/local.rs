@@ -11,8 +11,10 @@ use anyhow::{Error, Result, bail};
 use indicatif::ProgressBar;
 use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{ControllerCommand, ControllerEvent, Outcome, ServerEvent};
+use libra_train::Witness;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::recorders::Recorders;
 use super::strikes::{Strike, Switches};
 use crate::chronicle::Chronicle;
 use crate::job::{Job, failure};
@@ -30,6 +32,8 @@ pub(super) struct Local<'a> {
     pub(super) strikes: Vec<Strike>,
     /// Where servers keep what they have.
     pub(super) state: Option<PathBuf>,
+    /// Who keeps what workers push.
+    pub(super) recorders: Option<Recorders>,
 }
 
 /// What a thread does.
@@ -138,9 +142,12 @@ impl Local<'_> {
         let options = self.options(controller, 1001 + u64::from(number));
         let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
         let mut watch = Watch { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
+        let recorders = self.recorders.clone();
         let member = move || {
             let worker = WorkerNode::join(options)?;
-            work(worker, &task, workload, &mut |step| watch.see(step))
+            let mut recorder = recorders.and_then(|recorders| recorders.of(worker.share()));
+            let witness = recorder.as_mut().map(|recorder| recorder as &mut dyn Witness);
+            work(worker, &task, workload, witness, &mut |step| watch.see(step))
         };
         (format!("worker {number}"), Box::new(member))
     }

@@ -8,4 +8,5 @@ mod failover;
 mod jobs;
 mod paper;
 mod process;
+mod record;
 mod refusals;

@@ -102,3 +102,18 @@ proptest! {
         }
     }
 }
+
+/// Many at once are what one by one is, but for ties.
+#[test]
+fn many_numbers_are_converted_like_one() {
+    let factor = Factor::negotiated(8, 0);
+    let numbers: Vec<f32> = (-5000_i16..5000).map(|number| f32::from(number) / 5003.0).collect();
+    let mut integers = vec![0; numbers.len()];
+    factor.integers(&numbers, &mut integers);
+    let mut floats = vec![0.0; numbers.len()];
+    factor.floats(&integers, &mut floats);
+    for ((number, integer), float) in numbers.iter().zip(integers).zip(floats) {
+        assert_eq!(integer, factor.integer(*number), "{number}");
+        assert!((float - factor.float(integer)).abs() <= f32::EPSILON * float.abs(), "{float}");
+    }
+}

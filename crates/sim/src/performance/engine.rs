@@ -113,8 +113,10 @@ pub(crate) struct Engine {
     pub(crate) programs: Vec<Program>,
     places: Vec<Cores>,
     fabric: Fabric,
-    /// For each stream the two ends, and when what was sent to each comes at the earliest.
+    /// For each stream the two ends.
     streams: Vec<[(Pid, Link); 2]>,
+    /// For an end of a stream that was sent something late: nothing behind it comes earlier.
+    held_until: BTreeMap<(Pid, Link), Instant>,
     /// Messages that came to a process on each of its links, while it was measured.
     pub(crate) messages_in: BTreeMap<(Pid, Link), u64>,
     wake_latency: WakeLatency,
@@ -123,11 +125,13 @@ pub(crate) struct Engine {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_delivered: u64,
     pub(crate) bytes_dropped: u64,
+    /// Of datagrams that links lost.
+    pub(crate) bytes_lost: u64,
     pub(crate) steps: u64,
 }
 
 impl Engine {
-    pub(crate) fn new(costs: &Costs, link: LinkSpec, forwarding: Duration) -> Self {
+    pub(crate) fn new(costs: &Costs, link: LinkSpec, forwarding: Duration, seed: u64) -> Self {
         Self {
             now: Instant::ZERO + Duration::from_millis(1),
             queue: BTreeMap::new(),
@@ -135,14 +139,16 @@ impl Engine {
             processes: Vec::new(),
             programs: Vec::new(),
             places: Vec::new(),
-            fabric: Fabric::new(link, forwarding),
+            fabric: Fabric::new(link, forwarding, seed),
             streams: Vec::new(),
+            held_until: BTreeMap::new(),
             messages_in: BTreeMap::new(),
             wake_latency: costs.wake_latency_ns.clone(),
             bytes_under_way: 0,
             bytes_sent: 0,
             bytes_delivered: 0,
             bytes_dropped: 0,
+            bytes_lost: 0,
             steps: 0,
         }
     }
@@ -233,9 +239,10 @@ impl Engine {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Leaves { from, output } => self.leaves(from, output),
-            Happening::AtSwitch { from, to, cargo, train, tail } => {
-                let hop = self.fabric.forward(self.processes[to].place, train, self.now, tail);
-                self.hop(from, to, cargo, train, hop);
+            Happening::AtSwitch { from, to, cargo, mut train, tail } => {
+                let place = self.processes[to].place;
+                let (hop, lost) = self.fabric.forward(place, &mut train, self.now, tail);
+                self.hop(from, to, cargo, train, hop, &lost);
             }
             Happening::Arrives { from, to, cargo, bytes } => {
                 if self.processes[from].place != self.processes[to].place {
@@ -496,17 +503,18 @@ impl Engine {
         Some(self.streams[stream][1 - end])
     }
 
-    fn depart(&mut self, from: Pid, to: Pid, cargo: Cargo, train: Train) {
+    fn depart(&mut self, from: Pid, to: Pid, cargo: Cargo, mut train: Train) {
         let (near, far) = (self.processes[from].place, self.processes[to].place);
         if near != far {
             self.bytes_sent += train.bytes as u64;
             self.bytes_under_way += train.bytes as u64;
         }
-        let hop = self.fabric.leave(self.now, near, far, train);
-        self.hop(from, to, cargo, train, hop);
+        let (hop, lost) = self.fabric.leave(self.now, near, far, &mut train);
+        self.hop(from, to, cargo, train, hop, &lost);
     }
 
-    fn hop(&mut self, from: Pid, to: Pid, cargo: Cargo, train: Train, hop: Hop) {
+    fn hop(&mut self, from: Pid, to: Pid, cargo: Cargo, train: Train, hop: Hop, lost: &[usize]) {
+        let Some((cargo, train)) = self.survivors(cargo, train, lost) else { return };
         match hop {
             Hop::AtSwitch(head, tail) => {
                 self.schedule(head, Happening::AtSwitch { from, to, cargo, train, tail });
@@ -518,15 +526,48 @@ impl Engine {
                         self.bytes_under_way -= train.bytes as u64;
                         self.bytes_delivered += train.bytes as u64;
                     }
-                    self.schedule(at, Happening::Connected { by: from, link, to });
+                    self.schedule(at + train.late, Happening::Connected { by: from, link, to });
                 }
-                cargo => self.schedule(at, Happening::Arrives { from, to, cargo, bytes: train.bytes }),
+                cargo => {
+                    let at = self.in_order(to, &cargo, at, train.late);
+                    self.schedule(at, Happening::Arrives { from, to, cargo, bytes: train.bytes });
+                }
             },
             Hop::Dropped => {
                 self.bytes_under_way -= train.bytes as u64;
                 self.bytes_dropped += train.bytes as u64;
             }
         }
+    }
+
+    /// What is left of a train of which these datagrams were lost; `None` if nothing is.
+    fn survivors(&mut self, cargo: Cargo, train: Train, lost: &[usize]) -> Option<(Cargo, Train)> {
+        let Cargo::Run(mut run) = cargo else { return Some((cargo, train)) };
+        if lost.is_empty() {
+            return Some((Cargo::Run(run), train));
+        }
+        let datagrams = run.bytes.chunks(run.stride.max(1)).enumerate();
+        run.bytes = datagrams
+            .filter(|(place, _)| !lost.contains(place))
+            .flat_map(|(_, datagram)| datagram.iter().copied())
+            .collect();
+        let left = (!run.bytes.is_empty()).then(|| Train::of_datagrams(run.bytes.len(), run.stride));
+        let gone = (train.bytes - left.map_or(0, |left| left.bytes)) as u64;
+        self.bytes_under_way -= gone;
+        self.bytes_lost += gone;
+        left.map(|left| (Cargo::Run(run), left))
+    }
+
+    /// When something is there that would come at a time, and is late: nothing on a stream passes what comes late.
+    fn in_order(&mut self, to: Pid, cargo: &Cargo, at: Instant, late: Duration) -> Instant {
+        let Cargo::Streamed(link, _) = cargo else { return at };
+        let held_until = self.held_until.get(&(to, *link)).copied();
+        if late > Duration::ZERO || held_until.is_some() {
+            let at = (at + late).max(held_until.unwrap_or(at));
+            self.held_until.insert((to, *link), at);
+            return at;
+        }
+        at
     }
 
     fn connected(&mut self, by: Pid, link: Link, to: Pid) {

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_plan::{
-    Budget, DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES, Scale,
-    TableShape, bound,
+    Budget, DEFAULT_HEADROOM_BITS, Frequencies, HEADROOM_BITS_MAX, HotRow, Plan, Provenance, SLOT_BYTES,
+    Scale, TableShape, bound,
 };
 use libra_proto::{Cluster, Controller, HotPath, Instant, Link, Server, Sizes, Switch, Worker};
 use libra_store::{Init, Optimizer, TableSpec};
@@ -16,6 +16,7 @@ use crate::performance::engine::{Engine, Host, Program};
 use crate::performance::fabric::{LinkCounts, LinkSpec, Place};
 use crate::performance::member::Pid;
 use crate::performance::recording::Recording;
+use crate::performance::report::{LinkUsage, Report, Usage};
 use crate::performance::trace::{Model, Pushes, cached};
 use crate::performance::user::{Done, User};
 use crate::process::AnyRole;
@@ -27,8 +28,12 @@ const CONTROLLER: Pid = 0;
 const GRADIENT_MAX: f32 = 1.0;
 /// Bytes that wait for the socket of a switch at most.
 const RECEIVE_BYTES: u32 = 32 << 20;
-/// Virtual time in which a cluster must have started.
+/// Virtual time in which a cluster must have started, or the next push be done.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// After so much of it is looked whether something has happened.
+const STEP: Duration = Duration::from_micros(200);
+/// The same where how long it took is told by it.
+const SHORT_STEP: Duration = Duration::from_micros(20);
 
 /// Where the members are.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,13 +58,19 @@ pub enum Site {
 
 impl Site {
     /// The paper's: 8 machines with 64 cores and two ports of 100 Gbit/s around a Tofino, which takes a microsecond.
-    pub const PAPER: Self = Self::Rack {
-        machines: 8,
-        host: Host { cores: 64, speed: 1.0 },
-        link: LinkSpec::DUAL_100G,
-        forwarding: Duration::from_micros(1),
-        hardware: true,
-    };
+    pub const PAPER: Self = Self::paper_with(LinkSpec::DUAL_100G);
+
+    /// The same with other links.
+    #[must_use]
+    pub const fn paper_with(link: LinkSpec) -> Self {
+        Self::Rack {
+            machines: 8,
+            host: Host { cores: 64, speed: 1.0 },
+            link,
+            forwarding: Duration::from_micros(1),
+            hardware: true,
+        }
+    }
 }
 
 /// How gradients are added up.
@@ -107,56 +118,13 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// Who did what.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Usage {
-    /// Share of its time that one of them was busy, of all of a kind.
-    pub mean: f64,
-    /// Of the one that was busy most.
-    pub most: f64,
-    /// Nanoseconds of all of them for each pair.
-    pub ns_per_pair: f64,
-}
-
-/// What a link carried.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct LinkUsage {
-    /// Bytes and packets a second, of all machines.
-    pub bytes_per_second: f64,
-    /// See above.
-    pub packets_per_second: f64,
-    /// Share of its time that the busiest one was busy.
-    pub most: f64,
-}
-
-/// What came of a simulation.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Updates of rows that were pushed and accepted, each second.
-    pub pairs_per_second: f64,
-    /// Pushes, likewise.
-    pub pushes_per_second: f64,
-    /// From the begin of a push to its end: median and 99%.
-    pub latency_us: [f64; 2],
-    /// Roles, by kind.
-    pub roles: BTreeMap<&'static str, Usage>,
-    /// Cores of each machine that were busy, of those it has: the most.
-    pub cores_most: f64,
-    /// Links from machines, and to them.
-    pub up: LinkUsage,
-    /// See above.
-    pub down: LinkUsage,
-    /// Streams on which servers got messages while it was measured.
-    pub connections: usize,
-    /// Pairs that went to servers as messages of workers, of all: by bytes of messages against keys.
-    pub bytes_to_servers_per_pair: f64,
-    /// Bytes that were dropped because a queue was full.
-    pub bytes_dropped: u64,
-    /// Things that happened.
-    pub steps: u64,
-    /// What each kind of role did while it was measured, for each pair.
-    #[serde(skip)]
-    pub work_per_pair: BTreeMap<&'static str, Work>,
+/// Pushes of a training, in place of what a setting makes up.
+#[derive(Debug)]
+pub struct Replay {
+    /// The tables, and which rows were pushed how often: the first [`hot`](Setting::hot) are hot.
+    pub frequencies: Frequencies,
+    /// The pushes of each worker, which end.
+    pub pushes: Vec<Pushes>,
 }
 
 /// Which role is recorded.
@@ -184,7 +152,7 @@ impl Setting {
     /// # Errors
     /// Why the cluster does not start, or a push is refused.
     pub fn run(&self) -> Result<Report, String> {
-        let mut simulation = Simulation::start(self, None)?;
+        let mut simulation = Simulation::start(self, None);
         let begin = simulation.warm_up()?;
         simulation.measure(&begin)
     }
@@ -194,9 +162,27 @@ impl Setting {
     /// # Errors
     /// See [`run`](Self::run).
     pub fn run_with(&self, pushes: Vec<Pushes>) -> Result<Report, String> {
-        let mut simulation = Simulation::with(self, None, pushes)?;
+        let mut simulation = Simulation::with(self, None, pushes);
         let begin = simulation.warm_up()?;
         simulation.measure(&begin)
+    }
+
+    /// Simulates what a training has pushed, once and to its last push. Model, warm-up and time of the setting are not looked at. The report is of all
+    /// the time, so what a cluster takes to get under way and to come to an end is in it.
+    ///
+    /// # Errors
+    /// See [`run`](Self::run); or rows that are to be hot do not fit into a packet.
+    pub fn replay(&self, replay: Replay) -> Result<Report, String> {
+        let cluster = self.cluster_of(&replay.frequencies)?;
+        Simulation::of(self, cluster, None, replay.pushes).through()
+    }
+
+    /// Simulates pushes of the caller's that end, once and to the last one: see [`replay`](Self::replay).
+    ///
+    /// # Errors
+    /// See [`run`](Self::run).
+    pub fn run_through(&self, pushes: Vec<Pushes>) -> Result<Report, String> {
+        Simulation::with(self, None, pushes).through()
     }
 
     /// Simulates it, and keeps what one role was handed.
@@ -204,7 +190,7 @@ impl Setting {
     /// # Errors
     /// See [`run`](Self::run).
     pub fn record(&self, recorded: Recorded) -> Result<Recording, String> {
-        let mut simulation = Simulation::start(self, Some(recorded))?;
+        let mut simulation = Simulation::start(self, Some(recorded));
         let begin = simulation.warm_up()?;
         let recorded =
             simulation.engine.programs.iter().enumerate().find_map(|(pid, program)| match program {
@@ -244,16 +230,12 @@ impl Setting {
         let table = self.table();
         let width = u32::try_from(table.width).unwrap_or(u32::MAX);
         let shape = TableShape { name: table.name, keys: table.keys, width, hot: true };
-        let entries = self.model.batch * self.model.width;
-        let packets = entries.div_ceil(self.entries_max.into()) as u64;
-        let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
-        let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
-        let headroom_bits = bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX));
+        let headroom_bits = self.headroom_bits((self.model.batch * self.model.width) as u64);
         let scale = Scale::fit(GRADIENT_MAX, bound(headroom_bits));
         let row = |rank| HotRow { key: self.model.key(rank), count: self.hot - rank, scale };
         Plan {
             number: 1,
-            provenance: Provenance { tool: "libra sim performance".to_owned(), ..Provenance::default() },
+            provenance: provenance(),
             tables: vec![shape],
             budget: Budget { p: 1.0, c: 1.0, on_chip_bytes: self.hot * self.model.width as u64 * SLOT_BYTES },
             headroom_bits,
@@ -262,13 +244,54 @@ impl Setting {
         }
     }
 
+    /// For an epoch of pushes with so many values each.
+    fn headroom_bits(&self, values: u64) -> u8 {
+        let packets = values.div_ceil(self.entries_max.into());
+        let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
+        let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
+        bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX))
+    }
+
+    /// A cluster with the tables of a training, and the rows hot that it has updated most.
+    fn cluster_of(&self, frequencies: &Frequencies) -> Result<Cluster, String> {
+        let ranked = frequencies.ranked();
+        let hot = if self.has_switch() { usize::try_from(self.hot).unwrap_or(usize::MAX) } else { 0 };
+        let hot = &ranked[..hot.min(ranked.len())];
+        if let Some(row) = hot.iter().find(|row| row.width > self.entries_max.into()) {
+            return Err(format!(
+                "a row of {} values does not fit a packet of {}",
+                row.width, self.entries_max
+            ));
+        }
+        let values: u64 = ranked.iter().map(|row| row.count * u64::from(row.width)).sum();
+        let headroom_bits = self.headroom_bits(values.div_ceil(frequencies.pushes().max(1)));
+        let slots: u64 = hot.iter().map(|row| u64::from(row.width)).sum();
+        let budget = Budget { p: 1.0, c: 1.0, on_chip_bytes: slots * SLOT_BYTES };
+        let plan = (!hot.is_empty())
+            .then(|| Plan::new(1, provenance(), frequencies, budget, headroom_bits))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        let table = |shape: &TableShape| TableSpec {
+            name: shape.name.clone(),
+            keys: shape.keys.clone(),
+            width: shape.width as usize,
+            ..self.table()
+        };
+        let tables = frequencies.tables().iter().map(table).collect();
+        Ok(Cluster::new(1, tables, plan, self.hot_path()))
+    }
+
     fn cluster(&self) -> Cluster {
-        let hot_path = HotPath {
+        let plan = self.has_switch().then(|| self.plan());
+        Cluster::new(1, vec![self.table()], plan, self.hot_path())
+    }
+
+    fn hot_path(&self) -> HotPath {
+        HotPath {
             entries_max: self.entries_max,
             pushes_per_epoch: self.pushes_per_epoch,
             ..HotPath::for_workers(self.workers)
-        };
-        Cluster::new(1, vec![self.table()], self.has_switch().then(|| self.plan()), hot_path)
+        }
     }
 
     fn pushes(&self, worker: u16) -> Pushes {
@@ -277,6 +300,11 @@ impl Setting {
         let hot: BTreeSet<u64> = (0..self.hot).map(|rank| self.model.key(rank)).collect();
         cached(pushes, self.model.width, move |key| hot.contains(&key), bound)
     }
+}
+
+fn provenance() -> Provenance {
+    // All that there is was counted.
+    Provenance { tool: "libra sim performance".to_owned(), sample: 1.0, ..Provenance::default() }
 }
 
 fn worker(pid: Pid) -> AnyRole {
@@ -312,17 +340,17 @@ pub(crate) struct Begin {
 }
 
 impl Simulation {
-    fn start(setting: &Setting, recorded: Option<Recorded>) -> Result<Self, String> {
+    fn start(setting: &Setting, recorded: Option<Recorded>) -> Self {
         let pushes = (0..setting.workers).map(|worker| setting.pushes(worker)).collect();
         Self::with(setting, recorded, pushes)
     }
 
     /// Members, and their users with a load.
-    pub(crate) fn with(
-        setting: &Setting,
-        recorded: Option<Recorded>,
-        pushes: Vec<Pushes>,
-    ) -> Result<Self, String> {
+    pub(crate) fn with(setting: &Setting, recorded: Option<Recorded>, pushes: Vec<Pushes>) -> Self {
+        Self::of(setting, setting.cluster(), recorded, pushes)
+    }
+
+    fn of(setting: &Setting, cluster: Cluster, recorded: Option<Recorded>, pushes: Vec<Pushes>) -> Self {
         let costs = &setting.costs;
         let (machines, host, link, forwarding, hardware) = match setting.site {
             Site::OneMachine(host) => (1, host, LinkSpec::DUAL_100G, Duration::ZERO, false),
@@ -330,16 +358,16 @@ impl Simulation {
                 (machines, host, link, forwarding, hardware)
             }
         };
-        let mut engine = Engine::new(costs, link, forwarding);
+        let mut engine = Engine::new(costs, link, forwarding, setting.seed);
         let rack: Vec<Place> = (0..machines.max(1)).map(|_| engine.add_place(host, true)).collect();
         // The controller does nothing that is measured; on a rack it is where it is in nobody's way.
-        let switches = u16::from(setting.has_switch());
+        let switches = u16::from(cluster.plan.is_some());
         let sizes = Sizes { servers: setting.servers, switches, workers: setting.workers };
         let is_rack = matches!(setting.site, Site::Rack { .. });
         let centre =
             if is_rack { engine.add_place(Host { cores: 2, speed: host.speed }, !hardware) } else { rack[0] };
         let mut kinds = BTreeMap::new();
-        let role = Controller::new(sizes, setting.cluster());
+        let role = Controller::new(sizes, cluster);
         engine.start(centre, AnyRole::Controller(Box::new(role)), costs.kernel.clone(), false, false);
         let last = rack.len() - 1;
         for number in 0..usize::from(setting.servers) {
@@ -375,7 +403,7 @@ impl Simulation {
             let pid = engine.start_user(user, costs.user.and(&wake));
             kinds.insert(pid, "user");
         }
-        Ok(Self { engine, setting: setting.clone(), kinds })
+        Self { engine, setting: setting.clone(), kinds }
     }
 
     fn users(&self) -> impl Iterator<Item = &User> {
@@ -389,28 +417,62 @@ impl Simulation {
     pub(crate) fn warm_up(&mut self) -> Result<Begin, String> {
         let deadline = self.engine.now + PATIENCE;
         while self.users().any(|user| user.done.is_empty()) {
-            if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {
-                return Err(reason);
-            }
-            if self.engine.now >= deadline {
-                return Err(format!("nothing was pushed in {PATIENCE:?}"));
-            }
-            self.engine.run_until(self.engine.now + Duration::from_micros(200));
+            self.go_on(STEP, deadline)?;
         }
         self.engine.run_until(self.engine.now + self.setting.warm_up);
         self.engine.messages_in.clear();
+        Ok(self.begin())
+    }
+
+    fn begin(&self) -> Begin {
         let processes = &self.engine.processes;
-        Ok(Begin {
+        Begin {
             at: self.engine.now,
             work: processes.iter().map(|process| process.work).collect(),
             busy_ns: (0..processes.len()).map(|pid| self.engine.busy_ns(pid)).collect(),
             links: (0..self.engine.places()).map(|place| self.engine.link_counts(place)).collect(),
-        })
+        }
+    }
+
+    /// A step further, unless somebody has failed or it is too late.
+    fn go_on(&mut self, step: Duration, deadline: Instant) -> Result<(), String> {
+        if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {
+            return Err(reason);
+        }
+        if self.engine.now >= deadline {
+            return Err(format!("nothing was pushed in {PATIENCE:?}"));
+        }
+        self.engine.run_until(self.engine.now + step);
+        Ok(())
+    }
+
+    /// From the first push to the last, of workers whose pushes end.
+    fn through(mut self) -> Result<Report, String> {
+        let mut deadline = self.engine.now + PATIENCE;
+        let mut begin = self.begin();
+        while !self.users().any(User::has_begun) {
+            begin = self.begin();
+            self.go_on(SHORT_STEP, deadline)?;
+        }
+        let mut done = 0;
+        while !self.users().all(User::is_done) {
+            self.go_on(SHORT_STEP, deadline)?;
+            let now = self.users().map(|user| user.done.len()).sum();
+            if now > done {
+                (done, deadline) = (now, self.engine.now + PATIENCE);
+            }
+        }
+        self.report(&begin)
     }
 
     pub(crate) fn measure(&mut self, begin: &Begin) -> Result<Report, String> {
-        let end = begin.at + self.setting.measured;
-        self.engine.run_until(end);
+        self.engine.run_until(begin.at + self.setting.measured);
+        self.report(begin)
+    }
+
+    /// What came of the time since it began.
+    fn report(&self, begin: &Begin) -> Result<Report, String> {
+        let end = self.engine.now;
         if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {
             return Err(reason);
         }
@@ -421,7 +483,7 @@ impl Simulation {
         if pairs == 0 {
             return Err("nothing was pushed while it was measured: it takes a longer time".to_owned());
         }
-        let (pairs, seconds) = (pairs as f64, self.setting.measured.as_secs_f64());
+        let (all, pairs, seconds) = (pairs, pairs as f64, end.since(begin.at).as_secs_f64());
         let mut latencies: Vec<f64> =
             done.iter().map(|done| done.at.since(done.begun).as_secs_f64() * 1e6).collect();
         latencies.sort_by(f64::total_cmp);
@@ -452,11 +514,14 @@ impl Simulation {
                 let (before, after) = (&before[side], &after[side]);
                 usage.bytes_per_second += (after.bytes_carried - before.bytes_carried) as f64 / seconds;
                 usage.packets_per_second += (after.packets - before.packets) as f64 / seconds;
+                usage.packets_lost += after.packets_lost - before.packets_lost;
                 usage.most = usage.most.max((after.busy_ns - before.busy_ns) / 1e9 / seconds);
             }
             usage
         };
         Ok(Report {
+            pairs: all,
+            seconds,
             pairs_per_second: pairs / seconds,
             pushes_per_second: done.len() as f64 / seconds,
             latency_us: [quantile(500), quantile(990)],

@@ -15,6 +15,8 @@ use crate::performance::fabric::{Fabric, Hop, LinkSpec, Place, Train, instant};
 
 /// Bytes around a packet on the wire that [`Profile`] does not count: preamble, checksum and gap.
 const FRAMING: usize = 24;
+/// A packet with an exponent and nothing else is the least that Ethernet has, with what is around it.
+const EXPONENT_BYTES: usize = 64 + 20;
 
 /// What to simulate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +56,7 @@ pub struct DenseReport {
     pub rounds_simulated: u64,
     /// Share of its time that the busiest link was busy.
     pub link_most: f64,
-    /// Packets that were lost in full queues and sent again.
+    /// Packets that were lost, in full queues or at random, and sent again.
     pub packets_lost: u64,
 }
 
@@ -74,7 +76,31 @@ impl DenseSetting {
     /// Simulates some rounds.
     #[must_use]
     pub fn run(&self) -> DenseReport {
-        Rounds::new(self).run(self)
+        let bytes = usize::try_from(self.profile.packet_bytes()).unwrap_or(usize::MAX) + FRAMING;
+        Rounds::new(self, self.values(), bytes).run(self)
+    }
+
+    /// The same for exponents: as many packets, each with the exponent of a chunk in place of its values.
+    #[must_use]
+    pub fn run_exponents(&self) -> DenseReport {
+        Rounds::new(self, self.values(), EXPONENT_BYTES).run(self)
+    }
+
+    /// Simulates a negotiation of one exponent for everything: each worker sends its own when it is ready. Returns when all know the largest.
+    #[must_use]
+    pub fn negotiate(&self, ready: &[Duration]) -> Duration {
+        let mut rounds = Rounds::new(self, self.profile.chunk.into(), EXPONENT_BYTES);
+        for (free_at, ready) in rounds.free_at.iter_mut().zip(ready) {
+            *free_at = ready.as_secs_f64() * 1e9;
+        }
+        rounds.start(self.packet_ns);
+        while !rounds.is_done() && rounds.step(self.packet_ns).is_some() {}
+        rounds.now.since(Instant::ZERO)
+    }
+
+    /// Values of the rounds that are simulated.
+    fn values(&self) -> u64 {
+        self.rounds * self.profile.slots() * u64::from(self.profile.chunk)
     }
 }
 
@@ -93,15 +119,14 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn new(setting: &DenseSetting) -> Self {
+    /// Streams of so many values, in packets of so many bytes.
+    fn new(setting: &DenseSetting, length: u64, bytes: usize) -> Self {
         let slots = u32::try_from(setting.profile.slots()).unwrap_or(u32::MAX);
         let chunk = setting.profile.chunk as usize;
-        let length = setting.rounds * u64::from(slots) * u64::from(setting.profile.chunk);
-        let bytes = usize::try_from(setting.profile.packet_bytes()).unwrap_or(usize::MAX) + FRAMING;
         // A queue of the pool's size: as in its paper, nothing is lost if the pool fits the buffers.
         let queue_bytes =
             setting.link.queue_bytes.max((slots as usize * bytes * usize::from(setting.workers)) as f64);
-        let mut fabric = Fabric::new(LinkSpec { queue_bytes, ..setting.link }, setting.forwarding);
+        let mut fabric = Fabric::new(LinkSpec { queue_bytes, ..setting.link }, setting.forwarding, 1);
         (0..setting.machines).for_each(|_| fabric.add(true));
         fabric.add(false);
         Self {
@@ -115,7 +140,14 @@ impl Rounds {
                 .collect(),
             free_at: vec![0.0; setting.workers.into()],
             machines: setting.machines,
-            train: Train { bytes, first: bytes, last: bytes, packets: 1, droppable: true },
+            train: Train {
+                bytes,
+                first: bytes,
+                last: bytes,
+                packets: 1,
+                droppable: true,
+                late: Duration::ZERO,
+            },
             lost: 0,
         }
     }
@@ -137,45 +169,65 @@ impl Rounds {
         self.schedule(at, Happening::Leaves(packet));
     }
 
-    fn run(mut self, setting: &DenseSetting) -> DenseReport {
+    fn is_done(&self) -> bool {
+        self.streams.iter().all(Stream::is_done)
+    }
+
+    fn start(&mut self, packet_ns: f64) {
         for worker in 0..self.streams.len() {
             for packet in self.streams[worker].start() {
-                self.send(packet, setting.packet_ns);
+                self.send(packet, packet_ns);
             }
         }
+    }
+
+    /// The next thing happens. Returns whether it was a result that came to a worker; `None` if nothing is left.
+    fn step(&mut self, packet_ns: f64) -> Option<bool> {
+        let ((at, _), happening) = self.queue.pop_first()?;
+        self.now = at;
+        let is_result = matches!(happening, Happening::Result(..));
+        match happening {
+            Happening::Leaves(packet) => self.leaves(packet),
+            Happening::AtPool(packet) => self.at_pool(&packet),
+            Happening::AtPort(worker, packet, tail) => {
+                let mut train = self.train;
+                match self.fabric.forward(self.place(worker), &mut train, at, tail) {
+                    (Hop::Arrives(at), lost) if lost.is_empty() => {
+                        self.schedule(at, Happening::Result(worker, packet));
+                    }
+                    _ => self.lost += 1,
+                }
+            }
+            Happening::Result(worker, packet) => {
+                let next = self.streams[usize::from(worker)].handle_result(&packet);
+                if let Some(packet) = next {
+                    self.send(packet, packet_ns);
+                }
+            }
+            Happening::Timeout { worker, slot, offset } => {
+                let again = self.streams[usize::from(worker)].handle_timeout(slot);
+                if let Some(packet) = again.filter(|packet| packet.offset == offset) {
+                    self.send(packet, packet_ns);
+                }
+            }
+        }
+        Some(is_result)
+    }
+
+    fn run(mut self, setting: &DenseSetting) -> DenseReport {
+        self.start(setting.packet_ns);
         let whole = setting.rounds * setting.profile.slots() * u64::from(setting.workers);
         let (mut results, mut half, mut busy_at_half) = (0, None, Vec::new());
-        while let Some(((at, _), happening)) = self.queue.pop_first() {
-            self.now = at;
-            match happening {
-                Happening::Leaves(packet) => self.leaves(packet),
-                Happening::AtPool(packet) => self.at_pool(&packet),
-                Happening::AtPort(worker, packet, tail) => {
-                    let hop = self.fabric.forward(self.place(worker), self.train, at, tail);
-                    match hop {
-                        Hop::Arrives(at) => self.schedule(at, Happening::Result(worker, packet)),
-                        _ => self.lost += 1,
-                    }
-                }
-                Happening::Result(worker, packet) => {
-                    let next = self.streams[usize::from(worker)].handle_result(&packet);
-                    if let Some(packet) = next {
-                        self.send(packet, setting.packet_ns);
-                    }
-                    results += 1;
-                    if half.is_none() && results >= whole / 2 {
-                        (half, busy_at_half) = (Some((at, results)), self.busy());
-                    }
-                    if self.streams.iter().all(Stream::is_done) {
-                        break;
-                    }
-                }
-                Happening::Timeout { worker, slot, offset } => {
-                    let again = self.streams[usize::from(worker)].handle_timeout(slot);
-                    if let Some(packet) = again.filter(|packet| packet.offset == offset) {
-                        self.send(packet, setting.packet_ns);
-                    }
-                }
+        while let Some(is_result) = self.step(setting.packet_ns) {
+            if !is_result {
+                continue;
+            }
+            results += 1;
+            if half.is_none() && results >= whole / 2 {
+                (half, busy_at_half) = (Some((self.now, results)), self.busy());
+            }
+            if self.is_done() {
+                break;
             }
         }
         let (begin, before) = half.unwrap_or((Instant::ZERO, 0));
@@ -212,9 +264,12 @@ impl Rounds {
     fn leaves(&mut self, packet: Packet) {
         let Packet { worker, slot, offset, .. } = packet;
         self.schedule(self.now + PATIENCE, Happening::Timeout { worker, slot, offset });
-        match self.fabric.leave(self.now, self.place(worker), self.machines, self.train) {
+        let mut train = self.train;
+        match self.fabric.leave(self.now, self.place(worker), self.machines, &mut train) {
             // The pool is in the switch: a packet is there when all of it is.
-            Hop::AtSwitch(_, tail) => self.schedule(tail, Happening::AtPool(packet)),
+            (Hop::AtSwitch(_, tail), lost) if lost.is_empty() => {
+                self.schedule(tail, Happening::AtPool(packet));
+            }
             _ => self.lost += 1,
         }
     }
@@ -278,5 +333,18 @@ mod tests {
         assert!((small.iteration_seconds / expected - 1.0).abs() < 0.15, "{small:?} for {expected}");
         let twice = setting(8, 2 * 64 * 2 * 4 * 32).run();
         assert!(small.iteration_seconds / twice.iteration_seconds > 1.6, "{twice:?}");
+    }
+    /// One factor for everything waits for the slowest worker and then for a round trip; exponents of all chunks are a pass of small packets.
+    #[test]
+    fn a_negotiation_waits_for_the_slowest() {
+        let setting = setting(32, 1 << 20);
+        let ready: Vec<Duration> = (0..32).map(|worker| Duration::from_micros(100 + 90 * worker)).collect();
+        let slowest = *ready.last().unwrap();
+        let beyond = setting.negotiate(&ready) - slowest;
+        // 2 us of switch and cables, and two small packets.
+        assert!((2.0..2.1).contains(&(beyond.as_secs_f64() * 1e6)), "{beyond:?}");
+        let (exponents, values) = (setting.run_exponents(), setting.run());
+        let ratio = exponents.iteration_seconds / values.iteration_seconds;
+        assert!((ratio / (84.0 / 204.0) - 1.0).abs() < 0.1, "links are the limit: {ratio}");
     }
 }

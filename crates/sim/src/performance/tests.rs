@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use libra_plan::{Frequencies, TableShape};
 use libra_proto::Instant;
 
 use super::*;
@@ -66,14 +67,67 @@ fn a_setting_always_has_the_same_report() {
 /// Bytes that were sent arrived, were dropped or are on their way, as counted at the two ends; and no link carries what did not come to it.
 #[test]
 fn bytes_are_neither_made_nor_lost() {
-    let setting = setting(System::Libra, 8, true);
+    bytes_are_conserved(&setting(System::Libra, 8, true));
+}
+
+/// On links that lose one packet in a hundred what is lost is counted, too, and all pushes are accepted all the same.
+#[test]
+fn bytes_are_lost_only_where_they_are_counted() {
+    let (lossy, rates) = (losing(setting(System::Libra, 8, true), 0.01), [0.0, 0.01]);
+    let lost = bytes_are_conserved(&lossy);
+    assert!(lost > 10_000, "{lost}");
+    let [whole, less] = rates.map(|rate| run(&losing(setting(System::Libra, 8, true), rate)));
+    assert!(less.pairs_per_second > 0.2 * whole.pairs_per_second, "{less:?} of {whole:?}");
+    let packets = (less.up.packets_per_second + less.down.packets_per_second) * 0.006;
+    let share = (less.up.packets_lost + less.down.packets_lost) as f64 / packets;
+    assert!((0.008..0.012).contains(&share) && whole.up.packets_lost == 0, "{share}");
+}
+
+/// A rate of zero is no loss, to the bit, whatever a stream would do if it lost something; and another seed loses other packets.
+#[test]
+fn without_losses_nothing_changes() {
+    let text = |setting: &Setting| serde_json::to_string(&run(setting)).unwrap();
+    let plain = setting(System::Libra, 4, true);
+    let mut other = plain.clone();
+    let Site::Rack { link, .. } = &mut other.site else { unreachable!() };
+    link.recovery = Duration::from_secs(1);
+    assert_eq!(text(&plain), text(&other));
+    let lossy = losing(plain, 0.001);
+    assert_eq!(text(&lossy), text(&lossy));
+    assert_ne!(text(&lossy), text(&Setting { seed: 2, ..lossy.clone() }));
+}
+
+/// Streams alone, as no row is hot: what they lose makes them late, and what takes longer to be sent again makes it slower.
+#[test]
+fn streams_lose_time_and_nothing_else() {
+    let rate = |loss, recovery| {
+        // Alone, for whom nothing is better if another comes later.
+        let alone = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
+        let mut setting = losing(Setting { measured: Duration::from_millis(40), ..alone }, loss);
+        let Site::Rack { link, .. } = &mut setting.site else { unreachable!() };
+        link.recovery = Duration::from_micros(recovery);
+        run(&setting).pushes_per_second
+    };
+    let (whole, soon, late) = (rate(0.0, 1000), rate(0.01, 100), rate(0.01, 1000));
+    assert!(whole > 1.02 * soon && soon > 1.2 * late, "{whole} {soon} {late}");
+}
+
+fn losing(mut setting: Setting, rate: f64) -> Setting {
+    let Site::Rack { link, .. } = &mut setting.site else { unreachable!() };
+    link.loss = rate;
+    setting
+}
+
+/// Returns the bytes that were lost.
+fn bytes_are_conserved(setting: &Setting) -> u64 {
     let pushes = (0..8).map(|worker| setting.model.pushes(worker, 1, 4)).collect();
-    let mut simulation = Simulation::with(&setting, None, pushes).unwrap();
+    let mut simulation = Simulation::with(setting, None, pushes);
     let begin = simulation.warm_up().unwrap();
     simulation.measure(&begin).unwrap();
     let engine = &simulation.engine;
     assert!(engine.bytes_delivered > 1_000_000);
-    assert_eq!(engine.bytes_sent, engine.bytes_delivered + engine.bytes_dropped + engine.bytes_under_way);
+    let gone = engine.bytes_dropped + engine.bytes_lost;
+    assert_eq!(engine.bytes_sent, engine.bytes_delivered + gone + engine.bytes_under_way);
     assert_eq!(engine.bytes_under_way, engine.bytes_queued(), "what is on its way is what will still happen");
     for place in 0..engine.places() {
         for link in engine.link_counts(place).into_iter().flatten() {
@@ -82,6 +136,7 @@ fn bytes_are_neither_made_nor_lost() {
             assert!(link.bytes_carried as f64 <= could, "no link carries more than it can");
         }
     }
+    engine.bytes_lost
 }
 
 #[test]
@@ -157,6 +212,48 @@ fn formula_and_simulation_agree() {
         let ratio = computed.pairs_per_second / simulated;
         assert!((0.87..1.15).contains(&ratio), "{system:?}, {workers}: {ratio:.2}, {computed:?}");
     }
+}
+
+/// Pushes of two tables are replayed to the last, whoever pushes how many of them, and however many rows are hot.
+#[test]
+fn a_training_is_replayed_to_its_last_push() {
+    let shape = |name: &str, keys, width, hot| TableShape { name: name.to_owned(), keys, width, hot };
+    let tables = vec![shape("rows", 0..5000, 3, true), shape("layer", 1 << 40..(1 << 40) + 1, 500, false)];
+    let pushes = |worker: u64| {
+        (0..40 + 20 * worker).map(move |step| {
+            let mut keys: Vec<u64> =
+                (0..200).map(|row| (row * row + 7 * step + 13 * worker) % 5000).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let values = 3 * keys.len() + 500;
+            keys.push(1 << 40);
+            Push { gradients: vec![0.5 - step as f32; values], pairs: keys.len() as u64, keys }
+        })
+    };
+    let mut frequencies = Frequencies::new(tables).unwrap();
+    for push in (0..4).flat_map(pushes) {
+        frequencies.record_push(push.keys.iter().copied());
+        push.keys.iter().for_each(|key| frequencies.record_gradient(*key, 200.0));
+    }
+    for (system, hot) in [(System::Libra, 2000), (System::Libra, 1 << 40), (System::PsSparse, 2000)] {
+        let setting = Setting { hot, ..setting(system, 4, true) };
+        let replay = Replay {
+            frequencies: frequencies.clone(),
+            pushes: (0..4).map(|worker| Pushes::new(pushes(worker))).collect(),
+        };
+        let report = setting.replay(replay).unwrap();
+        assert_eq!(report.pairs, frequencies.total(), "{system:?}, {hot}");
+        let rate = report.pairs as f64 / report.seconds;
+        assert!((report.pairs_per_second / rate - 1.0).abs() < 1e-9 && report.latency_us[0] > 1.0);
+        assert_eq!(report.roles.contains_key("switch"), system == System::Libra);
+    }
+    // A row that fits no packet is cold as a rule; here it would be hot.
+    let wide = Frequencies::new(vec![shape("rows", 0..10, 241, true)]).map(|mut wide| {
+        wide.record_push([3]);
+        wide
+    });
+    let replay = Replay { frequencies: wide.unwrap(), pushes: vec![] };
+    assert!(setting(System::Libra, 1, true).replay(replay).unwrap_err().contains("241"));
 }
 
 /// A replay of what a role was handed does what the role did, in each step: it checks that itself.

@@ -23,6 +23,8 @@ pub(crate) struct User {
     pushes: Pushes,
     open_max: usize,
     started: bool,
+    /// Whether there is nothing more to push.
+    exhausted: bool,
     numbered: u64,
     open: BTreeMap<u64, (Instant, u64)>,
     pub(crate) done: Vec<Done>,
@@ -33,7 +35,27 @@ pub(crate) struct User {
 impl User {
     pub(crate) fn new(worker: Pid, pushes: Pushes, open_max: usize) -> Self {
         let (open, done) = (BTreeMap::new(), Vec::new());
-        Self { worker, pushes, open_max, started: false, numbered: 0, open, done, failed: None }
+        Self {
+            worker,
+            pushes,
+            open_max,
+            started: false,
+            exhausted: false,
+            numbered: 0,
+            open,
+            done,
+            failed: None,
+        }
+    }
+
+    /// Whether it has pushed something.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.numbered > 0
+    }
+
+    /// Whether all that it had to push is done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.exhausted && self.open.is_empty()
     }
 
     /// Hears what its worker says, or begins the next push. `None` if it waits.
@@ -61,6 +83,7 @@ impl User {
             return (work != Work::default()).then_some((work, None));
         }
         let Some(push) = self.pushes.0.next() else {
+            self.exhausted = true;
             return (work != Work::default()).then_some((work, None));
         };
         self.numbered += 1;

@@ -24,7 +24,8 @@ pub(super) fn pairs(task: &Task, pairs_max: usize, bars: Bars) -> Result<Vec<(f3
         pairs_max,
     };
     let store = Store::new(tables, task.config.seed)?;
-    let mut parameters = Witnessed::new(LocalParameters::new(store), recorder);
+    let mut local = LocalParameters::new(store);
+    let mut parameters = Witnessed::new(&mut local, recorder);
     let samples = PUSHES * task.config.batch as u64;
     let sample = (samples as f64 / task.workload.samples_per_epoch() as f64).min(1.0);
     let bar = bars.bar("gradients");

@@ -5,7 +5,6 @@ use libra_sim::performance::System;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Unit};
 use super::tasks::Tasks;
-use super::testbed::Testbed;
 use super::throughput::{MEMORY, measured};
 use crate::progress::Bars;
 
@@ -30,7 +29,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     };
     let mut series = Vec::new();
     for task in tasks.industrial()? {
-        let testbed = Testbed::of(&task, tasks.quick, bars)?;
+        let testbed = tasks.testbed(&task, bars)?;
         bars.line(&format!("  {}", testbed.name));
         let libra = |hot| -> Result<f64> {
             Ok(testbed.run(System::Libra, WORKERS, hot, measured(tasks))?.pairs_per_second)
@@ -103,7 +102,7 @@ pub(super) fn find_top_k(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     };
     let mut series = Vec::new();
     for task in tasks.industrial()? {
-        let testbed = Testbed::of(&task, tasks.quick, bars)?;
+        let testbed = tasks.testbed(&task, bars)?;
         bars.line(&format!("  {}", testbed.name));
         let mut points = Vec::new();
         for hot in HOT {
@@ -122,7 +121,7 @@ pub(super) fn find_top_k(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             source: Source::Simulated,
             why: "Less than 15% is taken for little.".to_owned(),
         });
-        series.push(Series { name: testbed.name, source: Source::Simulated, points });
+        series.push(Series { name: testbed.name.clone(), source: Source::Simulated, points });
     }
     finding.charts.push(Chart {
         title: "Throughput by that with 30,000 hot parameters, 16 workers".to_owned(),

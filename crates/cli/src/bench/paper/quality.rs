@@ -1,15 +1,12 @@
 //! Whether a model is as good with a switch as without.
 
-use std::process::{Command, Stdio};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use libra_proto::ArithmeticMode;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
+use super::jobs::Jobs;
 use super::tasks::{Task, Tasks};
-use crate::leash;
 use crate::progress::Bars;
 
 /// Arithmetics of a switch that are tried.
@@ -48,22 +45,10 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     let mut rows = Vec::new();
     let mut series: Vec<Series> = Vec::new();
     for task in &tasks.all()? {
-        let directory = TempDir::new().context("cannot make a directory for reports")?;
-        let plan = directory.path().join("plan.toml");
-        let plan = plan.to_str().context("the path of a temporary directory is no text")?;
         bars.line(&format!("  {}: profile", task.label()));
-        libra(&[&["profile", "--out", plan, "--quiet"][..], &task.options()].concat())?;
-        let train = |more: &[&str]| -> Result<Value> {
-            let json = directory.path().join("report.json");
-            let path = json.to_str().context("the path of a temporary directory is no text")?;
-            let epochs = if tasks.quick { task.epochs_quick } else { task.config.epochs }.to_string();
-            let common = ["train", "--quiet", "--epochs", &epochs, "--json", path];
-            libra(&[&common[..], &task.options(), more].concat())?;
-            let text = std::fs::read_to_string(&json).context("a job has left no report")?;
-            Ok(serde_json::from_str(&text)?)
-        };
+        let jobs = Jobs::of(task, if tasks.quick { task.epochs_quick } else { task.config.epochs })?;
         bars.line(&format!("  {}: one worker, no switch", task.label()));
-        let alone = train(&["--workers", "1", "--switch", "none"])?;
+        let alone = jobs.without_switch("1")?;
         let judged = judged(&alone)?;
         let expected = value(&alone, judged)?;
         let mut row = vec![task.label(), judged.name.to_owned(), format!("{expected:.4}")];
@@ -71,8 +56,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         for (way, arithmetic) in (1u8..).zip(ARITHMETICS) {
             let name = arithmetic.to_string();
             bars.line(&format!("  {}: {WORKERS} workers, a switch that adds by {name}", task.label()));
-            let found =
-                value(&train(&["--workers", WORKERS, "--plan", plan, "--arithmetic", &name])?, judged)?;
+            let found = value(&jobs.with_switch(WORKERS, &["--arithmetic", &name])?, judged)?;
             row.push(format!("{found:.4}"));
             points.push((f64::from(way), found));
             finding.claims.push(claim(task, &name, judged, expected, found));
@@ -123,21 +107,4 @@ fn judged(report: &Value) -> Result<Judged> {
 
 fn value(report: &Value, judged: Judged) -> Result<f64> {
     report["quality"][judged.key].as_f64().with_context(|| format!("a job has not measured {}", judged.name))
-}
-
-/// Runs this program, as long as this process is there.
-fn libra(options: &[&str]) -> Result<()> {
-    let mut command = Command::new(leash::this_program()?);
-    command.args(options).arg("--leashed");
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut job = piped.spawn().context("cannot start a job")?;
-    // Held until the job is done: it would end with it.
-    let leash = job.stdin.take();
-    let output = job.wait_with_output().context("cannot wait for a job")?;
-    drop(leash);
-    if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        bail!("libra {} failed: {}", options.join(" "), told.trim());
-    }
-    Ok(())
 }

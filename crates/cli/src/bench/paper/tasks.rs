@@ -1,7 +1,9 @@
 //! The paper's tasks, as they are trained here.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -9,6 +11,7 @@ use foldhash::fast::FixedState;
 use libra_plan::TableShape;
 use libra_train::{LAYER_KEYS, ModelKind, Share, TrainConfig, Workload, shapes};
 
+use super::testbed::Testbed;
 use crate::progress::Bars;
 
 /// Data sets that a task can be given.
@@ -29,6 +32,9 @@ pub(super) struct Tasks {
     pub(super) seed: u64,
     /// A directory of data sets.
     pub(super) data: Option<PathBuf>,
+    /// What was opened, by the names of tasks: most items look at the same.
+    opened: RefCell<BTreeMap<&'static str, Rc<Task>>>,
+    testbeds: RefCell<BTreeMap<&'static str, Rc<Testbed>>>,
 }
 
 /// A task of the paper.
@@ -48,6 +54,7 @@ pub(super) struct Task {
 }
 
 /// How often rows of embeddings were updated.
+#[derive(Default)]
 pub(super) struct Counts {
     pub(super) pushes: u64,
     /// Updates of rows of embeddings.
@@ -56,13 +63,27 @@ pub(super) struct Counts {
 }
 
 impl Tasks {
+    pub(super) fn new(quick: bool, seed: u64, data: Option<PathBuf>) -> Self {
+        Self { quick, seed, data, opened: RefCell::default(), testbeds: RefCell::default() }
+    }
+
+    /// A task on the testbed.
+    pub(super) fn testbed(&self, task: &Task, bars: Bars) -> Result<Rc<Testbed>> {
+        if let Some(testbed) = self.testbeds.borrow().get(task.name) {
+            return Ok(Rc::clone(testbed));
+        }
+        let testbed = Rc::new(Testbed::of(task, self.quick, bars)?);
+        self.testbeds.borrow_mut().insert(task.name, Rc::clone(&testbed));
+        Ok(testbed)
+    }
+
     /// The two industrial tasks: on-line advertising and search.
-    pub(super) fn industrial(&self) -> Result<[Task; 2]> {
+    pub(super) fn industrial(&self) -> Result<[Rc<Task>; 2]> {
         Ok([self.open("OA", ModelKind::Oa, 30_000, None)?, self.open("SE", ModelKind::Se, 30_000, None)?])
     }
 
     /// All tasks.
-    pub(super) fn all(&self) -> Result<Vec<Task>> {
+    pub(super) fn all(&self) -> Result<Vec<Rc<Task>>> {
         let mut tasks = Vec::from(self.industrial()?);
         tasks.push(self.open("DeepLight", ModelKind::Deeplight, 40_000, Some("criteo-head10k"))?);
         tasks.push(self.open("LSTM", ModelKind::Lstm, 60_000, Some("ptb"))?);
@@ -76,7 +97,10 @@ impl Tasks {
         kind: ModelKind,
         hot_parameters: u64,
         folder: Option<&str>,
-    ) -> Result<Task> {
+    ) -> Result<Rc<Task>> {
+        if let Some(task) = self.opened.borrow().get(name) {
+            return Ok(Rc::clone(task));
+        }
         let mut config = kind.config();
         config.seed = self.seed;
         let found =
@@ -85,7 +109,10 @@ impl Tasks {
         let source = source.unwrap_or_else(|| "synthetic".to_owned());
         let workload = libra_train::open(&config, &source)?;
         let seed = self.seed.to_string();
-        Ok(Task { name, kind, source, seed, hot_parameters, epochs_quick: 1, config, workload })
+        let task = Task { name, kind, source, seed, hot_parameters, epochs_quick: 1, config, workload };
+        let task = Rc::new(task);
+        self.opened.borrow_mut().insert(name, Rc::clone(&task));
+        Ok(task)
     }
 }
 
@@ -132,19 +159,22 @@ impl Task {
 
     /// Counts the rows of an epoch's pushes, or of the first `pushes_max`.
     pub(super) fn counts(&self, sample: f64, pushes_max: u64, bars: Bars) -> Result<Counts> {
-        let mut counts = Counts { pushes: 0, updates: 0, rows: HashMap::default() };
-        self.pushes(sample, pushes_max, bars, |keys| {
-            counts.pushes += 1;
-            counts.updates += keys.len() as u64;
-            for &key in keys {
-                *counts.rows.entry(key).or_default() += 1;
-            }
-        })?;
+        let mut counts = Counts::default();
+        self.pushes(sample, pushes_max, bars, |keys| counts.count(keys))?;
         Ok(counts)
     }
 }
 
 impl Counts {
+    /// Counts the rows of a push.
+    pub(super) fn count(&mut self, keys: &[u64]) {
+        self.pushes += 1;
+        self.updates += keys.len() as u64;
+        for &key in keys {
+            *self.rows.entry(key).or_default() += 1;
+        }
+    }
+
     /// Rows and their counts, by falling count and rising key.
     pub(super) fn ranked(&self) -> Vec<(u64, u64)> {
         let mut ranked: Vec<(u64, u64)> = self.rows.iter().map(|(&key, &count)| (key, count)).collect();

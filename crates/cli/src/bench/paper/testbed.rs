@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use foldhash::fast::FixedState;
 use libra_paper::switchml::Profile;
 use libra_sim::performance::{
     Costs, DenseReport, DenseSetting, LinkSpec, Model, PowerLaw, Push, Pushes, Report, Setting, Site, System,
 };
 
-use super::tasks::Task;
+use super::tasks::{Counts, Task};
 use crate::progress::Bars;
 
 /// The paper's switch, for packets of at most 192 bytes.
@@ -39,13 +39,19 @@ impl Testbed {
     /// Takes what a task pushes. Layers are left out: they are in every push, and nobody aggregates them in the network.
     pub(super) fn of(task: &Task, quick: bool, bars: Bars) -> Result<Self> {
         let counted = if quick { PUSHES } else { 4 * PUSHES };
-        let ranked = task.counts(1.0, counted, bars)?.ranked();
-        let ranks: HashMap<u64, u64, FixedState> =
-            (0u64..).zip(ranked).map(|(rank, (key, _))| (key, rank)).collect();
-        let mut pushes = Vec::new();
-        task.pushes(1.0, PUSHES.min(counted), bars, |keys| {
-            pushes.push(keys.iter().filter_map(|key| ranks.get(key).copied()).collect());
+        let (mut first, mut counts) = (Vec::new(), Counts::default());
+        task.pushes(1.0, counted, bars, |keys| {
+            counts.count(keys);
+            if counts.pushes <= PUSHES {
+                first.push(keys.to_vec());
+            }
         })?;
+        let ranks: HashMap<u64, u64, FixedState> =
+            (0u64..).zip(counts.ranked()).map(|(rank, (key, _))| (key, rank)).collect();
+        let pushes: Vec<Vec<u64>> = first
+            .iter()
+            .map(|keys| keys.iter().filter_map(|key| ranks.get(key).copied()).collect())
+            .collect();
         let tables = task.embeddings();
         let rows = tables.iter().map(|table| table.keys.end - table.keys.start).sum();
         // One table is simulated; where widths differ it is by a lane for the bias.
@@ -90,6 +96,32 @@ impl Testbed {
         hot_parameters: u64,
         measured: Duration,
     ) -> Result<Report> {
+        let setting =
+            Setting { warm_up: measured, measured, ..self.setting(system, workers, hot_parameters)? };
+        setting.run_with(self.deal(&setting, usize::MAX)).map_err(|reason| self.failed(workers, &reason))
+    }
+
+    /// Simulates so many pushes of each worker, to the last one, on links that lose packets. A seed says which.
+    pub(super) fn run_through(
+        &self,
+        system: System,
+        workers: u16,
+        hot_parameters: u64,
+        pushes: usize,
+        loss: f64,
+        seed: u64,
+    ) -> Result<Report> {
+        let site = Site::paper_with(LinkSpec { loss, ..LinkSpec::DUAL_100G });
+        let setting = Setting { site, seed, ..self.setting(system, workers, hot_parameters)? };
+        let pushes = self.deal(&setting, pushes);
+        setting.run_through(pushes).map_err(|reason| self.failed(workers, &reason))
+    }
+
+    fn failed(&self, workers: u16, reason: &str) -> Error {
+        anyhow!("{}, {workers} workers: {reason}", self.name)
+    }
+
+    fn setting(&self, system: System, workers: u16, hot_parameters: u64) -> Result<Setting> {
         let model = Model {
             rows: self.rows,
             width: self.width,
@@ -97,7 +129,7 @@ impl Testbed {
             batch: self.batch(),
         };
         let entries = u32::try_from(self.width).unwrap_or(ENTRIES).max(ENTRIES);
-        let setting = Setting {
+        Ok(Setting {
             system,
             workers,
             servers: 1,
@@ -108,19 +140,21 @@ impl Testbed {
             pushes_per_epoch: 2 * u32::from(workers),
             entries_max: u8::try_from(entries).map_err(|_| anyhow!("{}: rows are too wide", self.name))?,
             costs: Costs::measured(),
-            warm_up: measured,
-            measured,
+            warm_up: Duration::ZERO,
+            measured: Duration::ZERO,
             drawn: 1,
             seed: 1,
-        };
-        let pushes =
-            (0..usize::from(workers)).map(|worker| self.dealt(worker, usize::from(workers), &setting.model));
-        let pushes = pushes.collect();
-        setting.run_with(pushes).map_err(|reason| anyhow!("{}, {workers} workers: {reason}", self.name))
+        })
+    }
+
+    /// Deals pushes to all workers, so many to each.
+    fn deal(&self, setting: &Setting, each: usize) -> Vec<Pushes> {
+        let workers = usize::from(setting.workers);
+        (0..workers).map(|worker| self.dealt(worker, workers, &setting.model, each)).collect()
     }
 
     /// The pushes of one of so many workers, again and again.
-    fn dealt(&self, worker: usize, workers: usize, model: &Model) -> Pushes {
+    fn dealt(&self, worker: usize, workers: usize, model: &Model, each: usize) -> Pushes {
         let width = self.width;
         let own: Vec<Vec<u64>> = self
             .pushes
@@ -129,7 +163,7 @@ impl Testbed {
             .step_by(workers)
             .map(|ranks| ranks.iter().map(|rank| model.key(*rank)).collect())
             .collect();
-        Pushes::new(own.into_iter().cycle().map(move |keys: Vec<u64>| Push {
+        Pushes::new(own.into_iter().cycle().take(each).map(move |keys: Vec<u64>| Push {
             gradients: vec![0.25; keys.len() * width],
             pairs: keys.len() as u64,
             keys,
@@ -138,17 +172,21 @@ impl Testbed {
 
     /// Simulates SwitchML, which sends every parameter, with a pool of so many bytes.
     pub(super) fn run_dense(&self, workers: u16, memory_bytes: u64) -> DenseReport {
-        DenseSetting {
-            workers,
-            machines: MACHINES,
-            link: LinkSpec::DUAL_100G,
-            forwarding: FORWARDING,
-            profile: Profile { memory_bytes, chunk: VALUES_OF_A_PACKET },
-            parameters: self.parameters(),
-            batch: self.batch() as u64,
-            packet_ns: 0.0,
-            rounds: 8,
-        }
-        .run()
+        DenseSetting { batch: self.batch() as u64, ..dense(workers, memory_bytes, self.parameters()) }.run()
+    }
+}
+
+/// SwitchML on the testbed, for a model of so many parameters.
+pub(super) fn dense(workers: u16, memory_bytes: u64, parameters: u64) -> DenseSetting {
+    DenseSetting {
+        workers,
+        machines: MACHINES,
+        link: LinkSpec::DUAL_100G,
+        forwarding: FORWARDING,
+        profile: Profile { memory_bytes, chunk: VALUES_OF_A_PACKET },
+        parameters,
+        batch: parameters,
+        packet_ns: 0.0,
+        rounds: 8,
     }
 }

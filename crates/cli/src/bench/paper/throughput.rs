@@ -7,13 +7,13 @@ use libra_sim::performance::System;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
 use super::tasks::Tasks;
-use super::testbed::Testbed;
 use crate::progress::Bars;
 
 /// On-chip memory for aggregation, of all systems: 5% of 20 MB.
 pub(super) const MEMORY: u64 = 1 << 20;
 
-const WORKERS: [u16; 3] = [8, 16, 32];
+/// As in the paper.
+pub(super) const WORKERS: [u16; 3] = [8, 16, 32];
 
 /// Virtual time. What is under way at a busy server takes 30 ms with 32 workers: less than that would measure how they began.
 pub(super) fn measured(tasks: &Tasks) -> Duration {
@@ -31,7 +31,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     let mut gains: Vec<Series> = Vec::new();
     let mut dense: Vec<Series> = Vec::new();
     for task in tasks.all()? {
-        let testbed = Testbed::of(&task, tasks.quick, bars)?;
+        let testbed = tasks.testbed(&task, bars)?;
         let hot = task.hot_parameters;
         let (mut gain, mut of_dense) = (Vec::new(), Vec::new());
         for workers in WORKERS {
@@ -93,7 +93,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             ),
         ));
         gains.push(Series { name: testbed.name.clone(), source: Source::Simulated, points: gain });
-        dense.push(Series { name: testbed.name, source: Source::Simulated, points: of_dense });
+        dense.push(Series { name: testbed.name.clone(), source: Source::Simulated, points: of_dense });
     }
     let head =
         ["task", "workers", "Libra", "PS-sparse", "SwitchML", "PS-sparse by Libra", "SwitchML by Libra"];

@@ -6,7 +6,6 @@ use libra_sim::performance::System;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
 use super::tasks::Tasks;
-use super::testbed::Testbed;
 use super::throughput::measured;
 use crate::progress::Bars;
 
@@ -29,7 +28,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         .into();
     let mut names = Vec::new();
     for (place, task) in (0u8..).zip(tasks.all()?) {
-        let testbed = Testbed::of(&task, tasks.quick, bars)?;
+        let testbed = tasks.testbed(&task, bars)?;
         bars.line(&format!("  {}", testbed.name));
         let with = testbed.run(System::Libra, WORKERS, task.hot_parameters, measured(tasks))?;
         let without = testbed.run(System::PsSparse, WORKERS, 0, measured(tasks))?;
