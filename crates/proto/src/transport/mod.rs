@@ -7,6 +7,7 @@
 //! delay ([`Window`](window::Window)).
 
 pub(crate) mod flow;
+mod patience;
 pub(crate) mod path;
 pub(crate) mod rtt;
 mod timeline;
