@@ -12,7 +12,7 @@ use libra_dataplane::entries_in;
 use libra_net::NodeError;
 use libra_plan::Plan;
 use libra_proto::{Cluster, HotPath, Outcome, Sizes};
-use libra_train::Workload;
+use libra_train::{Mode, Workload};
 use serde_json::{Value, json};
 
 use crate::arguments::{
@@ -88,6 +88,11 @@ impl JobArguments {
 
     /// What was asked for, with `more` of the subcommand's own.
     fn configuration(&self, job: &Job, more: Value) -> Value {
+        let (mode, staleness) = match job.task.config.mode {
+            Mode::Async => ("async", None),
+            Mode::Ssp { staleness } => ("ssp", Some(staleness)),
+            Mode::Sync => ("sync", None),
+        };
         let mut configuration = json!({
             "model": self.training.model.model.to_string(),
             "data": self.training.model.data,
@@ -95,6 +100,8 @@ impl JobArguments {
             "servers": self.servers,
             "epochs": job.task.config.epochs,
             "batch": job.task.config.batch,
+            "mode": mode,
+            "staleness": staleness,
             "seed": self.training.model.seed,
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
