@@ -181,9 +181,9 @@ pub(crate) struct HotPathArguments {
     /// Largest IP packet that the network between workers and switches lets through, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
     pub(crate) mtu: u16,
-    /// Milliseconds after which a switch closes an epoch that has fewer
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) epoch_ms: u64,
+    /// Milliseconds after which a switch closes an epoch that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) epoch_ms: Option<u64>,
 }
 
 /// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.

@@ -59,7 +59,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Async => f.write_str("async"),
-            Self::Ssp { staleness } => write!(f, "ssp, {staleness} steps"),
+            Self::Ssp { staleness } => write!(f, "ssp, staleness {staleness}"),
             Self::Sync => f.write_str("sync"),
         }
     }

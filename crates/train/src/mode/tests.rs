@@ -277,5 +277,5 @@ fn workers_with_fewer_batches_hold_nobody_up() {
 #[test]
 fn a_mode_is_told_in_words() {
     let told = [Mode::Async, Mode::Ssp { staleness: 3 }, Mode::Sync].map(|mode| mode.to_string());
-    assert_eq!(told, ["async", "ssp, 3 steps", "sync"]);
+    assert_eq!(told, ["async", "ssp, staleness 3", "sync"]);
 }
