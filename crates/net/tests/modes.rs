@@ -149,7 +149,10 @@ fn steps_while_another_sleeps(mode: Mode, expected: u64) -> u64 {
             if me == 1 && step == 2 {
                 // Who is not held up is through soon; who is may not go one step further while this one sleeps on.
                 wait_until(&counts_in, expected, Duration::from_secs(20));
-                counts.store(wait_until(&counts_in, expected + 1, Duration::from_millis(300)), Ordering::SeqCst);
+                counts.store(
+                    wait_until(&counts_in, expected + 1, Duration::from_millis(300)),
+                    Ordering::SeqCst,
+                );
             }
             match mode {
                 Mode::Ssp(staleness) if step > staleness => worker.wait_for_clocks(step - staleness)?,

@@ -182,7 +182,9 @@ impl Membership {
                 None
             }
             Message::Release { number } => Some(MembershipEvent::Released { number }),
-            Message::Clocks { barrier, least, view } => Some(MembershipEvent::Clocks { barrier, least, view }),
+            Message::Clocks { barrier, least, view } => {
+                Some(MembershipEvent::Clocks { barrier, least, view })
+            }
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Finish => {
                 self.finished = true;

@@ -465,7 +465,7 @@ impl User {
                 let read = -f64::from(*value);
                 if workload.positive && (read < *least || read > *most) {
                     return Err(format!(
-                        "worker {} reads row {key} as {value}; it has made {least} visible, all have pushed {most}",
+                        "worker {} reads row {key} as {value}; {least} is visible to it, all have pushed {most}",
                         self.worker
                     ));
                 }
@@ -525,7 +525,7 @@ mod tests {
     #[test]
     fn a_value_too_old_or_never_pushed_is_noticed() {
         assert_eq!(read(-3000.0), Ok(()));
-        assert!(read(-2999.0).unwrap_err().contains("it has made 3000 visible"));
+        assert!(read(-2999.0).unwrap_err().contains("3000 is visible to it"));
         assert!(read(-3001.0).unwrap_err().contains("all have pushed 3000"));
     }
 

@@ -156,7 +156,10 @@ fn workers_wait_for_each_other_in_the_mode_that_the_controller_was_given() {
     }
     let report = json(&file);
     let configuration = &report["configuration"];
-    assert_eq!((&configuration["mode"], &configuration["training"]["mode"]), (&"sync".into(), &"sync".into()));
+    assert_eq!(
+        (&configuration["mode"], &configuration["training"]["mode"]),
+        (&"sync".into(), &"sync".into())
+    );
     assert_eq!((&configuration["staleness"], &configuration["epoch_ms"]), (&Value::Null, &5.0.into()));
     assert!(report["quality"]["hr10"].as_f64().unwrap() > 0.8, "{report:#}");
 

@@ -13,7 +13,8 @@ impl Controller {
     pub(super) fn handle_clock(&mut self, peer: Peer, barrier: u64, clock: u64) {
         if barrier > self.barrier {
             let at = self.barrier;
-            return self.fail(format!("{peer} has a clock before barrier {barrier}, the others are before {at}"));
+            return self
+                .fail(format!("{peer} has a clock before barrier {barrier}, the others are before {at}"));
         }
         if let Some(member) = self.members.get_mut(&peer) {
             // One that was passed counts no more, and none goes back: on a new stream it is said again.

@@ -7,8 +7,8 @@
 //! delay ([`Window`](window::Window)).
 
 pub(crate) mod flow;
-mod patience;
 pub(crate) mod path;
+mod patience;
 pub(crate) mod rtt;
 mod timeline;
 mod window;

@@ -189,7 +189,8 @@ impl Worker {
             }
             MembershipEvent::Released { number } => {
                 // It may come twice: from the controller before, and from the one that took over.
-                if number == self.clock.barriers() && matches!(self.unsettled, Some(Message::Barrier { .. })) {
+                if number == self.clock.barriers() && matches!(self.unsettled, Some(Message::Barrier { .. }))
+                {
                     self.clock = Clock::behind(number + 1);
                     self.unsettled = None;
                     self.events.push_back(WorkerEvent::Released { number });

@@ -6,8 +6,8 @@ use core::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::Packet;
+use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_plan::PlacementError;
 
 use super::WorkerEvent;

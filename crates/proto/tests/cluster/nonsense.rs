@@ -141,8 +141,11 @@ fn control() -> impl Strategy<Value = Message> {
         number().prop_map(|number| Message::Barrier { number }),
         number().prop_map(|number| Message::Release { number }),
         (number(), number()).prop_map(|(barrier, clock)| Message::Clock { barrier, clock }),
-        (number(), number(), number())
-            .prop_map(|(barrier, least, view)| Message::Clocks { barrier, least, view }),
+        (number(), number(), number()).prop_map(|(barrier, least, view)| Message::Clocks {
+            barrier,
+            least,
+            view
+        }),
         (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
         (prop::option::of(0u16..3), prop_oneof![0u16..3, any::<u16>()], key(), number())

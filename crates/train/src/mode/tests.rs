@@ -269,7 +269,8 @@ fn workers_with_fewer_batches_hold_nobody_up() {
     for mode in [Mode::Sync, Mode::Ssp { staleness: 1 }] {
         let shared = Shared::new(3, 0.02);
         let ends = [SAMPLES, SAMPLES / 4, 0];
-        let learner = |worker: usize| Regression { end: ends[worker], ..Regression::new(8, worker as u64, 3) };
+        let learner =
+            |worker: usize| Regression { end: ends[worker], ..Regression::new(8, worker as u64, 3) };
         join((0..3).map(|worker| train(&shared, worker, learner(worker), mode)).collect::<Vec<_>>());
     }
 }
