@@ -17,7 +17,9 @@ pub(crate) struct Clocks {
     /// Operations since the last tick.
     pub(crate) operations: u32,
     /// What it was told that all have reached since the last barrier.
-    pub(crate) least: u64,
+    least: u64,
+    /// Whether it was told so and has not looked yet.
+    pub(crate) is_news: bool,
     /// What it has pushed since the last barrier: the tick that covers it, keys and gradients.
     pushed: Vec<(u64, Vec<u64>, Vec<f32>)>,
     /// All that it had pushed before.
@@ -29,7 +31,15 @@ pub(crate) struct Clocks {
 impl Clocks {
     pub(crate) fn new(rows: &Rows) -> Self {
         let before = Sums::zero(rows);
-        Self { ticks: 0, operations: 0, least: 0, pushed: Vec::new(), before, others: BTreeMap::new() }
+        Self {
+            ticks: 0,
+            operations: 0,
+            least: 0,
+            is_news: false,
+            pushed: Vec::new(),
+            before,
+            others: BTreeMap::new(),
+        }
     }
 
     /// Whether the user is as far ahead of others as it may be.
@@ -40,6 +50,11 @@ impl Clocks {
     /// Whether so many operations have passed since the last tick.
     pub(crate) fn is_due(&self, tick_every: u32) -> bool {
         self.operations >= tick_every
+    }
+
+    /// It is told that all have reached this.
+    pub(crate) fn hear(&mut self, least: u64) {
+        (self.least, self.is_news) = (least, true);
     }
 
     pub(crate) fn tick(&mut self) {

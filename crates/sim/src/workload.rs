@@ -218,9 +218,7 @@ impl User {
             }),
             Progress::Reading => self.open.is_empty().then(|| {
                 let keys = account.rows.keys();
-                let task = Task::Pull { least: self.least(&account.rows, &keys) };
-                let number = self.begin(now, account, task);
-                WorkerCommand::Pull { id: PullId(number), keys }
+                self.pull(now, account, keys)
             }),
             Progress::Read => {
                 self.progress = Progress::Reported;
@@ -230,7 +228,15 @@ impl User {
     }
 
     fn work(&mut self, now: Instant, workload: &Workload, account: &mut Account) -> Option<WorkerCommand> {
-        if self.open.len() >= workload.under_way || now < self.next_at {
+        if self.open.len() >= workload.under_way {
+            return None;
+        }
+        if core::mem::take(&mut self.clocks.is_news) {
+            // At once: what is not visible yet would be soon.
+            let keys = account.rows.keys();
+            return Some(self.pull(now, account, keys));
+        }
+        if now < self.next_at {
             return None;
         }
         if workload.barrier_every > 0 && self.since_barrier >= workload.barrier_every {
@@ -281,12 +287,16 @@ impl User {
                 let mut keys = self.draw_keys(workload, rows);
                 keys.sort_unstable();
                 keys.dedup();
-                let task = Task::Pull { least: self.least(rows, &keys) };
-                let number = self.begin(now, account, task);
-                WorkerCommand::Pull { id: PullId(number), keys }
+                self.pull(now, account, keys)
             }
             _ => WorkerCommand::Flush { number: self.begin(now, account, Task::Flush) },
         })
+    }
+
+    fn pull(&mut self, now: Instant, account: &mut Account, keys: Vec<u64>) -> WorkerCommand {
+        let task = Task::Pull { least: self.least(&account.rows, &keys) };
+        let number = self.begin(now, account, task);
+        WorkerCommand::Pull { id: PullId(number), keys }
     }
 
     /// Makes all that was pushed visible, once.
@@ -406,7 +416,7 @@ impl User {
                 self.since_barrier = 0;
                 self.clocks.pass_barrier(&account.rows);
             }
-            WorkerEvent::Clocks { least } => self.clocks.least = least,
+            WorkerEvent::Clocks { least } => self.clocks.hear(least),
             WorkerEvent::Refused { number, error } => {
                 return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
             }

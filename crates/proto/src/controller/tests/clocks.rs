@@ -39,7 +39,7 @@ fn workers_are_told_the_least_of_all_clocks_when_it_grows() {
     says(&mut desk, 1, 0, 9);
     assert_eq!(told(&mut desk, 1), [(0, 6)]);
     // Behind a barrier clocks begin anew, and what is late counts no more.
-    [0, 1].map(|worker| at_barrier(&mut desk, worker, 0));
+    [0, 1].into_iter().for_each(|worker| at_barrier(&mut desk, worker, 0));
     desk.settle();
     says(&mut desk, 0, 0, 50);
     says(&mut desk, 1, 1, 3);
@@ -76,7 +76,7 @@ fn who_comes_late_is_waited_for_from_its_first_barrier_on() {
     desk.viewed(Server(0));
     says(&mut desk, 0, 0, 4);
     assert_eq!(told(&mut desk, 0), [(0, 4)], "it begins at barrier 0");
-    [0, 2].map(|worker| at_barrier(&mut desk, worker, 0));
+    [0, 2].into_iter().for_each(|worker| at_barrier(&mut desk, worker, 0));
     says(&mut desk, 0, 1, 4);
     assert_eq!(told(&mut desk, 0), []);
     says(&mut desk, 2, 1, 3);
@@ -89,7 +89,7 @@ fn who_comes_back_is_told_again() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.rejoin(Worker(0));
     assert_eq!(told(&mut desk, 0), []);
-    [0, 1].map(|worker| says(&mut desk, worker, 0, 2));
+    [0, 1].into_iter().for_each(|worker| says(&mut desk, worker, 0, 2));
     desk.break_stream(Worker(0));
     desk.rejoin(Worker(0));
     let heard = desk.heard(Worker(0));
