@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use libra_train::{ModelKind, TrainConfig, Workload};
+use libra_train::{Mode, ModelKind, TrainConfig, Workload};
 use serde::Serialize;
 
 use crate::checkpoint::JobDirectory;
@@ -43,11 +43,31 @@ pub(crate) struct ModelArguments {
     rules: RuleArguments,
 }
 
+/// How far workers may be apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeKind {
+    /// No step waits for other workers: the fastest, and a slow worker slows nobody down
+    Async,
+    /// What a step reads misses at most so many steps of any worker (--staleness): a slow worker holds others up when they are that far ahead
+    Ssp,
+    /// A step reads what all workers did in all steps before it, so N workers train as one would with all their batches as one; each step takes as long as its slowest worker
+    Sync,
+}
+
+/// Enough that workers seldom wait when they are equally fast.
+const STALENESS: u32 = 3;
+
 /// What to train, and for how long.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TrainingArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
+    /// How far workers may be apart
+    #[arg(long, value_enum, default_value = "async")]
+    pub(crate) mode: ModeKind,
+    /// With --mode ssp: so many steps of any worker may be missing in what a step reads [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    staleness: Option<u32>,
     /// Passes over the training data [default: what does well for the model; neumf 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     epochs: Option<u32>,
@@ -56,7 +76,18 @@ pub(crate) struct TrainingArguments {
 impl TrainingArguments {
     pub(crate) fn config(&self) -> Result<TrainConfig> {
         let config = self.model.config()?;
-        Ok(TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), ..config })
+        let mode = match (self.mode, self.staleness) {
+            (ModeKind::Ssp, staleness) => Mode::Ssp { staleness: staleness.unwrap_or(STALENESS) },
+            (ModeKind::Async, None) => Mode::Async,
+            (ModeKind::Sync, None) => Mode::Sync,
+            (ModeKind::Async, Some(staleness)) => {
+                bail!("--staleness {staleness} needs --mode ssp: in mode async nothing bounds it")
+            }
+            (ModeKind::Sync, Some(staleness)) => {
+                bail!("--staleness {staleness} needs --mode ssp: in mode sync no step misses another")
+            }
+        };
+        Ok(TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), mode, ..config })
     }
 }
 
@@ -150,9 +181,9 @@ pub(crate) struct HotPathArguments {
     /// Largest IP packet that the network between workers and switches lets through, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
     pub(crate) mtu: u16,
-    /// Milliseconds after which a switch closes an epoch that has fewer
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) epoch_ms: u64,
+    /// Milliseconds after which a switch closes an epoch that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) epoch_ms: Option<u64>,
 }
 
 /// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.

@@ -12,14 +12,14 @@ use libra_dataplane::entries_in;
 use libra_net::NodeError;
 use libra_plan::Plan;
 use libra_proto::{Cluster, HotPath, Outcome, Sizes};
-use libra_train::Workload;
+use libra_train::{Mode, Workload};
 use serde_json::{Value, json};
 
 use crate::arguments::{
     ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
     read_plan,
 };
-use crate::chronicle::Chronicle;
+use crate::chronicle::{Chronicle, milliseconds};
 use crate::leash;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -88,6 +88,11 @@ impl JobArguments {
 
     /// What was asked for, with `more` of the subcommand's own.
     fn configuration(&self, job: &Job, more: Value) -> Value {
+        let (mode, staleness) = match job.task.config.mode {
+            Mode::Async => ("async", None),
+            Mode::Ssp { staleness } => ("ssp", Some(staleness)),
+            Mode::Sync => ("sync", None),
+        };
         let mut configuration = json!({
             "model": self.training.model.model.to_string(),
             "data": self.training.model.data,
@@ -95,6 +100,8 @@ impl JobArguments {
             "servers": self.servers,
             "epochs": job.task.config.epochs,
             "batch": job.task.config.batch,
+            "mode": mode,
+            "staleness": staleness,
             "seed": self.training.model.seed,
             "sample": self.sample.sample,
             "hot_share": self.sample.hot_share,
@@ -102,7 +109,7 @@ impl JobArguments {
             "hot_slots": self.sample.hot_slots,
             "arithmetic": self.hot.arithmetic.to_string(),
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
-            "epoch_ms": self.hot.epoch_ms,
+            "epoch_ms": milliseconds(job.cluster.hot_path.epoch_time_max),
             "mtu": self.hot.mtu,
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
@@ -139,7 +146,7 @@ impl Job {
         let config = training.config()?;
         let workload = libra_train::open(&config, &training.model.data)?;
         let tables = workload.tables();
-        let hot_path = hot_path(hot, sizes.workers, controller);
+        let hot_path = hot_path(hot, config.mode, sizes.workers, controller);
         let entries = usize::from(hot_path.entries_max);
         let shapes = libra_train::shapes(tables.clone());
         let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
@@ -191,14 +198,19 @@ pub(crate) fn failure(error: NodeError) -> Error {
     }
 }
 
-fn hot_path(arguments: &HotPathArguments, workers: u16, controller: SocketAddr) -> HotPath {
+/// An epoch that not all workers push to closes by its time. Where they wait for it in each step it should not be long; and long enough for
+/// the pushes of one step to come together.
+const EPOCH_TIME_AWAITED: Duration = Duration::from_millis(5);
+
+fn hot_path(arguments: &HotPathArguments, mode: Mode, workers: u16, controller: SocketAddr) -> HotPath {
     let standard = HotPath::for_workers(workers);
+    let epoch_time = if mode == Mode::Async { standard.epoch_time_max } else { EPOCH_TIME_AWAITED };
     // The cluster talks as it reaches its controller; then comes UDP.
     let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
     HotPath {
         arithmetic: arguments.arithmetic,
         pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
-        epoch_time_max: Duration::from_millis(arguments.epoch_ms),
+        epoch_time_max: arguments.epoch_ms.map_or(epoch_time, Duration::from_millis),
         entries_max: entries_in(usize::from(arguments.mtu) - headers_bytes),
         ..standard
     }

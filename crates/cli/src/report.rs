@@ -200,7 +200,10 @@ impl<'c> Report<'c> {
         row(
             "cluster",
             cluster(sizes),
-            format!("batch {}, {} epochs of training, seed {}", config.batch, config.epochs, config.seed),
+            format!(
+                "batch {}, {} epochs of training, seed {}, {}",
+                config.batch, config.epochs, config.seed, config.mode
+            ),
         );
         if let Some(last) = self.last() {
             let baselines = self.baselines.iter().map(|of| format!("{} {:.3}", of.name, of.value));

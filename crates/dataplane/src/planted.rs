@@ -52,11 +52,15 @@ pub enum PlantedBug {
     AnswerBeforeDurable,
     /// In the roles: a server that was started again does not know which pushes it has applied.
     PushesForgotten,
+    /// In the roles: a worker says that a tick counts before the pushes before it are visible.
+    TickBeforeVisible,
+    /// In the roles: a controller waits for no worker that has not said its clock yet.
+    UnheardClockIgnored,
 }
 
 impl PlantedBug {
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -75,6 +79,8 @@ impl PlantedBug {
         Self::StrangerBelieved,
         Self::AnswerBeforeDurable,
         Self::PushesForgotten,
+        Self::TickBeforeVisible,
+        Self::UnheardClockIgnored,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -99,6 +105,8 @@ impl PlantedBug {
             Self::StrangerBelieved => "stranger-believed",
             Self::AnswerBeforeDurable => "answer-before-durable",
             Self::PushesForgotten => "pushes-forgotten",
+            Self::TickBeforeVisible => "tick-before-visible",
+            Self::UnheardClockIgnored => "unheard-clock-ignored",
         }
     }
 
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn every_bug_has_a_bit_and_a_name_of_its_own() {
         let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
-        assert!(bits.into_iter().eq((0..18).map(|place| 1 << place)));
+        assert!(bits.into_iter().eq((0..20).map(|place| 1 << place)));
         for bug in PlantedBug::ALL {
             let mut kebab = String::new();
             for letter in format!("{bug:?}").chars() {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use libra_proto::{
-    ClientError, Cluster, Level, Parameters, PullId, Pulled, Worker, WorkerCommand, WorkerEvent,
+    ClientError, Cluster, Level, Parameters, PullId, Pulled, Tick, Worker, WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
@@ -34,6 +34,8 @@ pub struct WorkerNode {
     events: std_mpsc::Receiver<(Instant, WorkerEvent)>,
     operations: u64,
     barriers: u64,
+    /// What all workers that train have reached since the last barrier.
+    clocks: u64,
     pulling: HashSet<PullId>,
     pulled: HashMap<PullId, Pulled>,
     /// Pushes under way.
@@ -138,6 +140,7 @@ impl WorkerNode {
                 events,
                 operations: 0,
                 barriers: barrier,
+                clocks: 0,
                 pulling: HashSet::new(),
                 pulled: HashMap::new(),
                 pushing: HashSet::new(),
@@ -344,7 +347,11 @@ impl WorkerNode {
                 return Err(error);
             }
             WorkerEvent::Flushed { number } => return Ok(WorkerNote::Flushed(number)),
-            WorkerEvent::Released { number } => return Ok(WorkerNote::Released(number)),
+            WorkerEvent::Released { number } => {
+                self.clocks = 0;
+                return Ok(WorkerNote::Released(number));
+            }
+            WorkerEvent::Clocks { least } => self.clocks = least,
             WorkerEvent::Ended { reason } => {
                 let error = ClientError::Ended { reason };
                 self.ended = Some(error.clone());
@@ -410,6 +417,18 @@ impl Parameters for WorkerNode {
         self.barriers += 1;
         self.command(WorkerCommand::Barrier { number })?;
         while self.wait()? != WorkerNote::Released(number) {}
+        Ok(())
+    }
+
+    fn tick(&mut self, tick: Tick) -> Result<(), ClientError> {
+        self.command(WorkerCommand::Tick(tick))
+    }
+
+    fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
+        self.take_events()?;
+        while self.clocks < least {
+            self.wait()?;
+        }
         Ok(())
     }
 }

@@ -73,7 +73,19 @@ pub enum ClientError {
     },
 }
 
+/// When a tick of a worker's clock counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tick {
+    /// At once.
+    Now,
+    /// As soon as every push before it is visible, and every tick before it counts.
+    Visible,
+}
+
 /// What a training loop needs of a parameter server: read rows, add gradients, wait for the others.
+///
+/// For waiting there are barriers and, between two of them, clocks, which let a worker be some way ahead of others. A clock counts ticks
+/// since the last barrier; what a tick means is the caller's business.
 ///
 /// A worker of a cluster implements it over the network; a profile run implements it over a store in memory.
 pub trait Parameters {
@@ -90,6 +102,14 @@ pub trait Parameters {
     /// Waits until every push of this worker is visible: applied by its shard and readable.
     fn flush(&mut self) -> Result<(), ClientError>;
 
-    /// Waits until every worker of the job has come to the same barrier.
+    /// Waits until every worker of the job has come to the same barrier. Who waits at one holds nobody up, whatever its clock says: what others
+    /// must see is flushed before.
     fn barrier(&mut self) -> Result<(), ClientError>;
+
+    /// Advances the clock of this worker by one, when the tick counts. Does not wait for that.
+    fn tick(&mut self, tick: Tick) -> Result<(), ClientError>;
+
+    /// Waits until the clock of every worker that trains, this one too, is at least this. Then a pull reads what their ticks have made
+    /// visible.
+    fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError>;
 }

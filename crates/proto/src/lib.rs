@@ -77,7 +77,7 @@ mod values;
 mod worker;
 
 pub use bulk::Bulk;
-pub use client::{ClientError, Parameters, PullId, Pulled};
+pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
 pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
 pub use controller::{
     Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, Refusal, SILENCE_MAX,

@@ -25,6 +25,11 @@ pub(crate) enum MembershipEvent {
     Released {
         number: u64,
     },
+    Clocks {
+        barrier: u64,
+        least: u64,
+        view: u64,
+    },
     Checkpoint {
         number: u64,
     },
@@ -177,6 +182,9 @@ impl Membership {
                 None
             }
             Message::Release { number } => Some(MembershipEvent::Released { number }),
+            Message::Clocks { barrier, least, view } => {
+                Some(MembershipEvent::Clocks { barrier, least, view })
+            }
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
             Message::Finish => {
                 self.finished = true;

@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -86,6 +86,22 @@ pub enum Message {
     Release {
         /// The barrier's number.
         number: u64,
+    },
+    /// From a worker: so many of its ticks since the barrier before are done (rule M15).
+    Clock {
+        /// The number of its next barrier: behind each, clocks begin anew.
+        barrier: u64,
+        /// How many.
+        clock: u64,
+    },
+    /// From the controller to the workers: none of those that train is behind this (rule M16).
+    Clocks {
+        /// The number of their next barrier.
+        barrier: u64,
+        /// The least of their clocks.
+        least: u64,
+        /// The number of the newest view: what their clocks stand for may be where only this view says.
+        view: u64,
     },
     /// From a worker, last: what came of its task, in words that the roles do not read.
     Report {

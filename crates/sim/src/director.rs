@@ -84,7 +84,7 @@ pub(crate) struct Director {
     /// Until when servers must be left alone.
     pub(crate) servers_busy_until: Instant,
     /// Workers that the controller has given up.
-    given_up: BTreeSet<u16>,
+    pub(crate) given_up: BTreeSet<u16>,
     /// Hosts whose process may be missing.
     pub(crate) down: BTreeSet<Host>,
     /// Servers that go on without their log, and would lose something.
@@ -366,6 +366,9 @@ impl Director {
                 };
                 if let WorkerEvent::Released { number } = event {
                     self.check_barrier(number);
+                }
+                if let WorkerEvent::Clocks { least } = event {
+                    self.hear_clocks(host, least);
                 }
                 let Some(user) = self.users.get_mut(&host) else { return };
                 let (before, recovering) = (user.progress, self.calm_at);

@@ -38,6 +38,7 @@
 mod befall;
 pub mod check;
 mod checksum;
+mod clocks;
 mod director;
 mod disks;
 mod ending;

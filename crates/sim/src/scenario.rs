@@ -185,6 +185,7 @@ impl Scenario {
                 under_way: 3,
                 pause: Duration::from_micros(500),
                 barrier_every: 0,
+                tick_every: 0,
                 ..self.workload
             };
         }
@@ -197,6 +198,8 @@ impl Scenario {
             self.rows = Rows { embedding: (280, 240), hot: 280, ..self.rows };
             self.hot_path.entries_max = 240;
             self.workload.rows_max = 5;
+            // What clocks stand for would be summed up over too many values.
+            self.workload.tick_every = 0;
             self.workload.pause = self.workload.pause.max(Duration::from_millis(20));
         }
         self
@@ -306,6 +309,8 @@ fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workloa
         under_way: usize::from(random.small(1..=6)),
         pause,
         barrier_every: if random.chance(0.3) { u32::from(random.small(3..=30)) } else { 0 },
+        tick_every: if random.chance(0.35) { u32::from(random.small(1..=8)) } else { 0 },
+        staleness: *random.pick(&[0, 1, 3]),
     }
 }
 

@@ -3,8 +3,9 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_proto::{Instant, Level, PullId, Pulled, WorkerCommand, WorkerEvent};
+use libra_proto::{Instant, Level, PullId, Pulled, Tick, WorkerCommand, WorkerEvent};
 
+use crate::clocks::Clocks;
 use crate::network::Host;
 use crate::random::Random;
 use crate::rows::{Rows, Sums};
@@ -30,6 +31,10 @@ pub struct Workload {
     pub pause: Duration,
     /// Operations between two barriers; zero: there are none.
     pub barrier_every: u32,
+    /// Operations between two ticks of a user's clock; zero: it has none. Who has one makes all visible before it comes to a barrier.
+    pub tick_every: u32,
+    /// So many ticks a user may be ahead of others.
+    pub staleness: u64,
 }
 
 /// What all users together have done.
@@ -125,6 +130,8 @@ pub(crate) struct User {
     since_barrier: u32,
     waits_at_barrier: bool,
     flushed: bool,
+    /// Its clock, and what it knows of those of others.
+    pub(crate) clocks: Clocks,
 }
 
 impl User {
@@ -150,7 +157,13 @@ impl User {
             since_barrier: 0,
             waits_at_barrier: false,
             flushed: false,
+            clocks: Clocks::new(rows),
         }
+    }
+
+    /// Whether it waits at a barrier, or to leave: then all that it pushed is visible, if it has a clock.
+    pub(crate) fn waits_at_barrier(&self) -> bool {
+        self.waits_at_barrier
     }
 
     /// Whether it still has something to do.
@@ -205,9 +218,7 @@ impl User {
             }),
             Progress::Reading => self.open.is_empty().then(|| {
                 let keys = account.rows.keys();
-                let task = Task::Pull { least: self.least(&account.rows, &keys) };
-                let number = self.begin(now, account, task);
-                WorkerCommand::Pull { id: PullId(number), keys }
+                self.pull(now, account, keys)
             }),
             Progress::Read => {
                 self.progress = Progress::Reported;
@@ -217,11 +228,33 @@ impl User {
     }
 
     fn work(&mut self, now: Instant, workload: &Workload, account: &mut Account) -> Option<WorkerCommand> {
-        if self.open.len() >= workload.under_way || now < self.next_at {
+        if self.open.len() >= workload.under_way {
+            return None;
+        }
+        if core::mem::take(&mut self.clocks.is_news) {
+            // At once: what is not visible yet would be soon.
+            let keys = account.rows.keys();
+            return Some(self.pull(now, account, keys));
+        }
+        if now < self.next_at {
             return None;
         }
         if workload.barrier_every > 0 && self.since_barrier >= workload.barrier_every {
-            return Some(self.barrier());
+            if workload.tick_every == 0 {
+                return Some(self.barrier());
+            }
+            let quiet = self.flushed && self.open.is_empty();
+            return if quiet { Some(self.barrier()) } else { self.make_visible(now, account) };
+        }
+        if workload.tick_every > 0 {
+            if self.clocks.must_wait(workload.staleness) {
+                return None;
+            }
+            if self.clocks.is_due(workload.tick_every) {
+                self.clocks.tick();
+                return Some(WorkerCommand::Tick(Tick::Visible));
+            }
+            self.clocks.operations += 1;
         }
         self.next_at = now + self.random.up_to(workload.pause);
         self.since_barrier += 1;
@@ -246,7 +279,7 @@ impl User {
                 let mut distinct = keys.clone();
                 distinct.sort_unstable();
                 distinct.dedup();
-                let least = self.least(rows, &distinct);
+                let least = self.own_least(rows, &distinct);
                 let number = self.push(now, account, Task::PushPull { least }, &keys, &gradients);
                 WorkerCommand::PushPull { id: PullId(number), keys, gradients }
             }
@@ -254,12 +287,16 @@ impl User {
                 let mut keys = self.draw_keys(workload, rows);
                 keys.sort_unstable();
                 keys.dedup();
-                let task = Task::Pull { least: self.least(rows, &keys) };
-                let number = self.begin(now, account, task);
-                WorkerCommand::Pull { id: PullId(number), keys }
+                self.pull(now, account, keys)
             }
             _ => WorkerCommand::Flush { number: self.begin(now, account, Task::Flush) },
         })
+    }
+
+    fn pull(&mut self, now: Instant, account: &mut Account, keys: Vec<u64>) -> WorkerCommand {
+        let task = Task::Pull { least: self.least(&account.rows, &keys) };
+        let number = self.begin(now, account, task);
+        WorkerCommand::Pull { id: PullId(number), keys }
     }
 
     /// Makes all that was pushed visible, once.
@@ -293,13 +330,23 @@ impl User {
         self.pushed.add(&account.rows, keys, gradients);
         account.pushed.add(&account.rows, keys, gradients);
         let number = self.begin(now, account, task);
+        self.clocks.pushed(keys, gradients);
         self.unseen.push(Unseen { number, keys: keys.to_vec(), gradients: gradients.to_vec() });
         number
     }
 
-    /// What a pull that begins now must read at least, value by value: what this worker has made visible.
-    fn least(&self, rows: &Rows, keys: &[u64]) -> Least {
+    /// What a push with pull that begins now must read at least, value by value: what this worker has made visible.
+    fn own_least(&self, rows: &Rows, keys: &[u64]) -> Least {
         keys.iter().map(|key| (*key, self.visible.0[rows.range(*key)].to_vec())).collect()
+    }
+
+    /// What a pull must: that, and what the clocks of others stand for.
+    fn least(&self, rows: &Rows, keys: &[u64]) -> Least {
+        let mut least = self.own_least(rows, keys);
+        for (key, values) in &mut least {
+            self.clocks.add_others(rows.range(*key), values);
+        }
+        least
     }
 
     fn draw_keys(&mut self, workload: &Workload, rows: &Rows) -> Vec<u64> {
@@ -367,7 +414,9 @@ impl User {
                 self.waits_at_barrier = false;
                 self.next_barrier += 1;
                 self.since_barrier = 0;
+                self.clocks.pass_barrier(&account.rows);
             }
+            WorkerEvent::Clocks { least } => self.clocks.hear(least),
             WorkerEvent::Refused { number, error } => {
                 return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
             }
@@ -426,7 +475,7 @@ impl User {
                 let read = -f64::from(*value);
                 if workload.positive && (read < *least || read > *most) {
                     return Err(format!(
-                        "worker {} reads row {key} as {value}; it has made {least} visible, all have pushed {most}",
+                        "worker {} reads row {key} as {value}; {least} is visible to it, all have pushed {most}",
                         self.worker
                     ));
                 }
@@ -458,6 +507,8 @@ mod tests {
         under_way: 1,
         pause: Duration::ZERO,
         barrier_every: 0,
+        tick_every: 0,
+        staleness: 0,
     };
 
     /// A user who has made 3000 visible in row 0, and pulls it. What comes of reading a value.
@@ -484,7 +535,7 @@ mod tests {
     #[test]
     fn a_value_too_old_or_never_pushed_is_noticed() {
         assert_eq!(read(-3000.0), Ok(()));
-        assert!(read(-2999.0).unwrap_err().contains("it has made 3000 visible"));
+        assert!(read(-2999.0).unwrap_err().contains("3000 is visible to it"));
         assert!(read(-3001.0).unwrap_err().contains("all have pushed 3000"));
     }
 

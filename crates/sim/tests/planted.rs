@@ -20,6 +20,9 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         PlantedBug::PushesForgotten => 600,
         // What is replaced must come back, or be replayed, with something to lose.
         PlantedBug::ColdPushAppliedTwice => 400,
+        // Somebody must read before the epoch ends that a clock stands for.
+        PlantedBug::TickBeforeVisible => 100,
+        PlantedBug::UnheardClockIgnored => 50,
         PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

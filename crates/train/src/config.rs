@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::{
     deeplight::DeepLightConfig,
     lstm::LstmConfig,
+    mode::Mode,
     ncf::{Branches, NcfConfig},
     traces::TracesConfig,
 };
@@ -29,6 +30,8 @@ pub struct TrainConfig {
     pub embeddings: Rule,
     /// How gradients change the layers.
     pub layers: Rule,
+    /// How far workers may be apart.
+    pub mode: Mode,
 }
 
 /// Settings of one model.
@@ -117,6 +120,7 @@ fn ncf(branches: Branches) -> TrainConfig {
         seed: 1,
         embeddings: adam(0.002),
         layers: adam(0.002),
+        mode: Mode::Async,
     }
 }
 
@@ -129,6 +133,7 @@ fn traces(traces: TracesConfig) -> TrainConfig {
         seed: 1,
         embeddings: adagrad(0.1),
         layers: adagrad(0.1),
+        mode: Mode::Async,
     }
 }
 
@@ -144,6 +149,7 @@ fn lstm() -> TrainConfig {
         seed: 1,
         embeddings: adagrad(0.1),
         layers: adam(0.003),
+        mode: Mode::Async,
     }
 }
 
@@ -163,6 +169,7 @@ fn deeplight() -> TrainConfig {
         seed: 1,
         embeddings: adagrad(0.005),
         layers: adagrad(0.005),
+        mode: Mode::Async,
     }
 }
 
@@ -221,6 +228,10 @@ impl TrainConfig {
         }
         if !(1..=BATCH_MAX).contains(&self.batch) {
             return Err(ConfigError::new("batch", &self.batch, "between 1 and 1048576"));
+        }
+        if self.mode == (Mode::Ssp { staleness: 0 }) {
+            let expected = "at least 1, since the next batch is pulled while one is computed; 0 is mode sync";
+            return Err(ConfigError::new("staleness", &0, expected));
         }
         check_rule("embeddings", &self.embeddings)?;
         check_rule("layers", &self.layers)?;
@@ -282,6 +293,7 @@ mod tests {
         assert_eq!(field(ncf(|ncf| ncf.deviation = f32::NAN)), "deviation");
         assert_eq!(field(TrainConfig { epochs: 0, ..good.clone() }), "epochs");
         assert_eq!(field(TrainConfig { batch: 0, ..good.clone() }), "batch");
+        assert_eq!(field(TrainConfig { mode: Mode::Ssp { staleness: 0 }, ..good.clone() }), "staleness");
         let optimizer = Optimizer::Sgd { rate: -0.5 };
         assert_eq!(field(TrainConfig { embeddings: optimizer.into(), ..good.clone() }), "embeddings.rate");
         let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };

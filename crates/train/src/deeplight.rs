@@ -183,7 +183,7 @@ impl Workload for DeepLight {
 
     fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, share)?, &tables)))
+        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, share)?, &tables, self.config.mode)))
     }
 }
 

@@ -56,6 +56,7 @@ mod learner;
 mod local;
 mod loss;
 mod matrix;
+mod mode;
 mod profile;
 mod rows;
 mod tables;
@@ -68,6 +69,7 @@ pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, Un
 pub use data::DataError;
 pub use learner::{Learner, Share, Workload};
 pub use local::{LocalParameters, Witness, Witnessed};
+pub use mode::Mode;
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Quality};
 pub use tables::{LAYER_KEYS, Widths, shapes};

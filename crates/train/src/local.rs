@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use libra_proto::{ClientError, Parameters, PullId, Pulled};
+use libra_proto::{ClientError, Parameters, PullId, Pulled, Tick};
 use libra_store::{RowError, Store};
 
 /// [`Parameters`] over a [`Store`] in memory: the reference that runs over a network are compared with, and where profile runs
@@ -146,6 +146,15 @@ impl Parameters for LocalParameters {
     fn barrier(&mut self) -> Result<(), ClientError> {
         Ok(())
     }
+
+    fn tick(&mut self, _: Tick) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    /// There is no other worker, so all that may be missing are sums of its own that are not applied yet.
+    fn wait_for_clocks(&mut self, _: u64) -> Result<(), ClientError> {
+        self.apply_pending()
+    }
 }
 
 impl Pending {
@@ -210,6 +219,14 @@ impl<W: Witness> Parameters for Witnessed<'_, W> {
 
     fn barrier(&mut self) -> Result<(), ClientError> {
         self.parameters.barrier()
+    }
+
+    fn tick(&mut self, tick: Tick) -> Result<(), ClientError> {
+        self.parameters.tick(tick)
+    }
+
+    fn wait_for_clocks(&mut self, least: u64) -> Result<(), ClientError> {
+        self.parameters.wait_for_clocks(least)
     }
 }
 

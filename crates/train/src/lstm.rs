@@ -179,7 +179,7 @@ impl Workload for Lstm {
 
     fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(LstmLearner::new(&self, share)?, &tables)))
+        Ok(Box::new(Trainer::new(LstmLearner::new(&self, share)?, &tables, self.config.mode)))
     }
 }
 

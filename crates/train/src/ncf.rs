@@ -132,7 +132,7 @@ impl Workload for Ncf {
 
     fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(NcfLearner::new(&self, share)?, &tables)))
+        Ok(Box::new(Trainer::new(NcfLearner::new(&self, share)?, &tables, self.config.mode)))
     }
 }
 

@@ -165,6 +165,7 @@ impl Workload for Traces {
     }
 
     fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
+        let mode = self.config.mode;
         share.check()?;
         let tables = self.tables();
         #[expect(
@@ -184,7 +185,7 @@ impl Workload for Traces {
             logits: Vec::new(),
             widths: Widths::new(&tables),
         };
-        Ok(Box::new(Trainer::new(learner, &tables)))
+        Ok(Box::new(Trainer::new(learner, &tables, mode)))
     }
 }
 

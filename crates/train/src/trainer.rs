@@ -7,7 +7,7 @@ use libra_store::TableSpec;
 use thiserror::Error;
 
 use crate::{
-    ComputeError, ConfigError, DataError, Learner, Measure, Quality, ncf::NoNegatives, tables::Widths,
+    ComputeError, ConfigError, DataError, Learner, Measure, Mode, Quality, ncf::NoNegatives, tables::Widths,
 };
 
 /// Rows of one pull of an evaluation.
@@ -114,10 +114,10 @@ pub trait Training {
     fn samples_per_epoch(&self) -> u64;
 
     /// Trains on this worker's share once, and waits until its last push is visible. Epochs may be trained in any order, as
-    /// the shuffle depends on their number alone.
+    /// the shuffle depends on their number alone. All workers must have been at a barrier just before: modes count from there.
     ///
     /// The pull of the next batch is under way while a batch is computed, so a step reads values that miss the push of the
-    /// step before it. `progress` is called after every batch.
+    /// step before it; but not in [`Mode::Sync`]. `progress` is called after every batch.
     ///
     /// # Errors
     /// The parameter server failed, or the model diverged. What was pushed before stays.
@@ -147,6 +147,7 @@ pub trait Training {
 /// The loop: pulls what a [`Learner`] deals, and pushes what it computes.
 pub(crate) struct Trainer<L: Learner> {
     learner: L,
+    mode: Mode,
     widths: Widths,
     /// The batch that is computed and the one that is being pulled meanwhile.
     steps: [Step<L::Batch>; 2],
@@ -165,13 +166,18 @@ struct Step<B> {
 
 impl<L: Learner> Trainer<L> {
     /// Trains `learner`, whose rows are in these tables.
-    pub(crate) fn new(learner: L, tables: &[TableSpec]) -> Self {
+    pub(crate) fn new(learner: L, tables: &[TableSpec], mode: Mode) -> Self {
         let steps = [Step::default(), Step::default()];
-        Self { learner, widths: Widths::new(tables), steps, gradients: Vec::new() }
+        Self { learner, mode, widths: Widths::new(tables), steps, gradients: Vec::new() }
     }
 
-    /// Deals a batch and starts its pull; `pull` stays `None` at the end of the epoch.
-    fn start_step(&mut self, parameters: &mut dyn Parameters, place: usize) -> Result<(), TrainError> {
+    /// Deals the batch of a step of this epoch and starts its pull, when it may read; `pull` stays `None` at the end of the epoch.
+    fn start_step(
+        &mut self,
+        parameters: &mut dyn Parameters,
+        place: usize,
+        number: u64,
+    ) -> Result<(), TrainError> {
         let step = &mut self.steps[place];
         step.pull = None;
         // About as many as the last time.
@@ -180,6 +186,7 @@ impl<L: Learner> Trainer<L> {
         step.rows = keys.len().max(step.rows);
         if step.samples > 0 {
             step.values = self.widths.sum(&keys);
+            self.mode.before_pull(number, parameters)?;
             step.pull = Some(parameters.start_pull(keys)?);
         }
         Ok(())
@@ -203,12 +210,15 @@ impl<L: Learner> Training for Trainer<L> {
         let mut report = EpochReport { epoch, batches: 0, samples: 0, rows: 0, loss: 0.0 };
         let mut loss_sum = 0.0;
         let mut current = 0;
-        self.start_step(parameters, current)?;
+        self.start_step(parameters, current, 0)?;
         while let Some(pull) = self.steps[current].pull.take() {
-            let next = 1 - current;
-            self.start_step(parameters, next)?;
+            let (next, number) = (1 - current, report.batches);
+            if self.mode.pulls_ahead() {
+                self.start_step(parameters, next, number + 1)?;
+            }
 
             let Pulled { keys, values } = parameters.finish_pull(pull)?;
+            self.mode.after_pull(parameters)?;
             let step = &self.steps[current];
             check_answer(step.values, &values)?;
             let loss = self.learner.step(&step.batch, &values, &mut self.gradients)?;
@@ -221,8 +231,13 @@ impl<L: Learner> Training for Trainer<L> {
             loss_sum += loss * step.samples as f64;
             report.loss = loss_sum / report.samples as f64;
             // The buffer of the values becomes that of the next gradients, so none is allocated.
+            self.mode.before_push(number, parameters)?;
             parameters.push(keys, mem::replace(&mut self.gradients, values))?;
+            self.mode.after_push(parameters)?;
             progress(Progress { epoch, samples: report.samples, samples_total, loss: report.loss });
+            if !self.mode.pulls_ahead() {
+                self.start_step(parameters, next, number + 1)?;
+            }
             current = next;
         }
         parameters.flush()?;

@@ -139,6 +139,41 @@ fn six_processes_train_one_model() {
 }
 
 #[test]
+fn workers_wait_for_each_other_in_the_mode_that_the_controller_was_given() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let file = directory.path().join("out.json");
+    let options = directory.path().join("options.toml");
+    let common = format!("data = '{data}'\nepochs = 12\nbatch = 64\nsample = 1.0\nfactors = 4\n");
+    fs::write(&options, common.clone() + "mode = \"sync\"\n").unwrap();
+    let (controller, address) =
+        controller(&["--config", options.to_str().unwrap(), "--json", file.to_str().unwrap()]);
+    let members = members(&address);
+    let (code, last) = controller.end();
+    assert_eq!(code, Some(0), "{last}");
+    for member in members {
+        assert_eq!(member.end().0, Some(0));
+    }
+    let report = json(&file);
+    let configuration = &report["configuration"];
+    assert_eq!(
+        (&configuration["mode"], &configuration["training"]["mode"]),
+        (&"sync".into(), &"sync".into())
+    );
+    assert_eq!((&configuration["staleness"], &configuration["epoch_ms"]), (&Value::Null, &5.0.into()));
+    assert!(report["quality"]["hr10"].as_f64().unwrap() > 0.8, "{report:#}");
+
+    fs::write(&options, common + "mode = \"ssp\"\nstaleness = 1\nworkers = 3\n").unwrap();
+    let output = run(&["train", "--config", options.to_str().unwrap(), "--json", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ssp, staleness 1"));
+    let report = json(&file);
+    let configuration = &report["configuration"];
+    assert_eq!((&configuration["mode"], &configuration["staleness"]), (&"ssp".into(), &1.into()));
+    assert!(report["quality"]["hr10"].as_f64().unwrap() > 0.8, "{report:#}");
+}
+
+#[test]
 fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");

@@ -25,6 +25,14 @@ fn every_bad_input_gets_one_clear_line() {
         &["embeddings.schedule"],
     );
     assert_refused(&["train", "--batch", "0"], 1, &["batch"]);
+    assert_refused(&["train", "--staleness", "2"], 1, &["--staleness 2", "--mode ssp"]);
+    assert_refused(
+        &["controller", "--mode", "sync", "--staleness", "2"],
+        1,
+        &["--staleness 2", "--mode ssp"],
+    );
+    assert_refused(&["train", "--mode", "ssp", "--staleness", "0"], 2, &["--staleness"]);
+    assert_refused(&["train", "--mode", "bsp"], 2, &["bsp", "--mode"]);
     assert_refused(&["train", "--loss", "1.5"], 1, &["--loss", "1.5"]);
     assert_refused(&["train", "--sample", "0"], 1, &["sample", "0"]);
     assert_refused(&["train", "--data", &path("nowhere")], 1, &["nowhere"]);

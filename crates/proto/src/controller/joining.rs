@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::clocks::LATE;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
 use super::{Caller, Controller, ControllerEvent, Phase, Sizes};
@@ -61,6 +62,9 @@ impl Controller {
         member.returns = join.returns && self.cluster.durability.needs_disk();
         if let Peer::Server(number) = peer {
             self.cluster.servers[usize::from(number)] = address;
+        }
+        if kind == Kind::Worker && self.phase == Phase::Running {
+            member.clock = (self.barrier, LATE);
         }
         if kind == Kind::Switch {
             member.standby = self.phase == Phase::Running || self.missing().switches == 0;

@@ -46,6 +46,8 @@ pub(super) struct Member {
     pub(super) believed_at: Option<Instant>,
     /// The barrier that it waits at (workers).
     pub(super) at_barrier: Option<u64>,
+    /// Its clock, and the barrier before which that counts (workers).
+    pub(super) clock: (u64, u64),
     /// It has asked to go (workers).
     pub(super) leaves: bool,
     pub(super) statistics: Option<Statistics>,
@@ -73,6 +75,7 @@ impl Member {
             complaints: BTreeMap::new(),
             believed_at: None,
             at_barrier: None,
+            clock: (0, 0),
             leaves: false,
             statistics: None,
             has_reported: false,

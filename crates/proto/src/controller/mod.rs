@@ -3,6 +3,7 @@
 
 mod assignment;
 mod checkpoints;
+mod clocks;
 mod health;
 mod joining;
 mod members;
@@ -216,6 +217,8 @@ pub struct Controller {
     /// What servers refused, by server, worker and table.
     refusals: BTreeMap<(u16, Option<u16>, u16), Refusal>,
     barrier: u64,
+    /// What the workers were told that all of them have reached, and before which barrier.
+    clocks_told: (u64, u64),
     retirement: Option<Retirement>,
     /// Why the job has failed.
     failure: Option<String>,
@@ -263,6 +266,7 @@ impl Controller {
             refusals: BTreeMap::new(),
             failure: None,
             barrier: 0,
+            clocks_told: (0, 0),
             retirement: None,
             probe_at: None,
             view_until: None,
@@ -544,6 +548,7 @@ impl Controller {
                 self.go_on_without_workers();
             }
             Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
+            Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
             Message::Leave if is_worker => {
                 member.leaves = true;

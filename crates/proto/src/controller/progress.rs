@@ -10,6 +10,7 @@ impl Controller {
     /// Those that are left may have waited for just the one that went.
     pub(super) fn go_on_without_workers(&mut self) {
         self.release_if_complete();
+        self.tell_clocks();
         self.finish_if_complete();
     }
 
@@ -32,6 +33,7 @@ impl Controller {
             member.at_barrier = Some(number);
         }
         self.release_if_complete();
+        self.tell_clocks();
     }
 
     /// Releases who waits at a barrier that all workers have come to; or at one that was passed before: then it did not hear (rule M10).

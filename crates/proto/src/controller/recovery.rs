@@ -71,6 +71,7 @@ impl Controller {
         if self.is_told(kind_of(peer)) {
             self.tell(peer);
         }
+        self.tell_clocks_again(peer);
         if let Some(retirement) = self.retirement
             && peer == Peer::Switch(retirement.switch)
         {

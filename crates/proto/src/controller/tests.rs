@@ -1,6 +1,7 @@
 //! The controller, spoken to directly: the test is its driver and all its members.
 
 mod checkpoints;
+mod clocks;
 mod desk;
 mod ends;
 mod holes;

@@ -134,7 +134,9 @@ impl Server {
                 }
                 self.tell_refusals();
             }
-            MembershipEvent::Retire | MembershipEvent::Released { .. } => self.dropped += 1,
+            MembershipEvent::Retire | MembershipEvent::Released { .. } | MembershipEvent::Clocks { .. } => {
+                self.dropped += 1;
+            }
             MembershipEvent::Finish => {
                 self.tell_refusals();
                 let statistics = Statistics::Server(self.statistics());

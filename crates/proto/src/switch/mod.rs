@@ -86,7 +86,9 @@ impl<P: Plane> Switch<P> {
                     agent.retire(now);
                 }
             }
-            MembershipEvent::Released { .. } | MembershipEvent::Checkpoint { .. } => {}
+            MembershipEvent::Released { .. }
+            | MembershipEvent::Clocks { .. }
+            | MembershipEvent::Checkpoint { .. } => {}
             MembershipEvent::Finish => {
                 let statistics = Statistics::Switch(self.statistics());
                 self.membership.heartbeat(now, statistics);

@@ -8,6 +8,7 @@
 
 pub(crate) mod flow;
 pub(crate) mod path;
+mod patience;
 pub(crate) mod rtt;
 mod timeline;
 mod window;

@@ -11,6 +11,7 @@ use libra_dataplane::{
 };
 
 use super::flow::{self, Accepted, Cargo, Flow, State};
+use super::patience::{PROBE_INTERVAL, Patience};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
 use super::window::Window;
@@ -20,8 +21,6 @@ use crate::time::Instant;
 
 /// How long a packet that was refused for a while waits before it is sent again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// How long a worker that hears nothing waits before it asks whether its epochs are durable, and asks again (rule T8).
-const PROBE_INTERVAL: Duration = Duration::from_millis(4);
 /// After how long without any answer the controller is told.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// And after how many timers that fired in that time.
@@ -71,6 +70,7 @@ pub(crate) struct RegionFlows {
     timeline: Timeline,
     /// When to ask for an answer, if nothing is heard until then.
     probe_at: Option<Instant>,
+    patience: Patience,
 }
 
 impl RegionFlows {
@@ -100,11 +100,11 @@ impl RegionFlows {
     }
 
     /// Something was heard of the region: from now on silence counts (rule T8).
-    fn postpone_probe(&mut self, now: Instant, rtt: &Rtt) {
+    fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, hurried: bool) {
         self.probe_at = if self.oldest_in_flight().is_some() {
             Some(now + rtt.probe_timeout())
         } else {
-            self.push.awaits_durability().then(|| now + PROBE_INTERVAL)
+            self.push.awaits_durability().then(|| now + self.patience.interval(hurried))
         };
     }
 }
@@ -140,6 +140,8 @@ pub(crate) struct Path {
     silences: u32,
     /// When a timer last fired with nothing heard.
     silent_at: Instant,
+    /// Whether somebody waits for epochs to be durable.
+    pub(crate) hurried: bool,
     /// Regions that are to be sent a probe.
     probes: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -164,6 +166,7 @@ impl Path {
             asked_at: None,
             silences: 0,
             silent_at: Instant::ZERO,
+            hurried: false,
             probes: Vec::new(),
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
@@ -335,7 +338,7 @@ impl Path {
         let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
         flows.push.release(flows.durable, &mut self.spare);
         if knows_region {
-            flows.postpone_probe(now, &self.rtt);
+            flows.postpone_probe(now, &self.rtt, self.hurried);
         }
     }
 
@@ -389,6 +392,7 @@ impl Path {
         // waits for none may have been away for longer than they last, and loses nothing by an answer that is old (rule T9).
         if epoch_newer(durable, flows.durable) || !flows.push.awaits_durability() {
             flows.durable = durable;
+            flows.patience.heard();
         }
     }
 
@@ -492,6 +496,7 @@ impl Path {
                 self.send_again(reference);
             } else if flows.push.awaits_durability() {
                 flows.probe_at = Some(now + PROBE_INTERVAL);
+                flows.patience.asked();
                 silent = true;
                 self.probes.push(index);
             }

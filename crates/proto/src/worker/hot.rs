@@ -35,6 +35,8 @@ pub(crate) struct HotClient {
     entries_max: u8,
     /// The rows of the packet at hand.
     packet_rows: Vec<HotRow>,
+    /// Whether somebody waits for pushes to be visible.
+    hurried: bool,
     spare: Vec<Vec<u8>>,
     /// Counts of paths that are gone.
     statistics: WorkerStatistics,
@@ -55,6 +57,7 @@ impl HotClient {
             quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
             packet_rows: Vec::new(),
+            hurried: false,
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
         }
@@ -77,6 +80,7 @@ impl HotClient {
             if let Some((holder, address)) = place {
                 let path = self.paths.entry(holder);
                 let path = path.or_insert_with(|| Path::new(address, self.identity, self.in_flight_max));
+                path.hurried = self.hurried;
                 path.put(region, flows, tenure.view_on_wire());
             } else {
                 known.holder = None;
@@ -140,6 +144,13 @@ impl HotClient {
 
     pub(crate) fn paths(&mut self) -> impl Iterator<Item = &mut Path> {
         self.paths.values_mut()
+    }
+
+    /// Whether somebody waits for pushes to be visible: then switches are asked sooner (rule T8).
+    pub(crate) fn hurry(&mut self, hurried: bool) {
+        if core::mem::replace(&mut self.hurried, hurried) != hurried {
+            self.paths().for_each(|path| path.hurried = hurried);
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {

@@ -1,5 +1,6 @@
 //! The worker: it turns pushes and pulls of rows into packets for switches and messages for shards.
 
+mod clock;
 mod cold;
 mod hot;
 mod operations;
@@ -13,8 +14,9 @@ use std::collections::VecDeque;
 
 pub use self::operations::Level;
 
+use self::clock::Clock;
 use self::session::{PushAnswer, Session};
-use crate::client::{ClientError, PullId, Pulled};
+use crate::client::{ClientError, PullId, Pulled, Tick};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
@@ -64,6 +66,8 @@ pub enum WorkerCommand {
         /// Counted from zero.
         number: u64,
     },
+    /// Advance the clock of this worker by one.
+    Tick(Tick),
     /// The task is done, this is what came of it. The worker ends when the controller has heard it from all.
     Report {
         /// The account, for whoever started the controller.
@@ -117,6 +121,11 @@ pub enum WorkerEvent {
         /// The barrier.
         number: u64,
     },
+    /// No worker that trains is behind this since the last barrier. A pull that begins now reads what their ticks have made visible.
+    Clocks {
+        /// The least of their clocks.
+        least: u64,
+    },
     /// All workers have reported, or this one has left: the job is done.
     Finished,
     /// The job ended before it was done.
@@ -135,8 +144,7 @@ pub struct Worker {
     /// What the user will be told once there is a stream to every server.
     starting: Option<WorkerEvent>,
     session: Option<Session>,
-    /// How many barriers this worker has passed, or was not there for.
-    barriers: u64,
+    clock: Clock,
     /// What a controller must hear, and hear again if it is another one: a barrier that the worker waits at, its report.
     unsettled: Option<Message>,
     events: VecDeque<WorkerEvent>,
@@ -152,7 +160,7 @@ impl Worker {
             servers: Vec::new(),
             starting: None,
             session: None,
-            barriers: 0,
+            clock: Clock::default(),
             unsettled: None,
             events: VecDeque::new(),
             actions: VecDeque::new(),
@@ -171,17 +179,27 @@ impl Worker {
                 }
             }
             MembershipEvent::Connected => {
-                self.membership.introduce(self.barriers, None);
+                self.membership.introduce(self.clock.barriers(), None);
+                if let Some(message) = self.clock.message() {
+                    self.membership.send(message);
+                }
                 if let Some(message) = &self.unsettled {
                     self.membership.send(message.clone());
                 }
             }
             MembershipEvent::Released { number } => {
                 // It may come twice: from the controller before, and from the one that took over.
-                if number == self.barriers && matches!(self.unsettled, Some(Message::Barrier { .. })) {
-                    self.barriers += 1;
+                if number == self.clock.barriers() && matches!(self.unsettled, Some(Message::Barrier { .. }))
+                {
+                    self.clock = Clock::behind(number + 1);
                     self.unsettled = None;
                     self.events.push_back(WorkerEvent::Released { number });
+                }
+            }
+            MembershipEvent::Clocks { barrier, least, view } => {
+                if let Some(session) = self.session.as_mut().filter(|_| self.clock.learn(barrier, least)) {
+                    session.hear_of_view(view);
+                    self.events.push_back(WorkerEvent::Clocks { least });
                 }
             }
             MembershipEvent::Finish => {
@@ -198,7 +216,7 @@ impl Worker {
     fn start(&mut self, now: Instant, start: Start) {
         let Peer::Worker(number) = start.you else { return };
         self.number = number;
-        self.barriers = start.barrier;
+        self.clock = Clock::behind(start.barrier);
         self.servers = start.cluster.servers.iter().map(|address| Dial::new(*address)).collect();
         for dial in &mut self.servers {
             self.membership.connect(now, dial);
@@ -323,6 +341,10 @@ impl Role for Worker {
                 session.push(id.0, keys, gradients, PushAnswer::Values);
             }
             WorkerCommand::Flush { number } => session.flush(number),
+            WorkerCommand::Tick(when) => {
+                let tick = self.clock.tick();
+                session.tick(tick, when == Tick::Now && self.clock.is_next(tick));
+            }
             WorkerCommand::Barrier { .. }
             | WorkerCommand::Report { .. }
             | WorkerCommand::Leave
@@ -353,6 +375,11 @@ impl Role for Worker {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
+        while let Some(tick) = self.session.as_mut().and_then(|session| session.ticks.pop_front()) {
+            if let Some(message) = self.clock.done(tick) {
+                self.membership.send(message);
+            }
+        }
         if let Some(action) = self.membership.poll_action().or_else(|| self.actions.pop_front()) {
             return Some(action);
         }

@@ -7,9 +7,11 @@ use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use libra_dataplane::Packet;
+use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_plan::PlacementError;
 
 use super::WorkerEvent;
+use super::clock::TickNumber;
 use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient, HotPush, Packed};
 use super::operations::{Level, Operation, Operations};
@@ -26,12 +28,20 @@ use crate::transport::path::Delivery;
 /// Waits until pushes are visible.
 #[derive(Debug, Clone)]
 struct VisibilityWait {
-    /// What to say then.
-    event: WorkerEvent,
+    then: Then,
     /// Pushes that must be acknowledged.
     pushes: HashSet<u64, FixedState>,
     /// The points before which every push must be durable.
     frontiers: Frontiers,
+}
+
+/// What to do when pushes are visible.
+#[derive(Debug, Clone)]
+enum Then {
+    /// The user hears of it.
+    Tell(WorkerEvent),
+    /// The tick counts.
+    Count(TickNumber),
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +59,8 @@ pub(super) struct Session {
     deliveries: Vec<Taken>,
     statistics: WorkerStatistics,
     pub(super) events: VecDeque<WorkerEvent>,
+    /// Ticks that count from now on.
+    pub(super) ticks: VecDeque<TickNumber>,
 }
 
 /// What is left to do with a delivery once the path that made it is free again.
@@ -85,6 +97,7 @@ impl Session {
             deliveries: Vec::new(),
             statistics: WorkerStatistics::default(),
             events: VecDeque::new(),
+            ticks: VecDeque::new(),
             cluster: Box::new(Cluster { view: View::default(), ..cluster }),
         };
         session.enter(view);
@@ -210,25 +223,45 @@ impl Session {
 
     /// Says `Flushed` when every push so far is visible.
     pub(super) fn flush(&mut self, number: u64) {
-        self.wait_for_visibility(WorkerEvent::Flushed { number }, self.open_pushes.clone());
+        self.wait_for_visibility(Then::Tell(WorkerEvent::Flushed { number }), self.open_pushes.clone());
     }
 
-    fn wait_for_visibility(&mut self, event: WorkerEvent, pushes: HashSet<u64, FixedState>) {
+    /// Lets a tick count: at once, or when every push so far is visible. Then those before it count, too (rule M15).
+    pub(super) fn tick(&mut self, tick: TickNumber, at_once: bool) {
+        if at_once || is_planted(PlantedBug::TickBeforeVisible) {
+            self.ticks.push_back(tick);
+        } else {
+            self.wait_for_visibility(Then::Count(tick), self.open_pushes.clone());
+        }
+    }
+
+    /// Shards may act on this view: until this worker does, it reads from them what switches hold (rule M16).
+    pub(super) fn hear_of_view(&mut self, view: u64) {
+        self.newest_view = self.newest_view.max(view);
+    }
+
+    fn wait_for_visibility(&mut self, then: Then, pushes: HashSet<u64, FixedState>) {
         let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
-        self.visibility_waits.push(VisibilityWait { event, pushes, frontiers });
+        self.visibility_waits.push(VisibilityWait { then, pushes, frontiers });
         self.end_visibility_waits();
     }
 
     fn end_visibility_waits(&mut self) {
-        let (hot, events) = (self.hot.as_ref(), &mut self.events);
+        let (hot, events, ticks) = (self.hot.as_ref(), &mut self.events, &mut self.ticks);
         self.visibility_waits.retain_mut(|wait| {
             wait.pushes.retain(|push| self.open_pushes.contains(push));
             let visible = wait.pushes.is_empty() && hot.is_none_or(|hot| hot.is_durable(&wait.frontiers));
             if visible {
-                events.push_back(wait.event.clone());
+                match &wait.then {
+                    Then::Tell(event) => events.push_back(event.clone()),
+                    Then::Count(tick) => ticks.push_back(*tick),
+                }
             }
             !visible
         });
+        if let Some(hot) = &mut self.hot {
+            hot.hurry(!self.visibility_waits.is_empty());
+        }
     }
 
     /// An operation without any row has nothing to wait for.
@@ -253,7 +286,8 @@ impl Session {
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
             Some(Level::Visible) => {
-                self.wait_for_visibility(WorkerEvent::Pushed { number }, HashSet::default())
+                let then = Then::Tell(WorkerEvent::Pushed { number });
+                self.wait_for_visibility(then, HashSet::default());
             }
         }
     }
@@ -266,7 +300,7 @@ impl Session {
                 return Ok(());
             }
             Message::Pushed { number, view, values } => {
-                self.newest_view = self.newest_view.max(view);
+                self.hear_of_view(view);
                 (number, values)
             }
             Message::Pulled { number, values } => (number, values),

@@ -140,6 +140,12 @@ fn control() -> impl Strategy<Value = Message> {
         Just(Message::Leave),
         number().prop_map(|number| Message::Barrier { number }),
         number().prop_map(|number| Message::Release { number }),
+        (number(), number()).prop_map(|(barrier, clock)| Message::Clock { barrier, clock }),
+        (number(), number(), number()).prop_map(|(barrier, least, view)| Message::Clocks {
+            barrier,
+            least,
+            view
+        }),
         (".*", statistics()).prop_map(|(text, statistics)| Message::Report { text, statistics }),
         Just(Message::Finish),
         (prop::option::of(0u16..3), prop_oneof![0u16..3, any::<u16>()], key(), number())

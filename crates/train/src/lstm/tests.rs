@@ -1,4 +1,4 @@
-use libra_proto::{ClientError, PullId, Pulled};
+use libra_proto::{ClientError, PullId, Pulled, Tick};
 use libra_store::{Optimizer, Store};
 
 use super::*;
@@ -194,6 +194,14 @@ impl Parameters for Poisoned {
     }
 
     fn barrier(&mut self) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Tick) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    fn wait_for_clocks(&mut self, _: u64) -> Result<(), ClientError> {
         Ok(())
     }
 }

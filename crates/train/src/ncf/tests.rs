@@ -1,6 +1,6 @@
 use std::mem;
 
-use libra_proto::{ClientError, PullId, Pulled};
+use libra_proto::{ClientError, PullId, Pulled, Tick};
 use libra_store::{Optimizer, Store};
 
 use super::*;
@@ -146,6 +146,14 @@ impl Parameters for Script {
     }
 
     fn barrier(&mut self) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Tick) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    fn wait_for_clocks(&mut self, _: u64) -> Result<(), ClientError> {
         Ok(())
     }
 }

@@ -50,6 +50,7 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         4 => number().prop_map(|number| Message::Viewed { number }),
         4 => number().prop_map(|number| Message::Barrier { number }),
+        4 => (number(), any::<u64>()).prop_map(|(barrier, clock)| Message::Clock { barrier, clock }),
         1 => Just(Message::Retired),
         1 => Just(Message::Leave),
         2 => (statistics.clone(), number()).prop_map(|(statistics, probe)| Message::Heartbeat { statistics, probe }),

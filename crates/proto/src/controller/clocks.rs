@@ -1,0 +1,60 @@
+//! Clocks: how far each worker is since the last barrier, and what all of them have reached.
+
+use libra_dataplane::planted::{PlantedBug, is_planted};
+
+use super::{Controller, Phase};
+use crate::cluster::Peer;
+use crate::message::{Kind, Message};
+
+/// The clock of a worker that came while the others train: it begins with the next barrier, and holds nobody up before.
+pub(super) const LATE: u64 = u64::MAX;
+
+impl Controller {
+    pub(super) fn handle_clock(&mut self, peer: Peer, barrier: u64, clock: u64) {
+        if barrier > self.barrier {
+            let at = self.barrier;
+            return self
+                .fail(format!("{peer} has a clock before barrier {barrier}, the others are before {at}"));
+        }
+        if let Some(member) = self.members.get_mut(&peer) {
+            // One that was passed counts no more, and none goes back: on a new stream it is said again.
+            member.clock = member.clock.max((barrier, clock));
+        }
+        self.tell_clocks();
+    }
+
+    /// Tells the workers what all that train have reached, if that is news (rule M16).
+    pub(super) fn tell_clocks(&mut self) {
+        // Who has not come back yet may be behind.
+        if self.phase != Phase::Running {
+            return;
+        }
+        let barrier = self.barrier;
+        // Who has come to the barrier makes nothing visible before it any more.
+        let clocks = self.of_kind(Kind::Worker).filter_map(|(_, member)| {
+            let trains = !member.has_reported && member.at_barrier != Some(barrier);
+            let unheard = if is_planted(PlantedBug::UnheardClockIgnored) { LATE } else { 0 };
+            let clock = if member.clock.0 == barrier { member.clock.1 } else { unheard };
+            (trains && clock != LATE).then_some(clock)
+        });
+        let Some(least) = clocks.min().filter(|least| *least > 0) else { return };
+        if (barrier, least) <= self.clocks_told {
+            return;
+        }
+        self.clocks_told = (barrier, least);
+        let workers: Vec<Peer> =
+            self.of_kind(Kind::Worker).filter(|(_, member)| member.started).map(|(peer, _)| peer).collect();
+        for peer in workers {
+            self.tell_clocks_again(peer);
+        }
+    }
+
+    /// Tells a worker what it may have missed.
+    pub(super) fn tell_clocks_again(&mut self, peer: Peer) {
+        let (barrier, least) = self.clocks_told;
+        if matches!(peer, Peer::Worker(_)) && barrier == self.barrier && least > 0 {
+            let view = self.cluster.view.number;
+            self.send(peer, Message::Clocks { barrier, least, view });
+        }
+    }
+}

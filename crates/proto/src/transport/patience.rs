@@ -1,0 +1,57 @@
+//! How long a worker waits before it asks whether its epochs are durable.
+
+use core::time::Duration;
+
+/// How long it hears nothing before it asks, and asks again (rule T8).
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(4);
+/// The first time, while somebody waits for the answer: about what a switch and a shard take for an epoch that closes at once.
+const HURRIED_INTERVAL: Duration = Duration::from_micros(500);
+
+/// How often a worker has asked for the epochs of a region in vain.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Patience {
+    asked: u32,
+}
+
+impl Patience {
+    /// How long to wait now. Who is in a hurry asks soon, and then less and less often: an epoch may be one that closes by its time.
+    pub(super) fn interval(&self, hurried: bool) -> Duration {
+        if !hurried {
+            return PROBE_INTERVAL;
+        }
+        let doubled = 2u32.saturating_pow(self.asked);
+        HURRIED_INTERVAL.saturating_mul(doubled).min(PROBE_INTERVAL)
+    }
+
+    pub(super) fn asked(&mut self) {
+        self.asked = self.asked.saturating_add(1);
+    }
+
+    /// A newer epoch is durable.
+    pub(super) fn heard(&mut self) {
+        self.asked = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // rule T8
+    #[test]
+    fn who_is_in_a_hurry_asks_soon_and_then_less_often() {
+        let mut patience = Patience::default();
+        let mut intervals = |hurried| {
+            let interval = patience.interval(hurried);
+            patience.asked();
+            interval.as_micros()
+        };
+        assert_eq!([true; 5].map(&mut intervals), [500, 1000, 2000, 4000, 4000]);
+        assert_eq!(intervals(false), 4000);
+        patience.heard();
+        assert_eq!(patience.interval(true), HURRIED_INTERVAL);
+        patience.asked = u32::MAX;
+        patience.asked();
+        assert_eq!(patience.interval(true), PROBE_INTERVAL);
+    }
+}
