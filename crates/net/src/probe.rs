@@ -3,13 +3,17 @@
 //! One asks, the other answers everything with as little as there is. Each runs in the loop in which roles run, so what is measured is what roles pay
 //! beside what they compute.
 
+use core::hint::spin_loop;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 use std::thread;
 
 use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -18,6 +22,7 @@ use crate::datagrams::DatagramSocket;
 use crate::driver::{Ports, drive};
 use crate::links::Links;
 use crate::node::runtime;
+use crate::turns::give_way;
 
 /// A role that hears nothing for so long is done, or has lost something.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -63,17 +68,80 @@ pub struct Exchanged {
     pub round_trips: Vec<u64>,
 }
 
-/// Asks so many times, with up to `window` questions under way.
+/// Asks so many times, with up to `window` questions under way. With `apart` each of the two threads has a core of its own, if there are two;
+/// else the system may put both on one, as it likes to do with threads that take turns.
 ///
 /// # Errors
 /// What the system refused, or that answers did not come.
-pub fn exchange(kind: Kind, window: usize, rounds: u64) -> io::Result<Exchanged> {
+pub fn exchange(kind: Kind, window: usize, rounds: u64, apart: bool) -> io::Result<Exchanged> {
+    let cores = if apart { own_cores()? } else { [None; 2] };
     let (address, bound) = std::sync::mpsc::channel();
-    let answers = thread::spawn(move || run(kind, None, Some(address), (window, rounds)));
+    let of_thread = |core: Option<CpuSet>, peer, bound| {
+        thread::spawn(move || {
+            core.map_or(Ok(()), |core| sched_setaffinity(None, &core))?;
+            run(kind, peer, bound, (window, rounds))
+        })
+    };
+    let answers = of_thread(cores[0], None, Some(address));
+    let gone = |_| io::Error::other("a thread that exchanges is gone");
     let peer = bound.recv().map_err(|_| io::Error::other("the thread that answers is gone"))?;
-    let (asks, round_trips) = run(kind, Some(peer), None, (window, rounds))?;
-    let (answers, _) = answers.join().map_err(|_| io::Error::other("the thread that answers is gone"))??;
+    let asks = of_thread(cores[1], Some(peer), None);
+    let (asks, round_trips) = asks.join().map_err(gone)??;
+    let (answers, _) = answers.join().map_err(gone)??;
     Ok(Exchanged { asks, answers, round_trips })
+}
+
+/// Keeps every core from sleeping, with threads that anybody else pushes aside at once (`SCHED_IDLE`, see sched(7)).
+#[derive(Debug)]
+pub struct Awake {
+    ended: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Awake {
+    /// From now on, until it is dropped.
+    #[must_use]
+    pub fn new() -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let spin = |ended: Arc<AtomicBool>| {
+            give_way();
+            while !ended.load(Ordering::Relaxed) {
+                spin_loop();
+            }
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = (0..cores).map(|_| Arc::clone(&ended)).map(|ended| thread::spawn(move || spin(ended)));
+        Self { threads: threads.collect(), ended }
+    }
+}
+
+impl Default for Awake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Two of the cores that this thread may run on; none if there are not two.
+fn own_cores() -> io::Result<[Option<CpuSet>; 2]> {
+    let all = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).map(|core| {
+        let mut one = CpuSet::new();
+        one.set(core);
+        one
+    });
+    Ok(match (cores.next(), cores.next()) {
+        (Some(one), Some(other)) => [Some(one), Some(other)],
+        _ => [None; 2],
+    })
 }
 
 fn run(
@@ -329,7 +397,7 @@ mod tests {
     #[test]
     fn both_threads_see_every_question_and_answer() {
         for kind in [Kind::Datagrams(1, 40), Kind::Datagrams(20, 1400), Kind::Messages(60_000)] {
-            let exchanged = exchange(kind, 2, 150).unwrap();
+            let exchanged = exchange(kind, 2, 150, kind == Kind::Datagrams(1, 40)).unwrap();
             let measured = 150 - WARM_UP;
             assert_eq!(exchanged.round_trips.len() as u64, measured, "{kind:?}");
             // A run that the kernel has merged counts once.

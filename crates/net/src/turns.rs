@@ -9,14 +9,25 @@ use thread_priority::{
 /// What the library calls a niceness of 0.
 const NOT_NICE: u8 = 48;
 
+/// From now on this thread runs where nobody else wants to (`SCHED_IDLE`), unless its kernel refuses.
+pub(crate) fn give_way() {
+    set_policy(NormalThreadSchedulePolicy::Idle);
+}
+
+fn set_policy(policy: NormalThreadSchedulePolicy) {
+    if let Ok(priority) = NOT_NICE.try_into() {
+        let (priority, policy) =
+            (ThreadPriority::Crossplatform(priority), ThreadSchedulePolicy::Normal(policy));
+        let _refused = set_thread_priority_and_policy(thread_native_id(), priority, policy);
+    }
+}
+
 /// From now on this thread waits for its turn when it wakes, instead of pushing another one aside (`SCHED_BATCH`, see sched(7)). Where there
 /// are more busy threads than processors, it then finds more datagrams each time, and caches are warm for longer; where there are not,
 /// nothing changes. A thread that somebody has made nice is left as it is, and so is one whose kernel refuses.
 pub(crate) fn take_turns() {
-    let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
-    if let (Ok(0), Ok(priority)) = (getpriority_process(None), NOT_NICE.try_into()) {
-        let priority = ThreadPriority::Crossplatform(priority);
-        let _refused = set_thread_priority_and_policy(thread_native_id(), priority, batch);
+    if getpriority_process(None) == Ok(0) {
+        set_policy(NormalThreadSchedulePolicy::Batch);
     }
 }
 
@@ -25,6 +36,17 @@ mod tests {
     use thread_priority::thread_schedule_policy;
 
     use super::*;
+
+    #[test]
+    fn a_thread_that_gives_way_has_the_policy_for_that() {
+        std::thread::spawn(|| {
+            give_way();
+            let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+            assert_eq!(thread_schedule_policy().unwrap(), idle);
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_thread_that_takes_turns_is_no_nicer_than_before() {

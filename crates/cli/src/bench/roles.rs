@@ -11,6 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use libra_net::probe::Awake;
 use libra_sim::performance::{Costs, Item, Prices};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let costs = match &arguments.costs {
         Some(source) => load(source)?,
-        None => measure(&arguments.machine, arguments.shared)?,
+        None => measure(&arguments.machine, arguments.shared || arguments.validate)?,
     };
     if arguments.validate {
         return validate::run(arguments, &costs);
@@ -79,7 +80,10 @@ pub(super) fn load(source: &str) -> Result<Costs> {
 
 fn measure(machine: &str, shared: bool) -> Result<Costs> {
     let (kernel, wake_latency_ns) = (kernel::measure()?, kernel::wake_latency());
-    let user = user(&kernel);
+    let user = {
+        let _awake = Awake::new();
+        user(&kernel)
+    };
     let mut costs = Costs { machine: machine.to_owned(), user, kernel, wake_latency_ns, ..Costs::measured() };
     replay::measure(&mut costs, shared)?;
     for (name, prices) in [

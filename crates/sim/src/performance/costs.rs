@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of things that are counted.
-const KINDS: usize = 17;
+const KINDS: usize = 18;
 
 /// Something that costs processor time. A *run* is datagrams that the kernel takes or gives in one piece (GSO and GRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,6 +16,8 @@ pub enum Item {
     Turn,
     /// A process is woken.
     Wake,
+    /// The core that it gets was idle. This comes on top: to wake a core is work for the one that wakes it, too, and what its caches held is gone.
+    IdleWake,
     /// A run arrives.
     RunIn,
     /// A datagram arrives.
@@ -53,6 +55,7 @@ impl Item {
     pub const ALL: [Self; KINDS] = [
         Self::Turn,
         Self::Wake,
+        Self::IdleWake,
         Self::RunIn,
         Self::PacketIn,
         Self::PacketByteIn,

@@ -296,7 +296,8 @@ impl Engine {
         if let Some((core, since)) = cores.take(self.processes[pid].core) {
             self.processes[pid].core = core;
             let latency = self.wake_latency.after(self.now.since(since).as_nanos() as f64);
-            self.begin(pid, self.now + Duration::from_nanos(instant(latency).as_nanos()));
+            let at = self.now + Duration::from_nanos(instant(latency).as_nanos());
+            self.begin(pid, at, Work::of(Item::Wake, 1.0).with(Item::IdleWake, 1.0));
         } else {
             cores.ready.push_back(pid);
             self.processes[pid].state = State::Ready;
@@ -304,8 +305,8 @@ impl Engine {
     }
 
     /// A process gets a core.
-    fn begin(&mut self, pid: Pid, at: Instant) {
-        let nanos = self.charge(pid, Work::of(Item::Wake, 1.0));
+    fn begin(&mut self, pid: Pid, at: Instant, woken: Work) {
+        let nanos = self.charge(pid, woken);
         let process = &mut self.processes[pid];
         process.state = State::Running;
         process.held_ns = 0.0;
@@ -373,7 +374,7 @@ impl Engine {
         match self.places[place].ready.pop_front() {
             Some(next) => {
                 self.processes[next].core = core;
-                self.begin(next, self.now);
+                self.begin(next, self.now, Work::of(Item::Wake, 1.0));
             }
             None => self.places[place].idle.push((core, self.now)),
         }

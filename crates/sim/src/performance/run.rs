@@ -394,7 +394,7 @@ impl Simulation {
                 .kernel
                 .0
                 .iter()
-                .filter(|(item, _)| **item == Item::Wake)
+                .filter(|(item, _)| matches!(item, Item::Wake | Item::IdleWake))
                 .map(|(item, price)| (*item, *price))
                 .collect(),
         );

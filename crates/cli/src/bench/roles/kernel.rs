@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use libra_net::probe::{Exchanged, Kind, Side, exchange};
+use libra_net::probe::{Awake, Exchanged, Kind, Side, exchange};
 use libra_sim::performance::{Item, Prices, WakeLatency, Work, fit};
 
 /// A thread that was not woken yet.
@@ -50,18 +50,29 @@ const IDLE: &[(u64, usize)] =
     &[(0, 2000), (20, 2000), (50, 2000), (100, 1000), (200, 1000), (500, 400), (1000, 300), (3000, 100)];
 
 /// What is paid for each thing.
+///
+/// Twice: with cores that never sleep, as in a cluster that has much to do, and with two that sleep in every round trip. What is then more is
+/// the price of a wake that finds its core idle.
 pub(super) fn measure() -> Result<Prices> {
     let mut samples = Vec::new();
-    for &(kind, window, rounds) in EXCHANGES {
-        // Twice, and what took less: somebody else may have had work for the machine.
-        let runs = (0..2).map(|_| exchange(kind, window, rounds)).collect::<Result<Vec<_>, _>>();
-        let runs = runs.context("two threads cannot talk to each other over loopback")?;
-        let best = runs.into_iter().min_by_key(|run| run.asks.cpu_ns + run.answers.cpu_ns);
-        let Exchanged { asks, answers, .. } = best.context("there were two runs")?;
-        ensure!(asks.came > 0 && answers.came > 0, "{kind:?}: nothing was exchanged");
-        samples.extend([asks, answers].map(|side| sample(kind, &side)));
+    {
+        let _awake = Awake::new();
+        for &exchanged in EXCHANGES {
+            samples.extend(sample(exchanged, false)?);
+        }
     }
     let mut prices = fit(ITEMS, &samples);
+    // With one core there is always somebody awake.
+    if thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        let (mut wakes, mut more) = (0.0, 0.0);
+        for &exchanged in EXCHANGES.iter().filter(|(_, window, _)| *window == 1) {
+            for (work, nanos) in sample(exchanged, true)? {
+                wakes += work.count(Item::Wake);
+                more += nanos - prices.of(&work);
+            }
+        }
+        prices.0.insert(Item::IdleWake, (more / wakes).max(0.0));
+    }
     let price = |prices: &Prices, item| prices.0.get(&item).copied().unwrap_or(0.0);
     // Each message of an epoch comes or leaves.
     let epoch = (price(&prices, Item::MessageIn) + price(&prices, Item::MessageOut)) / 2.0;
@@ -117,11 +128,22 @@ pub(super) fn wake_latency() -> WakeLatency {
     WakeLatency(points)
 }
 
-fn sample(kind: Kind, side: &Side) -> (Work, f64) {
+/// What both threads of an exchange did, and how long that took.
+fn sample((kind, window, rounds): (Kind, usize, u64), apart: bool) -> Result<[(Work, f64); 2]> {
+    // Twice, and what took less: somebody else may have had work for the machine.
+    let runs = (0..2).map(|_| exchange(kind, window, rounds, apart)).collect::<Result<Vec<_>, _>>();
+    let runs = runs.context("two threads cannot talk to each other over loopback")?;
+    let best = runs.into_iter().min_by_key(|run| run.asks.cpu_ns + run.answers.cpu_ns);
+    let Exchanged { asks, answers, .. } = best.context("there were two runs")?;
+    ensure!(asks.came > 0 && answers.came > 0, "{kind:?}: nothing was exchanged");
+    Ok([asks, answers].map(|side| (work(kind, &side), side.cpu_ns as f64)))
+}
+
+fn work(kind: Kind, side: &Side) -> Work {
     let work = Work::of(Item::Turn, side.turns as f64).with(Item::Wake, side.sleeps as f64);
     let (came, bytes_came) = (side.came as f64, side.bytes_came as f64);
     let (left, bytes_left) = (side.left as f64, side.bytes_left as f64);
-    let work = match kind {
+    match kind {
         Kind::Datagrams(..) => work
             .with(Item::RunIn, came)
             .with(Item::PacketByteIn, bytes_came)
@@ -132,6 +154,5 @@ fn sample(kind: Kind, side: &Side) -> (Work, f64) {
             .with(Item::MessageByteIn, bytes_came)
             .with(Item::MessageOut, left)
             .with(Item::MessageByteOut, bytes_left),
-    };
-    (work, side.cpu_ns as f64)
+    }
 }

@@ -24,8 +24,8 @@ const SWITCH: &[Item] = &[Item::RunIn, Item::PacketIn, Item::PacketByteIn, Item:
 // An epoch is paid for by the byte: its messages are all of one size, as all rows are hot, so that nothing tells one price from the other.
 const SERVER: &[Item] = &[Item::EpochByte, Item::MessageIn, Item::Pair];
 
-/// What a core remembers by itself: in a machine with fewer cores than threads, others have used it between two turns.
-const CACHE_BYTES: usize = 2 << 20;
+/// Half of what a core remembers by itself: in a machine with fewer cores than threads, others have used some of it between two turns.
+const OTHERS_BYTES: usize = 1 << 20;
 
 /// Rows of the table: as many as the benchmark of the hot path has.
 const ROWS: u64 = 30_000;
@@ -80,7 +80,7 @@ fn setting(costs: &Costs, shape: &Shape) -> Setting {
 
 fn price(name: &str, items: &[Item], role: Recorded, (costs, shared): (&Costs, bool)) -> Result<Prices> {
     let begun = Instant::now();
-    let mut of_others = vec![1_u64; if shared { CACHE_BYTES / size_of::<u64>() } else { 0 }];
+    let mut of_others = vec![1_u64; if shared { OTHERS_BYTES / size_of::<u64>() } else { 0 }];
     let mut begins = false;
     let mut clock = || {
         begins = !begins;
