@@ -261,7 +261,7 @@ impl Arguments {
             servers: self.servers,
             site: Site::Rack {
                 machines: self.machines.into(),
-                host: Host { cores: self.cores.into(), speed: 1.0 },
+                host: Host { cores: self.cores.into(), speed: 1.0, polls: true },
                 link: self.link(),
                 forwarding: Duration::from_micros(1),
                 hardware: !self.software_switch,

@@ -28,6 +28,8 @@ pub struct Host {
     pub cores: usize,
     /// How fast each is, of the one that was measured.
     pub speed: f64,
+    /// Whether processes that have nothing to do look for it again and again, instead of sleeping until they are woken.
+    pub polls: bool,
 }
 
 #[derive(Debug)]
@@ -295,6 +297,9 @@ impl Engine {
         let cores = &mut self.places[self.processes[pid].place];
         if let Some((core, since)) = cores.take(self.processes[pid].core) {
             self.processes[pid].core = core;
+            if cores.host.polls {
+                return self.begin(pid, self.now, Work::default());
+            }
             let latency = self.wake_latency.after(self.now.since(since).as_nanos() as f64);
             let at = self.now + Duration::from_nanos(instant(latency).as_nanos());
             self.begin(pid, at, Work::of(Item::Wake, 1.0).with(Item::IdleWake, 1.0));
@@ -383,7 +388,7 @@ impl Engine {
     fn set_timer(&mut self, pid: Pid) {
         let Program::Member(member) = &self.programs[pid] else { return };
         let step = u64::try_from(TIMER_STEP.as_nanos()).unwrap_or(1);
-        let exact = self.processes[pid].line_rate;
+        let exact = self.processes[pid].line_rate || self.places[self.processes[pid].place].host.polls;
         let due = member
             .due()
             .map(|due| if exact { due } else { Instant::from_nanos(due.as_nanos().next_multiple_of(step)) });

@@ -33,7 +33,7 @@ fn setting(system: System, workers: u16, hardware: bool) -> Setting {
         servers: 1,
         site: Site::Rack {
             machines: 8,
-            host: Host { cores: 16, speed: 1.0 },
+            host: Host { cores: 16, speed: 1.0, polls: false },
             link: LinkSpec::DUAL_100G,
             forwarding: Duration::from_micros(1),
             hardware,
@@ -151,7 +151,7 @@ fn nothing_is_busy_for_longer_than_there_is_time() {
         assert!(report.cores_most <= 1.0 && report.up.most <= 1.0 && report.down.most <= 1.0, "{report:?}");
     }
     // One machine, and more threads than cores.
-    let host = Host { cores: 2, speed: 0.5 };
+    let host = Host { cores: 2, speed: 0.5, polls: false };
     let report = run(&Setting { site: Site::OneMachine(host), ..setting(System::Libra, 4, false) });
     assert!((0.95..=1.0).contains(&report.cores_most), "{report:?}");
 }
@@ -184,6 +184,24 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     // A first packet that overtakes the tail of its train makes the difference.
     assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
     assert!((report.pushes_per_second * found / 1e9 - 1.0).abs() < 0.1, "one at a time");
+}
+
+#[test]
+fn who_polls_is_not_woken() {
+    let polling = |polls| {
+        let mut setting = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
+        if let Site::Rack { host, .. } = &mut setting.site {
+            host.polls = polls;
+        }
+        run(&setting)
+    };
+    let (sleeps, polls) = (polling(false), polling(true));
+    assert!(sleeps.work_per_pair["server"].count(Item::Wake) > 0.0);
+    assert_eq!(polls.work_per_pair["server"].count(Item::Wake), 0.0);
+    assert!(
+        polls.latency_us[0] + 4.0 * 6.0 <= sleeps.latency_us[0],
+        "four wakes of 6 us: {polls:?}, {sleeps:?}"
+    );
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn setting(costs: &Costs, shape: &Shape) -> Setting {
         system: if shape.hot > 0 { System::Libra } else { System::PsSparse },
         workers: 2,
         servers: 1,
-        site: Site::OneMachine(Host { cores: 2, speed: 1.0 }),
+        site: Site::OneMachine(Host { cores: 2, speed: 1.0, polls: false }),
         model: Model { rows: ROWS, width: 1, law: PowerLaw::new(ROWS, 1.05), batch: shape.batch },
         hot: shape.hot,
         open: 8,

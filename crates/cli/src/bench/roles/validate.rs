@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, costs: &Costs) -> Result<()> {
         let best = best.context("there is at least one run")?;
         // What others take of the cores is a matter of the machine, not of what is predicted: cores are slower by it.
         let speed = ((cores as f64 - best.others) / cores as f64).clamp(0.05, 1.0);
-        let host = Host { cores, speed };
+        let host = Host { cores, speed, polls: false };
         for (place, system) in [System::Libra, System::PsSparse].into_iter().enumerate() {
             let report = predict(costs, system, workers, host)?;
             let (measured, predicted) = (best.pairs_per_second[place], report.pairs_per_second);
