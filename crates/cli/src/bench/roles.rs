@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
     /// Predicts from these costs instead of measuring anew: a file that --json has written, or `built-in`
     #[arg(long, value_name = "FILE")]
     costs: Option<String>,
-    /// Measures roles whose cores have other work between two of their turns, and other data in their caches: as where there are fewer cores than threads
+    /// Measures roles whose cores have other work between two of their turns, and other data in half of their caches: as where there are fewer cores than threads.
+    /// --validate does so by itself
     #[arg(long, conflicts_with = "costs")]
     shared: bool,
     /// Runs `libra bench hot-path` with 1, 2 and 4 workers, and compares it with what a simulation of this machine predicts

@@ -6,6 +6,23 @@ use libra_proto::Message;
 
 use super::*;
 
+/// What no role of these tests is about: it is sent no message and no command, and sends nothing.
+macro_rules! does_nothing_else {
+    () => {
+        fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
+        fn handle_socket_failure(&mut self, _: Instant, reason: &str) {
+            panic!("{reason}");
+        }
+        fn handle_command(&mut self, _: Instant, command: Self::Command) {
+            match command {}
+        }
+        fn poll_transmit(&mut self, _: Instant, _: &mut Outgoing) {}
+        fn poll_action(&mut self) -> Option<Action> {
+            None
+        }
+    };
+}
+
 /// Sets a timer and does not get to run for longer than that, as on a machine with more processes than processors.
 struct Sleeper {
     due: Option<Instant>,
@@ -41,17 +58,7 @@ impl Role for Sleeper {
     }
 
     fn handle_link(&mut self, _: Instant, _: libra_proto::Link, _: LinkEvent) {}
-    fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
-    fn handle_socket_failure(&mut self, _: Instant, reason: &str) {
-        panic!("{reason}");
-    }
-    fn handle_command(&mut self, _: Instant, command: Self::Command) {
-        match command {}
-    }
-    fn poll_transmit(&mut self, _: Instant, _: &mut Outgoing) {}
-    fn poll_action(&mut self) -> Option<Action> {
-        None
-    }
+    does_nothing_else!();
 }
 
 #[tokio::test]
@@ -105,17 +112,7 @@ impl Role for Flooded {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
-    fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
-    fn handle_socket_failure(&mut self, _: Instant, reason: &str) {
-        panic!("{reason}");
-    }
-    fn handle_command(&mut self, _: Instant, command: Self::Command) {
-        match command {}
-    }
-    fn poll_transmit(&mut self, _: Instant, _: &mut Outgoing) {}
-    fn poll_action(&mut self) -> Option<Action> {
-        None
-    }
+    does_nothing_else!();
 }
 
 #[tokio::test]

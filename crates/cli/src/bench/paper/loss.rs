@@ -110,21 +110,23 @@ fn simulate(
 fn measure(tasks: &Tasks, task: &Task, finding: &mut Finding, bars: Bars) -> Result<Series> {
     bars.line("  jobs on this machine");
     let jobs = Jobs::of(task, task.epochs_quick)?;
-    let mut best = [f64::INFINITY; 3];
-    let mut again = [0; 3];
     let rates = &[0.0, PAPERS, 0.01][..if tasks.quick { 2 } else { 3 }];
+    // Seconds of the fastest job of each kind, and the packets that it sent again.
+    let mut best = vec![(f64::INFINITY, 0); rates.len()];
     for _ in 0..if tasks.quick { TIMES_QUICK } else { TIMES } {
-        for ((rate, best), again) in rates.iter().zip(&mut best).zip(&mut again) {
+        for (rate, best) in rates.iter().zip(&mut best) {
             let report = jobs.with_switch(WORKERS_HERE, &["--loss", &rate.to_string()])?;
             let seconds = report["seconds"]["train"].as_f64().context("a job has not told its time")?;
-            *best = best.min(seconds);
-            *again = report["transport"]["retransmits"].as_u64().unwrap_or(0);
+            if seconds < best.0 {
+                *best = (seconds, report["transport"]["retransmits"].as_u64().unwrap_or(0));
+            }
         }
     }
+    let without = best[0].0;
     let mut points = Vec::new();
     let mut rows = Vec::new();
-    for ((&rate, &seconds), again) in rates.iter().zip(&best).zip(again) {
-        let cost = seconds / best[0] - 1.0;
+    for (&rate, (seconds, again)) in rates.iter().zip(best) {
+        let cost = seconds / without - 1.0;
         rows.push(vec![
             Unit::Share.text(rate),
             format!("{seconds:.3} s"),

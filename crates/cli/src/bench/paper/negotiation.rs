@@ -55,7 +55,7 @@ impl Added {
 }
 
 /// A model, by its size.
-struct Sized {
+struct ModelSize {
     name: String,
     parameters: u64,
 }
@@ -79,9 +79,9 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         if task.name == "OA" {
             task.pushes(1.0, PUSHES, bars, |keys| updated = updated.max(keys.len()))?;
         }
-        models.push(Sized { name: task.label(), parameters });
+        models.push(ModelSize { name: task.label(), parameters });
     }
-    models.push(Sized {
+    models.push(ModelSize {
         name: "NCF, as large as in the paper".to_owned(),
         parameters: Model::ncf().sparse_parameters(),
     });
@@ -287,7 +287,7 @@ impl Machine {
     }
 
     /// What the paper may have measured.
-    fn reading(&self, model: &Sized) -> String {
+    fn reading(&self, model: &ModelSize) -> String {
         let ms = |seconds: f64| format!("{:.0} ms", seconds * model.parameters as f64 * 1e3);
         format!(
             "What the paper reports, 100 ms and a third more with four times the workers, is mostly of a kind that does not grow with workers, as work of processors does \
