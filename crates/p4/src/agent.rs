@@ -7,8 +7,8 @@ use std::ops::Range;
 use libra_dataplane::{BankPackets, Entry, Header, Kind, Packet, PacketWriter, RegionConfig, WINDOW};
 use thiserror::Error;
 
-use crate::packet::{Flip, bank_packets, remembered};
-use crate::sizes::Sizes;
+use crate::packet::{Flip, bank_packets, halves, remembered};
+use crate::sizes::{Sizes, WINDOW_U32};
 use crate::tables::{DoesNotFit, RegionEntry, Rooms, TableChange};
 
 /// Words of the cut of a flow.
@@ -71,7 +71,7 @@ impl FlowCut {
     fn add(&mut self, seqs: Range<u32>) {
         self.next = self.next.max(seqs.end);
         // Of each entry only the last number counts; before it the entry has taken all that are its.
-        for seq in seqs.start.max(seqs.end.saturating_sub(WINDOW as u32))..seqs.end {
+        for seq in seqs.start.max(seqs.end.saturating_sub(WINDOW_U32))..seqs.end {
             let (word, bit) = place(seq);
             self.odd[word] &= !bit;
             if is_odd(seq) {
@@ -82,13 +82,13 @@ impl FlowCut {
 
     fn contains(&self, seq: u32) -> bool {
         let (word, bit) = place(seq);
-        seq < self.next.saturating_sub(WINDOW as u32) || (self.odd[word] & bit != 0) == is_odd(seq)
+        seq < self.next.saturating_sub(WINDOW_U32) || (self.odd[word] & bit != 0) == is_odd(seq)
     }
 
     /// By the sender rule an entry is at most one packet behind the highest number.
     fn accepted(&self) -> Vec<Range<u32>> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
-        let floor = self.next.saturating_sub(WINDOW as u32);
+        let floor = self.next.saturating_sub(WINDOW_U32);
         if floor > 0 {
             ranges.push(0..floor);
         }
@@ -110,7 +110,7 @@ const fn place(seq: u32) -> (usize, u32) {
 
 /// Whether an entry that has taken the packet of this number, and all before it, has taken an odd number of packets.
 const fn is_odd(seq: u32) -> bool {
-    (seq / WINDOW as u32).is_multiple_of(2)
+    (seq / WINDOW_U32).is_multiple_of(2)
 }
 
 /// A region, as the agent knows it.
@@ -226,9 +226,9 @@ impl<L: Link> Agent<L> {
         let zeros = held.cells().map(|cell| held.of_cell(held.header(Kind::Install), cell, |_| 0));
         let mut packets: Vec<_> = zeros.collect();
         for (flow, cut) in (0u16..).zip(&held.cuts) {
-            let last = cut.next.max(WINDOW as u32);
-            for seq in last - WINDOW as u32..last {
-                let generation = match (cut.contains(seq) && seq < cut.next, seq.checked_sub(WINDOW as u32)) {
+            let last = cut.next.max(WINDOW_U32);
+            for seq in last - WINDOW_U32..last {
+                let generation = match (cut.contains(seq) && seq < cut.next, seq.checked_sub(WINDOW_U32)) {
                     (true, _) => remembered(seq),
                     (false, Some(before)) => remembered(before),
                     (false, None) => 0,
@@ -258,7 +258,11 @@ impl<L: Link> Agent<L> {
         self.held.get_mut(&name).expect("the caller names regions that are open")
     }
 
-    fn exchange(&mut self, packets: Vec<Vec<u8>>, expected: Kind) -> Result<Vec<Vec<u8>>, AgentError<L::Error>> {
+    fn exchange(
+        &mut self,
+        packets: Vec<Vec<u8>>,
+        expected: Kind,
+    ) -> Result<Vec<Vec<u8>>, AgentError<L::Error>> {
         let answers = self.link.exchange(packets).map_err(AgentError::Link)?;
         for answer in &answers {
             let kind = Header::parse_without_entries(answer).map(|header| header.kind);
@@ -350,25 +354,22 @@ impl<L: Link> Agent<L> {
             let cell = u16::try_from(at).map_or(padding, |cell| cell.min(padding));
             let flow = u16::try_from(at / WORDS).expect("a region has fewer than 2^16 flows");
             let header = held.header(Kind::Drain);
-            let header = match at < words {
-                true => Header { worker: flow, seq: (at % WORDS * 32) as u32, ..header },
-                false => header,
-            };
+            let seq = u32::try_from(at % WORDS * 32).expect("a number in the first window");
+            let header = if at < words { Header { worker: flow, seq, ..header } } else { header };
             held.of_cell(header, cell, |_| 0)
         };
         let answers = self.exchange((0..packets).map(drain).collect(), Kind::Drain)?;
         let held = self.held_mut(name);
         let mut drained = Drained::default();
         for (at, answer) in answers.iter().enumerate() {
-            let packet = Packet::parse(answer).map_err(|error| AgentError::Answer {
-                asked: Kind::Drain,
-                answer: error.to_string(),
-            })?;
+            let packet = Packet::parse(answer)
+                .map_err(|error| AgentError::Answer { asked: Kind::Drain, answer: error.to_string() })?;
             let tag = packet.header.tag;
             if at < words {
                 let cut = &mut held.cuts[at / WORDS];
-                cut.odd[at % WORDS] ^= (tag >> 32) as u32;
-                cut.next = cut.next.max((tag & 0xffff_ffff) as u32);
+                let (word, next) = halves(tag);
+                cut.odd[at % WORDS] ^= word;
+                cut.next = cut.next.max(next);
             } else {
                 // Of flow 0 again, which has said everything.
                 debug_assert_eq!(tag, 0);
@@ -437,7 +438,11 @@ impl<L: Link> Agent<L> {
         let answers = self.exchange(packets, Kind::Pull)?;
         let values = |answer: &Vec<u8>| {
             let packet = Packet::parse(answer).ok();
-            packet.into_iter().flat_map(|packet| packet.entries()).map(|entry| entry.value).collect::<Vec<_>>()
+            packet
+                .into_iter()
+                .flat_map(|packet| packet.entries())
+                .map(|entry| entry.value)
+                .collect::<Vec<_>>()
         };
         Ok(answers.iter().flat_map(values).collect())
     }
@@ -452,5 +457,5 @@ impl<L: Link> Agent<L> {
 /// What the answer to a FLIP or a probe says that a bank has taken.
 fn taken(answer: &[u8]) -> BankPackets {
     let header = Header::parse_without_entries(answer).expect("its kind was looked at");
-    bank_packets((header.tag & 0xffff_ffff) as u32)
+    bank_packets(halves(header.tag).1)
 }

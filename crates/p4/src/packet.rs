@@ -7,7 +7,9 @@
 //! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the cut of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
 //! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: the generation, doubled; 0 forgets | |
 
-use libra_dataplane::{BankPackets, Flags, Header, Kind, WINDOW};
+use libra_dataplane::{BankPackets, Flags, Header, Kind};
+
+use crate::sizes::WINDOW_U32;
 
 /// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
 pub const KIND_FLIP: u8 = 8;
@@ -55,9 +57,15 @@ pub(crate) fn without_flip(packet: &[u8]) -> (Vec<u8>, bool) {
     (packet, is_flip)
 }
 
+/// The upper and the lower half of a tag.
+pub(crate) const fn halves(tag: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = tag.to_be_bytes();
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+}
+
 /// What a window remembers of the packet of this number: its generation, doubled, as hardware compares whole words.
 pub(crate) const fn remembered(seq: u32) -> u32 {
-    (seq / WINDOW as u32 + 1) << 1
+    (seq / WINDOW_U32 + 1) << 1
 }
 
 /// What a bank has taken, as it is counted in one word.

@@ -85,6 +85,9 @@ impl Sizes {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "1,024")]
+pub(crate) const WINDOW_U32: u32 = WINDOW as u32;
+
 /// Bytes of headers of IPv4 and UDP.
 pub(crate) const UDP_HEADER_BYTES: usize = 8;
 pub(crate) const IP_HEADER_BYTES: usize = 20;

@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 
 use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, PacketWriter, SEQ_MAX, WINDOW};
 
-use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, remembered, without_flip};
+use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
 use crate::register::Register;
 use crate::sizes::Sizes;
 use crate::tables::{RegionEntry, TableChange};
@@ -78,7 +78,7 @@ struct Passing {
     flow: usize,
     epoch: u16,
     durable: u16,
-    conditions: u8,
+    conditions: u32,
     has_room: bool,
     is_new: bool,
     is_seen: bool,
@@ -100,6 +100,10 @@ impl Passing {
         usize::from(self.epoch & 1)
     }
 
+    fn bank_bit(&self) -> u32 {
+        u32::from(self.epoch & 1)
+    }
+
     /// A DRAIN is about the idle bank.
     fn bank_of_deed(&self) -> usize {
         if self.form == Form::Drain { 1 - self.bank() } else { self.bank() }
@@ -118,11 +122,11 @@ impl Passing {
     }
 
     fn is_active(&self) -> bool {
-        self.conditions & CONDITION_ACTIVE != 0
+        self.conditions & u32::from(CONDITION_ACTIVE) != 0
     }
 
     fn is_readable(&self) -> bool {
-        self.conditions & CONDITION_READABLE != 0
+        self.conditions & u32::from(CONDITION_READABLE) != 0
     }
 }
 
@@ -250,8 +254,12 @@ impl Switch {
             Kind::Drain => Form::Drain,
             Kind::Ack | Kind::Nack | Kind::Stream => return None,
         };
-        let entries: Vec<_> =
-            bytes[libra_dataplane::HEADER_BYTES..].as_chunks().0.iter().map(|&entry| Entry::from_bytes(entry)).collect();
+        let entries: Vec<_> = bytes[libra_dataplane::HEADER_BYTES..]
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&entry| Entry::from_bytes(entry))
+            .collect();
         let is_in_bounds = |value: u32| {
             let upper = value.cast_signed() >> self.sizes.bound_bits;
             upper == 0 || upper == -1
@@ -314,19 +322,21 @@ impl Switch {
             }
             *clock
         });
-        (passing.epoch, passing.durable) = ((clock >> 16) as u16, (clock & 0xffff) as u16);
+        let [epoch_high, epoch_low, durable_high, durable_low] = clock.to_be_bytes();
+        passing.epoch = u16::from_be_bytes([epoch_high, epoch_low]);
+        passing.durable = u16::from_be_bytes([durable_high, durable_low]);
     }
 
     fn conditions(&mut self, passing: &mut Passing) {
         let sets = passing.is_of_agent(Form::Flip);
-        let new = (passing.header.tag >> 32 & 0xff) as u32;
+        let new = halves(passing.header.tag).0 & 0xff;
         let conditions = self.conditions.access(passing.number, passing.index(), |conditions| {
             if sets {
                 *conditions = new;
             }
             *conditions
         });
-        passing.conditions = (conditions & 0xff) as u8;
+        passing.conditions = conditions;
     }
 
     fn room(&mut self, passing: &mut Passing) {
@@ -350,7 +360,7 @@ impl Switch {
         let remembers = passing.is_of_agent(Form::Remember);
         // Where the number is the one that is never used, nothing is done.
         let generation = if may { remembered(passing.header.seq) } else { 0 };
-        let given = (passing.header.tag & 0xffff_ffff) as u32;
+        let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
             let is_new = takes && *seen < generation;
@@ -365,7 +375,8 @@ impl Switch {
     }
 
     fn window_bank(&mut self, passing: &mut Passing) {
-        let (active, idle) = (passing.bank() as u32, 1 - passing.bank() as u32);
+        let active = passing.bank_bit();
+        let idle = 1 - active;
         let (is_new, remembers) = (passing.is_new, passing.is_of_agent(Form::Remember));
         let entry = passing.window_entry();
         passing.seen_bank = self.banks.access(passing.number, entry, |bank| {
@@ -498,7 +509,7 @@ fn answer(passing: &Passing) -> Option<Vec<u8>> {
         Fate::Drained => (Kind::Drain, Flags::VALUES, before),
         Fate::Duplicate => {
             // The active bank only if it has a packet (rule D2).
-            let is_open = passing.seen_bank == passing.bank() as u32 && passing.taken > 0;
+            let is_open = passing.seen_bank == passing.bank_bit() && passing.taken > 0;
             let flags = if has_values { Flags::VALUES } else { Flags::NONE };
             (Kind::Ack, flags, if is_open { passing.epoch } else { before })
         }

@@ -73,7 +73,9 @@ pub enum TableChange {
 #[non_exhaustive]
 pub enum DoesNotFit {
     /// The program is compiled for another number of lanes.
-    #[error("region {region} has {found} lanes, the program of the switch has {lanes}: start the job with `--lanes {lanes}`")]
+    #[error(
+        "region {region} has {found} lanes, the program of the switch has {lanes}: start the job with `--lanes {lanes}`"
+    )]
     Lanes {
         /// Which region.
         region: u8,
@@ -83,7 +85,9 @@ pub enum DoesNotFit {
         lanes: u8,
     },
     /// The program adds integers.
-    #[error("region {region} adds floats, the program of the switch adds integers: start the job with `--arithmetic fixed`")]
+    #[error(
+        "region {region} adds floats, the program of the switch adds integers: start the job with `--arithmetic fixed`"
+    )]
     Arithmetic {
         /// Which region.
         region: u8,
@@ -173,7 +177,8 @@ impl Rooms {
         let is_free = |index: &u8| self.held.iter().all(|held| held.index != *index);
         let most = u8::try_from(self.sizes.regions - 1).unwrap_or(u8::MAX);
         let index = (0..=most).find(is_free).ok_or_else(|| full("regions", 1))?;
-        let number = |number: usize| u16::try_from(number).expect("a switch has fewer than 2^16 cells and flows");
+        let number =
+            |number: usize| u16::try_from(number).expect("a switch has fewer than 2^16 cells and flows");
         let entry = RegionEntry {
             job: config.job,
             region,
@@ -238,11 +243,12 @@ mod tests {
 
     #[test]
     fn what_is_not_of_the_program_is_refused_with_what_to_do() {
-        let refusal = |config: RegionConfig| {
-            Rooms::new(Sizes::default()).take(&config).unwrap_err().to_string()
-        };
+        let refusal =
+            |config: RegionConfig| Rooms::new(Sizes::default()).take(&config).unwrap_err().to_string();
         assert!(refusal(RegionConfig { lanes: 1, ..CONFIG }).contains("--lanes 16"));
-        assert!(refusal(RegionConfig { arithmetic: Arithmetic::F32, ..CONFIG }).contains("--arithmetic fixed"));
+        assert!(
+            refusal(RegionConfig { arithmetic: Arithmetic::F32, ..CONFIG }).contains("--arithmetic fixed")
+        );
         assert!(
             refusal(RegionConfig { arithmetic: Arithmetic::Fixed { bound: 7 }, ..CONFIG })
                 .contains("values up to 7")

@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::net::SocketAddrV4;
 
 use libra_dataplane::{
-    Arithmetic, Flags, Header, Kind, NackReason, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, WINDOW,
-    packet_bytes,
+    Arithmetic, Flags, Header, Kind, NackReason, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory,
+    WINDOW, packet_bytes,
 };
 use libra_p4::{Agent, Link, Port, Sizes, Switch, TableChange};
 use proptest::prelude::*;
@@ -35,7 +35,8 @@ impl Link for Here {
     type Error = Infallible;
 
     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-        let answer = |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("the agent is always answered");
+        let answer =
+            |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("the agent is always answered");
         Ok(packets.iter().map(answer).collect())
     }
 
@@ -95,7 +96,8 @@ impl Pair {
         let mut expected = None;
         let mut buffer = datagram.to_vec();
         let from = (self.config.job, worker);
-        self.reference.process_burst(from, [buffer.as_mut_slice()], |answer| expected = Some(answer.to_vec()));
+        self.reference
+            .process_burst(from, [buffer.as_mut_slice()], |answer| expected = Some(answer.to_vec()));
         let found = self.agent.link().0.process(Port::Worker(address(worker)), datagram);
         let read = |answer: &Option<Vec<u8>>| answer.as_deref().map(|bytes| Header::parse(bytes).unwrap());
         assert_eq!(read(&found), read(&expected), "to {:?}", Header::parse_without_entries(datagram));
@@ -147,13 +149,29 @@ fn packet(header: Header, entries: &[(u16, i32)]) -> Vec<u8> {
 #[derive(Debug, Clone)]
 enum Step {
     /// A worker sends its next number, one that it has sent before, or one of its window that is still missing.
-    Push { worker: u16, back: u32, entries: Vec<(u16, i32)>, flags: u8 },
-    Pull { worker: u16, cells: Vec<u16> },
-    Probe { worker: u16 },
+    Push {
+        worker: u16,
+        back: u32,
+        entries: Vec<(u16, i32)>,
+        flags: u8,
+    },
+    Pull {
+        worker: u16,
+        cells: Vec<u16>,
+    },
+    Probe {
+        worker: u16,
+    },
     /// A header that is wrong in one field.
-    Wrong { worker: u16, kind: u8, field: u8 },
+    Wrong {
+        worker: u16,
+        kind: u8,
+        field: u8,
+    },
     CloseEpoch,
-    Install { slots: Vec<(u16, u32)> },
+    Install {
+        slots: Vec<(u16, u32)>,
+    },
     Durable(u16),
     Readable(bool),
     Active(bool),
@@ -166,15 +184,17 @@ fn entries() -> impl Strategy<Value = Vec<(u16, i32)>> {
         1 => Just((CELLS - 1, 0)),
     ];
     let sound = prop::collection::vec(entry, usize::from(LANES));
-    let unsound = (sound.clone(), 0..usize::from(LANES), any::<bool>()).prop_map(move |(mut entries, place, is_cell)| {
-        // Beyond all regions of the switch, or beyond the bound.
-        if is_cell {
-            entries[place].0 = 64;
-        } else {
-            entries[place].1 = bound + 1;
-        }
-        entries
-    });
+    let unsound = (sound.clone(), 0..usize::from(LANES), any::<bool>()).prop_map(
+        move |(mut entries, place, is_cell)| {
+            // Beyond all regions of the switch, or beyond the bound.
+            if is_cell {
+                entries[place].0 = 64;
+            } else {
+                entries[place].1 = bound + 1;
+            }
+            entries
+        },
+    );
     prop_oneof![9 => sound, 1 => unsound]
 }
 
@@ -202,7 +222,8 @@ fn carry_out(pair: &mut Pair, next: &mut [u32; WORKERS as usize], step: Step) {
             let next = &mut next[usize::from(worker)];
             let seq = if back == 0 { *next } else { next.saturating_sub(back) };
             let flags = Flags::from_bits(flags).unwrap();
-            let answer = pair.send(worker, &packet(Header { flags, ..header(Kind::Push, worker, seq) }, &entries));
+            let answer =
+                pair.send(worker, &packet(Header { flags, ..header(Kind::Push, worker, seq) }, &entries));
             // By the sender rule nobody leaves a number out for long.
             let is_taken = answer.is_some_and(|answer| Header::parse(&answer).unwrap().kind == Kind::Ack);
             if seq == *next && is_taken {
@@ -213,7 +234,9 @@ fn carry_out(pair: &mut Pair, next: &mut [u32; WORKERS as usize], step: Step) {
             let entries: Vec<_> = cells.into_iter().map(|cell| (cell, 5)).collect();
             pair.send(worker, &packet(header(Kind::Pull, worker, 4), &entries));
         }
-        Step::Probe { worker } => _ = pair.send(worker, &packet(header(Kind::Pull, worker, u32::MAX - 1), &[])),
+        Step::Probe { worker } => {
+            _ = pair.send(worker, &packet(header(Kind::Pull, worker, u32::MAX - 1), &[]))
+        }
         Step::Wrong { worker, kind, field } => {
             let mut header = header(Kind::from_code(kind).unwrap(), worker, 9);
             match field {
@@ -251,7 +274,12 @@ fn carry_out(pair: &mut Pair, next: &mut [u32; WORKERS as usize], step: Step) {
     assert_eq!(pair.agent.taken(NAME).unwrap(), taken);
 }
 
-fn install(pipeline: &mut Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>, config: RegionConfig, slot: u32, value: u32) {
+fn install(
+    pipeline: &mut Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>,
+    config: RegionConfig,
+    slot: u32,
+    value: u32,
+) {
     let lanes = u32::from(config.lanes);
     let (cell, lane) = (u16::try_from(slot / lanes).unwrap(), (slot % lanes) as usize);
     let mut entries = vec![(config.cells - 1, 0); lane];
