@@ -13,7 +13,7 @@ typedef bit<9> PortId_t;
 
 const bit<16> FLOOD_GROUP = 1;
 
-parser TopParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+parser LibraParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     PacketParser() packets;
 
     state start {
@@ -24,7 +24,7 @@ parser TopParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
 control NoChecks(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Admission() admission;
     Aggregate() aggregate;
     Return() way_back;
@@ -57,7 +57,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control LibraEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     CellsInside() cells_inside;
 
     apply {
@@ -71,7 +71,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
 }
 
-control Checksums(inout headers_t hdr, inout metadata_t meta) {
+control LibraChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid() && meta.is_ours == 1,
             {
@@ -82,8 +82,8 @@ control Checksums(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control TopDeparser(packet_out packet, in headers_t hdr) {
+control LibraDeparser(packet_out packet, in headers_t hdr) {
     apply { packet.emit(hdr); }
 }
 
-V1Switch(TopParser(), NoChecks(), Ingress(), Egress(), Checksums(), TopDeparser()) main;
+V1Switch(LibraParser(), NoChecks(), LibraIngress(), LibraEgress(), LibraChecksums(), LibraDeparser()) main;
