@@ -82,6 +82,38 @@ fn rows_over_many_regions_come_out_equal(lanes: u8) {
     stage.check().unwrap();
 }
 
+// rules V6, W13
+#[test]
+fn what_a_switch_without_successor_had_is_replayed_and_comes_out_equal_to_the_bit() {
+    for lanes in [1, 3, 16] {
+        let mut setup = Setup::small(2, 1, 2);
+        // Nothing of what is pushed is in an epoch that has ended.
+        let epoch_time_max = Duration::from_secs(60);
+        setup.hot_path =
+            HotPath { pushes_per_epoch: 1000, epoch_time_max, ..setup.hot_path }.with_lanes(lanes);
+        let mut stage = Stage::started(setup);
+        let keys: Vec<u64> = (0..HOT_ROWS).step_by(2).collect();
+        let gradients: Vec<f32> = (1_u8..).map(f32::from).take(keys.len() * EMBEDDING_WIDTH).collect();
+        let mut sums = Sums::zero(&stage.setup.rows);
+        for _ in 0..3 {
+            for worker in stage.workers() {
+                sums.add(&stage.setup.rows, &keys, &gradients);
+                let push = stage.push(worker, &keys, &gradients, Level::Accepted);
+                stage.wait_for_push(worker, push);
+            }
+        }
+        stage.mute(stage.switches().start);
+        stage.flush_all();
+        stage.check_values(&sums).unwrap();
+        let messages = &stage.world.observer.recorder.messages;
+        assert!(
+            messages.iter().any(|sent| matches!(sent.message, Message::Replayed { .. })),
+            "{lanes} lanes"
+        );
+        stage.check().unwrap();
+    }
+}
+
 /// How many epochs there were, and how many rows each of them changed, summed up.
 fn epochs(stage: &Stage) -> (u64, u64) {
     let Setup { plan, sizes, hot_path, .. } = &stage.setup;
