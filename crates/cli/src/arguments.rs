@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use libra_dataplane::CELLS_MAX;
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
@@ -181,6 +182,13 @@ pub(crate) struct HotPathArguments {
     /// Largest IP packet that the network between workers and switches lets through, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
     pub(crate) mtu: u16,
+    /// Lanes of a switch. One of hardware wires each place of a packet to a register: then take as many as it has registers, 16 on a
+    /// Tofino. A packet has a value for each lane, and a hot row no more values. In software 1 is fastest; --plane xdp has no more
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) lanes: u8,
+    /// Cells of each lane, at most: as many as a register of the switch has. Hot rows that do not fit go to another region
+    #[arg(long, value_name = "N", default_value_t = CELLS_MAX, value_parser = clap::value_parser!(u16).range(2..=i64::from(CELLS_MAX)))]
+    pub(crate) lane_cells: u16,
     /// Milliseconds after which a switch closes an epoch that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epoch_ms: Option<u64>,

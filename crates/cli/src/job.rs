@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
-use libra_dataplane::entries_in;
+use libra_dataplane::{entries_in, packet_bytes};
 use libra_net::NodeError;
 use libra_plan::Plan;
 use libra_proto::{Cluster, HotPath, Outcome, Sizes};
@@ -111,6 +111,8 @@ impl JobArguments {
             "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
             "epoch_ms": milliseconds(job.cluster.hot_path.epoch_time_max),
             "mtu": self.hot.mtu,
+            "lanes": self.hot.lanes,
+            "lane_cells": self.hot.lane_cells,
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
             "load": self.durability.load,
@@ -146,18 +148,22 @@ impl Job {
         let config = training.config()?;
         let workload = libra_train::open(&config, &training.model.data)?;
         let tables = workload.tables();
-        let hot_path = hot_path(hot, config.mode, sizes.workers, controller);
+        let hot_path = hot_path(hot, config.mode, sizes.workers, controller)?;
         let entries = usize::from(hot_path.entries_max);
         let shapes = libra_train::shapes(tables.clone());
         let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
         if let Some(widest) = widest.filter(|shape| sizes.switches > 0 && shape.width as usize > entries) {
+            let (why, larger) = if hot.lanes > 1 {
+                (format!("with {} lanes", hot.lanes), "more --lanes")
+            } else {
+                (format!("at an MTU of {}", hot.mtu), "a larger --mtu")
+            };
             bail!(
-                "a row of table \"{}\" of {} has {} values, a packet to a switch holds {entries} at an MTU of {}: \
-                 take a narrower model, a larger --mtu (at most 255 values fit), or no switch",
+                "a row of table \"{}\" of {} has {} values, a packet to a switch holds {entries} {why}: \
+                 take a narrower model, {larger} (at most 255 values fit), or no switch",
                 widest.name,
                 workload.model(),
-                widest.width,
-                hot.mtu
+                widest.width
             );
         }
         let plan = match (&hot.plan, sizes.switches) {
@@ -202,16 +208,32 @@ pub(crate) fn failure(error: NodeError) -> Error {
 /// the pushes of one step to come together.
 const EPOCH_TIME_AWAITED: Duration = Duration::from_millis(5);
 
-fn hot_path(arguments: &HotPathArguments, mode: Mode, workers: u16, controller: SocketAddr) -> HotPath {
+fn hot_path(
+    arguments: &HotPathArguments,
+    mode: Mode,
+    workers: u16,
+    controller: SocketAddr,
+) -> Result<HotPath> {
     let standard = HotPath::for_workers(workers);
     let epoch_time = if mode == Mode::Async { standard.epoch_time_max } else { EPOCH_TIME_AWAITED };
     // The cluster talks as it reaches its controller; then comes UDP.
     let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
-    HotPath {
+    let HotPathArguments { mtu, lanes, .. } = *arguments;
+    let entries_max = entries_in(usize::from(mtu) - headers_bytes);
+    if lanes > entries_max {
+        let bytes = headers_bytes + packet_bytes(lanes);
+        bail!(
+            "--lanes {lanes}: its packets have {bytes} bytes, and --mtu {mtu} lets {entries_max} lanes through: \
+             take fewer lanes or, if the network has it, a larger --mtu"
+        );
+    }
+    let hot_path = HotPath {
         arithmetic: arguments.arithmetic,
         pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
         epoch_time_max: arguments.epoch_ms.map_or(epoch_time, Duration::from_millis),
-        entries_max: entries_in(usize::from(arguments.mtu) - headers_bytes),
+        entries_max,
+        cells_max: arguments.lane_cells,
         ..standard
-    }
+    };
+    Ok(hot_path.with_lanes(lanes))
 }

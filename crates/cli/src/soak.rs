@@ -66,6 +66,9 @@ pub(crate) struct Arguments {
     /// Where switches add packets up. With xdp it makes network namespaces, and puts every switch into one: that needs root
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
     plane: PlaneKind,
+    /// Lanes of switches, as of those that wire each place of a packet to a register; a row has a value for each worker, and no more than lanes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=240))]
+    lanes: u8,
     /// How long workers push
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -162,6 +165,16 @@ impl Arguments {
         if self.kills(Victim::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
             bail!("--kill server: a server that keeps nothing ends the job; add --log or --checkpoint-every");
         }
+        let values = usize::from(self.workers) + self.kills(Victim::Worker);
+        if self.lanes > 1 && usize::from(self.lanes) < values {
+            bail!(
+                "--lanes {}: rows have a value for each worker, {values} with those that come for killed ones: take as many lanes or more",
+                self.lanes
+            );
+        }
+        if self.lanes > 1 && self.plane == PlaneKind::Xdp {
+            bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", self.lanes);
+        }
         if self.workers < 2 && self.kills(Victim::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
         }
@@ -190,6 +203,7 @@ impl Arguments {
                 PlaneKind::Xdp => SocketAddr::from((crate::network::HOSTS, 15_000)),
             },
             plane: self.plane,
+            lanes: self.lanes,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
             faults: [loss, duplicate, reorder],
             log: self.log,
@@ -219,6 +233,7 @@ fn free_address() -> Result<SocketAddr> {
 struct Settings {
     controller: SocketAddr,
     plane: PlaneKind,
+    lanes: u8,
     sizes: Numbers,
     /// Probabilities of loss, duplication and reordering.
     faults: [f64; 3],

@@ -80,6 +80,13 @@ impl<'a> Packet<'a> {
         self.body.iter().map(|&bytes| Entry::from_bytes(bytes))
     }
 
+    /// The entry at a place, if there are so many.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self, place: usize) -> Option<Entry> {
+        self.body.get(place).map(|&bytes| Entry::from_bytes(bytes))
+    }
+
     /// What an `ACK` acknowledges: the ranges it lists, or its `seq` alone. Nothing for other kinds.
     pub fn acknowledged(&self) -> impl Iterator<Item = SeqRange> + Clone + use<'a> {
         let (alone, ranges) = match (self.header.kind, self.header.has_cells() || self.body.is_empty()) {

@@ -17,7 +17,9 @@
 //! The rules come from the Libra paper, sections "Identifying Hot Parameters" and "Parameter Orchestration".
 //!
 //! ```
-//! use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Placement, Plan, Provenance, TableShape};
+//! use libra_plan::{
+//!     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Placement, Plan, Provenance, SLOTS_PER_REGION, TableShape,
+//! };
 //!
 //! let tables = vec![TableShape { name: "item".into(), keys: 0..1000, width: 4, hot: true }];
 //! let mut frequencies = Frequencies::new(tables)?;
@@ -32,7 +34,7 @@
 //! assert_eq!(plan.rows.iter().map(|row| row.key).collect::<Vec<_>>(), [3, 7]);
 //! assert_eq!(Plan::from_toml(&plan.to_toml())?, plan);
 //!
-//! let placement = Placement::new(&plan, 1)?;
+//! let placement = Placement::new(&plan, 1, SLOTS_PER_REGION)?;
 //! let place = placement.find(7).expect("row 7 is hot");
 //! assert_eq!((place.region, place.slot, place.width), (0, 4, 4));
 //! assert_eq!(placement.find(100), None);

@@ -9,7 +9,7 @@ pub use self::index::Search;
 use crate::plan::{Invalid, Plan};
 use crate::scale::Scale;
 use crate::shard::shard_of;
-use crate::table::SLOTS_PER_REGION;
+use crate::table::{SLOTS_PER_REGION, TableShape};
 
 /// Regions of one plan at most: the region of a packet is a u8.
 pub const REGIONS_MAX: usize = 256;
@@ -47,17 +47,20 @@ pub struct RegionLayout {
     pub region: u8,
     /// The shard that owns all of its rows.
     pub shard: u16,
-    /// Slots its rows take: 0 to this, without a gap. At most [`SLOTS_PER_REGION`].
+    /// Slots its rows take: 0 to this, without a gap. At most as many as the placement was made for.
     pub slots: u16,
     /// Its rows by rising slot, which is also rank order.
     pub rows: Vec<PlacedRow>,
 }
 
 impl RegionLayout {
-    /// Cells the region needs with one lane, as in software: one for each slot, and the last for padding.
+    /// Cells the region needs with so many lanes: enough for its slots, and the last for padding.
+    ///
+    /// # Panics
+    /// If there is no lane.
     #[must_use]
-    pub fn cells(&self) -> u16 {
-        self.slots + 1
+    pub fn cells(&self, lanes: u8) -> u16 {
+        self.slots.div_ceil(lanes.into()) + 1
     }
 
     /// The position in `rows` of the row that has `slot`; those of the slots after it follow in order.
@@ -80,6 +83,16 @@ pub enum PlacementError {
     /// The plan itself is at fault.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// A row is never in two regions.
+    #[error("hot rows of table {table:?} have {width} values, a region has {slots} slots")]
+    TooWide {
+        /// The table.
+        table: String,
+        /// The width of its rows.
+        width: u32,
+        /// Slots of a region.
+        slots: u16,
+    },
     /// The rows fill more regions than can be told apart.
     #[error("over {shards} shards the plan needs {regions} regions, there are at most {REGIONS_MAX}")]
     TooManyRegions {
@@ -109,22 +122,29 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places the rows of a plan.
+    /// Places the rows of a plan in regions of up to so many slots. There are never more than [`SLOTS_PER_REGION`]; a switch whose
+    /// registers are short has fewer.
     ///
     /// # Errors
-    /// The plan is not valid, or needs too many regions.
-    pub fn new(plan: &Plan, shards: u16) -> Result<Self, PlacementError> {
+    /// The plan is not valid, a row does not fit a region, or the plan needs too many regions.
+    pub fn new(plan: &Plan, shards: u16, slots_per_region: u16) -> Result<Self, PlacementError> {
         if shards == 0 {
             return Err(PlacementError::NoShards);
         }
+        let slots_per_region = slots_per_region.min(SLOTS_PER_REGION);
         let tables = plan.checked_tables()?;
         let mut of_shards: Vec<Vec<RegionLayout>> = vec![Vec::new(); usize::from(shards)];
         for row in &plan.rows {
             let shard = shard_of(row.key, shards);
             let (_, table) = tables.find(row.key).expect("a checked plan has only rows of its tables");
-            let width = u16::try_from(table.width).expect("a checked plan has hot rows that fit in a region");
+            let width = u16::try_from(table.width).ok().filter(|width| *width <= slots_per_region);
+            let Some(width) = width else {
+                let TableShape { name, width, .. } = table;
+                let (table, slots) = (name.clone(), slots_per_region);
+                return Err(PlacementError::TooWide { table, width: *width, slots });
+            };
             let regions = &mut of_shards[usize::from(shard)];
-            if regions.last().is_none_or(|region| region.slots > SLOTS_PER_REGION - width) {
+            if regions.last().is_none_or(|region| region.slots > slots_per_region - width) {
                 regions.push(RegionLayout { region: 0, shard, slots: 0, rows: Vec::new() });
             }
             let region = regions.last_mut().expect("a region with room is there now");

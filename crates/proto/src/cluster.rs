@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_plan::{Placement, PlacementError, Plan, TableShape};
+use libra_dataplane::CELLS_MAX;
+use libra_plan::{Placement, PlacementError, Plan, SLOTS_PER_REGION, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,11 @@ pub struct HotPath {
     pub epoch_time_max: Duration,
     /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 28 header + 240 x 6 bytes = 1,496.
     pub entries_max: u8,
+    /// Lanes of regions: 1, unless a switch wires each place of a packet to a register of its own. Then a packet has an entry for each
+    /// lane, so that `entries_max` is the same (rule W13).
+    pub lanes: u8,
+    /// Cells of a region, at most: as many as such a register has.
+    pub cells_max: u16,
     /// Packets that a worker may have on their way to one switch. All workers together must fit the switch's receive buffer.
     pub packets_in_flight_max: u32,
 }
@@ -82,8 +88,36 @@ impl HotPath {
             pushes_per_epoch: u32::from(workers),
             epoch_time_max: Duration::from_millis(20),
             entries_max: 240,
+            lanes: 1,
+            cells_max: CELLS_MAX,
             packets_in_flight_max: (1024 / u32::from(workers.max(1))).clamp(16, 512),
         }
+    }
+
+    /// The same with so many lanes.
+    #[must_use]
+    pub fn with_lanes(self, lanes: u8) -> Self {
+        let entries_max = if lanes == 1 { self.entries_max } else { lanes };
+        Self { lanes, entries_max, ..self }
+    }
+
+    /// Slots that rows of one region can have (rule W14).
+    pub fn slots_per_region(&self) -> u16 {
+        let slots = u32::from(self.cells_max.saturating_sub(1)) * u32::from(self.lanes);
+        u16::try_from(slots).unwrap_or(u16::MAX).min(SLOTS_PER_REGION)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { lanes, entries_max, .. } = *self;
+        if lanes == 0 {
+            return Err("regions have no lanes, and need at least one".to_owned());
+        }
+        if lanes > 1 && entries_max != lanes {
+            return Err(format!(
+                "packets hold up to {entries_max} entries, and regions have {lanes} lanes: beyond one lane both must be the same"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -247,7 +281,12 @@ impl Cluster {
 
     /// Where the hot rows lie; none if there are none.
     pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
-        self.plan.as_ref().map(|plan| Placement::new(plan, self.shards())).transpose()
+        self.plan.as_ref().map(|plan| self.place(plan)).transpose()
+    }
+
+    /// Where the rows of its plan lie.
+    pub(crate) fn place(&self, plan: &Plan) -> Result<Placement, PlacementError> {
+        Placement::new(plan, self.shards(), self.hot_path.slots_per_region())
     }
 
     /// Whether each row fits a message: it is never split (rule C8).
@@ -272,7 +311,8 @@ impl Cluster {
         };
         let tables: Vec<TableShape> = self.tables.iter().map(shape).collect();
         plan.fits(&tables).map_err(|misfit| misfit.to_string())?;
-        let placement = Placement::new(plan, self.shards()).map_err(|error| error.to_string())?;
+        self.hot_path.check()?;
+        let placement = self.place(plan).map_err(|error| error.to_string())?;
         for layout in placement.regions() {
             let config = region::config(self, plan, layout, Tenure::default());
             config.check().map_err(|error| format!("region {}: {error}", layout.region))?;

@@ -24,7 +24,7 @@ pub struct Epoch {
 impl Epoch {
     /// Adds the sums of a block of slots, which comes after those that are there.
     pub fn add(&mut self, first: u32, block: &[u32]) {
-        let first = u16::try_from(first).expect("a region has fewer than 2^15 slots");
+        let first = u16::try_from(first).expect("a region has fewer than 2^16 slots");
         let count = u16::try_from(block.len()).expect("a block has eight slots");
         match self.slots.last_mut() {
             Some((start, length)) if *start + *length == first => *length += count,
@@ -41,8 +41,8 @@ pub(crate) fn config(cluster: &Cluster, plan: &Plan, layout: &RegionLayout, tenu
         region: layout.region,
         plan: plan.number,
         view: tenure.view_on_wire(),
-        lanes: 1,
-        cells: layout.cells(),
+        lanes: cluster.hot_path.lanes,
+        cells: layout.cells(cluster.hot_path.lanes),
         flows: cluster.worker_numbers(),
         bank_packets_max: plan.pushes_per_bank_max(),
         arithmetic: match cluster.hot_path.arithmetic {

@@ -156,6 +156,7 @@ impl Scenario {
         .with_sums_of_tables()
         .with_wide_rows(&mut trunk.fork(7))
         .with_many_epochs(&mut trunk.fork(8))
+        .with_lanes(&mut trunk.fork(10))
     }
 
     /// Sums of tables are not exact: of what is visible they do not tell the least.
@@ -201,6 +202,20 @@ impl Scenario {
             // What clocks stand for would be summed up over too many values.
             self.workload.tick_every = 0;
             self.workload.pause = self.workload.pause.max(Duration::from_millis(20));
+        }
+        self
+    }
+
+    /// Often packets have an entry for each lane, in which a row must have room; now and then regions are so small that there are many.
+    fn with_lanes(mut self, random: &mut Random) -> Self {
+        let lanes = *random.pick(&[1, 1, 2, 16]);
+        let is_small = random.chance(0.2);
+        let (rows, width) = self.rows.embedding;
+        if width <= usize::from(lanes) {
+            self.hot_path = self.hot_path.with_lanes(lanes);
+        }
+        if rows <= 60 && is_small {
+            self.hot_path.cells_max = 1 + 32 / u16::from(self.hot_path.lanes);
         }
         self
     }
@@ -268,6 +283,7 @@ fn draw_hot_path(random: &mut Random, workers: u16) -> HotPath {
         epoch_time_max: random.duration(Duration::from_millis(1)..Duration::from_millis(40)),
         entries_max: *random.pick(&[8, 9, 20, 60, 240]),
         packets_in_flight_max: *random.pick(&[1, 2, 4, 16, 64, 512]),
+        ..HotPath::for_workers(workers)
     }
 }
 
@@ -377,11 +393,13 @@ mod tests {
     #[test]
     fn a_seed_is_a_scenario_and_every_kind_of_fault_occurs() {
         assert_eq!(Scenario::draw(5), Scenario::draw(5));
-        let mut kinds = std::collections::BTreeSet::new();
+        let (mut kinds, mut lanes) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
         for seed in 0..500 {
             let scenario = Scenario::draw(seed);
             assert!(scenario.faults.iter().all(|(at, _)| *at < scenario.safety));
             assert!(scenario.rows.hot <= scenario.rows.embedding.0);
+            assert!(scenario.rows.embedding.1 <= scenario.hot_path.entries_max.into());
+            lanes.insert(scenario.hot_path.lanes);
             kinds.extend(
                 scenario
                     .faults
@@ -391,5 +409,6 @@ mod tests {
             );
         }
         assert_eq!(kinds.len(), usize::from(KINDS));
+        assert_eq!(lanes, [1, 2, 16].into());
     }
 }

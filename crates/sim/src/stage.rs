@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_plan::Plan;
+use libra_plan::{Placement, Plan};
 use libra_proto::{
     Cluster, Controller, ControllerEvent, Durability, HotPath, Instant, Level, MemberEvent, Message, Outcome,
     PullId, Role, Server, Sizes, Switch, Worker, WorkerCommand, WorkerEvent,
@@ -146,7 +146,9 @@ impl Stage {
     pub fn new(setup: Setup) -> Self {
         let random = Random::new(setup.seed);
         let network = Network::new(setup.quality, random.fork(1));
-        let sound = setup.plan.as_ref().is_none_or(|plan| plan.check().is_ok());
+        let slots = setup.hot_path.slots_per_region();
+        let is_placed = |plan| Placement::new(plan, setup.sizes.servers, slots).is_ok();
+        let sound = setup.plan.as_ref().is_none_or(is_placed);
         let checkers = sound.then(|| Checkers::new(&setup.rows, &setup.cluster(), setup.sizes.servers));
         let watch = Watch { recorder: Recorder::default(), checkers };
         let world = World::new(network, random.fork(2), watch);

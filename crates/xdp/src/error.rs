@@ -127,7 +127,9 @@ pub enum XdpError {
         address: SocketAddr,
     },
     /// The program adds in one lane.
-    #[error("the XDP plane has regions of one lane, not of {lanes}")]
+    #[error(
+        "the XDP plane has regions of one lane, not of {lanes}: run the job with --lanes 1, or this switch with --plane udp"
+    )]
     Lanes {
         /// What was asked for.
         lanes: u8,

@@ -179,9 +179,7 @@ impl XdpPipeline {
     /// There is a wake-up when it has taken its first packet of an epoch, and when it has taken what is `due`.
     pub fn open(&mut self, like: &Region<Vec<u32>>, due: BankPackets) -> Result<(), XdpError> {
         let config = *like.config();
-        if config.lanes != 1 {
-            return Err(XdpError::Lanes { lanes: config.lanes });
-        }
+        check(&config)?;
         let index = self.index((config.job, config.region))?;
         let memory = RegionMemory::new(config.flows)?;
         let terms = Terms::new(like, due);
@@ -456,8 +454,39 @@ impl From<MapError> for XdpError {
     }
 }
 
+/// Whether the program knows regions of this shape.
+pub(crate) fn check(config: &RegionConfig) -> Result<(), XdpError> {
+    if config.lanes == 1 { Ok(()) } else { Err(XdpError::Lanes { lanes: config.lanes }) }
+}
+
 fn key(address: &SocketAddrV4) -> Key {
     let [a, b, c, d] = address.ip().octets();
     let [high, low] = address.port().to_be_bytes();
     [a, b, c, d, high, low, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_dataplane::Arithmetic;
+
+    use super::*;
+
+    // rule W13
+    #[test]
+    fn a_region_of_more_than_one_lane_is_refused_with_what_to_do() {
+        let region = |lanes| RegionConfig {
+            job: 1,
+            region: 0,
+            plan: 1,
+            view: 1,
+            lanes,
+            cells: 9,
+            flows: 1,
+            bank_packets_max: 1,
+            arithmetic: Arithmetic::F32,
+        };
+        assert!(check(&region(1)).is_ok());
+        let reason = check(&region(16)).unwrap_err().to_string();
+        assert!(reason.contains("--lanes 1") && reason.contains("--plane udp"), "{reason}");
+    }
 }

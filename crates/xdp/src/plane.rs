@@ -9,7 +9,7 @@ use libra_dataplane::{BankPackets, Counters, RegionConfig};
 use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, open_region};
 
 use crate::error::{Attached, Mode, XdpError};
-use crate::pipeline::{Name, XdpPipeline};
+use crate::pipeline::{self, Name, XdpPipeline};
 
 /// The regions of one job in the kernel.
 pub struct XdpPlane {
@@ -44,7 +44,7 @@ impl XdpPlane {
         (self.job, region)
     }
 
-    fn check<T: Default>(&mut self, result: Result<T, XdpError>) -> T {
+    fn note<T: Default>(&mut self, result: Result<T, XdpError>) -> T {
         result.unwrap_or_else(|error| {
             self.failure.get_or_insert_with(|| error.to_string());
             T::default()
@@ -76,30 +76,34 @@ impl Plane for XdpPlane {
     fn begin(&mut self, job: u16) {
         for region in core::mem::take(&mut self.active).into_keys() {
             let closed = self.pipeline.close(self.name(region));
-            self.check(closed);
+            self.note(closed);
         }
         self.job = job;
         self.set_workers(&BTreeMap::new());
         let reset = self.pipeline.reset_counters();
-        self.check(reset);
+        self.note(reset);
         self.unknown_senders = 0;
     }
 
     fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
         let set = self.try_set_workers(workers);
-        self.check(set);
+        self.note(set);
+    }
+
+    fn check(&self, config: &RegionConfig) -> Result<(), String> {
+        pipeline::check(config).map_err(|error| error.to_string())
     }
 
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets) {
         self.active.insert(config.region, true);
         let opened = self.pipeline.open(&open_region(config, durable, cut), due);
-        self.check(opened);
+        self.note(opened);
     }
 
     fn forget(&mut self, region: u8) {
         if self.active.remove(&region).is_some() {
             let closed = self.pipeline.close(self.name(region));
-            self.check(closed);
+            self.note(closed);
         }
     }
 
@@ -107,18 +111,18 @@ impl Plane for XdpPlane {
         // It is said after each epoch, and is a call of the kernel.
         if self.active.insert(region, active) != Some(active) {
             let set = self.pipeline.set_active(self.name(region), active);
-            self.check(set);
+            self.note(set);
         }
     }
 
     fn settle(&mut self, region: u8, durable: u16) {
         let settled = self.pipeline.settle(self.name(region), durable);
-        self.check(settled);
+        self.note(settled);
     }
 
     fn install(&mut self, region: u8, values: &SlotValues) {
         let installed = self.pipeline.install(self.name(region), values.by_slot());
-        self.check(installed);
+        self.note(installed);
     }
 
     fn awake(&mut self) {
@@ -131,7 +135,7 @@ impl Plane for XdpPlane {
 
     fn close_epoch(&mut self, region: u8) -> Epoch {
         let closed = self.try_close_epoch(self.name(region));
-        self.check(closed)
+        self.note(closed)
     }
 
     /// What the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that

@@ -66,6 +66,9 @@ pub(crate) struct Arguments {
     /// How large packets are
     #[arg(long, value_enum, default_value_t = Profile::Mtu1500)]
     profile: Profile,
+    /// Lanes of the switch, as of one that wires each place of a packet to a register: a packet has an entry for each
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "profile", value_parser = clap::value_parser!(u8).range(1..))]
+    lanes: u8,
     /// What workers do
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
@@ -127,6 +130,9 @@ impl Profile {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.lanes > 1 && arguments.plane == PlaneKind::Xdp {
+        bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", arguments.lanes);
+    }
     if let Some(network) = site::needed(arguments)? {
         return site::run_again_inside(&network);
     }
@@ -201,6 +207,11 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
 }
 
 impl Arguments {
+    /// Entries of a packet, at most.
+    fn entries(&self) -> u8 {
+        if self.lanes > 1 { self.lanes } else { self.profile.entries() }
+    }
+
     fn load(&self) -> Load {
         let third = usize::try_from(self.slots / 3).unwrap_or(usize::MAX).clamp(1, 10_000);
         let rows = Rows {
@@ -229,7 +240,7 @@ impl Arguments {
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };
         // A bank that is half full is closed: it should not be by small packets before its pushes are there, or before
         // it has as many packets as end every epoch (rule E1).
-        let packets = load.rows.batch.div_ceil(self.profile.entries().into()) as u64;
+        let packets = load.rows.batch.div_ceil(self.entries().into()) as u64;
         let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
         let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
         let headroom_bits = bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX));
@@ -251,10 +262,11 @@ impl Arguments {
 
 fn run_job(controller: ControllerNode, sizes: Sizes, arguments: &Arguments, load: &Load) -> Result<Outcome> {
     let hot_path = HotPath {
-        entries_max: arguments.profile.entries(),
+        entries_max: arguments.entries(),
         pushes_per_epoch: arguments.pushes_per_epoch,
         ..HotPath::for_workers(sizes.workers)
-    };
+    }
+    .with_lanes(arguments.lanes);
     let plan = (sizes.switches > 0).then(|| arguments.plan(load));
     let mut cluster = Cluster::new(1, vec![load.rows.table()], plan, hot_path);
     cluster.task = load.to_text()?;

@@ -112,7 +112,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     })?;
     let controller = ControllerNode::bind(settings.controller)?;
     let load = &settings.task.load;
-    let hot_path = HotPath::for_workers(settings.sizes.workers);
+    let hot_path = HotPath::for_workers(settings.sizes.workers).with_lanes(settings.lanes);
     let mut cluster = Cluster::new(1, load.tables(), Some(load.plan()?), hot_path);
     cluster.task = settings.task.to_text()?;
     cluster.durability = settings.durability();

@@ -12,6 +12,16 @@ use crate::process::{controller, json, members, run, tiny_data};
 
 #[test]
 fn a_cluster_in_one_process_learns_and_says_so() {
+    learns_and_says_so("1");
+}
+
+// rule W13
+#[test]
+fn so_does_one_with_a_lane_for_each_place_of_a_packet() {
+    learns_and_says_so("16");
+}
+
+fn learns_and_says_so(lanes: &str) {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
@@ -19,11 +29,13 @@ fn a_cluster_in_one_process_learns_and_says_so() {
     let mut arguments =
         vec!["train", "--data", &data, "--epochs", "12", "--batch", "64", "--sample", "1", "--factors", "4"];
     arguments.extend(faults);
+    arguments.extend(["--lanes", lanes, "--lane-cells", "2048"]);
     arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
     let output = run(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "--quiet is quiet");
     let json = json(&file);
+    assert_eq!(json["configuration"]["lanes"].to_string(), lanes);
     assert!(json["quality"]["hr10"].as_f64().unwrap() > 0.8, "{json:#}");
     let count = |section: &str, field: &str| {
         json[section][field].as_u64().unwrap_or_else(|| panic!("{section}.{field}"))
@@ -216,16 +228,20 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
 fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
-    for (operation, workers, profile, entries) in
-        [("push", "2", "mtu1500", 240.0), ("pull", "1", "tofino", 16.0), ("push-pull", "1", "mtu1500", 240.0)]
-    {
+    for (operation, workers, size, entries) in [
+        ("push", "2", ["--profile", "mtu1500"], 240.0),
+        ("pull", "1", ["--profile", "tofino"], 16.0),
+        ("push-pull", "1", ["--profile", "mtu1500"], 240.0),
+        ("push-pull", "1", ["--lanes", "16"], 16.0),
+    ] {
         let arguments =
             ["bench", "hot-path", "--seconds", "0.5", "--slots", "3000", "--quiet", "--op", operation];
-        let files = ["--workers", workers, "--profile", profile, "--json", file.to_str().unwrap()];
-        let output = run(&[&arguments[..], &files].concat());
+        let files = ["--workers", workers, "--json", file.to_str().unwrap()];
+        let output = run(&[&arguments[..], &size, &files].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
-        assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), Some(profile)));
+        let profile = (size[0] == "--profile").then_some(size[1]);
+        assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), profile));
         let figures = [
             &json["goodput"]["pairs_per_second"],
             &json["goodput"]["packets_per_second"],

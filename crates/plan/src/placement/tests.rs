@@ -14,14 +14,14 @@ fn uniform(rows: u64, width: u32) -> Plan {
 }
 
 /// Rows dealt to shards and regions one after the other: key, region, slot, width.
-fn naive(plan: &Plan, shards: u16) -> Vec<(u64, usize, u32, u32)> {
+fn naive(plan: &Plan, shards: u16, slots_per_region: u16) -> Vec<(u64, usize, u32, u32)> {
     let mut placed = Vec::new();
     let mut region = 0;
     for shard in 0..shards {
         let (mut next, mut any) = (0, false);
         for row in plan.rows.iter().filter(|row| shard_of(row.key, shards) == shard) {
             let width = plan.tables.iter().find(|table| table.keys.contains(&row.key)).unwrap().width;
-            if next + width > 32_767 {
+            if next + width > slots_per_region.into() {
                 region += 1;
                 next = 0;
             }
@@ -34,9 +34,9 @@ fn naive(plan: &Plan, shards: u16) -> Vec<(u64, usize, u32, u32)> {
     placed
 }
 
-fn agrees_with_naive(plan: &Plan, shards: u16) {
-    let placement = Placement::new(plan, shards).unwrap();
-    let expected = naive(plan, shards);
+fn agrees_with_naive(plan: &Plan, shards: u16, slots_per_region: u16) {
+    let placement = Placement::new(plan, shards, slots_per_region).unwrap();
+    let expected = naive(plan, shards, slots_per_region);
     assert_eq!(placement.len(), expected.len());
     assert_eq!(placement.is_empty(), expected.is_empty());
     let listed: Vec<(u64, usize, u32, u32)> = placement
@@ -60,7 +60,7 @@ fn agrees_with_naive(plan: &Plan, shards: u16) {
         let layout = placement.region(place.region).unwrap();
         assert_eq!(layout.shard, shard_of(*key, shards));
         let last = place.slot + u16::try_from(*width).unwrap() - 1;
-        assert!(last < layout.slots && layout.slots <= SLOTS_PER_REGION);
+        assert!(last < layout.slots && layout.slots <= slots_per_region);
         for slot in [place.slot, last] {
             assert_eq!(placement.row_at(place.region, slot).unwrap().key, *key);
         }
@@ -70,7 +70,9 @@ fn agrees_with_naive(plan: &Plan, shards: u16) {
         assert_eq!(u32::from(layout.slots), layout.rows.iter().map(|row| row.width).sum::<u32>());
         assert!(layout.slots > 0);
         assert_eq!(layout.row_index_at(layout.slots), None);
-        assert_eq!(layout.cells(), layout.slots + 1);
+        assert_eq!(layout.cells(1), layout.slots + 1);
+        let (cells, slots) = (u32::from(layout.cells(16)), u32::from(layout.slots));
+        assert!(16 * (cells - 2) < slots && slots <= 16 * (cells - 1));
     }
     let by_shard: Vec<u8> =
         (0..shards).flat_map(|shard| placement.regions_of(shard)).map(|layout| layout.region).collect();
@@ -79,25 +81,29 @@ fn agrees_with_naive(plan: &Plan, shards: u16) {
 
 proptest! {
     #[test]
-    fn rows_are_where_a_naive_model_puts_them(plan in plan(), shards in 1_u16..9) {
-        agrees_with_naive(&plan, shards);
+    fn rows_are_where_a_naive_model_puts_them(
+        plan in plan(),
+        shards in 1_u16..9,
+        shorter_by in prop_oneof![Just(0), 0_u16..16_000],
+    ) {
+        agrees_with_naive(&plan, shards, SLOTS_PER_REGION - shorter_by);
     }
 
     #[test]
     fn wide_rows_open_new_regions(rows in 1_u64..80, width in 1_u32..=32_767, shards in 1_u16..4) {
-        agrees_with_naive(&uniform(rows, width), shards);
+        agrees_with_naive(&uniform(rows, width), shards, SLOTS_PER_REGION);
     }
 
     #[test]
     fn a_cold_row_has_no_place(plan in plan(), key in any::<u64>()) {
-        let placement = Placement::new(&plan, 3).unwrap();
+        let placement = Placement::new(&plan, 3, SLOTS_PER_REGION).unwrap();
         prop_assert_eq!(placement.find(key).is_some(), plan.rows.iter().any(|row| row.key == key));
     }
 }
 
 #[test]
 fn rows_of_one_width_take_the_slots_of_their_rank() {
-    let placement = Placement::new(&uniform(100, 8), 1).unwrap();
+    let placement = Placement::new(&uniform(100, 8), 1, SLOTS_PER_REGION).unwrap();
     for rank in 0..100 {
         let place = placement.find(rank).unwrap();
         assert_eq!((place.region, u64::from(place.slot)), (0, rank * 8));
@@ -109,19 +115,25 @@ fn rows_of_one_width_take_the_slots_of_their_rank() {
 
 #[test]
 fn a_region_is_filled_to_the_last_slot_but_one() {
-    let placement = Placement::new(&uniform(32_768, 1), 1).unwrap();
+    let placement = Placement::new(&uniform(32_768, 1), 1, SLOTS_PER_REGION).unwrap();
     assert_eq!(placement.regions().iter().map(|layout| layout.slots).collect::<Vec<_>>(), [32_767, 1]);
     assert_eq!(placement.find(32_767).map(|place| (place.region, place.slot)), Some((1, 0)));
-    assert_eq!(placement.regions()[0].cells(), 1 << 15);
+    assert_eq!(placement.regions()[0].cells(1), 1 << 15);
 }
 
 #[test]
 fn what_cannot_be_placed_is_refused() {
-    assert_eq!(Placement::new(&example(), 0).unwrap_err(), PlacementError::NoShards);
+    assert_eq!(Placement::new(&example(), 0, SLOTS_PER_REGION).unwrap_err(), PlacementError::NoShards);
     let mut plan = example();
     plan.number = 0;
-    assert_eq!(Placement::new(&plan, 1).unwrap_err(), PlacementError::Invalid(Invalid::Number));
-    assert_eq!(Placement::new(&uniform(256, 32_767), 1).unwrap().regions().len(), 256);
-    let error = Placement::new(&uniform(257, 32_767), 1).unwrap_err();
+    assert_eq!(
+        Placement::new(&plan, 1, SLOTS_PER_REGION).unwrap_err(),
+        PlacementError::Invalid(Invalid::Number)
+    );
+    assert_eq!(Placement::new(&uniform(256, 32_767), 1, SLOTS_PER_REGION).unwrap().regions().len(), 256);
+    let error = Placement::new(&uniform(257, 32_767), 1, SLOTS_PER_REGION).unwrap_err();
     assert_eq!(error, PlacementError::TooManyRegions { regions: 257, shards: 1 });
+    assert_eq!(Placement::new(&uniform(9, 32), 1, 32).unwrap().regions().len(), 9);
+    let error = Placement::new(&uniform(9, 33), 1, 32).unwrap_err();
+    assert_eq!(error, PlacementError::TooWide { table: "item".into(), width: 33, slots: 32 });
 }

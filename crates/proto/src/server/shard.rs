@@ -460,7 +460,9 @@ impl Shard {
             return Ok(());
         }
         let (number, since) = (drained.region, drained.since);
-        let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
+        let touched = region
+            .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
+            .ok_or(Nonsense)?;
         if drained.epoch <= region.committed {
             self.statistics.duplicates += 1;
             if is_planted(PlantedBug::CommitAppliedTwice) {
@@ -489,7 +491,9 @@ impl Shard {
     /// Applies an epoch that was written down.
     pub(super) fn apply_written_epoch(&mut self, drained: Drained) -> Result<(), Nonsense> {
         let region = self.regions.get(&drained.region).ok_or(Nonsense)?;
-        let touched = region.touched_rows(&drained.slots, drained.sums.0.len()).ok_or(Nonsense)?;
+        let touched = region
+            .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
+            .ok_or(Nonsense)?;
         self.apply_epoch(&touched, drained);
         Ok(())
     }
@@ -555,12 +559,13 @@ impl Held {
 impl Region {
     /// The rows that lie whole in runs of slots: their position in the layout, and where their sums begin.
     /// `None` if the runs are not what a switch sends.
-    fn touched_rows(&self, runs: &[SlotRun], sums: usize) -> Option<Vec<(usize, usize)>> {
+    fn touched_rows(&self, lanes: u8, runs: &[SlotRun], sums: usize) -> Option<Vec<(usize, usize)>> {
+        let slots = u32::from(self.layout.cells(lanes)) * u32::from(lanes);
         let mut rows = Vec::new();
         let (mut start, mut free) = (0usize, 0u32);
         for &(first, count) in runs {
             let (run, end) = (u32::from(first), u32::from(first) + u32::from(count));
-            if run < free || end > u32::from(self.layout.cells()) {
+            if run < free || end > slots {
                 return None;
             }
             free = end;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::BankPackets;
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_plan::{Placement, RegionLayout};
+use libra_plan::RegionLayout;
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Tenure, View};
@@ -77,7 +77,10 @@ impl<P: Plane> Agent<P> {
         let plan =
             cluster.plan.as_ref().ok_or("there is no plan of hot rows, so there is nothing to aggregate")?;
         cluster.check_plan()?;
-        let placement = Placement::new(plan, cluster.shards()).map_err(|error| error.to_string())?;
+        let placement = cluster.place(plan).map_err(|error| error.to_string())?;
+        for layout in placement.regions() {
+            plane.check(&region::config(&cluster, plan, layout, Tenure::default()))?;
+        }
         let view = cluster.view.clone();
         plane.begin(cluster.job);
         let mut agent = Self {
@@ -358,3 +361,6 @@ fn counts(counters: &libra_dataplane::Counters) -> SwitchStatistics {
         ..SwitchStatistics::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

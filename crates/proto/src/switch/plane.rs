@@ -25,6 +25,14 @@ pub trait Plane {
     /// Says who sends from where: packets from elsewhere are not taken (rule W4).
     fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>);
 
+    /// Whether it can hold a region like this. The agent asks for all regions of the job before it says that it is there.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn check(&self, _config: &RegionConfig) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Opens a region after the epoch `durable`, with everything in `cut` seen before (rule D6). The agent looks at it when it
     /// has taken its first packet after a flip, and when it has taken what is `due`.
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets);
@@ -144,7 +152,7 @@ impl Plane for SoftPlane {
 
     /// Writes values through the pipeline, as an agent beside a hardware pipeline would.
     fn install(&mut self, region: u8, values: &SlotValues) {
-        let config = self.region(region).config();
+        let config = *self.region(region).config();
         let header = Header {
             job: config.job,
             plan: config.plan,
@@ -152,14 +160,20 @@ impl Plane for SoftPlane {
             region,
             ..Header::of_kind(Kind::Install)
         };
+        let (lanes, padding) = (u16::from(config.lanes), config.cells - 1);
+        // Beyond one lane a packet has one entry of each (rule W13).
+        let bytes = packet_bytes(if lanes == 1 { u8::MAX } else { config.lanes });
         let mut entries = values.by_slot().peekable();
         while entries.peek().is_some() {
-            let mut writer = PacketWriter::new(header, &mut self.packet);
+            let mut writer = PacketWriter::new(header, &mut self.packet[..bytes]);
             while writer.room() > 0
-                && let Some((slot, value)) = entries.next()
+                && let Some(&(slot, value)) = entries.peek()
             {
-                let fitted = writer.push(slot, value);
+                let is_of_lane = slot % lanes == u16::from(writer.entries()) % lanes;
+                let (cell, value) = if is_of_lane { (slot / lanes, value) } else { (padding, 0) };
+                let fitted = writer.push(cell, value);
                 debug_assert!(fitted, "there was room");
+                entries.next_if(|_| is_of_lane);
             }
             let length = writer.finish();
             let verdict = self.pipeline.process(&mut self.packet[..length]);

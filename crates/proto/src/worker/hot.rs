@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
+use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::Quantization;
 use super::rows::HotRow;
 use crate::bulk::Bulk;
@@ -33,6 +34,8 @@ pub(crate) struct HotClient {
     parked: BTreeMap<u8, RegionFlows>,
     quantization: Quantization,
     entries_max: u8,
+    /// How rows are packed where there is more than one lane.
+    lanes: Option<Lanes>,
     /// The rows of the packet at hand.
     packet_rows: Vec<HotRow>,
     /// Whether somebody waits for pushes to be visible.
@@ -56,6 +59,7 @@ impl HotClient {
             parked: regions.iter().map(|region| (region.region, RegionFlows::default())).collect(),
             quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
+            lanes: (cluster.hot_path.lanes > 1).then(|| Lanes::new(cluster.hot_path.lanes, placement)),
             packet_rows: Vec::new(),
             hurried: false,
             spare: Vec::new(),
@@ -193,18 +197,20 @@ impl HotClient {
     ) -> Packed {
         let flags = if push.answered.is_some() { Flags::VALUES } else { Flags::NONE };
         let mut too_large = 0;
-        let (packer, quantization) = self.packer(push.operation, Kind::Push, flags);
+        let (packer, quantization, mut lanes) = self.packer(push.operation, Kind::Push, flags);
         let packed = packer.pack(rows, cool, |rows, packet, cool| {
             let words = quantization.words(rows, push.gradients, |row| {
                 too_large += 1;
                 cool(row);
             });
             let words = words.iter().copied();
-            // Rows of one value have a loop without another in it.
-            if words.len() == rows.len() {
+            if let Some(lanes) = &mut lanes {
+                lanes.write(rows, words, packet);
+            } else if words.len() == rows.len() {
+                // Rows of one value have a loop without another in it.
                 packet.extend(rows.iter().map(|row| row.place.slot).zip(words));
             } else {
-                packet.extend(rows.iter().flat_map(HotRow::cells).zip(words));
+                packet.extend(rows.iter().flat_map(HotRow::slots).zip(words));
             }
             if let Some(answered) = &mut push.answered {
                 answered.extend_from_slice(rows);
@@ -221,17 +227,27 @@ impl HotClient {
         answered: &mut Vec<HotRow>,
         cool: &mut dyn FnMut(&HotRow),
     ) -> Packed {
-        let (packer, _) = self.packer(operation, Kind::Pull, Flags::NONE);
+        let (packer, _, mut lanes) = self.packer(operation, Kind::Pull, Flags::NONE);
         packer.pack(rows, cool, |rows, packet, _| {
-            packet.extend(rows.iter().flat_map(HotRow::cells).map(|cell| (cell, 0)));
+            match &mut lanes {
+                Some(lanes) => lanes.write(rows, core::iter::repeat(0), packet),
+                None => packet.extend(rows.iter().flat_map(HotRow::slots).map(|slot| (slot, 0))),
+            }
             answered.extend_from_slice(rows);
         })
     }
 
-    fn packer(&mut self, operation: u64, kind: Kind, flags: Flags) -> (Packer<'_>, &mut Quantization) {
-        let Self { paths, tenures, entries_max, packet_rows, quantization, .. } = self;
+    fn packer(
+        &mut self,
+        operation: u64,
+        kind: Kind,
+        flags: Flags,
+    ) -> (Packer<'_>, &mut Quantization, Option<&mut LaneEntries>) {
+        let Self { paths, tenures, entries_max, lanes, packet_rows, quantization, .. } = self;
         let entries_max = *entries_max;
-        (Packer { paths, tenures, entries_max, rows: packet_rows, operation, kind, flags }, quantization)
+        let (open, entries) = lanes.as_mut().map(|Lanes { open, entries }| (open, entries)).unzip();
+        let packer = Packer { paths, tenures, entries_max, open, rows: packet_rows, operation, kind, flags };
+        (packer, quantization, entries)
     }
 }
 
@@ -261,6 +277,8 @@ struct Packer<'h> {
     paths: &'h mut BTreeMap<u16, Path>,
     tenures: &'h [Tenure],
     entries_max: u8,
+    /// Beyond one lane, the packets that are filled at the same time.
+    open: Option<&'h mut OpenPackets>,
     /// Those of the packet at hand: all that is done to them is done while they are in the first cache.
     rows: &'h mut Vec<HotRow>,
     operation: u64,
@@ -277,12 +295,16 @@ impl Packer<'_> {
         cool: &mut dyn FnMut(&HotRow),
         mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
     ) -> Packed {
-        let Self { paths, tenures, entries_max, rows, operation, kind, flags } = self;
+        let Self { paths, tenures, entries_max, mut open, rows, operation, kind, flags } = self;
         let mut packed = Packed::default();
         let mut next = None;
         // The region of the packet before, if that was not the last of its region.
         let mut unfinished = None;
-        while let Some(region) = next_packet(&mut hot_rows, &mut next, entries_max, rows) {
+        while let Some(region) = match &mut open {
+            Some(open) => open.next_packet(&mut hot_rows, &mut next, rows),
+            None => next_packet(&mut hot_rows, &mut next, entries_max, rows),
+        } {
+            let others_are_open = open.as_ref().is_some_and(|open| !open.is_empty());
             let path = tenures[usize::from(region)].holder.and_then(|holder| paths.get_mut(&holder));
             let is_exhausted = |path: &Path| kind == Kind::Push && path.push_flow(region).is_exhausted();
             let Some(path) = path.filter(|path| !is_exhausted(path)) else {
@@ -293,7 +315,8 @@ impl Packer<'_> {
             bytes.resize(packet_bytes(entries_max), 0);
             let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
             write(rows, &mut packet, cool);
-            let is_last = kind == Kind::Push && next.is_none_or(|row| row.place.region != region);
+            let more_come = others_are_open || next.is_some_and(|row| row.place.region == region);
+            let is_last = kind == Kind::Push && !more_come;
             if rows.is_empty() {
                 path.give_back(bytes);
                 // All the others were too large, and the packet before is the last after all.

@@ -3,6 +3,7 @@
 mod clock;
 mod cold;
 mod hot;
+mod lanes;
 mod operations;
 mod order;
 mod quantize;

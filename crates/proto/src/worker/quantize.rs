@@ -97,7 +97,7 @@ fn quantize_all(
     } else {
         for row in rows {
             let quantizer = row.place.scale.quantizer(bound);
-            let values = gradients[row.range()].iter().zip(&mut residues[row.slots()]);
+            let values = gradients[row.range()].iter().zip(&mut residues[row.slot_range()]);
             for ((gradient, residue), (word, before)) in values.zip(&mut places) {
                 let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
                 *word = integer.cast_unsigned();
@@ -109,7 +109,7 @@ fn quantize_all(
     if !all_within {
         let mut before = residues_before.iter();
         for row in rows {
-            residues[row.slots()]
+            residues[row.slot_range()]
                 .iter_mut()
                 .zip(&mut before)
                 .for_each(|(residue, before)| *residue = *before);
@@ -169,14 +169,14 @@ mod tests {
             for _ in 0..pushes {
                 let (mut expected, mut stay, mut go) = (Vec::new(), Vec::new(), Vec::new());
                 for row in rows(&values, scale) {
-                    let mut left = residues[row.slots()].to_vec();
+                    let mut left = residues[row.slot_range()].to_vec();
                     let integers: Option<Vec<i32>> = gradients[row.range()]
                         .iter()
                         .zip(&mut left)
                         .map(|(gradient, residue)| scale.quantize(*gradient, residue, BOUND))
                         .collect();
                     if let Some(integers) = integers {
-                        residues[row.slots()].copy_from_slice(&left);
+                        residues[row.slot_range()].copy_from_slice(&left);
                         expected.extend(integers.into_iter().map(i32::cast_unsigned));
                         stay.push(row);
                     } else {

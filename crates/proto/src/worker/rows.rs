@@ -35,13 +35,13 @@ impl HotRow {
         self.place.width as usize
     }
 
-    /// Its cells in a packet: in one lane a cell is a slot.
-    pub(crate) fn cells(&self) -> core::ops::Range<u16> {
+    pub(crate) fn slots(&self) -> core::ops::Range<u16> {
         let width = u16::try_from(self.place.width).expect("a hot row fits a packet");
         self.place.slot..self.place.slot + width
     }
 
-    pub(crate) fn slots(&self) -> core::ops::Range<usize> {
+    /// Where its slots are among those of its region.
+    pub(crate) fn slot_range(&self) -> core::ops::Range<usize> {
         let first = usize::from(self.place.slot);
         first..first + self.width()
     }

@@ -14,6 +14,7 @@ use super::WorkerEvent;
 use super::clock::TickNumber;
 use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient, HotPush, Packed};
+use super::lanes::lanes_of;
 use super::operations::{Level, Operation, Operations};
 use super::rows::{ColdRow, Directory, Found, HotRow, by_shard};
 use crate::client::{ClientError, PullId};
@@ -369,9 +370,10 @@ impl Session {
             return;
         };
         let (operations, deliveries) = (&mut self.operations, &mut self.deliveries);
+        let lanes = self.cluster.hot_path.lanes;
         let mut deliver = |delivery: Delivery<'_>| match delivery {
             Delivery::Values(cargo, packet) | Delivery::Accepted(cargo, Some(packet)) => {
-                copy_values(operations.operation(cargo.operation), cargo, &packet);
+                copy_values(operations.operation(cargo.operation), cargo, &packet, lanes);
                 deliveries.push(Taken::Answered(cargo.operation));
             }
             // A push that asked for values, and the switch has none to give.
@@ -427,10 +429,21 @@ impl Session {
     }
 }
 
-fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>) {
-    let mut entries = packet.entries();
+fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>, lanes: u8) {
     let (rows, values) = operation.hot_and_values();
-    for row in &rows[cargo.first as usize..cargo.end as usize] {
+    let rows = &rows[cargo.first as usize..cargo.end as usize];
+    if lanes > 1 {
+        for row in rows {
+            for (value, lane) in values[row.range()].iter_mut().zip(lanes_of(row, lanes)) {
+                if let Some(entry) = packet.entry(lane) {
+                    *value = f32::from_bits(entry.value);
+                }
+            }
+        }
+        return;
+    }
+    let mut entries = packet.entries();
+    for row in rows {
         for (value, entry) in values[row.range()].iter_mut().zip(&mut entries) {
             *value = f32::from_bits(entry.value);
         }

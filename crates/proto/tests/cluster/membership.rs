@@ -259,15 +259,36 @@ fn a_plan_that_does_not_fit_ends_the_job_before_it_begins() {
     let rows = |embedding| Rows { embedding, ..Setup::small(1, 1, 1).rows };
     let mut other = rows((60, 3)).tables();
     other[0].name = "other".into();
+    let small = || Setup::small(1, 1, 1).hot_path;
+    let of_entries = |entries_max| HotPath { entries_max, ..small() };
     let cases = [
-        (rows((60, 4)).tables(), 9, "\"embedding\" has rows of 4 values in the model and of 3"),
-        (rows((20, 3)).tables(), 9, "\"embedding\" has keys 0..20 in the model, 0..60 in the plan"),
-        (other, 9, "the model has a table \"other\""),
-        (rows((60, 3)).tables(), 2, "hot rows of table \"embedding\" have 3 values, a packet holds 2"),
+        (rows((60, 4)).tables(), small(), "\"embedding\" has rows of 4 values in the model and of 3"),
+        (rows((20, 3)).tables(), small(), "\"embedding\" has keys 0..20 in the model, 0..60 in the plan"),
+        (other, small(), "the model has a table \"other\""),
+        (
+            rows((60, 3)).tables(),
+            of_entries(2),
+            "hot rows of table \"embedding\" have 3 values, a packet holds 2",
+        ),
+        (
+            rows((60, 3)).tables(),
+            small().with_lanes(2),
+            "hot rows of table \"embedding\" have 3 values, a packet holds 2",
+        ),
+        (
+            rows((60, 3)).tables(),
+            HotPath { cells_max: 2, ..small() },
+            "hot rows of table \"embedding\" have 3 values, a region has 1 slots",
+        ),
+        (
+            rows((60, 3)).tables(),
+            HotPath { lanes: 16, ..small() },
+            "packets hold up to 9 entries, and regions have 16 lanes: beyond one lane both must be the same",
+        ),
+        (rows((60, 3)).tables(), HotPath { lanes: 0, ..small() }, "regions have no lanes"),
     ];
-    for (tables, entries_max, expected) in cases {
-        let mut setup = Setup { tables, ..Setup::small(1, 1, 1) };
-        setup.hot_path.entries_max = entries_max;
+    for (tables, hot_path, expected) in cases {
+        let setup = Setup { tables, hot_path, ..Setup::small(1, 1, 1) };
         let reason = failure(&mut Stage::new(setup));
         assert!(reason.starts_with("server 0: ") && reason.contains(expected), "{reason}");
     }

@@ -14,6 +14,7 @@ const HOT_ROWS: u64 = 25;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // rules W13, W14
     #[test]
     fn the_sum_of_known_gradients_comes_out_equal_to_the_bit(
         (servers, switches, workers) in (1u16..=3, 0u16..=3, 1u16..=4),
@@ -22,13 +23,15 @@ proptest! {
         pushes_per_epoch in 1u32..6,
         packets_in_flight_max in prop_oneof![1u32..4, Just(64)],
         headroom_bits in prop_oneof![Just(2u8), Just(12)],
+        (lanes, cells_max) in prop_oneof![Just((1u8, 32_768u16)), Just((3, 20)), Just((16, 3)), Just((16, 2048))],
         seed: u64,
     ) {
         let mut setup = Setup::small(servers, switches, workers);
         setup.seed = seed;
         setup.quality =
             Quality { loss, duplicate, reorder, delay: Duration::from_micros(delay_us), ..Quality::GOOD };
-        setup.hot_path = HotPath { pushes_per_epoch, packets_in_flight_max, ..setup.hot_path };
+        setup.hot_path = HotPath { pushes_per_epoch, packets_in_flight_max, cells_max, ..setup.hot_path };
+        setup.hot_path = setup.hot_path.with_lanes(lanes);
         if let Some(plan) = &mut setup.plan {
             // With two bits a bank is full after four packets.
             plan.headroom_bits = headroom_bits;
@@ -43,11 +46,22 @@ proptest! {
 
 #[test]
 fn rows_over_many_regions_and_switches_come_out_equal_to_the_bit() {
+    rows_over_many_regions_come_out_equal(1);
+}
+
+// rules W13, W14
+#[test]
+fn so_do_rows_that_begin_at_any_lane() {
+    rows_over_many_regions_come_out_equal(255);
+}
+
+fn rows_over_many_regions_come_out_equal(lanes: u8) {
     // A region has room for 136 rows of 240 values.
     let rows = Rows { embedding: (500, 240), dense: (1, 1), hot: 500, scale: 0, headroom_bits: 12 };
     let mut setup = Setup::of(rows, Sizes { servers: 2, switches: 3, workers: 2 }).bad();
     setup.hot_path.entries_max = 240;
     setup.hot_path.epoch_time_max = Duration::from_millis(3);
+    setup.hot_path = setup.hot_path.with_lanes(lanes);
     let mut stage = Stage::started(setup);
     let keys: Vec<u64> = (0..500).collect();
     let gradients: Vec<f32> =
@@ -68,9 +82,43 @@ fn rows_over_many_regions_and_switches_come_out_equal_to_the_bit() {
     stage.check().unwrap();
 }
 
+// rules V6, W13
+#[test]
+fn what_a_switch_without_successor_had_is_replayed_and_comes_out_equal_to_the_bit() {
+    for lanes in [1, 3, 16] {
+        let mut setup = Setup::small(2, 1, 2);
+        // Nothing of what is pushed is in an epoch that has ended.
+        let epoch_time_max = Duration::from_secs(60);
+        setup.hot_path =
+            HotPath { pushes_per_epoch: 1000, epoch_time_max, ..setup.hot_path }.with_lanes(lanes);
+        let mut stage = Stage::started(setup);
+        let keys: Vec<u64> = (0..HOT_ROWS).step_by(2).collect();
+        let gradients: Vec<f32> = (1_u8..).map(f32::from).take(keys.len() * EMBEDDING_WIDTH).collect();
+        let mut sums = Sums::zero(&stage.setup.rows);
+        for _ in 0..3 {
+            for worker in stage.workers() {
+                sums.add(&stage.setup.rows, &keys, &gradients);
+                let push = stage.push(worker, &keys, &gradients, Level::Accepted);
+                stage.wait_for_push(worker, push);
+            }
+        }
+        stage.mute(stage.switches().start);
+        stage.flush_all();
+        stage.check_values(&sums).unwrap();
+        let messages = &stage.world.observer.recorder.messages;
+        assert!(
+            messages.iter().any(|sent| matches!(sent.message, Message::Replayed { .. })),
+            "{lanes} lanes"
+        );
+        stage.check().unwrap();
+    }
+}
+
 /// How many epochs there were, and how many rows each of them changed, summed up.
 fn epochs(stage: &Stage) -> (u64, u64) {
-    let placement = Placement::new(stage.setup.plan.as_ref().unwrap(), stage.setup.sizes.servers).unwrap();
+    let Setup { plan, sizes, hot_path, .. } = &stage.setup;
+    let placement =
+        Placement::new(plan.as_ref().unwrap(), sizes.servers, hot_path.slots_per_region()).unwrap();
     let (mut epochs, mut rows) = (0, 0);
     for sent in &stage.world.observer.recorder.messages {
         let Message::Drained(drained) = &sent.message else { continue };

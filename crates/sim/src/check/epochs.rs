@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use libra_dataplane::{Entry, Packet};
 use libra_plan::Placement;
 use libra_proto::{
-    Adopted, ArithmeticMode, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, Peer, Replay, Tenure,
+    Adopted, ArithmeticMode, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, HotPath, Peer, Replay,
+    Tenure,
 };
 
 use super::Verdict;
@@ -17,7 +19,9 @@ use crate::rows::{Rows, Sums};
 struct Region {
     shard: u16,
     /// For each slot where its value lies among all values.
-    lanes: Vec<usize>,
+    values: Vec<usize>,
+    /// The last cell, for padding.
+    padding: u16,
     /// The newest epoch that is applied.
     epoch: u64,
     /// The shard takes nothing from holders before this view.
@@ -50,6 +54,8 @@ impl Region {
 pub(super) struct Epochs {
     regions: Vec<Region>,
     arithmetic: ArithmeticMode,
+    /// Of each region.
+    lanes: u16,
     applied: Sums,
     /// Of all sums that were applied, without signs.
     magnitudes: Sums,
@@ -61,11 +67,13 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
-    pub(super) fn new(rows: &Rows, placement: Option<&Placement>, arithmetic: ArithmeticMode) -> Self {
+    pub(super) fn new(rows: &Rows, placement: Option<&Placement>, hot_path: &HotPath) -> Self {
+        let arithmetic = hot_path.arithmetic;
         let layouts = placement.map_or(&[][..], Placement::regions);
         let region = |layout: &libra_plan::RegionLayout| Region {
             shard: layout.shard,
-            lanes: layout.rows.iter().flat_map(|row| rows.range(row.key)).collect(),
+            padding: layout.cells(hot_path.lanes) - 1,
+            values: layout.rows.iter().flat_map(|row| rows.range(row.key)).collect(),
             epoch: EPOCHS_BEGIN_AFTER,
             fence: 0,
             drained: BTreeMap::new(),
@@ -75,6 +83,7 @@ impl Epochs {
         Self {
             regions: layouts.iter().map(region).collect(),
             arithmetic,
+            lanes: hot_path.lanes.into(),
             applied: Sums::zero(rows),
             magnitudes: Sums::zero(rows),
             doubt: Sums::zero(rows),
@@ -111,6 +120,30 @@ impl Epochs {
 
     fn region(&mut self, region: u8) -> Result<&mut Region, String> {
         self.regions.get_mut(usize::from(region)).ok_or_else(|| format!("there is no region {region}"))
+    }
+
+    // rules W13, W14
+    /// A worker sends a packet: beyond one lane with an entry for each.
+    pub(super) fn entries_sent(&mut self, packet: &Packet<'_>) -> Verdict {
+        let (number, lanes, entries) = (packet.header.region, self.lanes, packet.entries());
+        // A probe has none.
+        if lanes == 1 || entries.len() == 0 {
+            return Ok(());
+        }
+        let region = self.region(number)?;
+        let is_sound = |entry: Entry| {
+            if entry.cell == region.padding { entry.value == 0 } else { entry.cell < region.padding }
+        };
+        if entries.len() != usize::from(lanes) || !entries.clone().all(is_sound) {
+            let entries: Vec<Entry> = entries.collect();
+            return Err(format!("region {number}: a packet for {lanes} lanes has {entries:?}"));
+        }
+        match of_slots(entries, lanes, region.padding)
+            .find(|(slot, _)| usize::from(*slot) >= region.values.len())
+        {
+            Some((slot, _)) => Err(format!("region {number}: a packet names slot {slot}, which has no row")),
+            None => Ok(()),
+        }
     }
 
     // rule V3
@@ -173,10 +206,10 @@ impl Epochs {
     /// Applies what a cut names and was not applied before, and compares its sums with those of the epoch.
     fn apply(&mut self, drained: &Drained, packets: &mut Packets) -> Verdict {
         let number = drained.region;
-        let slots = self.regions[usize::from(number)].lanes.len();
+        let slots = self.regions[usize::from(number)].values.len();
         self.news.begin(slots);
         for (worker, flow) in (0u16..).zip(&drained.cut.flows) {
-            self.take_cut(packets.flow_mut(worker, number), flow).map_err(|what| {
+            self.take_cut(number, packets.flow_mut(worker, number), flow).map_err(|what| {
                 format!("region {number}, epoch {}, worker {worker}: {what}", drained.epoch)
             })?;
         }
@@ -202,7 +235,7 @@ impl Epochs {
     }
 
     /// Adds the packets of a flow that a cut names beyond what is applied. The cut must name all of that, too.
-    fn take_cut(&mut self, flow: &mut Flow, cut: &FlowCut) -> Verdict {
+    fn take_cut(&mut self, number: u8, flow: &mut Flow, cut: &FlowCut) -> Verdict {
         let contains = |seq: u32| {
             seq < cut.below || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
         };
@@ -219,27 +252,28 @@ impl Epochs {
         let below = flow.applied_below()..cut.below;
         let above = cut.above.iter().flat_map(|&(first, count)| first..first + count);
         for seq in below.chain(above) {
-            self.add_news(flow, seq)?;
+            self.add_news(number, flow, seq)?;
         }
         Ok(())
     }
 
     /// Adds a packet, if it is not applied yet, and says whether.
-    fn add_news(&mut self, flow: &mut Flow, seq: u32) -> Result<bool, String> {
+    fn add_news(&mut self, number: u8, flow: &mut Flow, seq: u32) -> Result<bool, String> {
         if flow.is_applied(seq) {
             return Ok(false);
         }
-        self.add_packet(flow, seq)?;
+        self.add_packet(number, flow, seq)?;
         flow.apply(seq);
         Ok(true)
     }
 
-    fn add_packet(&mut self, flow: &Flow, seq: u32) -> Verdict {
+    fn add_packet(&mut self, number: u8, flow: &Flow, seq: u32) -> Verdict {
         let entries =
             flow.entries(seq).ok_or_else(|| format!("the cut names {seq}, which was never sent"))?;
-        for entry in entries {
-            if !self.news.add(entry.cell, entry.value) {
-                return Err(format!("{seq} has an entry for slot {}, which has no row", entry.cell));
+        let padding = self.regions[usize::from(number)].padding;
+        for (slot, value) in of_slots(entries, self.lanes, padding) {
+            if !self.news.add(slot, value) {
+                return Err(format!("{seq} has an entry for slot {slot}, which has no row"));
             }
         }
         Ok(())
@@ -248,11 +282,11 @@ impl Epochs {
     /// The shard has applied this to the slots of a region, or what is so far from it.
     fn commit(&mut self, region: u8, sums: &[(f64, f64)]) {
         self.committed += 1;
-        let lanes = &self.regions[usize::from(region)].lanes;
-        for (lane, (sum, doubt)) in lanes.iter().zip(sums) {
-            self.applied.0[*lane] += sum;
-            self.magnitudes.0[*lane] += sum.abs() + doubt;
-            self.doubt.0[*lane] += doubt;
+        let values = &self.regions[usize::from(region)].values;
+        for (value, (sum, doubt)) in values.iter().zip(sums) {
+            self.applied.0[*value] += sum;
+            self.magnitudes.0[*value] += sum.abs() + doubt;
+            self.doubt.0[*value] += doubt;
         }
     }
 
@@ -270,9 +304,10 @@ impl Epochs {
     pub(super) fn add_flow(&self, region: u8, flow: &Flow, sums: &mut Sums) {
         let Some(layout) = self.regions.get(usize::from(region)) else { return };
         let applied = (0..flow.applied_below()).chain(flow.applied_above().iter().copied());
-        for entry in applied.filter_map(|seq| flow.entries(seq)).flatten() {
-            if let Some(lane) = layout.lanes.get(usize::from(entry.cell)) {
-                sums.0[*lane] += self.news.worth(entry.value);
+        let packets = applied.filter_map(|seq| flow.entries(seq));
+        for (slot, word) in packets.flat_map(|entries| of_slots(entries, self.lanes, layout.padding)) {
+            if let Some(value) = layout.values.get(usize::from(slot)) {
+                sums.0[*value] += self.news.worth(word);
             }
         }
     }
@@ -306,14 +341,14 @@ impl Epochs {
     /// What a shard has applied and not said: it said nothing before its log had it, and then its process ended, or the stream broke. It must have come to
     /// it in an epoch or in a replay.
     fn find_unsaid(&mut self, number: u8, cut: &Cut, packets: &mut Packets) -> Verdict {
-        let slots = self.region(number)?.lanes.len();
+        let slots = self.region(number)?.values.len();
         self.news.begin(slots);
         let mut news = 0;
         for (worker, named) in (0u16..).zip(&cut.flows) {
             let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
             let flow = packets.flow_mut(worker, number);
             for seq in (flow.applied_below()..named.below).chain(above) {
-                let is_news = self.add_news(flow, seq)?;
+                let is_news = self.add_news(number, flow, seq)?;
                 if is_news && !self.regions[usize::from(number)].has_come(worker, seq) {
                     return Err(format!(
                         "region {number}: worker {worker}: {seq} is in the adopted cut, and never came"
@@ -355,11 +390,11 @@ impl Epochs {
                 "region {number}: a replay of worker {worker} is answered, and there was none"
             ));
         };
-        let slots = region.lanes.len();
+        let slots = region.values.len();
         self.news.begin(slots);
         let mut news = 0;
         for seq in seqs {
-            news += u64::from(self.add_news(packets.flow_mut(worker, number), seq)?);
+            news += u64::from(self.add_news(number, packets.flow_mut(worker, number), seq)?);
         }
         self.commit_replayed(number, news);
         match packets.flow_mut(worker, number).unapplied().next().filter(|seq| *seq < below) {
@@ -369,6 +404,17 @@ impl Epochs {
             )),
         }
     }
+}
+
+/// The slots that the entries of a packet address, and their words; padding addresses none.
+fn of_slots(
+    entries: impl Iterator<Item = Entry>,
+    lanes: u16,
+    padding: u16,
+) -> impl Iterator<Item = (u16, u32)> {
+    let lane = (0..lanes).cycle();
+    let rows = entries.zip(lane).filter(move |(entry, _)| entry.cell != padding);
+    rows.map(move |(entry, lane)| (entry.cell.saturating_mul(lanes).saturating_add(lane), entry.value))
 }
 
 /// Whether a cut names exactly what is applied of each flow.

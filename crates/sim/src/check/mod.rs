@@ -86,12 +86,13 @@ impl Checkers {
     /// If the plan of the rows cannot be placed.
     pub fn new(rows: &Rows, cluster: &Cluster, shards: u16) -> Self {
         let plan = cluster.plan.as_ref();
-        let placement = plan.map(|plan| Placement::new(plan, shards).expect("a plan of few rows"));
+        let placement = plan.map(|plan| Placement::new(plan, shards, cluster.hot_path.slots_per_region()));
+        let placement = placement.transpose().expect("a plan of few rows");
         Self {
             roster: Roster::default(),
             job: cluster.job,
             packets: Packets::default(),
-            epochs: Epochs::new(rows, placement.as_ref(), cluster.hot_path.arithmetic),
+            epochs: Epochs::new(rows, placement.as_ref(), &cluster.hot_path),
             frontiers: Frontiers::default(),
             cold: ColdPushes::default(),
             pushes: 0,
@@ -140,6 +141,8 @@ impl Checkers {
             let text = format!("worker {worker} sends as worker {} of job {}", header.worker, header.job);
             return self.report("packets", at, text);
         }
+        let verdict = self.epochs.entries_sent(packet);
+        self.judge("packets", at, verdict);
         if header.kind == Kind::Push {
             let verdict = self.packets.sent(packet, datagram);
             self.judge("packets", at, verdict);

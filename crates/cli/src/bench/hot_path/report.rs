@@ -17,7 +17,10 @@ use crate::plane::PlaneKind;
 pub(super) struct Report {
     plane: PlaneKind,
     path: PathKind,
-    profile: Profile,
+    /// None where lanes say how large packets are.
+    profile: Option<Profile>,
+    lanes: u8,
+    entries_max: u8,
     pushes_per_epoch: u32,
     /// Probability that a datagram is lost, each way.
     loss: f64,
@@ -115,7 +118,9 @@ impl Report {
         Ok(Self {
             plane: arguments.plane,
             path: if arguments.site.is_some() { PathKind::Veth } else { PathKind::Loopback },
-            profile: arguments.profile,
+            profile: (arguments.lanes == 1).then_some(arguments.profile),
+            lanes: arguments.lanes,
+            entries_max: arguments.entries(),
             pushes_per_epoch: arguments.pushes_per_epoch,
             loss: arguments.faults.loss,
             load: load.clone(),
@@ -152,7 +157,7 @@ impl Report {
             load.operation.name(),
             load.rows.batch,
             load.open,
-            self.profile.entries(),
+            self.entries_max,
             self.pushes_per_epoch,
             load.rows.zipf,
             load.seconds

@@ -69,7 +69,8 @@ impl Shard {
             return;
         }
         let Epoch { cut, slots, sums } = region::close_epoch(opened);
-        let touched = self.regions[&number].touched_rows(&slots, sums.len());
+        let lanes = self.cluster.hot_path.lanes;
+        let touched = self.regions[&number].touched_rows(lanes, &slots, sums.len());
         self.apply_sums(number, &touched.expect("the region has the layout's slots"), &sums);
         let region = self.region_mut(number);
         region.committed += 1;

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_dataplane::{Pipeline, RegionConfig};
+use libra_dataplane::Pipeline;
 use libra_plan::{Budget, HotRow, Plan, Provenance, Scale, TableShape};
 use libra_store::{Init, Optimizer, TableSpec};
 
@@ -31,7 +31,7 @@ fn switch() -> SocketAddr {
 }
 
 impl Pair {
-    fn new(entries_max: u8) -> Self {
+    fn new(hot_path: HotPath) -> Self {
         let rule = Optimizer::Sgd { rate: 1.0 }.into();
         let table = TableSpec { name: "rows".into(), keys: 0..SLOTS, width: 1, rule, init: Init::Zero };
         let shape = TableShape { name: table.name.clone(), keys: table.keys.clone(), width: 1, hot: true };
@@ -46,7 +46,6 @@ impl Pair {
                 .map(|row| HotRow { key: key(row), count: SLOTS - row, scale: Scale(10) })
                 .collect(),
         };
-        let hot_path = HotPath { entries_max, ..HotPath::for_workers(1) };
         let mut cluster = Cluster::new(1, vec![table], Some(plan), hot_path);
         cluster.servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
         cluster.shares = 1;
@@ -105,8 +104,8 @@ impl Pair {
     /// Ends the epoch, and makes it durable.
     fn flip(&mut self) {
         let region = self.pipeline.region_mut(1, 0).unwrap();
-        let RegionConfig { cells, .. } = *region.config();
-        assert_eq!(u64::from(cells), SLOTS + 1);
+        let slots = region.config().slots() as u64;
+        assert!((SLOTS + 1..SLOTS + 32).contains(&slots));
         let epoch = region.epoch();
         let _ = region::close_epoch(region);
         region.set_durable(epoch);
@@ -116,6 +115,10 @@ impl Pair {
 /// Keys are in another order than slots, as in most jobs.
 fn key(row: u64) -> u64 {
     row * 7919 % SLOTS
+}
+
+fn packets_of(entries_max: u8) -> HotPath {
+    HotPath { entries_max, ..HotPath::for_workers(1) }
 }
 
 /// Distinct rows, their keys ascending.
@@ -129,8 +132,8 @@ fn rows(push: u64) -> (Vec<u64>, Vec<f32>) {
 
 #[test]
 fn a_push_allocates_nothing_once_its_memory_is_there() {
-    for entries_max in [16, 240] {
-        let mut pair = Pair::new(entries_max);
+    for hot_path in [packets_of(16), packets_of(240), packets_of(240).with_lanes(16)] {
+        let mut pair = Pair::new(hot_path);
         // What the caller hands over, as many times as it is pushed.
         let pushes: Vec<_> = (0..60).map(rows).collect();
         for (push, (keys, gradients)) in pushes.into_iter().enumerate() {
@@ -151,8 +154,8 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
 // rules C5, E1
 #[test]
 fn the_last_packet_is_marked_though_all_rows_after_it_are_too_large() {
-    for too_large in 0..=40 {
-        let mut pair = Pair::new(16);
+    for (too_large, lanes) in (0..=40).flat_map(|too_large| [(too_large, 1), (too_large, 16)]) {
+        let mut pair = Pair::new(packets_of(16).with_lanes(lanes));
         let keys: Vec<u64> = (0..40).map(key).collect();
         let gradients = (0..40).map(|row| if row < 40 - too_large { 1.0 } else { 1e9 }).collect();
         pair.push(keys, gradients);

@@ -1,0 +1,65 @@
+use libra_dataplane::{Counters, RegionConfig};
+
+use super::*;
+use crate::message::SlotValues;
+use crate::testing::cluster;
+
+/// A plane with one lane, as the one in the kernel.
+#[derive(Debug, Clone, Default)]
+struct OneLane;
+
+impl Plane for OneLane {
+    fn check(&self, config: &RegionConfig) -> Result<(), String> {
+        if config.lanes == 1 { Ok(()) } else { Err(format!("{} lanes are too many", config.lanes)) }
+    }
+
+    fn begin(&mut self, _job: u16) {}
+
+    fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
+
+    fn open(&mut self, _config: RegionConfig, _durable: u16, _cut: &Cut, _due: BankPackets) {
+        unreachable!("no shard has said what is in a region");
+    }
+
+    fn forget(&mut self, _region: u8) {}
+
+    fn set_active(&mut self, _region: u8, _active: bool) {}
+
+    fn settle(&mut self, _region: u8, _durable: u16) {}
+
+    fn install(&mut self, _region: u8, _values: &SlotValues) {}
+
+    fn taken(&self, _region: u8) -> BankPackets {
+        BankPackets { pushes: 0, last: 0 }
+    }
+
+    fn close_epoch(&mut self, _region: u8) -> Epoch {
+        Epoch::default()
+    }
+
+    fn handle_datagrams(&mut self, _: SocketAddr, _: &mut [u8], _: usize, _: &mut Outgoing) {}
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    fn unknown_senders(&self) -> u64 {
+        0
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+}
+
+// rule W13
+#[test]
+fn a_plane_without_the_lanes_of_a_job_takes_no_part_in_it() {
+    let of_lanes = |lanes| {
+        let cluster = cluster(1);
+        let servers = vec![SocketAddr::from(([127, 0, 0, 1], 5000))];
+        Cluster { hot_path: cluster.hot_path.clone().with_lanes(lanes), servers, ..cluster }
+    };
+    assert!(Agent::new(0, of_lanes(1), OneLane).is_ok());
+    assert_eq!(Agent::new(0, of_lanes(16), OneLane).err(), Some("16 lanes are too many".to_owned()));
+}
