@@ -4,9 +4,7 @@
 
 #include "headers.p4"
 
-const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY = 2;
-const bit<8> ICMP_ECHO_REQUEST = 8;
 const bit<8> ICMP_ECHO_REPLY = 0;
 const bit<9> FLOOD = 511;
 
@@ -26,6 +24,7 @@ control Forward(inout headers_t hdr, out bit<9> port) {
 
 // Says whether the packet was a question to the switch, which is now its answer.
 control Host(inout headers_t hdr, out bit<1> is_answer) {
+    // The agent enters requests for the address of the switch, and no other operation.
     action answer_arp(bit<48> mac) {
         hdr.ethernet.destination = hdr.arp.sender_mac;
         hdr.ethernet.source = mac;

@@ -11,7 +11,7 @@ const bit<8> PROTOCOL_UDP = 17;
 // Version 4, and no options.
 const bit<8> PLAIN_IPV4 = 0x45;
 
-parser PacketParser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {

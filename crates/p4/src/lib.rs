@@ -53,6 +53,7 @@
 //! ```
 
 mod agent;
+mod bmv2;
 mod packet;
 mod program;
 mod register;
@@ -61,6 +62,7 @@ mod switch;
 mod tables;
 
 pub use agent::{Agent, AgentError, Drained, Link, Name};
+pub use bmv2::{Bmv2Tables, Refused, Setup};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use program::{Generated, generate};
 pub use sizes::{OutOfRange, Sizes};
