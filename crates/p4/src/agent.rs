@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::packet::{Flip, bank_packets, halves, remembered};
 use crate::sizes::{Sizes, WINDOW_U32};
-use crate::tables::{DoesNotFit, RegionEntry, Rooms, TableChange};
+use crate::tables::{DoesNotFit, Rooms, TableChange};
 
 /// Words of the cut of a flow.
 const WORDS: usize = WINDOW / 32;
@@ -49,13 +49,6 @@ pub enum AgentError<E: Display> {
 
 /// A job and the number of a region in it.
 pub type Name = (u16, u8);
-
-/// What one epoch of a region held.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// Slots whose sums are not zero, ascending.
-    pub sums: Vec<(u32, u32)>,
-}
 
 /// Which packets of a flow were taken up to the last epoch that was drained.
 #[derive(Debug, Clone)]
@@ -207,12 +200,12 @@ impl<L: Link> Agent<L> {
         let name = (config.job, config.region);
         self.change(&TableChange::AddRegion(entry))?;
         self.held.insert(name, held);
-        self.clear(name, &entry)?;
+        self.clear(name)?;
         self.set(name, |held| held.is_active = true)
     }
 
     /// Clears what another region has left in the registers, and lets the windows remember what was taken.
-    fn clear(&mut self, name: Name, entry: &RegionEntry) -> Result<(), AgentError<L::Error>> {
+    fn clear(&mut self, name: Name) -> Result<(), AgentError<L::Error>> {
         let cuts = self.held[&name].cuts.clone();
         for _ in 0..2 {
             // The banks are swapped twice, so the epoch is what it was.
@@ -237,7 +230,6 @@ impl<L: Link> Agent<L> {
                 packets.push(header.to_bytes().to_vec());
             }
         }
-        debug_assert_eq!((held.config.job, held.config.region), (entry.job, entry.region));
         self.exchange(packets, Kind::Ack).map(drop)
     }
 
@@ -341,11 +333,11 @@ impl<L: Link> Agent<L> {
         Ok(Some(closed))
     }
 
-    /// Takes the sums out of the idle bank, and what the cut has become by its epoch.
+    /// Takes the sums out of the idle bank: those that are not zero, by their slots, ascending. The [cut](Self::cut) is then that of its epoch.
     ///
     /// # Errors
     /// The way to the switch is at fault: what it held is lost, so the region must be opened anew, elsewhere or here.
-    pub fn drain(&mut self, name: Name) -> Result<Drained, AgentError<L::Error>> {
+    pub fn drain(&mut self, name: Name) -> Result<Vec<(u32, u32)>, AgentError<L::Error>> {
         let held = self.held(name);
         let padding = held.config.cells - 1;
         let words = held.cuts.len() * WORDS;
@@ -360,7 +352,7 @@ impl<L: Link> Agent<L> {
         };
         let answers = self.exchange((0..packets).map(drain).collect(), Kind::Drain)?;
         let held = self.held_mut(name);
-        let mut drained = Drained::default();
+        let mut sums = Vec::new();
         for (at, answer) in answers.iter().enumerate() {
             let packet = Packet::parse(answer)
                 .map_err(|error| AgentError::Answer { asked: Kind::Drain, answer: error.to_string() })?;
@@ -378,13 +370,13 @@ impl<L: Link> Agent<L> {
                 let lanes = u32::from(held.config.lanes);
                 for (lane, Entry { cell, value }) in (0..).zip(packet.entries()) {
                     if value != 0 {
-                        drained.sums.push((u32::from(cell) * lanes + lane, value));
+                        sums.push((u32::from(cell) * lanes + lane, value));
                     }
                 }
             }
         }
         held.is_drained = true;
-        Ok(drained)
+        Ok(sums)
     }
 
     /// Writes values, which are in the order of their slots.

@@ -47,7 +47,7 @@
 //!
 //! // The agent closes the epoch: slot 3 * 16 has it once, and the cut says which packet it was.
 //! assert_eq!(agent.flip((1, 0))?, Some(1));
-//! assert_eq!(agent.drain((1, 0))?.sums, [(48, 42)]);
+//! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
 //! assert_eq!(agent.cut((1, 0), 0), [0..1]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -61,7 +61,7 @@ mod sizes;
 mod switch;
 mod tables;
 
-pub use agent::{Agent, AgentError, Drained, Link, Name};
+pub use agent::{Agent, AgentError, Link, Name};
 pub use bmv2::{Bmv2Tables, Refused, Setup};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use program::{Generated, generate};

@@ -120,7 +120,6 @@ fn entries(lanes: u8) -> String {
         (false, "rest") => "accept".to_owned(),
         (false, _) => "sound".to_owned(),
     };
-    text += "#ifndef ONLY_REST\n";
     for lane in 0..lanes {
         let (push, cell, rest) = (next("push", lane), next("cell", lane), next("rest", lane));
         let _ = write!(
@@ -145,7 +144,6 @@ fn entries(lanes: u8) -> String {
 "
         );
     }
-    text += "#endif\n";
     for lane in 0..lanes {
         let rest = next("rest", lane);
         let _ = write!(

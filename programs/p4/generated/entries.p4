@@ -1,6 +1,5 @@
 // States of the parser that take the entries, one for each lane. Written by `libra p4 generate`: do not edit.
 
-#ifndef ONLY_REST
     state push0 {
         packet.extract(hdr.entries[0]);
         transition select(hdr.entries[0].cell[15:CELL_BITS], hdr.entries[0].value[31:BOUND_BITS]) {
@@ -273,7 +272,6 @@
         }
     }
 
-#endif
     state rest0 {
         packet.extract(hdr.entries[0]);
         transition rest1;

@@ -1,5 +1,5 @@
-// What the switch remembers, for the v1model: registers that a packet reads and writes once each, as hardware does. `tna/registers.p4`
-// has the same controls.
+// What the switch remembers, for the v1model: registers that a packet reads and writes once each, as hardware does. The rest of the program
+// knows nothing of registers, so that another target needs these controls and a top file of its own.
 
 #pragma once
 

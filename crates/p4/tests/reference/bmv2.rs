@@ -206,7 +206,7 @@ impl Device for Bmv2 {
         let bytes = socket.recv(&mut answer).expect("an answer");
         answer.truncate(bytes);
         let is_of_probe = Header::parse(&answer).is_ok_and(|header| header.seq == probe.seq);
-        (!(is_of_probe && !is_answered)).then_some(answer)
+        (is_answered || !is_of_probe).then_some(answer)
     }
 
     fn address(&self, worker: u16) -> SocketAddrV4 {

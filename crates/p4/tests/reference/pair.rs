@@ -136,7 +136,7 @@ impl<D: Device> Pair<D> {
         let mut expected = BTreeMap::new();
         self.region().drain(|first, sums| expected.extend((first..).zip(sums.iter().copied())));
         expected.retain(|_, sum| *sum != 0);
-        assert_eq!(BTreeMap::from_iter(self.agent.drain(NAME).unwrap().sums), expected);
+        assert_eq!(BTreeMap::from_iter(self.agent.drain(NAME).unwrap()), expected);
     }
 
     /// Right after a drain, before the next epoch has taken a packet, both know the same.
