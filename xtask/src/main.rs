@@ -8,6 +8,7 @@ mod ci;
 mod conformance;
 mod namespaces;
 mod no_std;
+mod p4;
 mod process;
 mod readme;
 mod report;
@@ -44,6 +45,8 @@ enum Command {
     Smoke,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
     Namespaces(namespaces::Options),
+    /// Runs the program of a P4 switch in bmv2, against the data plane in software (needs root and the tools of P4)
+    P4(p4::Options),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),
         Command::Namespaces(options) => namespaces::run(&options),
+        Command::P4(options) => p4::run(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {

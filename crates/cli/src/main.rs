@@ -30,6 +30,7 @@ mod leash;
 mod member;
 mod models;
 mod network;
+mod p4;
 mod plan;
 mod plane;
 mod profile;
@@ -87,6 +88,9 @@ enum Command {
     Worker(member::WorkerArguments),
     #[command(hide = true)]
     XdpPass(plane::PassArguments),
+    /// The program of a switch in P4: what is generated for it
+    #[command(subcommand)]
+    P4(p4::Command),
     /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
     Soak(soak::Arguments),
     /// Measures what servers and their store can do on this machine
@@ -107,6 +111,7 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
+        Command::P4(command) => p4::run(&command),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Bench(command) => bench::run(&command),
     });

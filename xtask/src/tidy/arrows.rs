@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-storage",
         ],
     ),
+    ("libra-p4", &["libra-dataplane"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
@@ -42,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-durable",
             "libra-proto",
             "libra-net",
+            "libra-p4",
             "libra-sim",
             "libra-storage",
             "libra-train",
@@ -53,7 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates without input and output, and what would give it to them: sockets, threads, clocks, randomness of the
 /// operating system.
-const PURE: &[&str] = &["libra-plan", "libra-paper", "libra-store", "libra-proto"];
+const PURE: &[&str] = &["libra-plan", "libra-paper", "libra-p4", "libra-store", "libra-proto"];
 const IMPURE: &[&str] = &[
     "async-std",
     "chrono",

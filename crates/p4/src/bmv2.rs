@@ -1,0 +1,227 @@
+//! The tables of bmv2, as its `simple_switch_CLI` takes changes of them: lines in, text out. Who starts it hands both on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+use thiserror::Error;
+
+use crate::sizes::Sizes;
+use crate::tables::{RegionEntry, TableChange};
+
+/// What a switch is told once, when it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Where workers send packets to. The switch answers ARP and ping for it.
+    pub address: SocketAddrV4,
+    /// Its own hardware address.
+    pub mac: [u8; 6],
+    /// The port of the agent.
+    pub agent_port: u16,
+    /// All ports, for frames whose destination is not known.
+    pub ports: Vec<u16>,
+}
+
+const ADMISSION: &str = "LibraIngress.admission";
+const INSIDE: [&str; 2] = ["LibraIngress.aggregate.cells_inside", "LibraEgress.cells_inside"];
+const BANKS: &str = "LibraIngress.aggregate.cells_of_bank";
+const HOST: &str = "LibraIngress.host";
+
+const ARP_REQUEST: u16 = 1;
+const ECHO_REQUEST: u16 = 8;
+const FLOOD_GROUP: u16 = 1;
+
+impl Setup {
+    /// The lines that say so.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let [a, b, c, d, e, f] = self.mac;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
+        vec![
+            format!("table_add {ADMISSION}.addresses {ADMISSION}.ours {ip} {port} =>"),
+            format!("table_add {ADMISSION}.agents {ADMISSION}.agent {} =>", self.agent_port),
+            format!("table_add {HOST}.names {HOST}.answer_arp {ARP_REQUEST} {ip} => {mac:#x}"),
+            format!("table_add {HOST}.pings {HOST}.answer_ping {ECHO_REQUEST} {ip} =>"),
+            format!("mc_mgrp_create {FLOOD_GROUP}"),
+            format!("mc_node_create 0 {}", ports.join(" ")),
+            format!("mc_node_associate {FLOOD_GROUP} 0"),
+        ]
+    }
+}
+
+/// A table, and the key of an entry in it.
+type Entry = (String, String);
+
+/// One change of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Operation {
+    Add(Entry, String),
+    Delete(Entry),
+}
+
+/// A switch that has not done what it was told.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("bmv2 has not changed its tables: {0}")]
+pub struct Refused(String);
+
+/// The entries that a bmv2 has: it deletes them by a number that it gave them.
+#[derive(Debug, Clone)]
+pub struct Bmv2Tables {
+    sizes: Sizes,
+    handles: BTreeMap<Entry, u64>,
+}
+
+impl Bmv2Tables {
+    /// Those of a switch that was just started.
+    #[must_use]
+    pub const fn new(sizes: Sizes) -> Self {
+        Self { sizes, handles: BTreeMap::new() }
+    }
+
+    /// The lines that make a change.
+    #[must_use]
+    pub fn lines(&self, change: &TableChange) -> Vec<String> {
+        let line = |operation| match operation {
+            Operation::Add((table, key), action) => {
+                format!("table_add {table} {} {key} => {}", name_of(&table, &action), parameters_of(&action))
+            }
+            Operation::Delete(entry) => {
+                let handle = self.handles.get(&entry).copied().unwrap_or(u64::MAX);
+                format!("table_delete {} {handle}", entry.0)
+            }
+        };
+        operations(change, &self.sizes).into_iter().map(line).collect()
+    }
+
+    /// Takes note of what the switch has said to these lines.
+    ///
+    /// # Errors
+    /// It has not made all of the change.
+    pub fn heard(&mut self, change: &TableChange, said: &str) -> Result<(), Refused> {
+        let numbers =
+            said.lines().filter_map(|line| line.split_once("added with handle ")?.1.trim().parse().ok());
+        let mut numbers = numbers.collect::<Vec<u64>>().into_iter();
+        let is_sound = !said.contains("Invalid") && !said.contains("Error");
+        for operation in operations(change, &self.sizes) {
+            match operation {
+                Operation::Add(entry, _) => {
+                    let handle =
+                        numbers.next().filter(|_| is_sound).ok_or_else(|| Refused(said.to_owned()))?;
+                    self.handles.insert(entry, handle);
+                }
+                Operation::Delete(entry) => {
+                    self.handles
+                        .remove(&entry)
+                        .filter(|_| is_sound)
+                        .ok_or_else(|| Refused(said.to_owned()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An action is written as its name, then its parameters. Its full name begins with that of the control that has the table.
+fn name_of(table: &str, action: &str) -> String {
+    let control = table.rsplit_once('.').map_or("", |(control, _)| control);
+    let name = action.split(' ').next().unwrap_or_default();
+    format!("{control}.{name}")
+}
+
+fn parameters_of(action: &str) -> &str {
+    action.split_once(' ').map_or("", |(_, parameters)| parameters)
+}
+
+/// What packets must have right is the last to come and the first to go: without it none is taken.
+fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
+    let worker = |address: SocketAddrV4, job: u16, worker: u16| {
+        (format!("{ADMISSION}.workers"), format!("{} {} {job} {worker}", address.ip(), address.port()))
+    };
+    match *change {
+        TableChange::AddWorker { address, job, worker: number } => {
+            vec![Operation::Add(worker(address, job, number), "worker".to_owned())]
+        }
+        TableChange::RemoveWorker { address, job, worker: number } => {
+            vec![Operation::Delete(worker(address, job, number))]
+        }
+        TableChange::AddRegion(entry) => entries_of(&entry, sizes)
+            .into_iter()
+            .map(|(entry, action)| Operation::Add(entry, action))
+            .collect(),
+        TableChange::RemoveRegion { job, region, index, plan, view } => {
+            let nothing =
+                RegionEntry { job, region, index, plan, view, base: 0, cells: 1, flows: 0, room: 0 };
+            let entries = entries_of(&nothing, sizes).into_iter().rev();
+            entries.map(|(entry, _)| Operation::Delete(entry)).collect()
+        }
+    }
+}
+
+fn entries_of(entry: &RegionEntry, sizes: &Sizes) -> Vec<(Entry, String)> {
+    let RegionEntry { job, region, index, plan, view, base, cells, flows, room } = *entry;
+    let name = format!("{job} {region}");
+    let mut entries = Vec::new();
+    for control in INSIDE {
+        entries.push(((format!("{control}.masks"), name.clone()), format!("keep {}", cells - 1)));
+    }
+    for (bank, bit) in [(0, 0), (1, 1 << sizes.cell_bits)] {
+        let base = u32::from(base) | bit;
+        entries.push(((format!("{BANKS}.bases"), format!("{index} {bank}")), format!("place {base}")));
+    }
+    entries.push((
+        (format!("{ADMISSION}.regions"), name.clone()),
+        format!("region {index} {plan} {view} {flows} {room}"),
+    ));
+    entries.push(((format!("{ADMISSION}.tenures"), format!("{name} {plan} {view}")), "fit".to_owned()));
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: RegionEntry = RegionEntry {
+        job: 7,
+        region: 2,
+        index: 1,
+        plan: 3,
+        view: 9,
+        base: 16,
+        cells: 16,
+        flows: 4,
+        room: 4096,
+    };
+
+    #[test]
+    fn a_region_is_deleted_by_the_numbers_that_the_switch_gave() {
+        let mut tables = Bmv2Tables::new(Sizes::default());
+        let add = TableChange::AddRegion(ENTRY);
+        assert_eq!(
+            tables.lines(&add)[2..],
+            [
+                "table_add LibraIngress.aggregate.cells_of_bank.bases LibraIngress.aggregate.cells_of_bank.place 1 0 => 16",
+                "table_add LibraIngress.aggregate.cells_of_bank.bases LibraIngress.aggregate.cells_of_bank.place 1 1 => 2064",
+                "table_add LibraIngress.admission.regions LibraIngress.admission.region 7 2 => 1 3 9 4 4096",
+                "table_add LibraIngress.admission.tenures LibraIngress.admission.fit 7 2 3 9 => ",
+            ]
+        );
+        let said: String =
+            (10..16).map(|number| format!("Entry has been added with handle {number}\n")).collect();
+        tables.heard(&add, &said).unwrap();
+        let remove = TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 };
+        let lines = tables.lines(&remove);
+        assert_eq!(lines[0], "table_delete LibraIngress.admission.tenures 15");
+        assert_eq!(lines.len(), 6);
+        tables.heard(&remove, "").unwrap();
+        assert!(tables.handles.is_empty());
+    }
+
+    #[test]
+    fn a_switch_that_refuses_is_heard() {
+        let mut tables = Bmv2Tables::new(Sizes::default());
+        let change = TableChange::AddWorker { address: "10.0.0.2:5000".parse().unwrap(), job: 7, worker: 1 };
+        let error = tables.heard(&change, "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
+        assert!(error.to_string().contains("DUPLICATE_ENTRY"));
+    }
+}

@@ -1,0 +1,74 @@
+//! What an agent says to a P4 switch beyond what any switch understands. All of it comes by the port of the agent alone.
+//!
+//! | packet | what it does | its answer says in `tag` |
+//! |---|---|---|
+//! | `FLIP`, kind 8, no entries | sets the epoch that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
+//! | `PULL` without entries | nothing | the same |
+//! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the cut of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
+//! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: the generation, doubled; 0 forgets | |
+
+use libra_dataplane::{BankPackets, Flags, Header, Kind};
+
+use crate::sizes::WINDOW_U32;
+
+/// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
+pub const KIND_FLIP: u8 = 8;
+/// A region takes pushes.
+pub const CONDITION_ACTIVE: u8 = 1;
+/// The values of a region may be read.
+pub const CONDITION_READABLE: u8 = 2;
+
+const KIND_AT: usize = 1;
+
+/// What a `FLIP` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flip {
+    /// The epoch that takes packets.
+    pub(crate) epoch: u16,
+    /// The newest epoch that is committed and installed.
+    pub(crate) durable: u16,
+    pub(crate) is_active: bool,
+    pub(crate) is_readable: bool,
+    /// Whether the banks are swapped.
+    pub(crate) swaps: bool,
+}
+
+impl Flip {
+    /// The packet. `header` says for which region.
+    pub(crate) fn to_packet(self, header: &Header) -> Vec<u8> {
+        let flags = if self.swaps { Flags::LAST } else { Flags::NONE };
+        let active = if self.is_active { CONDITION_ACTIVE } else { 0 };
+        let readable = if self.is_readable { CONDITION_READABLE } else { 0 };
+        let tag = u64::from(active | readable) << 32;
+        let (epoch, durable) = (self.epoch, self.durable);
+        let mut packet = Header { flags, epoch, durable, tag, ..*header }.to_bytes().to_vec();
+        packet[KIND_AT] = KIND_FLIP;
+        packet
+    }
+}
+
+/// The `FLIP` in these bytes as a packet of a kind that is known, and whether it was one.
+pub(crate) fn without_flip(packet: &[u8]) -> (Vec<u8>, bool) {
+    let mut packet = packet.to_vec();
+    let is_flip = packet.get(KIND_AT) == Some(&KIND_FLIP);
+    if is_flip {
+        packet[KIND_AT] = Kind::Pull as u8;
+    }
+    (packet, is_flip)
+}
+
+/// The upper and the lower half of a tag.
+pub(crate) const fn halves(tag: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = tag.to_be_bytes();
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+}
+
+/// What a window remembers of the packet of this number: its generation, doubled, as hardware compares whole words.
+pub(crate) const fn remembered(seq: u32) -> u32 {
+    (seq / WINDOW_U32 + 1) << 1
+}
+
+/// What a bank has taken, as it is counted in one word.
+pub(crate) const fn bank_packets(word: u32) -> BankPackets {
+    BankPackets { pushes: word & 0xffff, last: word >> 16 }
+}

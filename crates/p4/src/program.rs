@@ -1,0 +1,259 @@
+//! What is written into the program from the constants of `libra-dataplane`: sizes, codes, and everything that is there once for
+//! each lane.
+
+use std::fmt::Write as _;
+
+use libra_dataplane::{Flags, Kind, MAGIC, NackReason, VERSION, WINDOW};
+
+use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
+use crate::sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, UDP_HEADER_BYTES};
+
+/// A file of the program that is written by [`generate`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// Its name in the directory `generated` of the program.
+    pub name: &'static str,
+    /// What it holds.
+    pub text: String,
+}
+
+/// The files of a program of these sizes.
+///
+/// # Errors
+/// The sizes make no program.
+pub fn generate(sizes: &Sizes) -> Result<Vec<Generated>, OutOfRange> {
+    sizes.check()?;
+    Ok(vec![
+        Generated { name: "constants.p4", text: constants(sizes) },
+        Generated { name: "cut_bits.p4", text: cut_bits() },
+        Generated { name: "entries.p4", text: entries(sizes.lanes) },
+        Generated { name: "lanes.p4", text: lanes(sizes.lanes) },
+    ])
+}
+
+fn head(about: &str) -> String {
+    format!("// {about} Written by `libra p4 generate`: do not edit.\n\n")
+}
+
+fn constants(sizes: &Sizes) -> String {
+    let Sizes { lanes, cell_bits, flow_bits, regions, bound_bits } = *sizes;
+    let mut text = head("Sizes and codes.");
+    text += "#pragma once\n\n";
+    let window_bits = WINDOW.trailing_zeros();
+    let sizes_of = [
+        ("LANES", u64::from(lanes)),
+        ("CELL_BITS", cell_bits.into()),
+        ("CELLS", sizes.cells() as u64),
+        ("FLOW_BITS", flow_bits.into()),
+        ("FLOWS", sizes.flows() as u64),
+        ("WINDOW_BITS", window_bits.into()),
+        ("WINDOW", WINDOW as u64),
+        ("CUT_WORD_BITS", u64::from(1 + u32::from(flow_bits) + window_bits - 5)),
+        ("CUT_WORDS", sizes.cut_words() as u64),
+        ("REGIONS", regions.into()),
+        ("BOUND_BITS", bound_bits.into()),
+    ];
+    // Widths and sizes must be literals to some compilers, so they are macros.
+    for (name, value) in sizes_of {
+        let _ = writeln!(text, "#define {name} {value}");
+    }
+    text += "\n";
+    let flags_known = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
+    let codes = [
+        ("MAGIC", MAGIC),
+        ("VERSION", VERSION),
+        ("KIND_PUSH", Kind::Push as u8),
+        ("KIND_PULL", Kind::Pull as u8),
+        ("KIND_INSTALL", Kind::Install as u8),
+        ("KIND_DRAIN", Kind::Drain as u8),
+        ("KIND_ACK", Kind::Ack as u8),
+        ("KIND_NACK", Kind::Nack as u8),
+        ("KIND_FLIP", KIND_FLIP),
+        ("FLAG_VALUES", Flags::VALUES.bits()),
+        ("FLAG_LAST", Flags::LAST.bits()),
+        ("FLAGS_UNKNOWN", !flags_known),
+        ("CONDITION_ACTIVE", CONDITION_ACTIVE),
+        ("CONDITION_READABLE", CONDITION_READABLE),
+    ];
+    for (name, code) in codes {
+        let _ = writeln!(text, "const bit<8> {name} = {code:#04x};");
+    }
+    text += "\n";
+    for reason in NackReason::ALL {
+        let _ = writeln!(text, "const bit<16> {} = {};", screaming(&format!("{reason:?}")), reason as u16);
+    }
+    text += "\n";
+    for (name, payload) in [("BARE", BARE_BYTES), ("FULL", sizes.packet_bytes())] {
+        let udp = payload + UDP_HEADER_BYTES;
+        let _ = writeln!(text, "const bit<16> UDP_BYTES_{name} = {udp};");
+        let _ = writeln!(text, "const bit<16> IP_BYTES_{name} = {};", udp + IP_HEADER_BYTES);
+    }
+    let negative = (1_u64 << (32 - u32::from(bound_bits))) - 1;
+    text += "\n// The upper bits of a value within bounds that is less than zero.\n";
+    let _ = writeln!(text, "const bit<{}> VALUE_NEGATIVE = {negative:#x};", 32 - u32::from(bound_bits));
+    text
+}
+
+fn screaming(name: &str) -> String {
+    let mut text = String::new();
+    for (place, letter) in name.chars().enumerate() {
+        if letter.is_uppercase() && place > 0 {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_uppercase());
+    }
+    text
+}
+
+fn cut_bits() -> String {
+    let mut text = head("Entries of a table: the bit of a number in its word of a cut.");
+    for bit in 0..32 {
+        let _ = writeln!(text, "{bit} : set_bit({:#010x});", 1_u32 << bit);
+    }
+    text
+}
+
+fn entries(lanes: u8) -> String {
+    let mut text = head("States of the parser that take the entries, one for each lane.");
+    let next = |chain: &str, lane: u8| match (lane + 1 < lanes, chain) {
+        (true, _) => format!("{chain}{}", lane + 1),
+        (false, "rest") => "accept".to_owned(),
+        (false, _) => "sound".to_owned(),
+    };
+    for lane in 0..lanes {
+        let (push, cell, rest) = (next("push", lane), next("cell", lane), next("rest", lane));
+        let _ = write!(
+            text,
+            "    state push{lane} {{
+        packet.extract(hdr.entries[{lane}]);
+        transition select(hdr.entries[{lane}].cell[15:CELL_BITS], hdr.entries[{lane}].value[31:BOUND_BITS]) {{
+            (0, 0): {push};
+            (0, VALUE_NEGATIVE): {push};
+            default: {rest};
+        }}
+    }}
+
+    state cell{lane} {{
+        packet.extract(hdr.entries[{lane}]);
+        transition select(hdr.entries[{lane}].cell[15:CELL_BITS]) {{
+            0: {cell};
+            default: {rest};
+        }}
+    }}
+
+"
+        );
+    }
+    for lane in 0..lanes {
+        let rest = next("rest", lane);
+        let _ = write!(
+            text,
+            "    state rest{lane} {{
+        packet.extract(hdr.entries[{lane}]);
+        transition {rest};
+    }}
+"
+        );
+        text += if lane + 1 < lanes { "\n" } else { "" };
+    }
+    text
+}
+
+fn lanes(lanes: u8) -> String {
+    let each = |line: &dyn Fn(u8) -> String| (0..lanes).map(line).collect::<Vec<_>>().join("\n");
+    let mut text = head("Everything that is there once for each lane.");
+    let _ = write!(
+        text,
+        "#pragma once
+
+control Lanes(inout headers_t hdr, in metadata_t meta) {{
+{}
+
+    apply {{
+{}
+    }}
+}}
+
+control EntriesRemoval(inout headers_t hdr) {{
+    apply {{
+{}
+    }}
+}}
+
+// Cells of a packet are those of its region, from 0 on. In registers those of a region begin at its base, with the bank in the bit
+// above them.
+control CellsInside(inout headers_t hdr) {{
+    action keep(bit<16> mask) {{
+{}
+    }}
+
+    table masks {{
+        key = {{
+            hdr.libra.job : exact;
+            hdr.libra.region : exact;
+        }}
+        actions = {{ keep; @defaultonly NoAction; }}
+        const default_action = NoAction;
+        size = REGIONS;
+    }}
+
+    apply {{ masks.apply(); }}
+}}
+
+control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
+    action place(bit<16> base) {{
+{}
+    }}
+
+    table bases {{
+        key = {{
+            meta.index : exact;
+            meta.bank_of_deed : exact;
+        }}
+        actions = {{ place; @defaultonly NoAction; }}
+        const default_action = NoAction;
+        size = 2 * REGIONS;
+    }}
+
+    apply {{ bases.apply(); }}
+}}
+",
+        each(&|lane| format!("    Lane() lane{lane};")),
+        each(&|lane| format!("        lane{lane}.apply(hdr.entries[{lane}], meta);")),
+        each(&|lane| format!("        hdr.entries[{lane}].setInvalid();")),
+        each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell & mask;")),
+        each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | base;")),
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn checked_in_is_what_is_generated() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/generated");
+        let mut names: Vec<_> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let generated = generate(&Sizes::default()).unwrap();
+        assert_eq!(names, generated.iter().map(|file| file.name).collect::<Vec<_>>());
+        for Generated { name, text } in generated {
+            let found = std::fs::read_to_string(folder.join(name)).unwrap();
+            assert!(
+                found == text,
+                "programs/p4/generated/{name} is stale: run `libra p4 generate`, and look at what it changes"
+            );
+        }
+    }
+
+    #[test]
+    fn names_of_reasons_are_written_as_p4_has_them() {
+        assert_eq!(screaming("StaleView"), "STALE_VIEW");
+    }
+}

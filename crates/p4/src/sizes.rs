@@ -1,0 +1,111 @@
+//! How large a program is: what is fixed when it is compiled.
+
+use libra_dataplane::{HEADER_BYTES, WINDOW, packet_bytes};
+use thiserror::Error;
+
+/// Sizes of a program. The default is what one pass through the twelve stages of a Tofino has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Registers of sums, which is how many entries a packet has.
+    pub lanes: u8,
+    /// Cells of a lane are two to the power of this, for all regions together, the padding of each included.
+    pub cell_bits: u8,
+    /// Flows are two to the power of this, for all regions together.
+    pub flow_bits: u8,
+    /// Regions that there may be at once.
+    pub regions: u16,
+    /// Values of pushes are from -2^b up to 2^b - 1.
+    pub bound_bits: u8,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { lanes: 16, cell_bits: 11, flow_bits: 6, regions: 64, bound_bits: 19 }
+    }
+}
+
+/// Sizes that make no program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{field} = {value} must be {wanted}")]
+pub struct OutOfRange {
+    field: &'static str,
+    value: u64,
+    wanted: &'static str,
+}
+
+impl Sizes {
+    /// Whether these make a program.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let checks = [
+            ("lanes", u64::from(self.lanes), 1..=16, "from 1 to 16"),
+            ("cell_bits", self.cell_bits.into(), 1..=14, "from 1 to 14"),
+            ("flow_bits", self.flow_bits.into(), 1..=6, "from 1 to 6"),
+            ("regions", self.regions.into(), 1..=256, "from 1 to 256"),
+            ("bound_bits", self.bound_bits.into(), 8..=30, "from 8 to 30"),
+        ];
+        for (field, value, range, wanted) in checks {
+            if !range.contains(&value) {
+                return Err(OutOfRange { field, value, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Cells of a lane.
+    #[must_use]
+    pub const fn cells(&self) -> usize {
+        1 << self.cell_bits
+    }
+
+    /// Flows of all regions.
+    #[must_use]
+    pub const fn flows(&self) -> usize {
+        1 << self.flow_bits
+    }
+
+    /// Entries of all windows.
+    #[must_use]
+    pub const fn window_entries(&self) -> usize {
+        self.flows() * WINDOW
+    }
+
+    /// Words of the bits of cuts: one bit for each entry of a window and each bank.
+    #[must_use]
+    pub const fn cut_words(&self) -> usize {
+        2 * self.window_entries() / 32
+    }
+
+    /// Bytes of a packet with its entries.
+    #[must_use]
+    pub const fn packet_bytes(&self) -> usize {
+        packet_bytes(self.lanes)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "1,024")]
+pub(crate) const WINDOW_U32: u32 = WINDOW as u32;
+
+/// Bytes of headers of IPv4 and UDP.
+pub(crate) const UDP_HEADER_BYTES: usize = 8;
+pub(crate) const IP_HEADER_BYTES: usize = 20;
+
+/// Bytes of a packet without entries.
+pub(crate) const BARE_BYTES: usize = HEADER_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_out_of_range_are_named() {
+        let usual = Sizes::default();
+        assert_eq!(usual.check(), Ok(()));
+        let error = Sizes { lanes: 17, ..usual }.check().unwrap_err();
+        assert_eq!(error.to_string(), "lanes = 17 must be from 1 to 16");
+        assert!(Sizes { bound_bits: 31, ..usual }.check().is_err());
+        assert!(Sizes { flow_bits: 0, ..usual }.check().is_err());
+    }
+}

@@ -1,0 +1,537 @@
+//! The program, in Rust: each control of `programs/p4` as a function of the same name, over registers that a packet accesses once.
+//!
+//! It is what can be tested of the program where there is no compiler for it; and it says which of its steps is wrong where there
+//! is one, and the switch does something else than `libra-dataplane`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+
+use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, PacketWriter, SEQ_MAX, WINDOW};
+
+use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
+use crate::register::Register;
+use crate::sizes::Sizes;
+use crate::tables::{RegionEntry, TableChange};
+
+/// By which port a packet comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// That of the agent.
+    Agent,
+    /// Any other, from this address.
+    Worker(SocketAddrV4),
+}
+
+/// What a packet is, by its bytes alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Push,
+    Pull,
+    Probe,
+    Install,
+    Drain,
+    Flip,
+    Remember,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Dropped,
+    Pushed,
+    Duplicate,
+    Pulled,
+    Installed,
+    Drained,
+    Flipped,
+    Remembered,
+    Refused(NackReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SumDeed {
+    None,
+    Add,
+    Take,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValueDeed {
+    None,
+    Read,
+    Write,
+}
+
+/// A packet in the pipeline: its headers, and the metadata of the program.
+#[derive(Debug, Clone)]
+struct Passing {
+    number: u64,
+    header: Header,
+    entries: Vec<Entry>,
+    form: Form,
+    is_sound: bool,
+    is_worker: bool,
+    is_agent: bool,
+    region: Option<RegionEntry>,
+    is_fit: bool,
+    plan_is_right: bool,
+    flow: usize,
+    epoch: u16,
+    durable: u16,
+    conditions: u32,
+    has_room: bool,
+    is_new: bool,
+    is_seen: bool,
+    seen_bank: u32,
+    taken: u32,
+    cut_bits: u32,
+    cut_next: u32,
+    sum_deed: SumDeed,
+    value_deed: ValueDeed,
+    fate: Fate,
+}
+
+impl Passing {
+    fn index(&self) -> usize {
+        self.region.map_or(0, |region| region.index.into())
+    }
+
+    fn bank(&self) -> usize {
+        usize::from(self.epoch & 1)
+    }
+
+    fn bank_bit(&self) -> u32 {
+        u32::from(self.epoch & 1)
+    }
+
+    /// A DRAIN is about the idle bank.
+    fn bank_of_deed(&self) -> usize {
+        if self.form == Form::Drain { 1 - self.bank() } else { self.bank() }
+    }
+
+    fn is_of_agent(&self, form: Form) -> bool {
+        self.form == form && self.is_agent && self.is_fit
+    }
+
+    fn swaps(&self) -> bool {
+        self.is_of_agent(Form::Flip) && self.header.flags.contains(Flags::LAST)
+    }
+
+    fn window_entry(&self) -> usize {
+        self.flow * WINDOW + self.header.seq as usize % WINDOW
+    }
+
+    fn is_active(&self) -> bool {
+        self.conditions & u32::from(CONDITION_ACTIVE) != 0
+    }
+
+    fn is_readable(&self) -> bool {
+        self.conditions & u32::from(CONDITION_READABLE) != 0
+    }
+}
+
+/// Registers of one lane.
+#[derive(Debug, Clone)]
+struct Lane {
+    sums: Register,
+    values: Register,
+}
+
+/// The program and its state.
+#[derive(Debug, Clone)]
+pub struct Switch {
+    sizes: Sizes,
+    packets: u64,
+    workers: BTreeSet<(SocketAddrV4, u16, u16)>,
+    regions: BTreeMap<(u16, u8), RegionEntry>,
+    clocks: Register,
+    conditions: Register,
+    arrivals: Register,
+    generations: Register,
+    banks: Register,
+    counts: Register,
+    cut_words: Register,
+    cut_next: Register,
+    lanes: Vec<Lane>,
+}
+
+impl Switch {
+    /// A switch that knows nobody, of a program of these sizes.
+    #[must_use]
+    pub fn new(sizes: Sizes) -> Self {
+        let regions = usize::from(sizes.regions);
+        let lane = Lane {
+            sums: Register::new("sums", 2 * sizes.cells()),
+            values: Register::new("values", sizes.cells()),
+        };
+        Self {
+            sizes,
+            packets: 0,
+            workers: BTreeSet::new(),
+            regions: BTreeMap::new(),
+            clocks: Register::new("clocks", regions),
+            conditions: Register::new("conditions", regions),
+            arrivals: Register::new("arrivals", regions),
+            generations: Register::new("generations", sizes.window_entries()),
+            banks: Register::new("banks", sizes.window_entries()),
+            counts: Register::new("counts", regions),
+            cut_words: Register::new("cut_words", sizes.cut_words()),
+            cut_next: Register::new("cut_next", 2 * sizes.flows()),
+            lanes: vec![lane; sizes.lanes.into()],
+        }
+    }
+
+    /// Bytes of all registers, as they would be in words of 32 bits.
+    #[must_use]
+    pub fn register_bytes(&self) -> usize {
+        let single = [
+            &self.clocks,
+            &self.conditions,
+            &self.arrivals,
+            &self.generations,
+            &self.banks,
+            &self.counts,
+            &self.cut_words,
+            &self.cut_next,
+        ];
+        let lanes = self.lanes.iter().map(|lane| lane.sums.bytes() + lane.values.bytes());
+        single.into_iter().map(Register::bytes).chain(lanes).sum()
+    }
+
+    /// Changes a table, as the agent does.
+    pub fn change(&mut self, change: &TableChange) {
+        match *change {
+            TableChange::AddWorker { address, job, worker } => {
+                self.workers.insert((address, job, worker));
+            }
+            TableChange::RemoveWorker { address, job, worker } => {
+                self.workers.remove(&(address, job, worker));
+            }
+            TableChange::AddRegion(region) => {
+                self.regions.insert((region.job, region.region), region);
+            }
+            TableChange::RemoveRegion { job, region, .. } => {
+                self.regions.remove(&(job, region));
+            }
+        }
+    }
+
+    /// Carries out the payload of a datagram, and returns that of the answer.
+    pub fn process(&mut self, port: Port, datagram: &[u8]) -> Option<Vec<u8>> {
+        self.packets += 1;
+        let mut passing = self.parse(datagram)?;
+        self.admission(&mut passing, port);
+        self.clock(&mut passing);
+        self.conditions(&mut passing);
+        self.room(&mut passing);
+        self.cells_inside(&mut passing);
+        self.window(&mut passing);
+        self.cells_of_bank(&mut passing);
+        self.window_bank(&mut passing);
+        self.taken(&mut passing);
+        self.cut_bits(&mut passing);
+        self.cut_next(&mut passing);
+        decision(&mut passing);
+        self.lanes(&mut passing);
+        self.cells_inside(&mut passing);
+        answer(&passing)
+    }
+
+    fn parse(&self, datagram: &[u8]) -> Option<Passing> {
+        let (bytes, is_flip) = without_flip(datagram);
+        let header = Header::parse_without_entries(&bytes).ok()?;
+        let lanes = usize::from(self.sizes.lanes);
+        let is_bare = header.entries == 0;
+        let form = match header.kind {
+            Kind::Pull if is_flip && is_bare => Form::Flip,
+            _ if is_flip => return None,
+            Kind::Push if is_bare => Form::Remember,
+            Kind::Pull if is_bare => Form::Probe,
+            _ if usize::from(header.entries) != lanes => return None,
+            Kind::Push => Form::Push,
+            Kind::Pull => Form::Pull,
+            Kind::Install => Form::Install,
+            Kind::Drain => Form::Drain,
+            Kind::Ack | Kind::Nack | Kind::Stream => return None,
+        };
+        let entries: Vec<_> = bytes[libra_dataplane::HEADER_BYTES..]
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&entry| Entry::from_bytes(entry))
+            .collect();
+        let is_in_bounds = |value: u32| {
+            let upper = value.cast_signed() >> self.sizes.bound_bits;
+            upper == 0 || upper == -1
+        };
+        let is_sound = |entry: &Entry| {
+            entry.cell >> self.sizes.cell_bits == 0 && (form != Form::Push || is_in_bounds(entry.value))
+        };
+        let is_sound = entries.iter().all(is_sound) && (form != Form::Push || header.seq <= SEQ_MAX);
+        Some(Passing {
+            number: self.packets,
+            header,
+            entries,
+            form,
+            is_sound,
+            is_worker: false,
+            is_agent: false,
+            region: None,
+            is_fit: false,
+            plan_is_right: false,
+            flow: 0,
+            epoch: 0,
+            durable: 0,
+            conditions: 0,
+            has_room: false,
+            is_new: false,
+            is_seen: false,
+            seen_bank: 0,
+            taken: 0,
+            cut_bits: 0,
+            cut_next: 0,
+            sum_deed: SumDeed::None,
+            value_deed: ValueDeed::None,
+            fate: Fate::Dropped,
+        })
+    }
+
+    fn admission(&self, passing: &mut Passing, port: Port) {
+        let header = &passing.header;
+        match port {
+            Port::Agent => passing.is_agent = true,
+            Port::Worker(address) => {
+                passing.is_worker = self.workers.contains(&(address, header.job, header.worker));
+            }
+        }
+        passing.region = self.regions.get(&(header.job, header.region)).copied();
+        if let Some(region) = passing.region {
+            passing.plan_is_right = header.plan == region.plan;
+            passing.is_fit = passing.plan_is_right && header.view == region.view;
+            let numbers = self.sizes.flows() - 1;
+            passing.flow = usize::from(region.flows) | usize::from(header.worker) & numbers;
+        }
+    }
+
+    fn clock(&mut self, passing: &mut Passing) {
+        let sets = passing.is_of_agent(Form::Flip);
+        let new = u32::from(passing.header.epoch) << 16 | u32::from(passing.header.durable);
+        let clock = self.clocks.access(passing.number, passing.index(), |clock| {
+            if sets {
+                *clock = new;
+            }
+            *clock
+        });
+        let [epoch_high, epoch_low, durable_high, durable_low] = clock.to_be_bytes();
+        passing.epoch = u16::from_be_bytes([epoch_high, epoch_low]);
+        passing.durable = u16::from_be_bytes([durable_high, durable_low]);
+    }
+
+    fn conditions(&mut self, passing: &mut Passing) {
+        let sets = passing.is_of_agent(Form::Flip);
+        let new = halves(passing.header.tag).0 & 0xff;
+        let conditions = self.conditions.access(passing.number, passing.index(), |conditions| {
+            if sets {
+                *conditions = new;
+            }
+            *conditions
+        });
+        passing.conditions = conditions;
+    }
+
+    fn room(&mut self, passing: &mut Passing) {
+        let arrives = passing.form == Form::Push && passing.is_worker && passing.is_fit;
+        let swaps = passing.swaps();
+        let room = passing.region.map_or(0, |region| region.room);
+        passing.has_room = self.arrivals.access(passing.number, passing.index(), |count| {
+            let has_room = arrives && *count < room;
+            *count += u32::from(has_room);
+            if swaps {
+                *count = 0;
+            }
+            has_room
+        });
+    }
+
+    fn window(&mut self, passing: &mut Passing) {
+        let is_push = passing.form == Form::Push && passing.is_worker && passing.is_fit;
+        let may = is_push && passing.is_sound && passing.is_active();
+        let (takes, looks) = (may && passing.has_room, may && !passing.has_room);
+        let remembers = passing.is_of_agent(Form::Remember);
+        // Where the number is the one that is never used, nothing is done.
+        let generation = if may { remembered(passing.header.seq) } else { 0 };
+        let (_, given) = halves(passing.header.tag);
+        let entry = passing.window_entry();
+        (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
+            let is_new = takes && *seen < generation;
+            let is_seen = looks && *seen >= generation;
+            if is_new {
+                *seen = generation;
+            } else if remembers {
+                *seen = given;
+            }
+            (is_new, is_seen)
+        });
+    }
+
+    fn window_bank(&mut self, passing: &mut Passing) {
+        let active = passing.bank_bit();
+        let idle = 1 - active;
+        let (is_new, remembers) = (passing.is_new, passing.is_of_agent(Form::Remember));
+        let entry = passing.window_entry();
+        passing.seen_bank = self.banks.access(passing.number, entry, |bank| {
+            if is_new {
+                *bank = active;
+            } else if remembers {
+                *bank = idle;
+            }
+            *bank
+        });
+    }
+
+    fn taken(&mut self, passing: &mut Passing) {
+        let more = if passing.header.flags.contains(Flags::LAST) { 0x1_0001 } else { 1 };
+        let (is_new, swaps) = (passing.is_new, passing.swaps());
+        passing.taken = self.counts.access(passing.number, passing.index(), |count| {
+            *count += if is_new { more } else { 0 };
+            if swaps { core::mem::take(count) } else { *count }
+        });
+    }
+
+    fn cut_bits(&mut self, passing: &mut Passing) {
+        let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
+        let bit = 1 << (passing.header.seq % 32);
+        let word = (passing.bank_of_deed() * self.sizes.window_entries() + passing.window_entry()) / 32;
+        passing.cut_bits = self.cut_words.access(passing.number, word, |bits| {
+            if is_new {
+                *bits ^= bit;
+            }
+            if drains { core::mem::take(bits) } else { *bits }
+        });
+    }
+
+    fn cut_next(&mut self, passing: &mut Passing) {
+        let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
+        let after = passing.header.seq.wrapping_add(1);
+        let flow = passing.bank_of_deed() * self.sizes.flows() + passing.flow;
+        passing.cut_next = self.cut_next.access(passing.number, flow, |next| {
+            if is_new {
+                *next = (*next).max(after);
+            }
+            if drains { core::mem::take(next) } else { *next }
+        });
+    }
+
+    fn cells_inside(&self, passing: &mut Passing) {
+        let Some(region) = passing.region else { return };
+        passing.entries.iter_mut().for_each(|entry| entry.cell &= region.cells - 1);
+    }
+
+    fn cells_of_bank(&self, passing: &mut Passing) {
+        let Some(region) = passing.region else { return };
+        let bank = if passing.bank_of_deed() == 1 { 1 << self.sizes.cell_bits } else { 0 };
+        passing.entries.iter_mut().for_each(|entry| entry.cell |= region.base | bank);
+    }
+
+    fn lanes(&mut self, passing: &mut Passing) {
+        let Passing { number, sum_deed, value_deed, .. } = *passing;
+        let cells = self.sizes.cells();
+        for (lane, entry) in self.lanes.iter_mut().zip(&mut passing.entries) {
+            let cell = usize::from(entry.cell);
+            match sum_deed {
+                SumDeed::None => {}
+                SumDeed::Add => {
+                    lane.sums.access(number, cell, |sum| *sum = sum.wrapping_add(entry.value));
+                }
+                SumDeed::Take => entry.value = lane.sums.access(number, cell, core::mem::take),
+            }
+            match value_deed {
+                ValueDeed::None => {}
+                ValueDeed::Read => {
+                    entry.value = lane.values.access(number, cell % cells, |value| *value);
+                }
+                ValueDeed::Write => {
+                    lane.values.access(number, cell % cells, |value| *value = entry.value);
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of a packet, in the order of rule W6.
+fn decision(passing: &mut Passing) {
+    (passing.fate, passing.sum_deed, passing.value_deed) = decided(passing);
+}
+
+fn decided(passing: &Passing) -> (Fate, SumDeed, ValueDeed) {
+    let only = |fate| (fate, SumDeed::None, ValueDeed::None);
+    let refused = |reason| only(Fate::Refused(reason));
+    let may_ask = match passing.form {
+        Form::Push => passing.is_worker,
+        Form::Pull | Form::Probe => passing.is_worker || passing.is_agent,
+        Form::Install | Form::Drain | Form::Flip | Form::Remember => passing.is_agent,
+    };
+    if !may_ask {
+        return only(Fate::Dropped);
+    }
+    if passing.region.is_none() {
+        return refused(NackReason::UnknownFlow);
+    }
+    if !passing.is_fit {
+        return refused(if passing.plan_is_right { NackReason::StaleView } else { NackReason::StalePlan });
+    }
+    let asks_for_values = passing.header.flags.contains(Flags::VALUES);
+    let values = if asks_for_values && passing.is_readable() { ValueDeed::Read } else { ValueDeed::None };
+    match passing.form {
+        Form::Push if !passing.is_active() => refused(NackReason::Inactive),
+        Form::Pull if !passing.is_readable() => refused(NackReason::NotInstalled),
+        _ if !passing.is_sound => only(Fate::Dropped),
+        Form::Push if passing.is_new => (Fate::Pushed, SumDeed::Add, values),
+        Form::Push if !passing.has_room && !passing.is_seen => refused(NackReason::BankFull),
+        Form::Push => (Fate::Duplicate, SumDeed::None, values),
+        Form::Pull => (Fate::Pulled, SumDeed::None, ValueDeed::Read),
+        Form::Probe => only(Fate::Pulled),
+        Form::Install => (Fate::Installed, SumDeed::None, ValueDeed::Write),
+        Form::Drain => (Fate::Drained, SumDeed::Take, ValueDeed::None),
+        Form::Flip => only(Fate::Flipped),
+        Form::Remember => only(Fate::Remembered),
+    }
+}
+
+/// The answer: kind, flags, clock and tag (rules W7, W9).
+fn answer(passing: &Passing) -> Option<Vec<u8>> {
+    let before = passing.epoch.wrapping_sub(1);
+    let has_values = passing.value_deed == ValueDeed::Read;
+    let (kind, flags, epoch) = match passing.fate {
+        Fate::Dropped => return None,
+        Fate::Refused(reason) => (Kind::Nack, Flags::NONE, reason as u16),
+        Fate::Pulled => (Kind::Pull, Flags::VALUES, passing.epoch),
+        Fate::Drained => (Kind::Drain, Flags::VALUES, before),
+        Fate::Duplicate => {
+            // The active bank only if it has a packet (rule D2).
+            let is_open = passing.seen_bank == passing.bank_bit() && passing.taken > 0;
+            let flags = if has_values { Flags::VALUES } else { Flags::NONE };
+            (Kind::Ack, flags, if is_open { passing.epoch } else { before })
+        }
+        Fate::Pushed | Fate::Installed | Fate::Flipped | Fate::Remembered => {
+            (Kind::Ack, if has_values { Flags::VALUES } else { Flags::NONE }, passing.epoch)
+        }
+    };
+    let tag = match (passing.is_agent, passing.fate) {
+        (false, _) => 0,
+        (true, Fate::Drained) => u64::from(passing.cut_bits) << 32 | u64::from(passing.cut_next),
+        (true, _) => passing.taken.into(),
+    };
+    let (view, durable) =
+        passing.region.map_or((passing.header.view, 0), |region| (region.view, passing.durable));
+    let header = Header { kind, flags, epoch, durable, view, tag, ..passing.header };
+    let mut bytes = vec![0; libra_dataplane::packet_bytes(u8::MAX)];
+    let mut writer = PacketWriter::new(header, &mut bytes);
+    if flags.contains(Flags::VALUES) {
+        let fits = passing.entries.iter().all(|entry| writer.push(entry.cell, entry.value));
+        assert!(fits, "as many entries as there were");
+    }
+    let length = writer.finish();
+    bytes.truncate(length);
+    Some(bytes)
+}

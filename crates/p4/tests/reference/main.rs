@@ -1,0 +1,123 @@
+//! The program against the reference: the same packets, to the bit the same answers, sums, values and cuts. As this crate has the
+//! program; and, where its compiler and bmv2 are at hand, in that switch.
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod bmv2;
+mod pair;
+
+use libra_dataplane::{Header, Kind, NackReason, RegionConfig, WINDOW};
+use libra_p4::{Port, Sizes, Switch};
+use proptest::prelude::*;
+
+use pair::{CONFIG, Device, Here, Pair, SMALL, Step, carry_out, entries_of, header, packet, step};
+
+fn here() -> (Here, Sizes) {
+    (Here(Switch::new(SMALL)), SMALL)
+}
+
+/// All steps, in a region that goes on after `durable`. Of flow 0 all below `seen` was taken before, and three numbers behind a gap.
+fn run<D: Device>(
+    device: (D, Sizes),
+    config: RegionConfig,
+    durable: u16,
+    (seen, gap): (u32, u32),
+    steps: Vec<Step>,
+) {
+    let above = if seen > 0 && gap > 0 { seen + gap..seen + gap + 3 } else { 0..0 };
+    let ranges = [(0, 0..seen), (0, above), (2, 0..seen / 2)];
+    let ranges: Vec<_> = ranges.into_iter().filter(|(_, range)| !range.is_empty()).collect();
+    let mut pair = Pair::new(device, config, durable, &ranges);
+    pair.compare_cut();
+    let mut next = [seen, 0, seen / 2];
+    for step in steps {
+        carry_out(&mut pair, &mut next, step);
+    }
+    pair.close_epoch();
+    pair.close_epoch();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    // rules W5, W6, W7, W9, W10, D1, D2, D3, D5, D6, D7, E2
+    #[test]
+    fn the_program_does_what_the_reference_does(
+        durable in prop_oneof![Just(0_u16), Just(65_533), any::<u16>()],
+        seen in prop_oneof![Just(0_u32), 1..3000_u32],
+        gap in 0..30_u32,
+        steps in prop::collection::vec(step(SMALL.lanes), 0..400),
+    ) {
+        run(here(), CONFIG, durable, (seen, gap), steps);
+    }
+}
+
+/// Windows that are gone round several times, in one epoch and in many.
+fn go_round<D: Device>(device: (D, Sizes), config: RegionConfig) {
+    let mut pair = Pair::new(device, config, 0, &[]);
+    let push = |seq| {
+        packet(header(Kind::Push, 1, seq), &entries_of(config.lanes, |lane| (lane % 12, 3 - i32::from(lane))))
+    };
+    let mut seq = 0;
+    for packets in [1, 1023, 1, 1024, 1025, 3000, 31, 4094, 2048] {
+        for _ in 0..packets {
+            pair.send(1, &push(seq)).unwrap();
+            seq += 1;
+        }
+        // One of the last ones is missing, and comes in the next epoch.
+        let answer = pair.send(1, &push(seq + 1)).unwrap();
+        assert_eq!(Header::parse(&answer).unwrap().kind, Kind::Ack);
+        pair.close_epoch();
+        pair.send(1, &push(seq)).unwrap();
+        seq += 2;
+    }
+    assert!(seq as usize > 10 * WINDOW);
+    pair.close_epoch();
+    pair.close_epoch();
+}
+
+#[test]
+fn cuts_are_right_where_an_entry_takes_many_packets_in_an_epoch() {
+    go_round(here(), CONFIG);
+}
+
+// rule D4
+#[test]
+fn a_bank_that_is_full_refuses_what_is_new_and_duplicates_count() {
+    let mut pair = Pair::new(here(), RegionConfig { bank_packets_max: 5, ..CONFIG }, 0, &[]);
+    let push = |seq| packet(header(Kind::Push, 0, seq), &[(0, 1); 4]);
+    for seq in 0..5 {
+        pair.send(0, &push(seq)).unwrap();
+    }
+    for seq in [5, 6] {
+        let answer = pair.send(0, &push(seq)).unwrap();
+        assert_eq!(Header::parse(&answer).unwrap().nack_reason(), Some(NackReason::BankFull));
+    }
+    let duplicate = pair.send(0, &push(3)).unwrap();
+    assert_eq!(Header::parse(&duplicate).unwrap().kind, Kind::Ack);
+    pair.close_epoch();
+    pair.send(0, &push(5)).unwrap();
+    // A duplicate takes room here, and in the reference it does not: a bank never takes more than it may, and may take less.
+    let (mut program, address) = (pair.agent.link().0.clone(), pair.agent.link().address(0));
+    for _ in 0..4 {
+        program.process(Port::Worker(address), &push(5)).unwrap();
+    }
+    let answer = program.process(Port::Worker(address), &push(6)).unwrap();
+    assert_eq!(Header::parse(&answer).unwrap().nack_reason(), Some(NackReason::BankFull));
+}
+
+#[test]
+fn what_only_an_agent_may_say_is_dropped_from_a_worker() {
+    let mut pair = Pair::new(here(), CONFIG, 0, &[]);
+    for kind in [Kind::Install, Kind::Drain] {
+        assert_eq!(pair.send(0, &packet(header(kind, 0, 0), &[(0, 1); 4])), None);
+    }
+    let mut flip = packet(header(Kind::Pull, 0, 0), &[]);
+    flip[1] = libra_p4::KIND_FLIP;
+    assert_eq!(pair.send(0, &flip), None);
+    // A push without entries says nothing that a worker has to say: the reference takes it, the program does not.
+    let nothing = packet(header(Kind::Push, 0, 0), &[]);
+    for worker in [0, 9] {
+        let address = pair.agent.link().address(worker);
+        assert_eq!(pair.agent.link().0.process(Port::Worker(address), &nothing), None);
+    }
+}

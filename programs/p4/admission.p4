@@ -1,0 +1,89 @@
+// Whose packet it is, and whether its region is here: tables that the agent fills.
+
+#pragma once
+
+#include "headers.p4"
+
+control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) {
+    action ours() { meta.is_ours = 1; }
+
+    // The address of the switch.
+    table addresses {
+        key = {
+            hdr.ipv4.destination : exact;
+            hdr.udp.destination : exact;
+        }
+        actions = { ours; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    action worker() { meta.is_worker = 1; }
+
+    // A worker is who sends from its address, and names itself (rules W3, W4).
+    table workers {
+        key = {
+            hdr.ipv4.source : exact;
+            hdr.udp.source : exact;
+            hdr.libra.job : exact;
+            hdr.libra.worker : exact;
+        }
+        actions = { worker; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = FLOWS;
+    }
+
+    action agent() { meta.is_agent = 1; }
+
+    // The agent is who sends from its port.
+    table agents {
+        key = { port : exact; }
+        actions = { agent; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    // `room` is how many packets a bank takes, `flows` the first of the flows of the region, aligned so that
+    // no bit of it is set in the number of a worker, too.
+    action region(bit<8> index, bit<16> plan, bit<16> view, bit<FLOW_BITS> flows, bit<32> room) {
+        meta.is_known = 1;
+        meta.index = index;
+        meta.plan_off = hdr.libra.plan ^ plan;
+        meta.view = view;
+        meta.room = room;
+        meta.flow = flows | hdr.libra.worker[FLOW_BITS - 1:0];
+    }
+
+    table regions {
+        key = {
+            hdr.libra.job : exact;
+            hdr.libra.region : exact;
+        }
+        actions = { region; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = REGIONS;
+    }
+
+    action fit() { meta.is_fit = 1; }
+
+    // The same regions, by everything that a packet must have right.
+    table tenures {
+        key = {
+            hdr.libra.job : exact;
+            hdr.libra.region : exact;
+            hdr.libra.plan : exact;
+            hdr.libra.view : exact;
+        }
+        actions = { fit; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = REGIONS;
+    }
+
+    apply {
+        addresses.apply();
+        workers.apply();
+        agents.apply();
+        regions.apply();
+        tenures.apply();
+    }
+}

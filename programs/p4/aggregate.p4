@@ -1,0 +1,75 @@
+// What Libra does with a packet that is for the switch, in the order of the pipeline.
+
+#pragma once
+
+#include "admission.p4"
+#include "decision.p4"
+#include "generated/lanes.p4"
+#include "reply.p4"
+
+// What follows from the number of a packet alone.
+control Number(in headers_t hdr, inout metadata_t meta) {
+    action set_bit(bit<32> cut_bit) { meta.cut_bit = cut_bit; }
+
+    table bits {
+        key = { hdr.libra.seq[4:0] : exact; }
+        actions = { set_bit; }
+        const default_action = set_bit(0);
+        const entries = {
+#include "generated/cut_bits.p4"
+        }
+    }
+
+    apply {
+        bits.apply();
+        meta.generation = (bit<32>)(hdr.libra.seq[31:WINDOW_BITS] ++ 1w0);
+        meta.generation = meta.generation + 2;
+        meta.seq_after = hdr.libra.seq + 1;
+        if (hdr.libra.flags & FLAG_LAST != 0) {
+            meta.taken_more = 0x10001;
+        } else {
+            meta.taken_more = 1;
+        }
+    }
+}
+
+control Aggregate(inout headers_t hdr, inout metadata_t meta) {
+    Number() number;
+    Clock() clock;
+    Conditions() conditions;
+    Room() room;
+    Window() window;
+    WindowBank() window_bank;
+    Taken() taken;
+    CutBits() cut_bits;
+    CutNext() cut_next;
+    Decision() decision;
+    CellsInside() cells_inside;
+    CellsOfBank() cells_of_bank;
+    Lanes() lanes;
+    Answer() answer;
+
+    apply {
+        number.apply(hdr, meta);
+        cells_inside.apply(hdr);
+        clock.apply(hdr, meta);
+        conditions.apply(hdr, meta);
+        room.apply(hdr, meta);
+        meta.bank = meta.clock[16:16];
+        meta.bank_idle = ~meta.clock[16:16];
+        if (meta.form == Form.DRAIN) {
+            meta.bank_of_deed = ~meta.clock[16:16];
+        } else {
+            meta.bank_of_deed = meta.clock[16:16];
+        }
+        window.apply(hdr, meta);
+        cells_of_bank.apply(hdr, meta);
+        window_bank.apply(hdr, meta);
+        taken.apply(hdr, meta);
+        cut_bits.apply(hdr, meta);
+        cut_next.apply(hdr, meta);
+        decision.apply(hdr, meta);
+        lanes.apply(hdr, meta);
+        answer.apply(hdr, meta);
+    }
+}

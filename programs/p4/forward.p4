@@ -1,0 +1,86 @@
+// A switch that also does its day job: frames go where their destination is, and the switch answers ARP and ping for its address.
+
+#pragma once
+
+#include "headers.p4"
+
+const bit<16> ARP_REPLY = 2;
+const bit<8> ICMP_ECHO_REPLY = 0;
+const bit<9> FLOOD = 511;
+
+control Forward(inout headers_t hdr, out bit<9> port) {
+    action to(bit<9> destination) { port = destination; }
+    action flood() { port = FLOOD; }
+
+    table stations {
+        key = { hdr.ethernet.destination : exact; }
+        actions = { to; flood; }
+        const default_action = flood();
+        size = 1024;
+    }
+
+    apply { stations.apply(); }
+}
+
+// Says whether the packet was a question to the switch, which is now its answer.
+control Host(inout headers_t hdr, out bit<1> is_answer) {
+    // The agent enters requests for the address of the switch, and no other operation.
+    action answer_arp(bit<48> mac) {
+        hdr.ethernet.destination = hdr.arp.sender_mac;
+        hdr.ethernet.source = mac;
+        hdr.arp.operation = ARP_REPLY;
+        hdr.arp.target_mac = hdr.arp.sender_mac;
+        bit<32> sender = hdr.arp.sender_ip;
+        hdr.arp.sender_mac = mac;
+        hdr.arp.sender_ip = hdr.arp.target_ip;
+        hdr.arp.target_ip = sender;
+        is_answer = 1;
+    }
+
+    table names {
+        key = {
+            hdr.arp.operation : exact;
+            hdr.arp.target_ip : exact;
+        }
+        actions = { answer_arp; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    action answer_ping() {
+        bit<48> mac = hdr.ethernet.source;
+        hdr.ethernet.source = hdr.ethernet.destination;
+        hdr.ethernet.destination = mac;
+        bit<32> address = hdr.ipv4.source;
+        hdr.ipv4.source = hdr.ipv4.destination;
+        hdr.ipv4.destination = address;
+        hdr.icmp.kind = ICMP_ECHO_REPLY;
+        is_answer = 1;
+    }
+
+    table pings {
+        key = {
+            hdr.icmp.kind : exact;
+            hdr.ipv4.destination : exact;
+        }
+        actions = { answer_ping; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    apply {
+        is_answer = 0;
+        if (hdr.arp.isValid()) {
+            names.apply();
+        } else if (hdr.icmp.isValid()) {
+            if (pings.apply().hit) {
+                // The sum of 16-bit words has lost 0x0800, so its complement gains as much, and what it carries (RFC 1624).
+                if (hdr.icmp.checksum < 0xf800) {
+                    hdr.icmp.checksum = hdr.icmp.checksum + 0x0800;
+                } else {
+                    hdr.icmp.checksum = hdr.icmp.checksum + 0x0801;
+                }
+            }
+        }
+    }
+}

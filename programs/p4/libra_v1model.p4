@@ -1,0 +1,89 @@
+// Libra for bmv2, P4's reference software switch. See docs/p4.md.
+
+#include <core.p4>
+#include <v1model.p4>
+
+typedef bit<9> PortId_t;
+
+#include "headers.p4"
+#include "parser.p4"
+#include "v1model/registers.p4"
+#include "aggregate.p4"
+#include "forward.p4"
+
+const bit<16> FLOOD_GROUP = 1;
+
+parser LibraParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    PacketParser() packets;
+
+    state start {
+        packets.apply(packet, hdr, meta);
+        transition accept;
+    }
+}
+
+control NoChecks(inout headers_t hdr, inout metadata_t meta) { apply { } }
+
+control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Admission() admission;
+    Aggregate() aggregate;
+    Return() way_back;
+    Forward() forward;
+    Host() host;
+
+    apply {
+        admission.apply(hdr, meta, standard.ingress_port);
+        bit<1> is_answer;
+        host.apply(hdr, is_answer);
+        if (is_answer == 1) {
+            standard.egress_spec = standard.ingress_port;
+        } else if (meta.is_ours == 1) {
+            aggregate.apply(hdr, meta);
+            if (meta.fate == Fate.DROPPED) {
+                mark_to_drop(standard);
+            } else {
+                way_back.apply(hdr);
+                standard.egress_spec = standard.ingress_port;
+            }
+        } else {
+            bit<9> port;
+            forward.apply(hdr, port);
+            if (port == FLOOD) {
+                standard.mcast_grp = FLOOD_GROUP;
+            } else {
+                standard.egress_spec = port;
+            }
+        }
+    }
+}
+
+control LibraEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    CellsInside() cells_inside;
+
+    apply {
+        // A flooded frame does not go back where it came from.
+        if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard);
+        }
+        if (meta.is_ours == 1) {
+            cells_inside.apply(hdr);
+        }
+    }
+}
+
+control LibraChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(hdr.ipv4.isValid() && meta.is_ours == 1,
+            {
+                hdr.ipv4.version_and_length, hdr.ipv4.service, hdr.ipv4.total_bytes, hdr.ipv4.identification,
+                hdr.ipv4.fragment, hdr.ipv4.time_to_live, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination
+            },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control LibraDeparser(packet_out packet, in headers_t hdr) {
+    apply { packet.emit(hdr); }
+}
+
+V1Switch(LibraParser(), NoChecks(), LibraIngress(), LibraEgress(), LibraChecksums(), LibraDeparser()) main;

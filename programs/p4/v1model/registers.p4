@@ -1,0 +1,163 @@
+// What the switch remembers, for the v1model: registers that a packet reads and writes once each, as hardware does. The rest of the program
+// knows nothing of registers, so that another target needs these controls and a top file of its own.
+
+#pragma once
+
+#include "../headers.p4"
+
+// The epoch that takes packets and the one that is durable. A FLIP sets both.
+control Clock(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(REGIONS) clocks;
+
+    apply {
+        if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1) {
+            clocks.write((bit<32>)meta.index, hdr.libra.clock);
+            meta.clock = hdr.libra.clock;
+        } else {
+            clocks.read(meta.clock, (bit<32>)meta.index);
+        }
+    }
+}
+
+// Whether pushes are taken, and whether values may be read. A FLIP says so in its tag.
+control Conditions(in headers_t hdr, inout metadata_t meta) {
+    register<bit<8>>(REGIONS) conditions;
+
+    apply {
+        if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1) {
+            conditions.write((bit<32>)meta.index, hdr.libra.tag_high[7:0]);
+            meta.conditions = hdr.libra.tag_high[7:0];
+        } else {
+            conditions.read(meta.conditions, (bit<32>)meta.index);
+        }
+    }
+}
+
+// How many pushes came since the banks were swapped, duplicates included, and whether the bank has room for one more (rule D4).
+control Room(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(REGIONS) arrivals;
+
+    apply {
+        bit<32> count;
+        arrivals.read(count, (bit<32>)meta.index);
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+            if (count < meta.room) {
+                arrivals.write((bit<32>)meta.index, count + 1);
+                meta.has_room = 1;
+            }
+        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
+            arrivals.write((bit<32>)meta.index, 0);
+        }
+    }
+}
+
+// The generation of the last packet that each entry has seen (rule D1), doubled: the lowest bit stays free, as hardware compares whole words.
+control Window(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(FLOWS * WINDOW) generations;
+
+    apply {
+        bit<32> entry = (bit<32>)(meta.flow ++ hdr.libra.seq[WINDOW_BITS - 1:0]);
+        bit<32> before;
+        generations.read(before, entry);
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+            if (before >= meta.generation) {
+                meta.is_seen = 1;
+            } else if (meta.is_sound == 1 && meta.has_room == 1 && meta.conditions & CONDITION_ACTIVE != 0) {
+                generations.write(entry, meta.generation);
+                meta.is_new = 1;
+            }
+        } else if (meta.form == Form.REMEMBER && meta.is_agent == 1 && meta.is_fit == 1) {
+            generations.write(entry, hdr.libra.tag_low);
+        }
+    }
+}
+
+// Which bank took the last packet of each entry.
+control WindowBank(in headers_t hdr, inout metadata_t meta) {
+    register<bit<8>>(FLOWS * WINDOW) banks;
+
+    apply {
+        bit<32> entry = (bit<32>)(meta.flow ++ hdr.libra.seq[WINDOW_BITS - 1:0]);
+        if (meta.is_new == 1) {
+            banks.write(entry, (bit<8>)meta.bank);
+        } else if (meta.form == Form.REMEMBER && meta.is_agent == 1 && meta.is_fit == 1) {
+            banks.write(entry, (bit<8>)meta.bank_idle);
+        } else {
+            banks.read(meta.seen_bank, entry);
+        }
+    }
+}
+
+// What the active bank has taken: pushes in the lower half, those with LAST in the upper one. A FLIP that swaps the banks begins anew,
+// and is told what was taken until then.
+control Taken(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(REGIONS) counts;
+
+    apply {
+        counts.read(meta.taken, (bit<32>)meta.index);
+        if (meta.is_new == 1) {
+            meta.taken = meta.taken + meta.taken_more;
+            counts.write((bit<32>)meta.index, meta.taken);
+        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
+            counts.write((bit<32>)meta.index, 0);
+        }
+    }
+}
+
+// What a cut is made of (rule E2): of each flow and bank one past the highest number, and a bit for each entry of the window that
+// changes whenever the entry takes a packet. By the sender rule no entry can be more than one packet behind the highest number, so the
+// bits of all epochs together say which of two it is. A DRAIN reads and clears those of the idle bank.
+control CutBits(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(CUT_WORDS) words;
+
+    apply {
+        bit<32> word = (bit<32>)(meta.bank_of_deed ++ meta.flow ++ hdr.libra.seq[WINDOW_BITS - 1:5]);
+        words.read(meta.cut_bits, word);
+        if (meta.is_new == 1) {
+            words.write(word, meta.cut_bits ^ meta.cut_bit);
+        } else if (meta.form == Form.DRAIN && meta.is_agent == 1 && meta.is_fit == 1) {
+            words.write(word, 0);
+        }
+    }
+}
+
+control CutNext(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(2 * FLOWS) next;
+
+    apply {
+        bit<32> flow = (bit<32>)(meta.bank_of_deed ++ meta.flow);
+        next.read(meta.cut_next, flow);
+        if (meta.is_new == 1) {
+            if (meta.seq_after > meta.cut_next) {
+                next.write(flow, meta.seq_after);
+            }
+        } else if (meta.form == Form.DRAIN && meta.is_agent == 1 && meta.is_fit == 1) {
+            next.write(flow, 0);
+        }
+    }
+}
+
+// The registers of one lane: the sums of both banks, and the values.
+control Lane(inout entry_h entry, in metadata_t meta) {
+    register<bit<32>>(2 * CELLS) sums;
+    register<bit<32>>(CELLS) values;
+
+    apply {
+        bit<32> sum_at = (bit<32>)entry.cell[CELL_BITS:0];
+        bit<32> value_at = (bit<32>)entry.cell[CELL_BITS - 1:0];
+        bit<32> sum;
+        if (meta.sum_deed == SumDeed.ADD) {
+            sums.read(sum, sum_at);
+            sums.write(sum_at, sum + entry.value);
+        } else if (meta.sum_deed == SumDeed.TAKE) {
+            sums.read(sum, sum_at);
+            sums.write(sum_at, 0);
+            entry.value = sum;
+        }
+        if (meta.value_deed == ValueDeed.READ) {
+            values.read(entry.value, value_at);
+        } else if (meta.value_deed == ValueDeed.WRITE) {
+            values.write(value_at, entry.value);
+        }
+    }
+}
