@@ -159,6 +159,16 @@ pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options =
         arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
+    if let Some(p4) = arguments.plane.p4()? {
+        let (plane, address, wakes) = p4.attach(arguments.listen)?;
+        bars.line(&format!(
+            "switch: a P4 switch at {address}, waiting for the cluster at {}",
+            arguments.member.controller
+        ));
+        let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
+        node.run(|event| tell(bars, event))?;
+        return Ok(());
+    }
     let listen = match arguments.listen {
         Some(address) => Some(address),
         None => arguments.plane.listen(arguments.member.controller)?,

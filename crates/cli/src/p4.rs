@@ -1,11 +1,21 @@
-//! `libra p4`: what the program of a P4 switch is made of.
+//! `libra p4`: what the program of a P4 switch is made of. And what `libra switch --plane p4` is told.
+
+mod link;
 
 use std::fs;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use libra_p4::{Generated, Sizes};
+use libra_p4::{Generated, P4Plane, Setup, Sizes};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use self::link::Bmv2Link;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -84,4 +94,71 @@ fn check(folder: &Path, files: &[Generated]) -> Result<()> {
     }
     println!("{} is what would be generated", folder.display());
     Ok(())
+}
+
+/// How often an agent asks its switch what it has taken: nothing there wakes it.
+const ASKS_EVERY: Duration = Duration::from_millis(2);
+
+/// A P4 switch that runs the program.
+#[derive(Args, Debug)]
+pub(crate) struct P4Arguments {
+    /// With --plane p4: the interface that leads to the agent's port of the switch
+    #[arg(long, value_name = "IF")]
+    agent_interface: Option<String>,
+    /// With --plane p4: the number that the switch has for that port
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    agent_port: u16,
+    /// With --plane p4: the numbers of all its ports
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "0,1,2,3")]
+    switch_ports: Vec<u16>,
+    /// With --plane p4: its hardware address
+    #[arg(long, value_name = "MAC", default_value = "02:4c:00:00:00:01", value_parser = parse_mac)]
+    switch_mac: [u8; 6],
+    /// With --plane p4: where its bmv2 takes changes of tables
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9090")]
+    thrift: SocketAddr,
+}
+
+impl P4Arguments {
+    /// Whether it was said by which interface the agent reaches its switch.
+    pub(crate) const fn are_given(&self) -> bool {
+        self.agent_interface.is_some()
+    }
+
+    /// The switch at this address, and what wakes its agent.
+    pub(crate) fn attach(
+        &self,
+        listen: Option<SocketAddr>,
+    ) -> Result<(P4Plane<Bmv2Link>, SocketAddrV4, OwnedFd)> {
+        let Some(interface) = &self.agent_interface else {
+            bail!("--plane p4 needs --agent-interface, the one that leads to the agent's port of the switch");
+        };
+        let Some(SocketAddr::V4(address)) = listen.filter(|address| address.port() != 0) else {
+            bail!("--plane p4 needs --listen IP:PORT, the IPv4 address of the switch that workers send to");
+        };
+        let setup = Setup {
+            address,
+            mac: self.switch_mac,
+            agent_port: self.agent_port,
+            ports: self.switch_ports.clone(),
+        };
+        let sizes = Sizes::default();
+        let link = Bmv2Link::open(interface, self.thrift, sizes, &setup)?;
+        Ok((P4Plane::new(link, sizes), address, ticks().context("cannot make a timer")?))
+    }
+}
+
+/// Becomes readable again and again.
+fn ticks() -> Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let every = Timespec { tv_sec: 0, tv_nsec: ASKS_EVERY.subsec_nanos().into() };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
+    Ok(timer)
+}
+
+fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<Vec<_>>>();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| format!("`{text}` is no address such as 02:4c:00:00:00:01"))
 }

@@ -1,4 +1,4 @@
-//! Where a switch adds up: in its own process, or in the kernel.
+//! Where a switch adds up: in its own process, in the kernel, or in a device.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -8,6 +8,7 @@ use libra_xdp::{Attached, Mode, PassProgram, XdpPlane};
 use serde::{Deserialize, Serialize};
 
 use crate::leash;
+use crate::p4::P4Arguments;
 
 /// Which data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
@@ -20,24 +21,47 @@ pub(crate) enum PlaneKind {
     Xdp,
 }
 
+/// Which data plane a switch has: those that benchmarks set up, and one that somebody else has set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum SwitchPlane {
+    /// In the process of the switch, behind a UDP socket
+    #[default]
+    Udp,
+    /// In the kernel, by an XDP program on an interface: needs Linux, and CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
+    Xdp,
+    /// In a P4 switch, with this process as its agent: see docs/p4.md
+    P4,
+}
+
 /// The data plane of a switch.
 #[derive(Args, Debug)]
 pub(crate) struct PlaneArguments {
     /// Where packets are added up
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
-    plane: PlaneKind,
+    plane: SwitchPlane,
     /// With --plane xdp: the interface that workers are reached by
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     /// With --plane xdp: in the driver (native), in the stack of the kernel (generic), or native if the driver can (auto)
     #[arg(long, value_name = "MODE", default_value = "auto")]
     xdp_mode: Mode,
+    #[command(flatten)]
+    p4: P4Arguments,
 }
 
 impl PlaneArguments {
+    /// The P4 switch, if that is what is wanted.
+    pub(crate) fn p4(&self) -> Result<Option<&P4Arguments>> {
+        match self.plane {
+            SwitchPlane::P4 => Ok(Some(&self.p4)),
+            _ if self.p4.are_given() => bail!("--agent-interface goes with --plane p4"),
+            _ => Ok(None),
+        }
+    }
+
     /// Where to take datagrams if nothing is said: a plane in the kernel must know by which address workers will call it.
     pub(crate) fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
-        if self.plane == PlaneKind::Udp {
+        if self.plane != SwitchPlane::Xdp {
             return Ok(None);
         }
         // No packet is sent: the system only says which of its addresses it would send from.
@@ -56,7 +80,7 @@ impl PlaneArguments {
         controller: SocketAddr,
         address: SocketAddr,
     ) -> Result<Option<(XdpPlane, Attached)>> {
-        if self.plane == PlaneKind::Udp {
+        if self.plane != SwitchPlane::Xdp {
             if self.interface.is_some() {
                 bail!("--interface goes with --plane xdp");
             }

@@ -301,6 +301,12 @@ impl SwitchNode {
 }
 
 impl<P: Plane> SwitchNode<P> {
+    /// The same, where packets are for another address than that of its socket: that of a device.
+    #[must_use]
+    pub fn at(self, address: SocketAddr) -> Self {
+        Self { address, ..self }
+    }
+
     /// Where it takes datagrams.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -23,8 +23,8 @@ pub trait Link {
     /// whether it was must say so by an error.
     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Self::Error>;
 
-    /// Changes a table.
-    fn change(&mut self, change: &TableChange) -> Result<(), Self::Error>;
+    /// Changes tables.
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), Self::Error>;
 }
 
 /// Why something could not be done.
@@ -168,8 +168,8 @@ impl<L: Link> Agent<L> {
     ///
     /// # Errors
     /// The way to the switch is at fault.
-    pub fn change(&mut self, change: &TableChange) -> Result<(), AgentError<L::Error>> {
-        self.link.change(change).map_err(AgentError::Link)
+    pub fn change(&mut self, changes: &[TableChange]) -> Result<(), AgentError<L::Error>> {
+        self.link.change(changes).map_err(AgentError::Link)
     }
 
     /// Opens a region that is active and not readable, with all values zero. The epoch `durable` is, the next one takes packets;
@@ -183,6 +183,7 @@ impl<L: Link> Agent<L> {
         durable: u16,
         seen: impl IntoIterator<Item = (u16, Range<u32>)>,
     ) -> Result<(), AgentError<L::Error>> {
+        let is_fresh = self.rooms.is_fresh_for(&config)?;
         let entry = self.rooms.take(&config)?;
         let mut cuts = vec![FlowCut::NOTHING; config.flows.into()];
         for (flow, seqs) in seen {
@@ -198,13 +199,17 @@ impl<L: Link> Agent<L> {
             cuts,
         };
         let name = (config.job, config.region);
-        self.change(&TableChange::AddRegion(entry))?;
+        self.change(&[TableChange::AddRegion(entry)])?;
         self.held.insert(name, held);
-        self.clear(name)?;
+        self.set(name, |_| ())?;
+        if !is_fresh {
+            self.clear(name)?;
+        }
+        self.remember(name, is_fresh)?;
         self.set(name, |held| held.is_active = true)
     }
 
-    /// Clears what another region has left in the registers, and lets the windows remember what was taken.
+    /// Clears what another region has left in the registers.
     fn clear(&mut self, name: Name) -> Result<(), AgentError<L::Error>> {
         let cuts = self.held[&name].cuts.clone();
         for _ in 0..2 {
@@ -217,16 +222,21 @@ impl<L: Link> Agent<L> {
         held.cuts = cuts;
         let held = &self.held[&name];
         let zeros = held.cells().map(|cell| held.of_cell(held.header(Kind::Install), cell, |_| 0));
-        let mut packets: Vec<_> = zeros.collect();
-        for (flow, cut) in (0u16..).zip(&held.cuts) {
+        let packets = zeros.collect();
+        self.exchange(packets, Kind::Ack).map(drop)
+    }
+
+    /// Lets the windows remember what was taken before. Those that are fresh remember nothing.
+    fn remember(&mut self, name: Name, is_fresh: bool) -> Result<(), AgentError<L::Error>> {
+        let held = &self.held[&name];
+        let mut packets = Vec::new();
+        for (flow, cut) in (0u16..).zip(&held.cuts).filter(|(_, cut)| cut.next > 0 || !is_fresh) {
             let last = cut.next.max(WINDOW_U32);
             for seq in last - WINDOW_U32..last {
-                let generation = match (cut.contains(seq) && seq < cut.next, seq.checked_sub(WINDOW_U32)) {
-                    (true, _) => remembered(seq),
-                    (false, Some(before)) => remembered(before),
-                    (false, None) => 0,
-                };
-                let header = Header { worker: flow, seq, tag: generation.into(), ..held.header(Kind::Push) };
+                let is_taken = seq < cut.next && cut.contains(seq);
+                let newest = if is_taken { Some(seq) } else { seq.checked_sub(WINDOW_U32) };
+                let tag = newest.map_or(0, remembered).into();
+                let header = Header { worker: flow, seq, tag, ..held.header(Kind::Push) };
                 packets.push(header.to_bytes().to_vec());
             }
         }
@@ -239,7 +249,7 @@ impl<L: Link> Agent<L> {
     /// The way to the switch is at fault.
     pub fn close(&mut self, name: Name) -> Result<(), AgentError<L::Error>> {
         self.held.remove(&name);
-        self.rooms.give_back(name.0, name.1).map_or(Ok(()), |change| self.change(&change))
+        self.rooms.give_back(name.0, name.1).map_or(Ok(()), |change| self.change(&[change]))
     }
 
     fn held(&self, name: Name) -> &Held {
@@ -302,6 +312,14 @@ impl<L: Link> Agent<L> {
         self.set(name, |held| held.is_readable = is_readable)
     }
 
+    /// Says that everything up to an epoch is committed and installed, and so may be read.
+    ///
+    /// # Errors
+    /// The way to the switch is at fault.
+    pub fn settle(&mut self, name: Name, durable: u16) -> Result<(), AgentError<L::Error>> {
+        self.set(name, |held| (held.durable, held.is_readable) = (durable, true))
+    }
+
     /// Says whether pushes are taken.
     ///
     /// # Errors
@@ -320,17 +338,18 @@ impl<L: Link> Agent<L> {
         Ok(taken(&answers[0]))
     }
 
-    /// Swaps the banks, and says which epoch that closed: `None`, with nothing done, if the idle bank is not drained (rule D5).
+    /// Swaps the banks, and says which epoch that closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
+    /// (rule D5).
     ///
     /// # Errors
     /// The way to the switch is at fault.
-    pub fn flip(&mut self, name: Name) -> Result<Option<u16>, AgentError<L::Error>> {
+    pub fn flip(&mut self, name: Name) -> Result<Option<(u16, BankPackets)>, AgentError<L::Error>> {
         let closed = self.held(name).epoch;
         if !self.held(name).is_drained {
             return Ok(None);
         }
-        self.set_epoch(name, |epoch| epoch.wrapping_add(1))?;
-        Ok(Some(closed))
+        let taken = self.set_epoch(name, |epoch| epoch.wrapping_add(1))?;
+        Ok(Some((closed, taken)))
     }
 
     /// Takes the sums out of the idle bank: those that are not zero, by their slots, ascending. The [cut](Self::cut) is then that of its epoch.
@@ -437,6 +456,11 @@ impl<L: Link> Agent<L> {
                 .collect::<Vec<_>>()
         };
         Ok(answers.iter().flat_map(values).collect())
+    }
+
+    /// How many flows a region has.
+    pub(crate) fn flows(&self, name: Name) -> u16 {
+        self.held(name).config.flows
     }
 
     /// The numbers of a flow that were taken up to the last epoch that was drained, as ascending ranges with gaps between them.

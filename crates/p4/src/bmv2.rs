@@ -79,9 +79,9 @@ impl Bmv2Tables {
         Self { sizes, handles: BTreeMap::new() }
     }
 
-    /// The lines that make a change.
+    /// The lines that make these changes.
     #[must_use]
-    pub fn lines(&self, change: &TableChange) -> Vec<String> {
+    pub fn lines(&self, changes: &[TableChange]) -> Vec<String> {
         let line = |operation| match operation {
             Operation::Add((table, key), action) => {
                 format!("table_add {table} {} {key} => {}", name_of(&table, &action), parameters_of(&action))
@@ -91,19 +91,19 @@ impl Bmv2Tables {
                 format!("table_delete {} {handle}", entry.0)
             }
         };
-        operations(change, &self.sizes).into_iter().map(line).collect()
+        changes.iter().flat_map(|change| operations(change, &self.sizes)).map(line).collect()
     }
 
     /// Takes note of what the switch has said to these lines.
     ///
     /// # Errors
-    /// It has not made all of the change.
-    pub fn heard(&mut self, change: &TableChange, said: &str) -> Result<(), Refused> {
+    /// It has not made all of the changes.
+    pub fn heard(&mut self, changes: &[TableChange], said: &str) -> Result<(), Refused> {
         let numbers =
             said.lines().filter_map(|line| line.split_once("added with handle ")?.1.trim().parse().ok());
         let mut numbers = numbers.collect::<Vec<u64>>().into_iter();
         let is_sound = !said.contains("Invalid") && !said.contains("Error");
-        for operation in operations(change, &self.sizes) {
+        for operation in changes.iter().flat_map(|change| operations(change, &self.sizes)) {
             match operation {
                 Operation::Add(entry, _) => {
                     let handle =
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_region_is_deleted_by_the_numbers_that_the_switch_gave() {
         let mut tables = Bmv2Tables::new(Sizes::default());
-        let add = TableChange::AddRegion(ENTRY);
+        let add = [TableChange::AddRegion(ENTRY)];
         assert_eq!(
             tables.lines(&add)[2..],
             [
@@ -209,7 +209,7 @@ mod tests {
         let said: String =
             (10..16).map(|number| format!("Entry has been added with handle {number}\n")).collect();
         tables.heard(&add, &said).unwrap();
-        let remove = TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 };
+        let remove = [TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 }];
         let lines = tables.lines(&remove);
         assert_eq!(lines[0], "table_delete LibraIngress.admission.tenures 15");
         assert_eq!(lines.len(), 6);
@@ -221,7 +221,7 @@ mod tests {
     fn a_switch_that_refuses_is_heard() {
         let mut tables = Bmv2Tables::new(Sizes::default());
         let change = TableChange::AddWorker { address: "10.0.0.2:5000".parse().unwrap(), job: 7, worker: 1 };
-        let error = tables.heard(&change, "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
+        let error = tables.heard(&[change], "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
         assert!(error.to_string().contains("DUPLICATE_ENTRY"));
     }
 }

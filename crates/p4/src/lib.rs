@@ -2,7 +2,7 @@
 //!
 //! The program is in `programs/p4`, for Tofino and for bmv2. Here are the sizes and codes that [`generate`] writes into it from
 //! `libra-dataplane`; [`Switch`], which does in Rust what each control of the program does, with registers that a packet may
-//! access only once; and [`Agent`], which opens, flips, drains and fills regions by packets. It opens no socket and starts no process:
+//! access only once; [`Agent`], which opens, flips, drains and fills regions by packets; and [`P4Plane`], which is that for `libra switch`. It opens no socket and starts no process:
 //! the way to a switch is a [`Link`], which others make.
 //!
 //! ```
@@ -18,8 +18,8 @@
 //!     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
 //!         Ok(packets.iter().filter_map(|packet| self.0.process(Port::Agent, packet)).collect())
 //!     }
-//!     fn change(&mut self, change: &TableChange) -> Result<(), Infallible> {
-//!         self.0.change(change);
+//!     fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
+//!         changes.iter().for_each(|change| self.0.change(change));
 //!         Ok(())
 //!     }
 //! }
@@ -32,7 +32,7 @@
 //! };
 //! agent.open(config, 0, [])?;
 //! let address = "10.0.0.2:5000".parse()?;
-//! agent.change(&TableChange::AddWorker { address, job: 1, worker: 0 })?;
+//! agent.change(&[TableChange::AddWorker { address, job: 1, worker: 0 }])?;
 //!
 //! // A push of 42 to cell 3 of lane 0; the other lanes get padding. It comes twice.
 //! let header = Header { job: 1, plan: 1, view: 1, ..Header::of_kind(Kind::Push) };
@@ -46,7 +46,7 @@
 //! }
 //!
 //! // The agent closes the epoch: slot 3 * 16 has it once, and the cut says which packet it was.
-//! assert_eq!(agent.flip((1, 0))?, Some(1));
+//! assert_eq!(agent.flip((1, 0))?.map(|(epoch, taken)| (epoch, taken.pushes)), Some((1, 1)));
 //! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
 //! assert_eq!(agent.cut((1, 0), 0), [0..1]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,6 +55,7 @@
 mod agent;
 mod bmv2;
 mod packet;
+mod plane;
 mod program;
 mod register;
 mod sizes;
@@ -64,6 +65,7 @@ mod tables;
 pub use agent::{Agent, AgentError, Link, Name};
 pub use bmv2::{Bmv2Tables, Refused, Setup};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
+pub use plane::P4Plane;
 pub use program::{Generated, generate};
 pub use sizes::{OutOfRange, Sizes};
 pub use switch::{Port, Switch};

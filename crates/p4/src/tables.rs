@@ -129,19 +129,30 @@ pub struct Rooms {
     held: Vec<RegionEntry>,
     /// For each of them how many flows it has, a power of two.
     flows: Vec<usize>,
+    /// Cells and flows from here on were never those of a region: their registers are as they were made, zero.
+    fresh: (usize, usize),
 }
 
 impl Rooms {
     /// Those of a switch without a region.
     #[must_use]
     pub const fn new(sizes: Sizes) -> Self {
-        Self { sizes, held: Vec::new(), flows: Vec::new() }
+        Self { sizes, held: Vec::new(), flows: Vec::new(), fresh: (0, 0) }
     }
 
     /// Regions that are here.
     #[must_use]
     pub fn held(&self) -> &[RegionEntry] {
         &self.held
+    }
+
+    /// Whether the registers that a region would get were never another's.
+    ///
+    /// # Errors
+    /// There is no room, or it is not one of this program.
+    pub fn is_fresh_for(&self, config: &RegionConfig) -> Result<bool, DoesNotFit> {
+        let entry = self.clone().take(config)?;
+        Ok(usize::from(entry.base) >= self.fresh.0 && usize::from(entry.flows) >= self.fresh.1)
     }
 
     /// Finds room for a region.
@@ -190,6 +201,7 @@ impl Rooms {
             flows: u8::try_from(first).expect("a switch has at most 64 flows"),
             room: config.bank_packets_max,
         };
+        self.fresh = (self.fresh.0.max(base + cells), self.fresh.1.max(first + flows));
         self.held.push(entry);
         self.flows.push(flows);
         Ok(entry)

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-storage",
         ],
     ),
-    ("libra-p4", &["libra-dataplane"]),
+    ("libra-p4", &["libra-dataplane", "libra-proto"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (

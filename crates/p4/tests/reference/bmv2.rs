@@ -182,9 +182,9 @@ impl Link for Bmv2 {
         Ok(answers)
     }
 
-    fn change(&mut self, change: &TableChange) -> Result<(), String> {
-        let said = self.tell(&self.tables.lines(change))?;
-        self.tables.heard(change, &said).map_err(|error| error.to_string())
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), String> {
+        let said = self.tell(&self.tables.lines(changes))?;
+        self.tables.heard(changes, &said).map_err(|error| error.to_string())
     }
 }
 

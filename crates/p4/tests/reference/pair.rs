@@ -49,8 +49,8 @@ impl Link for Here {
         Ok(packets.iter().map(answer).collect())
     }
 
-    fn change(&mut self, change: &TableChange) -> Result<(), Infallible> {
-        self.0.change(change);
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
+        changes.iter().for_each(|change| self.0.change(change));
         Ok(())
     }
 }
@@ -85,7 +85,7 @@ impl<D: Device> Pair<D> {
         agent.install((config.job, 1), (0..40).map(|slot| (slot, slot + 1))).unwrap();
         for worker in 0..WORKERS {
             let address = agent.link().address(worker);
-            agent.change(&TableChange::AddWorker { address, job: config.job, worker }).unwrap();
+            agent.change(&[TableChange::AddWorker { address, job: config.job, worker }]).unwrap();
         }
         for seq in 0..40 {
             let header = Header { region: 1, ..header(Kind::Push, 1, seq) };
@@ -129,7 +129,8 @@ impl<D: Device> Pair<D> {
 
     pub(crate) fn flip(&mut self) {
         let closed = self.region().flip().ok();
-        assert_eq!(self.agent.flip(NAME).unwrap(), closed);
+        let taken = self.region().idle_packets();
+        assert_eq!(self.agent.flip(NAME).unwrap(), closed.map(|closed| (closed, taken)));
     }
 
     pub(crate) fn drain(&mut self) {

@@ -1,0 +1,208 @@
+//! A P4 switch, as the agent of `libra switch` sees it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+
+use libra_dataplane::{BankPackets, Counters, RegionConfig};
+use libra_proto::{Cut, Epoch, FlowCut, Outgoing, Plane, SlotValues};
+
+use crate::agent::{Agent, AgentError, Link, Name};
+use crate::sizes::Sizes;
+use crate::tables::{Rooms, TableChange};
+
+/// The regions of one job in a P4 switch.
+#[derive(Debug)]
+pub struct P4Plane<L> {
+    agent: Agent<L>,
+    sizes: Sizes,
+    job: u16,
+    workers: BTreeMap<u16, SocketAddrV4>,
+    /// For each region that is open, what its active bank had taken when it was last asked.
+    taken: BTreeMap<u8, BankPackets>,
+    active: BTreeMap<u8, bool>,
+    /// Pushes of epochs that are closed: the switch counts nothing else.
+    pushes: u64,
+    /// The first thing that went wrong: from then on nothing is taken for granted, and the switch gives up.
+    failure: Option<String>,
+}
+
+impl<L: Link> P4Plane<L> {
+    /// A switch that runs a program of these sizes and has no region.
+    pub const fn new(link: L, sizes: Sizes) -> Self {
+        Self {
+            agent: Agent::new(link, sizes),
+            sizes,
+            job: 0,
+            workers: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            active: BTreeMap::new(),
+            pushes: 0,
+            failure: None,
+        }
+    }
+
+    const fn name(&self, region: u8) -> Name {
+        (self.job, region)
+    }
+
+    /// Does something, unless something has gone wrong before.
+    fn attempt<T: Default>(
+        &mut self,
+        what: impl FnOnce(&mut Agent<L>) -> Result<T, AgentError<L::Error>>,
+    ) -> T {
+        if self.failure.is_some() {
+            return T::default();
+        }
+        what(&mut self.agent).unwrap_or_else(|error| {
+            self.failure = Some(error.to_string());
+            T::default()
+        })
+    }
+}
+
+impl<L: Link> Plane for P4Plane<L> {
+    fn begin(&mut self, job: u16) {
+        for region in core::mem::take(&mut self.taken).into_keys() {
+            let name = self.name(region);
+            self.attempt(|agent| agent.close(name));
+        }
+        self.active.clear();
+        self.set_workers(&BTreeMap::new());
+        self.job = job;
+        self.pushes = 0;
+    }
+
+    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+        let job = self.job;
+        let wanted: BTreeMap<u16, SocketAddrV4> = workers
+            .iter()
+            .filter_map(|(worker, address)| match address {
+                SocketAddr::V4(address) => Some((*worker, *address)),
+                SocketAddr::V6(_) => None,
+            })
+            .collect();
+        if let Some(address) = workers.values().find(|address| address.is_ipv6()) {
+            let refusal = format!("a worker sends from {address}: a P4 switch takes IPv4 alone");
+            self.failure.get_or_insert(refusal);
+        }
+        let known = core::mem::replace(&mut self.workers, wanted.clone());
+        let gone = known.iter().filter(|(worker, address)| wanted.get(worker) != Some(address));
+        let new = wanted.iter().filter(|(worker, address)| known.get(worker) != Some(address));
+        let remove = |(&worker, &address)| TableChange::RemoveWorker { address, job, worker };
+        let add = |(&worker, &address)| TableChange::AddWorker { address, job, worker };
+        let changes: Vec<_> = gone.map(remove).chain(new.map(add)).collect();
+        if !changes.is_empty() {
+            self.attempt(|agent| agent.change(&changes));
+        }
+    }
+
+    fn check(&self, config: &RegionConfig) -> Result<(), String> {
+        // Whether all regions have room together is known when they are opened.
+        Rooms::new(self.sizes).take(config).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _: BankPackets) {
+        let seen = (0u16..).zip(&cut.flows).take(config.flows.into()).flat_map(|(flow, seen)| {
+            let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
+            core::iter::once(0..seen.below).chain(above).map(move |seqs| (flow, seqs))
+        });
+        let seen: Vec<_> = seen.filter(|(_, seqs)| !seqs.is_empty()).collect();
+        self.taken.insert(config.region, BankPackets::default());
+        self.active.insert(config.region, true);
+        self.attempt(|agent| agent.open(config, durable, seen));
+    }
+
+    fn forget(&mut self, region: u8) {
+        self.active.remove(&region);
+        if self.taken.remove(&region).is_some() {
+            let name = self.name(region);
+            self.attempt(|agent| agent.close(name));
+        }
+    }
+
+    fn set_active(&mut self, region: u8, active: bool) {
+        // It is said after each epoch, and is a packet.
+        if self.active.insert(region, active) != Some(active) {
+            let name = self.name(region);
+            self.attempt(|agent| agent.set_active(name, active));
+        }
+    }
+
+    fn settle(&mut self, region: u8, durable: u16) {
+        let name = self.name(region);
+        self.attempt(|agent| agent.settle(name, durable));
+    }
+
+    fn install(&mut self, region: u8, values: &SlotValues) {
+        let name = self.name(region);
+        let values = values.by_slot().map(|(slot, value)| (slot.into(), value));
+        self.attempt(|agent| agent.install(name, values));
+    }
+
+    /// Nothing in a switch of hardware wakes its agent, so it asks.
+    fn awake(&mut self) {
+        let regions: Vec<u8> = self.taken.keys().copied().collect();
+        for region in regions {
+            let name = self.name(region);
+            let taken = self.attempt(|agent| agent.taken(name));
+            self.taken.insert(region, taken);
+        }
+    }
+
+    fn taken(&self, region: u8) -> BankPackets {
+        self.taken.get(&region).copied().unwrap_or_default()
+    }
+
+    fn close_epoch(&mut self, region: u8) -> Epoch {
+        let name = self.name(region);
+        let taken = self.attempt(|agent| agent.flip(name));
+        self.pushes += taken.map_or(0, |(_, taken)| u64::from(taken.pushes));
+        self.taken.insert(region, BankPackets::default());
+        let sums = self.attempt(|agent| agent.drain(name));
+        if self.failure.is_some() {
+            return Epoch::default();
+        }
+        let mut epoch = Epoch { cut: self.agent.whole_cut(name), ..Epoch::default() };
+        sums.into_iter().for_each(|(slot, sum)| epoch.add(slot, &[sum]));
+        epoch
+    }
+
+    /// None come: packets are for the switch, and this is its agent.
+    fn handle_datagrams(&mut self, _: SocketAddr, _: &mut [u8], _: usize, _: &mut Outgoing) {}
+
+    fn counters(&self) -> Counters {
+        let open: u64 = self.taken.values().map(|taken| u64::from(taken.pushes)).sum();
+        let pushes = self.pushes + open;
+        Counters { packets: pushes, pushes, ..Counters::default() }
+    }
+
+    fn unknown_senders(&self) -> u64 {
+        0
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.sizes.register_bytes()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
+}
+
+impl<L: Link> Agent<L> {
+    /// The cut of a region after the last epoch that was drained.
+    fn whole_cut(&self, name: Name) -> Cut {
+        let flow_cut = |flow| {
+            let mut cut = FlowCut::default();
+            for seqs in self.cut(name, flow) {
+                if seqs.start == 0 {
+                    cut.below = seqs.end;
+                } else {
+                    cut.above.push((seqs.start, seqs.end - seqs.start));
+                }
+            }
+            cut
+        };
+        Cut { flows: (0..self.flows(name)).map(flow_cut).collect() }
+    }
+}
