@@ -20,10 +20,6 @@ impl Register {
         self.accessed_by = packet;
         action(&mut self.words[index])
     }
-
-    pub(crate) fn bytes(&self) -> usize {
-        4 * self.words.len()
-    }
 }
 
 #[cfg(test)]

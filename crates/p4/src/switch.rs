@@ -181,23 +181,6 @@ impl Switch {
         }
     }
 
-    /// Bytes of all registers, as they would be in words of 32 bits.
-    #[must_use]
-    pub fn register_bytes(&self) -> usize {
-        let single = [
-            &self.clocks,
-            &self.conditions,
-            &self.arrivals,
-            &self.generations,
-            &self.banks,
-            &self.counts,
-            &self.cut_words,
-            &self.cut_next,
-        ];
-        let lanes = self.lanes.iter().map(|lane| lane.sums.bytes() + lane.values.bytes());
-        single.into_iter().map(Register::bytes).chain(lanes).sum()
-    }
-
     /// Changes a table, as the agent does.
     pub fn change(&mut self, change: &TableChange) {
         match *change {
