@@ -20,6 +20,16 @@ pub(crate) enum PlaneKind {
     Xdp,
 }
 
+impl PlaneKind {
+    /// Whether it has so many lanes, before anything is set up for it.
+    pub(crate) fn check_lanes(self, lanes: u8) -> Result<()> {
+        if lanes > 1 && self == Self::Xdp {
+            bail!("--lanes {lanes}: the XDP plane has one lane; take --plane udp, or no --lanes");
+        }
+        Ok(())
+    }
+}
+
 /// The data plane of a switch.
 #[derive(Args, Debug)]
 pub(crate) struct PlaneArguments {

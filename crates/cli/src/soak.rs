@@ -172,9 +172,7 @@ impl Arguments {
                 self.lanes
             );
         }
-        if self.lanes > 1 && self.plane == PlaneKind::Xdp {
-            bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", self.lanes);
-        }
+        self.plane.check_lanes(self.lanes)?;
         if self.workers < 2 && self.kills(Victim::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
         }

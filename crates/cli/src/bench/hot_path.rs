@@ -130,9 +130,7 @@ impl Profile {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.lanes > 1 && arguments.plane == PlaneKind::Xdp {
-        bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", arguments.lanes);
-    }
+    arguments.plane.check_lanes(arguments.lanes)?;
     if let Some(network) = site::needed(arguments)? {
         return site::run_again_inside(&network);
     }
