@@ -54,57 +54,35 @@ control Decision(inout headers_t hdr, inout metadata_t meta) {
         const default_action = drop();
         const entries = {
             // form, worker, agent, known, plan, fit, conditions, sound, new, seen, room, flags
+            // Who may not ask.
+            (Form.OTHER, _, _, _, _, _, _, _, _, _, _, _) : drop();
             (Form.PUSH, 0, _, _, _, _, _, _, _, _, _, _) : drop();
-            (Form.PUSH, 1, _, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.PUSH, 1, _, 1, _, 1, 0 &&& CONDITION_ACTIVE, _, _, _, _, _) : refuse(INACTIVE);
-            (Form.PUSH, 1, _, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.PUSH, 1, _, 1, _, 1, CONDITION_READABLE &&& CONDITION_READABLE, 1, 1, _, _, FLAG_VALUES &&& FLAG_VALUES) : push(ValueDeed.READ);
-            (Form.PUSH, 1, _, 1, _, 1, _, 1, 1, _, _, _) : push(ValueDeed.NONE);
-            (Form.PUSH, 1, _, 1, _, 1, _, 1, 0, 0, 0, _) : refuse(BANK_FULL);
-            (Form.PUSH, 1, _, 1, _, 1, CONDITION_READABLE &&& CONDITION_READABLE, 1, _, _, _, FLAG_VALUES &&& FLAG_VALUES) : duplicate(ValueDeed.READ);
-            (Form.PUSH, 1, _, 1, _, 1, _, 1, _, _, _, _) : duplicate(ValueDeed.NONE);
-            (Form.PUSH, 1, _, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.PUSH, 1, _, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.PULL, 1, _, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.PULL, 1, _, 1, _, 1, 0 &&& CONDITION_READABLE, _, _, _, _, _) : refuse(NOT_INSTALLED);
-            (Form.PULL, 1, _, 1, _, 1, _, 1, _, _, _, _) : pull();
-            (Form.PULL, 1, _, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.PULL, 1, _, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.PULL, 1, _, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.PROBE, 1, _, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.PROBE, 1, _, 1, _, 1, _, _, _, _, _, _) : probe();
-            (Form.PROBE, 1, _, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.PROBE, 1, _, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.PULL, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.PULL, _, 1, 1, _, 1, 0 &&& CONDITION_READABLE, _, _, _, _, _) : refuse(NOT_INSTALLED);
-            (Form.PULL, _, 1, 1, _, 1, _, 1, _, _, _, _) : pull();
-            (Form.PULL, _, 1, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.PULL, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.PULL, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.PROBE, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.PROBE, _, 1, 1, _, 1, _, _, _, _, _, _) : probe();
-            (Form.PROBE, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.PROBE, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.INSTALL, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.INSTALL, _, 1, 1, _, 1, _, 1, _, _, _, _) : install();
-            (Form.INSTALL, _, 1, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.INSTALL, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.INSTALL, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.DRAIN, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.DRAIN, _, 1, 1, _, 1, _, 1, _, _, _, _) : drain();
-            (Form.DRAIN, _, 1, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.DRAIN, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.DRAIN, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.FLIP, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.FLIP, _, 1, 1, _, 1, _, 1, _, _, _, _) : flip();
-            (Form.FLIP, _, 1, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.FLIP, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.FLIP, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            (Form.REMEMBER, _, 1, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
-            (Form.REMEMBER, _, 1, 1, _, 1, _, 1, _, _, _, _) : remember();
-            (Form.REMEMBER, _, 1, 1, _, 1, _, 0, _, _, _, _) : drop();
-            (Form.REMEMBER, _, 1, 1, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
-            (Form.REMEMBER, _, 1, 1, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
+            (Form.PULL, 0, 0, _, _, _, _, _, _, _, _, _) : drop();
+            (Form.PROBE, 0, 0, _, _, _, _, _, _, _, _, _) : drop();
+            (Form.INSTALL, _, 0, _, _, _, _, _, _, _, _, _) : drop();
+            (Form.DRAIN, _, 0, _, _, _, _, _, _, _, _, _) : drop();
+            (Form.FLIP, _, 0, _, _, _, _, _, _, _, _, _) : drop();
+            (Form.REMEMBER, _, 0, _, _, _, _, _, _, _, _, _) : drop();
+            // What is not of the region that is here.
+            (_, _, _, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
+            (_, _, _, _, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
+            (_, _, _, _, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
+            // What the region does not take now.
+            (Form.PUSH, _, _, _, _, _, 0 &&& CONDITION_ACTIVE, _, _, _, _, _) : refuse(INACTIVE);
+            (Form.PULL, _, _, _, _, _, 0 &&& CONDITION_READABLE, _, _, _, _, _) : refuse(NOT_INSTALLED);
+            (_, _, _, _, _, _, _, 0, _, _, _, _) : drop();
+            // The others are carried out.
+            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, 1, _, _, FLAG_VALUES &&& FLAG_VALUES) : push(ValueDeed.READ);
+            (Form.PUSH, _, _, _, _, _, _, _, 1, _, _, _) : push(ValueDeed.NONE);
+            (Form.PUSH, _, _, _, _, _, _, _, _, 0, 0, _) : refuse(BANK_FULL);
+            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, _, _, _, FLAG_VALUES &&& FLAG_VALUES) : duplicate(ValueDeed.READ);
+            (Form.PUSH, _, _, _, _, _, _, _, _, _, _, _) : duplicate(ValueDeed.NONE);
+            (Form.PULL, _, _, _, _, _, _, _, _, _, _, _) : pull();
+            (Form.PROBE, _, _, _, _, _, _, _, _, _, _, _) : probe();
+            (Form.INSTALL, _, _, _, _, _, _, _, _, _, _, _) : install();
+            (Form.DRAIN, _, _, _, _, _, _, _, _, _, _, _) : drain();
+            (Form.FLIP, _, _, _, _, _, _, _, _, _, _, _) : flip();
+            (Form.REMEMBER, _, _, _, _, _, _, _, _, _, _, _) : remember();
         }
     }
 

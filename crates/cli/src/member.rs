@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
 use crate::leash;
+use crate::p4::P4Switch;
 use crate::plane::PlaneArguments;
 use crate::progress::Bars;
 use crate::report::quality_line;
@@ -159,14 +160,16 @@ pub(crate) fn run_switch(arguments: &SwitchArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options =
         arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
-    if let Some(p4) = arguments.plane.p4()? {
-        let (plane, address, wakes) = p4.attach(arguments.listen)?;
-        bars.line(&format!(
-            "switch: a P4 switch at {address}, waiting for the cluster at {}",
-            arguments.member.controller
-        ));
+    if let Some(P4Switch { plane, address, wakes, bmv2 }) = arguments.plane.p4(arguments.listen)? {
+        if options.faults != FaultRates::default() {
+            bail!("datagrams of a P4 switch do not pass its agent: lose them at the workers");
+        }
+        let controller = arguments.member.controller;
+        bars.line(&format!("switch: a P4 switch at {address}, waiting for the cluster at {controller}"));
         let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
-        node.run(|event| tell(bars, event))?;
+        let ended = node.run(|event| tell(bars, event));
+        drop(bmv2);
+        ended?;
         return Ok(());
     }
     let listen = match arguments.listen {

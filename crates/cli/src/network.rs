@@ -10,6 +10,7 @@
 //! The program of the switch is on eth0. What it sends goes nowhere without a program at the other end, so there is one on each
 //! port, in a process of its own.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -29,10 +30,17 @@ pub(crate) struct Network {
 /// The interface of a switch in its namespace.
 pub(crate) const INTERFACE: &str = "eth0";
 
+/// The one of a bmv2 beside it.
+pub(crate) const WORKERS_INTERFACE: &str = "workers";
+/// The address of a bmv2 is so much above that of its agent.
+const P4_ADDRESSES: u8 = 128;
+
 /// A place for a switch.
 pub(crate) struct Seat {
     pub(crate) namespace: String,
-    pub(crate) address: String,
+    pub(crate) address: Ipv4Addr,
+    /// Of the bridge.
+    port: String,
 }
 
 impl Network {
@@ -50,28 +58,62 @@ impl Network {
     }
 
     /// Makes a place for the switch process of this index.
-    pub(crate) fn seat(&mut self, index: usize, program: &Path) -> Result<Seat> {
+    fn seat(&mut self, index: usize) -> Result<Seat> {
         let [a, b, c, first] = HOSTS;
         let last = u8::try_from(index + 1).ok().and_then(|index| first.checked_add(index));
         let Some(last) = last.filter(|last| *last < u8::MAX) else {
             bail!("there are addresses for 253 switches");
         };
-        let (namespace, port) = (format!("{}-switch{index}", self.hosts), format!("port{index}"));
-        let seat = Seat { namespace, address: format!("{a}.{b}.{c}.{last}") };
+        let seat = Seat {
+            namespace: format!("{}-switch{index}", self.hosts),
+            address: Ipv4Addr::new(a, b, c, last),
+            port: format!("port{index}"),
+        };
         self.add(&seat.namespace)?;
+        self.connect(&seat, INTERFACE, &seat.port)?;
+        ip(&["-n", &seat.namespace, "address", "add", &format!("{}/24", seat.address), "dev", INTERFACE])?;
+        ip(&["-n", &seat.namespace, "link", "set", "lo", "up"])?;
+        Ok(seat)
+    }
+
+    /// Connects an interface of a place with a port of the bridge.
+    fn connect(&self, seat: &Seat, interface: &str, port: &str) -> Result<()> {
         let (inside, hosts) = (seat.namespace.as_str(), self.hosts.as_str());
-        let pair = ["link", "add", INTERFACE, "netns", inside, "type", "veth", "peer", "name"];
-        ip(&[&pair[..], &[&port, "netns", hosts]].concat())?;
-        ip(&["-n", hosts, "link", "set", &port, "master", "bridge", "up"])?;
-        ip(&["-n", inside, "address", "add", &format!("{}/24", seat.address), "dev", INTERFACE])?;
-        for interface in [INTERFACE, "lo"] {
-            ip(&["-n", inside, "link", "set", interface, "up"])?;
-        }
-        let mut pass = inside_of(hosts, program);
-        pass.args(["xdp-pass", "--leashed", "--interface", &port]);
+        let pair = ["link", "add", interface, "netns", inside, "type", "veth", "peer", "name"];
+        ip(&[&pair[..], &[port, "netns", hosts]].concat())?;
+        ip(&["-n", hosts, "link", "set", port, "master", "bridge", "up"])?;
+        ip(&["-n", inside, "link", "set", interface, "up"])
+    }
+
+    /// A place for a switch with a program in the kernel.
+    pub(crate) fn xdp_seat(&mut self, index: usize, program: &Path) -> Result<Seat> {
+        let seat = self.seat(index)?;
+        let mut pass = inside_of(&self.hosts, program);
+        pass.args(["xdp-pass", "--leashed", "--interface", &seat.port]);
         pass.stdin(Stdio::piped()).stdout(Stdio::null());
         self.passing.push(pass.spawn().context("cannot start the program on a port")?);
         Ok(seat)
+    }
+
+    /// A place for a bmv2 and its agent: workers reach the switch by [`WORKERS_INTERFACE`], at an address that nothing else has, and
+    /// its agent reaches the others as they do each other.
+    pub(crate) fn p4_seat(&mut self, index: usize) -> Result<(Seat, Ipv4Addr)> {
+        let seat = self.seat(index)?;
+        let [a, b, c, last] = seat.address.octets();
+        let Some(last) = last.checked_add(P4_ADDRESSES).filter(|last| *last < u8::MAX) else {
+            bail!("there are addresses for 126 P4 switches");
+        };
+        let port = format!("p4-{}", seat.port);
+        self.connect(&seat, WORKERS_INTERFACE, &port)?;
+        // A switch takes packets, not runs of them; and its agent is not to answer for the interfaces that are the switch's.
+        ip(&["-n", &self.hosts, "link", "set", &port, "gso_max_segs", "1"])?;
+        ip(&["-n", &seat.namespace, "link", "set", WORKERS_INTERFACE, "addrgenmode", "none"])?;
+        let quiet = "net.ipv4.conf.all.arp_ignore=1";
+        let done = inside_of(&seat.namespace, Path::new("sysctl")).args(["-qw", quiet]).status();
+        if !done.context("cannot start `sysctl`")?.success() {
+            bail!("`sysctl {quiet}` does not do it");
+        }
+        Ok((seat, Ipv4Addr::new(a, b, c, last)))
     }
 
     /// A command where the controller is.

@@ -1,21 +1,20 @@
 //! `libra p4`: what the program of a P4 switch is made of. And what `libra switch --plane p4` is told.
 
+mod bmv2;
 mod link;
 
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use self::bmv2::Bmv2;
+use self::link::Bmv2Link;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use libra_p4::{Generated, P4Plane, Setup, Sizes};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-
-use self::link::Bmv2Link;
+use libra_net::PlaneThread;
+use libra_p4::{Generated, P4Plane, Rooms, Setup, Sizes};
+use libra_proto::{DeferredPlane, RegionConfig};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -96,12 +95,13 @@ fn check(folder: &Path, files: &[Generated]) -> Result<()> {
     Ok(())
 }
 
-/// How often an agent asks its switch what it has taken: nothing there wakes it.
-const ASKS_EVERY: Duration = Duration::from_millis(2);
-
 /// A P4 switch that runs the program.
 #[derive(Args, Debug)]
 pub(crate) struct P4Arguments {
+    /// With --plane p4: starts a bmv2 with this compiled program, for workers that come by --interface; without it the switch is
+    /// there already, and --agent-interface leads to it
+    #[arg(long, value_name = "FILE", conflicts_with = "agent_interface")]
+    bmv2: Option<PathBuf>,
     /// With --plane p4: the interface that leads to the agent's port of the switch
     #[arg(long, value_name = "IF")]
     agent_interface: Option<String>,
@@ -119,20 +119,32 @@ pub(crate) struct P4Arguments {
     thrift: SocketAddr,
 }
 
+/// A switch, and the way to it.
+pub(crate) struct P4Switch {
+    pub(crate) plane: DeferredPlane<PlaneThread>,
+    pub(crate) address: SocketAddrV4,
+    /// Becomes readable when there is something to look at.
+    pub(crate) wakes: OwnedFd,
+    /// The process, if it was started for this.
+    pub(crate) bmv2: Option<Bmv2>,
+}
+
 impl P4Arguments {
-    /// Whether it was said by which interface the agent reaches its switch.
-    pub(crate) const fn are_given(&self) -> bool {
-        self.agent_interface.is_some()
+    /// What was said of a P4 switch.
+    pub(crate) const fn given(&self) -> Option<&'static str> {
+        match (&self.bmv2, &self.agent_interface) {
+            (Some(_), _) => Some("--bmv2"),
+            (None, Some(_)) => Some("--agent-interface"),
+            (None, None) => None,
+        }
     }
 
-    /// The switch at this address, and what wakes its agent.
+    /// The switch at this address, reached by workers by an interface of this machine if it is to be here.
     pub(crate) fn attach(
         &self,
         listen: Option<SocketAddr>,
-    ) -> Result<(P4Plane<Bmv2Link>, SocketAddrV4, OwnedFd)> {
-        let Some(interface) = &self.agent_interface else {
-            bail!("--plane p4 needs --agent-interface, the one that leads to the agent's port of the switch");
-        };
+        workers_interface: Option<&str>,
+    ) -> Result<P4Switch> {
         let Some(SocketAddr::V4(address)) = listen.filter(|address| address.port() != 0) else {
             bail!("--plane p4 needs --listen IP:PORT, the IPv4 address of the switch that workers send to");
         };
@@ -143,17 +155,27 @@ impl P4Arguments {
             ports: self.switch_ports.clone(),
         };
         let sizes = Sizes::default();
-        let link = Bmv2Link::open(interface, self.thrift, sizes, &setup)?;
-        Ok((P4Plane::new(link, sizes), address, ticks().context("cannot make a timer")?))
+        let (link, bmv2) = match (&self.bmv2, &self.agent_interface, workers_interface) {
+            (Some(program), _, Some(workers)) => {
+                let bmv2 = Bmv2::start(program, workers, *address.ip())?;
+                let setup = Setup { agent_port: bmv2::PORTS[0], ports: bmv2::PORTS.to_vec(), ..setup };
+                (Bmv2Link::open(&bmv2.agent_interface, bmv2.thrift, sizes, &setup)?, Some(bmv2))
+            }
+            (Some(_), _, None) => bail!("--bmv2 needs --interface, the one that workers are reached by"),
+            (None, _, Some(_)) => bail!("--interface goes with --plane xdp, and with --bmv2"),
+            (None, Some(interface), None) => (Bmv2Link::open(interface, self.thrift, sizes, &setup)?, None),
+            (None, None, None) => bail!(
+                "--plane p4 needs --agent-interface, the one that leads to the agent's port of the switch, or --bmv2"
+            ),
+        };
+        let check = move |config: &RegionConfig| {
+            // Whether all regions have room together is known when they are opened.
+            Rooms::new(sizes).take(config).map(drop).map_err(|error| error.to_string())
+        };
+        let (thread, wakes) = PlaneThread::start(P4Plane::new(link, sizes), check)
+            .context("cannot start the thread of the agent")?;
+        Ok(P4Switch { plane: DeferredPlane::new(thread), address, wakes, bmv2 })
     }
-}
-
-/// Becomes readable again and again.
-fn ticks() -> Result<OwnedFd> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    let every = Timespec { tv_sec: 0, tv_nsec: ASKS_EVERY.subsec_nanos().into() };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
-    Ok(timer)
 }
 
 fn parse_mac(text: &str) -> Result<[u8; 6], String> {

@@ -8,7 +8,7 @@ use libra_xdp::{Attached, Mode, PassProgram, XdpPlane};
 use serde::{Deserialize, Serialize};
 
 use crate::leash;
-use crate::p4::P4Arguments;
+use crate::p4::{P4Arguments, P4Switch};
 
 /// Which data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
@@ -22,8 +22,9 @@ pub(crate) enum PlaneKind {
 }
 
 /// Which data plane a switch has: those that benchmarks set up, and one that somebody else has set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum SwitchPlane {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SwitchPlane {
     /// In the process of the switch, behind a UDP socket
     #[default]
     Udp,
@@ -33,13 +34,40 @@ enum SwitchPlane {
     P4,
 }
 
+/// Lanes of the P4 program.
+const P4_LANES: u8 = 16;
+
+impl From<PlaneKind> for SwitchPlane {
+    fn from(plane: PlaneKind) -> Self {
+        match plane {
+            PlaneKind::Udp => Self::Udp,
+            PlaneKind::Xdp => Self::Xdp,
+        }
+    }
+}
+
+impl SwitchPlane {
+    /// Whether it has so many lanes, before anything is set up for it.
+    pub(crate) fn check_lanes(self, lanes: u8) -> Result<()> {
+        match self {
+            Self::Xdp if lanes > 1 => {
+                bail!("--lanes {lanes}: the XDP plane has one lane; take --plane udp, or no --lanes")
+            }
+            Self::P4 if lanes != P4_LANES => {
+                bail!("--lanes {lanes}: the P4 program has {P4_LANES}; take --lanes {P4_LANES}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The data plane of a switch.
 #[derive(Args, Debug)]
 pub(crate) struct PlaneArguments {
     /// Where packets are added up
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
     plane: SwitchPlane,
-    /// With --plane xdp: the interface that workers are reached by
+    /// With --plane xdp, and with --bmv2: the interface that workers are reached by
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     /// With --plane xdp: in the driver (native), in the stack of the kernel (generic), or native if the driver can (auto)
@@ -50,12 +78,12 @@ pub(crate) struct PlaneArguments {
 }
 
 impl PlaneArguments {
-    /// The P4 switch, if that is what is wanted.
-    pub(crate) fn p4(&self) -> Result<Option<&P4Arguments>> {
-        match self.plane {
-            SwitchPlane::P4 => Ok(Some(&self.p4)),
-            _ if self.p4.are_given() => bail!("--agent-interface goes with --plane p4"),
-            _ => Ok(None),
+    /// The P4 switch at `listen`, if that is what is wanted.
+    pub(crate) fn p4(&self, listen: Option<SocketAddr>) -> Result<Option<P4Switch>> {
+        match (self.plane, self.p4.given()) {
+            (SwitchPlane::P4, _) => self.p4.attach(listen, self.interface.as_deref()).map(Some),
+            (_, Some(option)) => bail!("{option} goes with --plane p4"),
+            (_, None) => Ok(None),
         }
     }
 

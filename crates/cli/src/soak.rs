@@ -36,7 +36,7 @@ use self::report::Report;
 use crate::arguments::{FaultArguments, clear, positive_seconds};
 use crate::interrupt;
 use crate::leash;
-use crate::plane::PlaneKind;
+use crate::plane::SwitchPlane;
 use crate::progress::Bars;
 use crate::strike::{Kill, Moment, Victim};
 
@@ -63,9 +63,12 @@ pub(crate) struct Arguments {
     /// Switches beyond those, which take over from one that dies
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=32))]
     standby: u16,
-    /// Where switches add packets up. With xdp it makes network namespaces, and puts every switch into one: that needs root
+    /// Where switches add packets up. With xdp and p4 it makes network namespaces, and puts every switch into one: that needs root
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
-    plane: PlaneKind,
+    plane: SwitchPlane,
+    /// With --plane p4: the compiled program, which a bmv2 beside each switch runs
+    #[arg(long, value_name = "FILE")]
+    bmv2: Option<PathBuf>,
     /// Lanes of switches, as of those that wire each place of a packet to a register; a row has a value for each worker, and no more than lanes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=240))]
     lanes: u8,
@@ -172,8 +175,9 @@ impl Arguments {
                 self.lanes
             );
         }
-        if self.lanes > 1 && self.plane == PlaneKind::Xdp {
-            bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", self.lanes);
+        self.plane.check_lanes(self.lanes)?;
+        if (self.plane == SwitchPlane::P4) != self.bmv2.is_some() {
+            bail!("--plane p4 and --bmv2 go together: the program, compiled, that its switches run");
         }
         if self.workers < 2 && self.kills(Victim::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
@@ -198,11 +202,12 @@ impl Arguments {
         let FaultArguments { loss, duplicate, reorder } = self.faults;
         Ok(Settings {
             controller: match self.plane {
-                PlaneKind::Udp => free_address()?,
+                SwitchPlane::Udp => free_address()?,
                 // In a network where nobody else is.
-                PlaneKind::Xdp => SocketAddr::from((crate::network::HOSTS, 15_000)),
+                SwitchPlane::Xdp | SwitchPlane::P4 => SocketAddr::from((crate::network::HOSTS, 15_000)),
             },
             plane: self.plane,
+            bmv2: self.bmv2.as_deref().map(Path::canonicalize).transpose().context("--bmv2")?,
             lanes: self.lanes,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
             faults: [loss, duplicate, reorder],
@@ -232,7 +237,8 @@ fn free_address() -> Result<SocketAddr> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Settings {
     controller: SocketAddr,
-    plane: PlaneKind,
+    plane: SwitchPlane,
+    bmv2: Option<PathBuf>,
     lanes: u8,
     sizes: Numbers,
     /// Probabilities of loss, duplication and reordering.

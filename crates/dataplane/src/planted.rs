@@ -56,11 +56,13 @@ pub enum PlantedBug {
     TickBeforeVisible,
     /// In the roles: a controller waits for no worker that has not said its clock yet.
     UnheardClockIgnored,
+    /// In the roles: a switch says that it is where its data plane will only be.
+    DoneBeforeDone,
 }
 
 impl PlantedBug {
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -81,6 +83,7 @@ impl PlantedBug {
         Self::PushesForgotten,
         Self::TickBeforeVisible,
         Self::UnheardClockIgnored,
+        Self::DoneBeforeDone,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -107,6 +110,7 @@ impl PlantedBug {
             Self::PushesForgotten => "pushes-forgotten",
             Self::TickBeforeVisible => "tick-before-visible",
             Self::UnheardClockIgnored => "unheard-clock-ignored",
+            Self::DoneBeforeDone => "done-before-done",
         }
     }
 

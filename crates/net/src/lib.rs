@@ -53,6 +53,7 @@ mod faults;
 mod frames;
 mod links;
 mod node;
+mod plane_thread;
 pub mod probe;
 mod storage;
 mod turns;
@@ -60,4 +61,5 @@ mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
 pub use node::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode};
+pub use plane_thread::PlaneThread;
 pub use worker::{Accepted, WorkerNode};

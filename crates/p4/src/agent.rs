@@ -129,13 +129,12 @@ impl Held {
         Flip { epoch, durable, is_active, is_readable, swaps }.to_packet(&self.header(Kind::Pull))
     }
 
-    /// A packet with an entry for each lane: of this cell, with the values of these slots.
-    fn of_cell(&self, header: Header, cell: u16, value: impl Fn(u32) -> u32) -> Vec<u8> {
+    /// A packet with an entry for each lane: of this cell, with value 0.
+    fn of_cell(&self, header: Header, cell: u16) -> Vec<u8> {
         let lanes = self.config.lanes;
         let mut packet = vec![0; libra_dataplane::packet_bytes(lanes)];
         let mut writer = PacketWriter::new(header, &mut packet);
-        let first = u32::from(cell) * u32::from(lanes);
-        (0..u32::from(lanes)).for_each(|lane| _ = writer.push(cell, value(first + lane)));
+        (0..lanes).for_each(|_| _ = writer.push(cell, 0));
         assert_eq!(writer.finish(), packet.len(), "the packet was made for as many lanes");
         packet
     }
@@ -221,7 +220,7 @@ impl<L: Link> Agent<L> {
         // What an earlier region has left is no part of this one's cut.
         held.cuts = cuts;
         let held = &self.held[&name];
-        let zeros = held.cells().map(|cell| held.of_cell(held.header(Kind::Install), cell, |_| 0));
+        let zeros = held.cells().map(|cell| held.of_cell(held.header(Kind::Install), cell));
         let packets = zeros.collect();
         self.exchange(packets, Kind::Ack).map(drop)
     }
@@ -367,7 +366,7 @@ impl<L: Link> Agent<L> {
             let header = held.header(Kind::Drain);
             let seq = u32::try_from(at % WORDS * 32).expect("a number in the first window");
             let header = if at < words { Header { worker: flow, seq, ..header } } else { header };
-            held.of_cell(header, cell, |_| 0)
+            held.of_cell(header, cell)
         };
         let answers = self.exchange((0..packets).map(drain).collect(), Kind::Drain)?;
         let held = self.held_mut(name);
@@ -445,7 +444,7 @@ impl<L: Link> Agent<L> {
     pub fn values(&mut self, name: Name) -> Result<Vec<u32>, AgentError<L::Error>> {
         let held = self.held(name);
         let padding = held.config.cells - 1;
-        let packets = (0..padding).map(|cell| held.of_cell(held.header(Kind::Pull), cell, |_| 0)).collect();
+        let packets = (0..padding).map(|cell| held.of_cell(held.header(Kind::Pull), cell)).collect();
         let answers = self.exchange(packets, Kind::Pull)?;
         let values = |answer: &Vec<u8>| {
             let packet = Packet::parse(answer).ok();
@@ -458,9 +457,9 @@ impl<L: Link> Agent<L> {
         Ok(answers.iter().flat_map(values).collect())
     }
 
-    /// How many flows a region has.
-    pub(crate) fn flows(&self, name: Name) -> u16 {
-        self.held(name).config.flows
+    /// What a region is.
+    pub(crate) fn config(&self, name: Name) -> &RegionConfig {
+        &self.held(name).config
     }
 
     /// The numbers of a flow that were taken up to the last epoch that was drained, as ascending ranges with gaps between them.

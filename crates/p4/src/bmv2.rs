@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::sizes::Sizes;
 use crate::tables::{RegionEntry, TableChange};
 
-/// What a switch is told once, when it starts.
+/// What a switch is told once, before anything else: what it holds of an agent that is gone is dropped with its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// Where workers send packets to. The switch answers ARP and ping for it.
@@ -29,20 +29,59 @@ const HOST: &str = "LibraIngress.host";
 const ARP_REQUEST: u16 = 1;
 const ECHO_REQUEST: u16 = 8;
 const FLOOD_GROUP: u16 = 1;
+/// Answers that may wait for a port: bursts of workers are longer than what bmv2 keeps by itself.
+const QUEUE_PACKETS: u32 = 4096;
+
+/// Registers beside those of lanes, in the control that has them.
+const REGISTERS: [&str; 8] = [
+    "clock.clocks",
+    "conditions.conditions",
+    "room.arrivals",
+    "window.generations",
+    "window_bank.banks",
+    "taken.counts",
+    "cut_bits.words",
+    "cut_next.next",
+];
+
+/// Lines that leave of an agent that is gone nothing in the switch.
+fn forget(sizes: &Sizes) -> Vec<String> {
+    let of_admission =
+        ["addresses", "workers", "agents", "regions", "tenures"].map(|table| format!("{ADMISSION}.{table}"));
+    let inside = INSIDE.map(|control| format!("{control}.masks"));
+    let others = [format!("{BANKS}.bases"), format!("{HOST}.names"), format!("{HOST}.pings")];
+    let tables = of_admission.into_iter().chain(inside).chain(others);
+    let lanes = (0..sizes.lanes)
+        .flat_map(|lane| ["sums", "values"].map(|register| format!("lanes.lane{lane}.{register}")));
+    let registers = REGISTERS.into_iter().map(str::to_owned).chain(lanes);
+    tables
+        .map(|table| format!("table_clear {table}"))
+        .chain(registers.map(|register| format!("register_reset LibraIngress.aggregate.{register}")))
+        .collect()
+}
 
 impl Setup {
-    /// The lines that say so.
+    /// The lines that say so, and that make the switch forget what an agent before has told it.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
+    pub fn lines(&self, sizes: &Sizes) -> Vec<String> {
         let (ip, port) = (self.address.ip(), self.address.port());
         let [a, b, c, d, e, f] = self.mac;
         let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-        let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
-        vec![
+        let entries = [
+            format!("set_queue_depth {QUEUE_PACKETS}"),
             format!("table_add {ADMISSION}.addresses {ADMISSION}.ours {ip} {port} =>"),
             format!("table_add {ADMISSION}.agents {ADMISSION}.agent {} =>", self.agent_port),
             format!("table_add {HOST}.names {HOST}.answer_arp {ARP_REQUEST} {ip} => {mac:#x}"),
             format!("table_add {HOST}.pings {HOST}.answer_ping {ECHO_REQUEST} {ip} =>"),
+        ];
+        forget(sizes).into_iter().chain(entries).collect()
+    }
+
+    /// The lines that say where frames go whose destination is not known. A switch that was told before refuses them.
+    #[must_use]
+    pub fn flood_lines(&self) -> Vec<String> {
+        let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
+        vec![
             format!("mc_mgrp_create {FLOOD_GROUP}"),
             format!("mc_node_create 0 {}", ports.join(" ")),
             format!("mc_node_associate {FLOOD_GROUP} 0"),

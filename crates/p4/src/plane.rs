@@ -8,7 +8,7 @@ use libra_proto::{Cut, Epoch, FlowCut, Outgoing, Plane, SlotValues};
 
 use crate::agent::{Agent, AgentError, Link, Name};
 use crate::sizes::Sizes;
-use crate::tables::{Rooms, TableChange};
+use crate::tables::TableChange;
 
 /// The regions of one job in a P4 switch.
 #[derive(Debug)]
@@ -96,11 +96,6 @@ impl<L: Link> Plane for P4Plane<L> {
         }
     }
 
-    fn check(&self, config: &RegionConfig) -> Result<(), String> {
-        // Whether all regions have room together is known when they are opened.
-        Rooms::new(self.sizes).take(config).map(drop).map_err(|error| error.to_string())
-    }
-
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _: BankPackets) {
         let seen = (0u16..).zip(&cut.flows).take(config.flows.into()).flat_map(|(flow, seen)| {
             let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
@@ -153,18 +148,18 @@ impl<L: Link> Plane for P4Plane<L> {
         self.taken.get(&region).copied().unwrap_or_default()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Epoch {
+    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
         let name = self.name(region);
         let taken = self.attempt(|agent| agent.flip(name));
         self.pushes += taken.map_or(0, |(_, taken)| u64::from(taken.pushes));
         self.taken.insert(region, BankPackets::default());
         let sums = self.attempt(|agent| agent.drain(name));
         if self.failure.is_some() {
-            return Epoch::default();
+            return Some(Epoch::default());
         }
         let mut epoch = Epoch { cut: self.agent.whole_cut(name), ..Epoch::default() };
-        sums.into_iter().for_each(|(slot, sum)| epoch.add(slot, &[sum]));
-        epoch
+        whole_rows(self.agent.config(name), &sums, |first, sums| epoch.add(first, sums));
+        Some(epoch)
     }
 
     /// None come: packets are for the switch, and this is its agent.
@@ -189,6 +184,24 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 }
 
+/// Adds to the sums that are not zero the zeros beside them, in blocks of a cell of each lane: a shard applies rows that it is given
+/// whole. A row has at most a value for each lane, so it is in two blocks at most, and they are neighbours.
+fn whole_rows(config: &RegionConfig, sums: &[(u32, u32)], mut add: impl FnMut(u32, &[u32])) {
+    let lanes = usize::from(config.lanes);
+    let blocks = usize::from(config.cells) - 1;
+    let mut all = vec![0; blocks * lanes];
+    let mut is_wanted = vec![false; blocks];
+    for &(slot, sum) in sums {
+        let slot = slot as usize;
+        all[slot] = sum;
+        let block = slot / lanes;
+        is_wanted[block.saturating_sub(1)..blocks.min(block + 2)].fill(true);
+    }
+    for (block, sums) in all.chunks(lanes).enumerate().filter(|(block, _)| is_wanted[*block]) {
+        add(u32::try_from(block * lanes).expect("a slot has 16 bits"), sums);
+    }
+}
+
 impl<L: Link> Agent<L> {
     /// The cut of a region after the last epoch that was drained.
     fn whole_cut(&self, name: Name) -> Cut {
@@ -203,6 +216,37 @@ impl<L: Link> Agent<L> {
             }
             cut
         };
-        Cut { flows: (0..self.flows(name)).map(flow_cut).collect() }
+        Cut { flows: (0..self.config(name).flows).map(flow_cut).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_dataplane::Arithmetic;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_handed_out_whole_where_it_crosses_cells() {
+        let config = RegionConfig {
+            job: 1,
+            region: 0,
+            plan: 1,
+            view: 1,
+            lanes: 4,
+            cells: 6,
+            flows: 1,
+            bank_packets_max: 8,
+            arithmetic: Arithmetic::Fixed { bound: 1 },
+        };
+        let runs = |sums: &[(u32, u32)]| {
+            let mut epoch = Epoch::default();
+            whole_rows(&config, sums, |first, sums| epoch.add(first, sums));
+            (epoch.slots, epoch.sums)
+        };
+        // A row of slots 7 to 9 may have no sum but that of slot 8.
+        assert_eq!(runs(&[(8, 5)]), (vec![(4, 12)], vec![0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(runs(&[(0, 1), (19, 2)]).0, [(0, 8), (12, 8)]);
+        assert_eq!(runs(&[]), (vec![], vec![]));
     }
 }

@@ -85,6 +85,8 @@ pub use controller::{
 };
 pub use dial::PATIENCE;
 pub use keys::Keys;
+/// What a region is to its [`Plane`].
+pub use libra_dataplane::RegionConfig;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
     Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
@@ -95,7 +97,7 @@ pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
-pub use switch::{Plane, SoftPlane, Switch};
+pub use switch::{DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch};
 pub use time::Instant;
 pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};

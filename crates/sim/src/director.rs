@@ -4,11 +4,12 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_proto::{
-    Controller, ControllerEvent, Instant, MemberEvent, Peer, Role, Server, ServerEvent, Switch, Worker,
-    WorkerCommand, WorkerEvent,
+    Controller, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
+    Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
 use crate::check::{Checkers, Violation};
+use crate::late::LateDevice;
 use crate::network::{Host, Network, Quality};
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
@@ -190,6 +191,11 @@ impl Director {
                 return self.world.start_server_with_disk(host, controller);
             }
             Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
+            Kind::Switch if self.scenario.switches_are_late => {
+                let random = self.random.fork(self.account.operations << 8 | host as u64);
+                let plane = DeferredPlane::new(LateDevice::new(random));
+                AnyRole::LateSwitch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
+            }
             Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
             Kind::Worker => {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);

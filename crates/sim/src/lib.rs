@@ -42,6 +42,7 @@ mod clocks;
 mod director;
 mod disks;
 mod ending;
+mod late;
 mod life;
 mod links;
 mod meddle;
@@ -60,6 +61,7 @@ mod workload;
 mod world;
 
 pub use director::LIVENESS_BOUND;
+pub use late::LateDevice;
 pub use network::{Arrival, Bursts, Host, Network, NetworkCounts, Quality};
 pub use observer::{Observer, Recorder, SentDatagram, SentMessage};
 pub use process::{Actor, AnyRole, Event};

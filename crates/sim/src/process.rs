@@ -4,11 +4,12 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{
-    Controller, ControllerEvent, Instant, Link, LinkEvent, MemberEvent, Message, Role, Server, ServerEvent,
-    Switch, Worker, WorkerEvent,
+    Controller, ControllerEvent, DeferredPlane, Instant, Link, LinkEvent, MemberEvent, Message, Role, Server,
+    ServerEvent, Switch, Worker, WorkerEvent,
 };
 
 use crate::disks::Keeping;
+use crate::late::LateDevice;
 use crate::network::Host;
 
 /// A process: the host that it runs on, and how many ran there before it.
@@ -29,6 +30,8 @@ pub enum AnyRole {
     Server(Box<Server>),
     /// A switch.
     Switch(Box<Switch>),
+    /// A switch whose data plane takes its time.
+    LateSwitch(Box<Switch<DeferredPlane<LateDevice>>>),
     /// A worker.
     Worker(Box<Worker>),
 }
@@ -40,6 +43,7 @@ macro_rules! with_role {
             $crate::AnyRole::Controller($role) => $body,
             $crate::AnyRole::Server($role) => $body,
             $crate::AnyRole::Switch($role) => $body,
+            $crate::AnyRole::LateSwitch($role) => $body,
             $crate::AnyRole::Worker($role) => $body,
         }
     };

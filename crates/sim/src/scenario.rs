@@ -117,6 +117,8 @@ pub struct Scenario {
     pub quality: Quality,
     /// The rows of the model.
     pub rows: Rows,
+    /// Whether their data planes do later what their agents ask.
+    pub switches_are_late: bool,
     /// Whether there is a plan of hot rows at all.
     pub planned: bool,
     /// How the hot path behaves.
@@ -144,6 +146,7 @@ impl Scenario {
             seed,
             sizes,
             standbys: if planned { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 },
+            switches_are_late: trunk.fork(11).chance(0.25),
             quality: draw_quality(&mut trunk.fork(2)),
             rows: draw_rows(&mut trunk.fork(3)),
             planned,
@@ -172,6 +175,7 @@ impl Scenario {
                 *at *= 2;
             }
             self.safety = Duration::from_secs(20);
+            self.switches_are_late = false;
             self.sizes.servers = 1;
             self.sizes.workers = 2;
             self.rows = Rows { embedding: (8, 1), hot: 8, headroom_bits: 12, ..self.rows };

@@ -17,9 +17,11 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         // A server must die between an answer and the sync.
         PlantedBug::AnswerBeforeDurable => 200,
         // A server must come back, and a push again that it had applied.
-        PlantedBug::PushesForgotten => 600,
+        PlantedBug::PushesForgotten => 2500,
         // What is replaced must come back, or be replayed, with something to lose.
         PlantedBug::ColdPushAppliedTwice => 400,
+        // A data plane must be late, and somebody read what it is to have.
+        PlantedBug::DoneBeforeDone => 300,
         // Somebody must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,

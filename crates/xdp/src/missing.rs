@@ -68,7 +68,7 @@ impl Plane for XdpPlane {
         match *self {}
     }
 
-    fn close_epoch(&mut self, _region: u8) -> Epoch {
+    fn close_epoch(&mut self, _region: u8) -> Option<Epoch> {
         match *self {}
     }
 

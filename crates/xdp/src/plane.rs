@@ -133,9 +133,9 @@ impl Plane for XdpPlane {
         self.pipeline.taken(self.name(region)).unwrap_or_default()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Epoch {
+    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
         let closed = self.try_close_epoch(self.name(region));
-        self.note(closed)
+        Some(self.note(closed))
     }
 
     /// What the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that

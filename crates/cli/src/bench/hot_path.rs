@@ -29,7 +29,7 @@ use crate::arguments::{FaultArguments, clear, write_json};
 use crate::job::failure;
 use crate::leash;
 use crate::network;
-use crate::plane::PlaneKind;
+use crate::plane::{PlaneKind, SwitchPlane};
 use crate::progress::Bars;
 
 /// The cold path is measured for no longer: it is there to be compared with.
@@ -130,9 +130,7 @@ impl Profile {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.lanes > 1 && arguments.plane == PlaneKind::Xdp {
-        bail!("--lanes {}: the XDP plane has one lane; take --plane udp, or no --lanes", arguments.lanes);
-    }
+    SwitchPlane::from(arguments.plane).check_lanes(arguments.lanes)?;
     if let Some(network) = site::needed(arguments)? {
         return site::run_again_inside(&network);
     }

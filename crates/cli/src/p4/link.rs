@@ -1,8 +1,8 @@
 //! The way from an agent to its P4 switch: UDP by an interface of its own, and the command line of bmv2 for the tables.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +19,8 @@ const ANSWER_BYTES_MAX: usize = 2048;
 
 /// The command line of bmv2.
 const BMV2_CLI: &str = "simple_switch_CLI";
+/// What it says before it reads a line.
+const PROMPT: &str = "RuntimeCmd: ";
 
 /// A switch that does not do what it is told.
 #[derive(Debug, Error)]
@@ -29,12 +31,70 @@ pub(crate) enum LinkError {
     Tables(String),
 }
 
+/// The command line of a bmv2, which stays open: to start it anew for each change takes half a second.
+#[derive(Debug)]
+struct Client {
+    process: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    thrift: SocketAddr,
+}
+
+impl Client {
+    fn start(thrift: SocketAddr) -> Result<Self> {
+        let mut command = Command::new(BMV2_CLI);
+        command.args(["--thrift-ip", &thrift.ip().to_string()]);
+        command.args(["--thrift-port", &thrift.port().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().with_context(|| format!("{BMV2_CLI} must be on the PATH"))?;
+        let input = process.stdin.take().context("it has a standard input")?;
+        let output = process.stdout.take().context("it has a standard output")?;
+        let mut client = Self { process, input, output, thrift };
+        client.read(1).with_context(|| format!("there is no bmv2 at --thrift {thrift}"))?;
+        Ok(client)
+    }
+
+    /// Hands lines to it, and returns what it says.
+    fn tell(&mut self, lines: &[String]) -> Result<String> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let written = self.input.write_all(text.as_bytes()).map_err(anyhow::Error::from);
+        written
+            .and_then(|()| self.read(lines.len()))
+            .with_context(|| format!("the bmv2 at --thrift {} is gone", self.thrift))
+    }
+
+    /// What it says until it has asked so often for the next line.
+    fn read(&mut self, prompts: usize) -> Result<String> {
+        let mut said = Vec::new();
+        let mut bytes = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&said);
+            if text.matches(PROMPT).count() >= prompts {
+                return Ok(text.into_owned());
+            }
+            let read = self.output.read(&mut bytes)?;
+            if read == 0 {
+                bail!("{BMV2_CLI} has ended");
+            }
+            said.extend_from_slice(&bytes[..read]);
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
 /// The way to a bmv2.
 #[derive(Debug)]
 pub(crate) struct Bmv2Link {
     socket: UdpSocket,
     address: SocketAddrV4,
-    thrift: SocketAddr,
+    client: Client,
     tables: Bmv2Tables,
 }
 
@@ -43,33 +103,13 @@ impl Bmv2Link {
     pub(crate) fn open(interface: &str, thrift: SocketAddr, sizes: Sizes, setup: &Setup) -> Result<Self> {
         let socket = bind(interface, setup.address)
             .with_context(|| format!("--agent-interface {interface}: cannot open a socket there"))?;
-        let link = Self { socket, address: setup.address, thrift, tables: Bmv2Tables::new(sizes) };
-        let said = link.tell(&setup.lines())?;
+        let mut client = Client::start(thrift)?;
+        let said = client.tell(&setup.lines(&sizes))?;
         if said.contains("Invalid") || said.contains("Error") {
-            bail!("the bmv2 at {thrift} has not taken its first entries; start it anew:\n{said}");
+            bail!("the bmv2 at {thrift} runs another program than that of this libra:\n{said}");
         }
-        Ok(link)
-    }
-
-    /// Hands lines to the command line of the switch, and returns what it says.
-    fn tell(&self, lines: &[String]) -> Result<String> {
-        let mut command = Command::new(BMV2_CLI);
-        command.args(["--thrift-ip", &self.thrift.ip().to_string()]);
-        command.args(["--thrift-port", &self.thrift.port().to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut client = command.spawn().with_context(|| format!("{BMV2_CLI} must be on the PATH"))?;
-        let mut input = client.stdin.take().context("it has a standard input")?;
-        input
-            .write_all((lines.join("\n") + "\n").as_bytes())
-            .with_context(|| format!("{BMV2_CLI} does not listen"))?;
-        drop(input);
-        let output = client.wait_with_output().with_context(|| format!("{BMV2_CLI} does not end"))?;
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        if !output.status.success() || said.contains("Could not connect") {
-            bail!("there is no bmv2 at --thrift {}: {said}", self.thrift);
-        }
-        Ok(said)
+        client.tell(&setup.flood_lines())?;
+        Ok(Self { socket, address: setup.address, client, tables: Bmv2Tables::new(sizes) })
     }
 }
 
@@ -110,7 +150,7 @@ impl Link for Bmv2Link {
     }
 
     fn change(&mut self, changes: &[TableChange]) -> Result<(), LinkError> {
-        let said = self.tell(&self.tables.lines(changes));
+        let said = self.client.tell(&self.tables.lines(changes));
         let said = said.map_err(|error| LinkError::Tables(format!("{error:#}")))?;
         self.tables.heard(changes, &said).map_err(|error| LinkError::Tables(error.to_string()))
     }

@@ -16,8 +16,8 @@ use super::Settings;
 use super::controller::{Note, migrate};
 use super::course::Signal;
 use crate::leash;
-use crate::network::{self, Network};
-use crate::plane::PlaneKind;
+use crate::network::{self, Network, Seat};
+use crate::plane::SwitchPlane;
 
 /// How often to look whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -81,7 +81,7 @@ pub(super) struct Children<'s> {
 impl<'s> Children<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = leash::this_program()?;
-        let network = (settings.plane == PlaneKind::Xdp).then(Network::new).transpose()?;
+        let network = (settings.plane != SwitchPlane::Udp).then(Network::new).transpose()?;
         Ok(Self { settings, directory, program, signals, network, alive: Vec::new(), started: [0; 4] })
     }
 
@@ -108,22 +108,11 @@ impl<'s> Children<'s> {
                 }
             }
             Kind::Switch => {
-                let seat = match &mut self.network {
-                    Some(network) => Some(network.seat(index, &self.program)?),
-                    None => None,
-                };
-                if let Some(seat) = &seat {
+                let (place, options) = self.seat(index)?;
+                if let Some(seat) = place {
                     command = network::inside_of(&seat.namespace, &self.program);
                 }
-                command.args(["switch", "--leashed", "--controller", &controller]);
-                if let Some(seat) = seat {
-                    command.args(["--plane", "xdp", "--interface", network::INTERFACE]);
-                    command.args(["--listen", &format!("{}:0", seat.address)]);
-                }
-                for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults)
-                {
-                    command.arg(option).arg(rate.to_string());
-                }
+                command.args(["switch", "--leashed", "--controller", &controller]).args(options);
             }
         }
         let stdout = if kind == Kind::Controller { Stdio::piped() } else { Stdio::null() };
@@ -143,6 +132,35 @@ impl<'s> Children<'s> {
         let stdin = child.stdin.take().context("a child has the pipe that it was given")?;
         self.alive.push(Process { kind, index, number: None, relieved: false, child, stdin, log });
         Ok(())
+    }
+
+    /// Where a switch is to be, if not beside everybody else, and what it is told of it.
+    fn seat(&mut self, index: usize) -> Result<(Option<Seat>, Vec<String>)> {
+        let mut options = Vec::new();
+        let mut say = |option: &str, value: String| options.extend([option.to_owned(), value]);
+        let seat = match (&mut self.network, &self.settings.bmv2) {
+            (Some(network), Some(program)) => {
+                let (seat, address) = network.p4_seat(index)?;
+                say("--plane", "p4".to_owned());
+                say("--bmv2", program.display().to_string());
+                say("--interface", network::WORKERS_INTERFACE.to_owned());
+                say("--listen", format!("{address}:4700"));
+                return Ok((Some(seat), options));
+            }
+            (Some(network), None) => {
+                let seat = network.xdp_seat(index, &self.program)?;
+                say("--plane", "xdp".to_owned());
+                say("--interface", network::INTERFACE.to_owned());
+                say("--listen", format!("{}:0", seat.address));
+                Some(seat)
+            }
+            (None, _) => None,
+        };
+        // What a switch in a device sends does not pass this process: there the workers alone have faults.
+        for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults) {
+            say(option, rate.to_string());
+        }
+        Ok((seat, options))
     }
 
     /// The cluster has taken somebody in: the first of those that it did not have yet.

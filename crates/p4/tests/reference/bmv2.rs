@@ -130,7 +130,8 @@ impl Bmv2 {
         };
         let setup = Setup { address: ADDRESS, mac: MAC, agent_port: 0, ports: vec![0, 1] };
         let begun = Instant::now();
-        while let Err(error) = bmv2.tell(&setup.lines()) {
+        let lines = [setup.lines(&Sizes::default()), setup.flood_lines()].concat();
+        while let Err(error) = bmv2.tell(&lines) {
             assert!(begun.elapsed() < PATIENCE, "{error}");
             thread::sleep(Duration::from_millis(200));
         }

@@ -40,6 +40,8 @@ struct Held {
     opened_at: Option<Instant>,
     /// Whether the active bank is to be closed as soon as it may be.
     is_due: bool,
+    /// Whether an epoch is closed and is still being drained.
+    is_draining: bool,
     /// When the newest epoch was drained.
     drained_at: Instant,
     /// The epoch that was drained and that the shard has not committed yet (rule E3).
@@ -57,11 +59,23 @@ pub(super) struct Agent<P> {
     held: BTreeMap<u8, Held>,
     /// Whether it must take no more pushes.
     retiring: bool,
+    /// What the plane must have done before it takes none indeed.
+    retired_after: u64,
+    /// What it must have done before this switch acts on the newest view.
+    viewed_after: u64,
     answers: Outgoing,
-    /// Messages for shards, by their number.
-    pub(super) outbox: VecDeque<(u16, Message)>,
+    outbox: VecDeque<Letter>,
     /// Counts of what the plane does not count.
     statistics: SwitchStatistics,
+}
+
+/// A message for a shard.
+#[derive(Debug, Clone)]
+struct Letter {
+    to: u16,
+    message: Message,
+    /// What the plane must have done before it is true.
+    after: u64,
 }
 
 impl Held {
@@ -89,6 +103,8 @@ impl<P: Plane> Agent<P> {
             plane,
             held: BTreeMap::new(),
             retiring: false,
+            retired_after: 0,
+            viewed_after: 0,
             answers: Outgoing::default(),
             outbox: VecDeque::new(),
             statistics: SwitchStatistics::default(),
@@ -104,7 +120,31 @@ impl<P: Plane> Agent<P> {
 
     /// The newest view, if the agent has the values of all regions that are its own in it.
     pub(super) fn viewed(&self) -> Option<u64> {
-        self.held.values().all(|held| held.adopted).then_some(self.cluster.view.number)
+        let is_viewed = self.has_done(self.viewed_after) && self.held.values().all(|held| held.adopted);
+        is_viewed.then_some(self.cluster.view.number)
+    }
+
+    fn has_done(&self, asked: u64) -> bool {
+        self.plane.progress().done >= asked || is_planted(PlantedBug::DoneBeforeDone)
+    }
+
+    fn send(&mut self, to: u16, message: Message) {
+        self.outbox.push_back(Letter { to, message, after: 0 });
+    }
+
+    /// Sends a shard what is true when the plane has done what it was asked until now.
+    fn send_when_done(&mut self, to: u16, message: Message) {
+        let after = self.plane.progress().asked;
+        self.outbox.push_back(Letter { to, message, after });
+    }
+
+    /// The next message for a shard, by its number.
+    pub(super) fn poll_message(&mut self) -> Option<(u16, Message)> {
+        let next = self.outbox.front()?.after;
+        if !self.has_done(next) {
+            return None;
+        }
+        self.outbox.pop_front().map(|letter| (letter.to, letter.message))
     }
 
     /// Lets go the regions that another holds now, and asks the shards for those that are its own (rule V4).
@@ -131,23 +171,25 @@ impl<P: Plane> Agent<P> {
                     epoch: 0,
                     opened_at: None,
                     is_due: false,
+                    is_draining: false,
                     drained_at: Instant::ZERO,
                     uncommitted: None,
                     committed: (0, Cut::default()),
                 };
-                self.outbox.push_back((shard, held.adopt(region)));
+                self.send(shard, held.adopt(region));
                 self.held.insert(region, held);
             }
         }
         self.cluster.view = view;
+        self.viewed_after = self.plane.progress().asked;
     }
 
     /// A stream to a shard is open, for the first time or again: what was said on the one before may be lost.
     pub(super) fn reconnected(&mut self, shard: u16) {
-        self.outbox.retain(|(to, _)| *to != shard);
-        for (&region, held) in self.held.iter().filter(|(_, held)| held.shard == shard) {
-            self.outbox.push_back((shard, held.adopt(region)));
-        }
+        self.outbox.retain(|letter| letter.to != shard);
+        let held = self.held.iter().filter(|(_, held)| held.shard == shard);
+        let asked: Vec<Message> = held.map(|(&region, held)| held.adopt(region)).collect();
+        asked.into_iter().for_each(|message| self.send(shard, message));
     }
 
     /// Takes no more pushes, and brings everything to the shards (rule V9).
@@ -167,6 +209,7 @@ impl<P: Plane> Agent<P> {
         for (&region, _) in self.held.iter().filter(|(_, held)| held.adopted) {
             self.plane.set_active(region, !self.retiring);
         }
+        self.retired_after = self.plane.progress().asked;
     }
 
     /// Whether the shard of a region has not answered for so long that this switch had better give up.
@@ -177,9 +220,10 @@ impl<P: Plane> Agent<P> {
     /// Whether it retires, and the shards have everything.
     pub(super) fn is_retired(&self) -> bool {
         let is_empty = |(&region, held): (&u8, &Held)| {
-            held.uncommitted.is_none() && (!held.adopted || self.plane.taken(region).pushes == 0)
+            let is_brought = held.uncommitted.is_none() && !held.is_draining;
+            is_brought && (!held.adopted || self.plane.taken(region).pushes == 0)
         };
-        self.retiring && self.held.iter().all(is_empty)
+        self.retiring && self.has_done(self.retired_after) && self.held.iter().all(is_empty)
     }
 
     pub(super) fn statistics(&self) -> SwitchStatistics {
@@ -206,8 +250,12 @@ impl<P: Plane> Agent<P> {
     /// Closes the epochs that are full or old enough, of regions whose last epoch is committed (rule E1).
     pub(super) fn close_epochs(&mut self, now: Instant) {
         self.plane.awake();
+        while let Some((region, epoch)) = self.plane.drained() {
+            self.bring(now, region, epoch);
+        }
         let due = self.due();
-        for (&number, held) in self.held.iter_mut().filter(|(_, held)| held.adopted) {
+        let mut closed = Vec::new();
+        for (&number, held) in self.held.iter_mut().filter(|(_, held)| held.adopted && !held.is_draining) {
             let taken = self.plane.taken(number);
             if taken.pushes == 0 {
                 continue;
@@ -220,18 +268,34 @@ impl<P: Plane> Agent<P> {
             if !held.is_due || held.uncommitted.is_some() || now < held.drained_at + EPOCH_TIME_MIN {
                 continue;
             }
-            let Epoch { cut, slots, sums } = self.plane.close_epoch(number);
-            self.statistics.epochs += 1;
-            self.statistics.slots_drained += sums.len() as u64;
-            let (since, epoch) = (held.tenure.since, held.epoch);
-            let drained = Drained { region: number, since, epoch, cut, slots, sums: Bulk(sums) };
-            held.epoch += 1;
-            held.opened_at = None;
-            held.is_due = false;
-            held.drained_at = now;
-            held.uncommitted = Some(drained.clone());
-            self.outbox.push_back((held.shard, Message::Drained(drained)));
+            held.is_draining = true;
+            closed.extend(self.plane.close_epoch(number).map(|epoch| (number, epoch)));
         }
+        if self.plane.failure().is_some() {
+            // What it says of an epoch is worth nothing: this switch gives up, and others replay.
+            return;
+        }
+        for (region, epoch) in closed {
+            self.bring(now, region, epoch);
+        }
+    }
+
+    /// Brings an epoch that was drained to its shard, and keeps it until that has committed it (rule E3).
+    fn bring(&mut self, now: Instant, region: u8, epoch: Epoch) {
+        let held = self.held.get_mut(&region).expect("a plane hands out epochs of regions that are open");
+        let Epoch { cut, slots, sums } = epoch;
+        self.statistics.epochs += 1;
+        self.statistics.slots_drained += sums.len() as u64;
+        let since = held.tenure.since;
+        let drained = Drained { region, since, epoch: held.epoch, cut, slots, sums: Bulk(sums) };
+        held.epoch += 1;
+        held.opened_at = None;
+        held.is_due = false;
+        held.is_draining = false;
+        held.drained_at = now;
+        held.uncommitted = Some(drained.clone());
+        let shard = held.shard;
+        self.send(shard, Message::Drained(drained));
     }
 
     /// What a bank may take before its epoch is closed (rule E1).
@@ -258,9 +322,9 @@ impl<P: Plane> Agent<P> {
         let held = self.held.get_mut(&number).expect("is_expected has looked it up");
         let shard = held.shard;
         if held.adopted {
-            if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch > epoch) {
-                self.outbox.push_back((shard, Message::Drained(drained.clone())));
-                held.uncommitted = Some(drained);
+            let again = held.uncommitted.clone().filter(|drained| drained.epoch > epoch);
+            if let Some(drained) = again {
+                self.send(shard, Message::Drained(drained));
             }
         } else {
             held.adopted = true;
@@ -273,7 +337,8 @@ impl<P: Plane> Agent<P> {
         }
         self.install(number, &adopted.values);
         self.settle(now, number, epoch);
-        self.outbox.push_back((shard, Message::Installed { region: number, since, change }));
+        self.send_when_done(shard, Message::Installed { region: number, since, change });
+        self.viewed_after = self.plane.progress().asked;
     }
 
     /// The shard has applied an epoch.
@@ -290,7 +355,7 @@ impl<P: Plane> Agent<P> {
             let Changed { region, since, change, .. } = *changed;
             self.install(region, &changed.values);
             let shard = self.held[&region].shard;
-            self.outbox.push_back((shard, Message::Installed { region, since, change }));
+            self.send_when_done(shard, Message::Installed { region, since, change });
         }
     }
 
@@ -339,7 +404,7 @@ impl<P: Plane> Agent<P> {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let closing = |held: &Held| {
-            let opened_at = held.opened_at.filter(|_| held.uncommitted.is_none())?;
+            let opened_at = held.opened_at.filter(|_| held.uncommitted.is_none() && !held.is_draining)?;
             let longest = opened_at + self.cluster.hot_path.epoch_time_max;
             let shortest = held.drained_at + EPOCH_TIME_MIN;
             Some(if held.is_due { shortest } else { longest.max(shortest) })

@@ -1,6 +1,7 @@
 //! The switch: a pipeline that takes packets, and its agent, which closes epochs and brings them to the shards.
 
 mod agent;
+mod deferred;
 mod plane;
 
 use core::net::SocketAddr;
@@ -8,7 +9,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::agent::Agent;
-pub use self::plane::{Plane, SoftPlane};
+pub use self::deferred::{DeferredPlane, Device, Executor, Order, Report};
+pub use self::plane::{Plane, Progress, SoftPlane};
 use crate::cluster::Peer;
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
@@ -237,9 +239,13 @@ impl<P: Plane> Role for Switch<P> {
                 self.membership.abort(&format!("switch {number}: a shard does not commit what it is sent"));
             }
             if let Some(reason) = agent.plane.failure() {
-                self.membership.abort(&format!("switch {}: {reason}", self.number));
+                // With this plane it could not take another place either.
+                let reason = format!("switch {}: {reason}", self.number);
+                self.membership.abort(&reason);
+                self.events.push_back(MemberEvent::Ended { reason });
             }
         }
+        self.tell_controller();
         if self.membership.is_heartbeat_due(now) {
             self.membership.heartbeat(now, Statistics::Switch(self.statistics()));
         }
@@ -256,7 +262,7 @@ impl<P: Plane> Role for Switch<P> {
             return Some(action);
         }
         loop {
-            let (shard, message) = self.agent.as_mut()?.outbox.pop_front()?;
+            let (shard, message) = self.agent.as_mut()?.poll_message()?;
             // Of a stream that is not open nothing is kept: what matters is said again when it is.
             if let Some(link) = self.servers.get(usize::from(shard)).and_then(Dial::open_link) {
                 return Some(Action::Send { link, message });

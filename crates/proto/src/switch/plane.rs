@@ -55,8 +55,20 @@ pub trait Plane {
     /// What the active bank of a region has taken.
     fn taken(&self, region: u8) -> BankPackets;
 
-    /// Closes the epoch that takes packets now, and takes out what it holds (rule E2).
-    fn close_epoch(&mut self, region: u8) -> Epoch;
+    /// Closes the epoch that takes packets now, and takes out what it holds (rule E2): of a row that has a sum those of all its
+    /// slots, as a shard applies whole rows. `None`: that takes its time, and
+    /// [`drained`](Self::drained) will say it.
+    fn close_epoch(&mut self, region: u8) -> Option<Epoch>;
+
+    /// An epoch of a region that is open, which has been drained since it was closed.
+    fn drained(&mut self) -> Option<(u8, Epoch)> {
+        None
+    }
+
+    /// How far it is with what it was asked: a plane in this process does everything at once.
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
 
     /// Carries out datagrams that came over the socket of the switch, and adds the answers.
     fn handle_datagrams(
@@ -80,6 +92,15 @@ pub trait Plane {
     fn failure(&self) -> Option<String> {
         None
     }
+}
+
+/// How many things an agent has asked of its plane, and how many of them, in their order, are done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What was asked so far.
+    pub asked: u64,
+    /// What is done, and would be seen by a packet that comes now.
+    pub done: u64,
 }
 
 /// The pipeline of `libra-dataplane` in the memory of this process. All its packets come over the socket.
@@ -185,8 +206,8 @@ impl Plane for SoftPlane {
         self.region(region).active_packets()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Epoch {
-        region::close_epoch(self.region_mut(region))
+    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
+        Some(region::close_epoch(self.region_mut(region)))
     }
 
     fn handle_datagrams(

@@ -164,12 +164,16 @@ impl Checkers {
         }
     }
 
-    fn switch_answers(&mut self, at: Instant, switch: u16, packet: &Packet<'_>) {
+    fn switch_answers(&mut self, at: Instant, from: Actor, switch: u16, packet: &Packet<'_>) {
         // Of a region that it does not have a switch knows nothing.
         if packet.header.nack_reason() == Some(NackReason::UnknownFlow) {
             return;
         }
         let tenure = self.roster.tenure_on_wire(packet.header.region, packet.header.view);
+        // The data plane of a switch that was given another number may not have heard of it yet.
+        let earlier = tenure.and_then(|tenure| tenure.holder);
+        let earlier = earlier.filter(|holder| self.roster.was(from, Peer::Switch(*holder)));
+        let switch = earlier.unwrap_or(switch);
         let committed = self.epochs.epoch(packet.header.region);
         let verdict = self.frontiers.answer(switch, tenure, packet, committed, &mut self.packets);
         self.judge("frontiers", at, verdict);
@@ -220,7 +224,7 @@ impl Observer for Checkers {
                 self.worker_sends(at, worker, &packet, datagram);
                 self.capture(from.host, to, &packet, datagram);
             }
-            Some(Peer::Switch(switch)) => self.switch_answers(at, switch, &packet),
+            Some(Peer::Switch(switch)) => self.switch_answers(at, from, switch, &packet),
             other => self.report("packets", at, format!("{other:?} at {from:?} sends datagrams")),
         }
     }

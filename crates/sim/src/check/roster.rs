@@ -1,6 +1,6 @@
 //! Who is who, and who holds what: read off the messages of the controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libra_proto::{Peer, Tenure, View};
 
@@ -13,6 +13,8 @@ use crate::process::Actor;
 pub struct Roster {
     /// Who a process is, or was.
     peers: BTreeMap<Actor, Peer>,
+    /// Who it was before that, too.
+    were: BTreeSet<(Actor, Peer)>,
     /// The number of the newest view that arrived at a process.
     acts_on: BTreeMap<Actor, u64>,
     views: BTreeMap<u64, View>,
@@ -80,7 +82,13 @@ impl Roster {
         Ok(())
     }
 
+    /// Whether a process is somebody, or was.
+    pub(super) fn was(&self, actor: Actor, peer: Peer) -> bool {
+        self.were.contains(&(actor, peer))
+    }
+
     pub(super) fn started(&mut self, actor: Actor, you: Peer) {
+        self.were.insert((actor, you));
         self.peers.insert(actor, you);
         self.acts_on.remove(&actor);
     }

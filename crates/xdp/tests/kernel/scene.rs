@@ -80,7 +80,7 @@ impl Both {
     pub(crate) fn close_epoch(&mut self, region: u8) -> Epoch {
         let expected = self.soft.close_epoch(region);
         assert_eq!(self.xdp.close_epoch(region), expected);
-        expected
+        expected.expect("both drain at once")
     }
 
     /// Pushes that the kernel has added.

@@ -46,7 +46,7 @@ pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
     // An interrupt ends the process inside, and this one when it has taken the network down.
     interrupt::on_first(move || let_go(&held));
     let mut network = Network::new()?;
-    let seat = network.seat(0, &leash::this_program()?)?;
+    let seat = network.xdp_seat(0, &leash::this_program()?)?;
     Ok(Some(Site { network, seat, leash }))
 }
 

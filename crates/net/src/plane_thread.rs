@@ -1,0 +1,100 @@
+//! A data plane that takes its time, on a thread of its own: the agent beside it goes on, and is woken when there is something
+//! to look at.
+
+use core::time::Duration;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use libra_proto::{Device, Executor, Order, Plane, RegionConfig, Report};
+
+/// How often the plane is looked at, at most, when nothing is asked of it: nothing in a device wakes its agent.
+const LOOKS_EVERY: Duration = Duration::from_millis(1);
+/// A look is a packet to the device, and no more than one part in so many of its time is for looks.
+const LOOKS_SHARE: u32 = 20;
+
+/// Whether a region can be held, and if not, why.
+type Check = Box<dyn Fn(&RegionConfig) -> Result<(), String> + Send>;
+
+/// Carries out orders on a plane, in the order in which they were given. The thread ends when this is dropped.
+pub struct PlaneThread {
+    orders: Sender<Order>,
+    check: Check,
+    news: Arc<Mutex<Report>>,
+    woken: UnixStream,
+}
+
+impl PlaneThread {
+    /// Starts the thread. Whether a region fits `check` says without the plane, which may be busy. The descriptor becomes
+    /// readable when there is something to look at.
+    ///
+    /// # Errors
+    /// The machine has no more threads or descriptors.
+    pub fn start<P: Plane + Send + 'static>(
+        plane: P,
+        check: impl Fn(&RegionConfig) -> Result<(), String> + Send + 'static,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let (wakes, woken) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let watched = woken.try_clone()?;
+        let (orders, given) = mpsc::channel();
+        let news = Arc::new(Mutex::new(Report::default()));
+        let told = Arc::clone(&news);
+        let run = move || carry_out(Executor::new(plane), &given, &told, &wakes);
+        std::thread::Builder::new().name("plane".to_owned()).spawn(run)?;
+        Ok((Self { orders, check: Box::new(check), news, woken }, watched.into()))
+    }
+}
+
+fn carry_out<P: Plane>(
+    mut executor: Executor<P>,
+    given: &Receiver<Order>,
+    news: &Mutex<Report>,
+    mut wakes: &UnixStream,
+) {
+    let mut pause = LOOKS_EVERY;
+    loop {
+        let order = if executor.has_regions() {
+            given.recv_timeout(pause)
+        } else {
+            given.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        match order {
+            Ok(order) => executor.carry_out(order),
+            Err(RecvTimeoutError::Timeout) => {
+                let begun = Instant::now();
+                executor.look();
+                pause = LOOKS_EVERY.max(begun.elapsed() * LOOKS_SHARE);
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let mut known = news.lock().unwrap_or_else(PoisonError::into_inner);
+        if executor.report().is_news_to(&known) {
+            known.take_over(executor.report());
+            drop(known);
+            // When it is full the agent has been woken often enough.
+            _ = wakes.write(&[1]);
+        }
+    }
+}
+
+impl Device for PlaneThread {
+    fn check(&self, config: &RegionConfig) -> Result<(), String> {
+        (self.check)(config)
+    }
+
+    fn order(&mut self, order: Order) {
+        // A thread that is gone has panicked, and said so; its switch will be missed.
+        _ = self.orders.send(order);
+    }
+
+    fn report(&mut self, known: &mut Report) {
+        let mut bytes = [0; 256];
+        while self.woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        known.take_over(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,319 @@
+//! A data plane that does later what its agent asks: one in a device, which is reached by packets and commands. The agent goes
+//! on meanwhile: it answers probes, and says that something is done when it is.
+//!
+//! The agent asks a [`DeferredPlane`], which hands [`Order`]s to a [`Device`]; an [`Executor`] there carries them out, one after
+//! the other, on a plane that takes its time; and what became of them comes back as a [`Report`].
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use libra_dataplane::{BankPackets, Counters, RegionConfig};
+
+use crate::message::{Cut, SlotValues};
+use crate::region::Epoch;
+use crate::role::Outgoing;
+use crate::switch::plane::{Plane, Progress};
+
+/// What an agent asks of a plane.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// See [`Plane::begin`].
+    Begin {
+        /// The job.
+        job: u16,
+    },
+    /// See [`Plane::set_workers`].
+    SetWorkers {
+        /// Where each of them sends from.
+        workers: BTreeMap<u16, SocketAddr>,
+    },
+    /// See [`Plane::open`].
+    Open {
+        /// The region.
+        config: RegionConfig,
+        /// The newest epoch that is durable.
+        durable: u16,
+        /// What was seen before.
+        cut: Cut,
+        /// When the agent wants to look at it.
+        due: BankPackets,
+    },
+    /// See [`Plane::forget`].
+    Forget {
+        /// The region.
+        region: u8,
+    },
+    /// See [`Plane::set_active`].
+    SetActive {
+        /// The region.
+        region: u8,
+        /// Whether it takes pushes.
+        active: bool,
+    },
+    /// See [`Plane::settle`].
+    Settle {
+        /// The region.
+        region: u8,
+        /// The newest epoch that is durable.
+        durable: u16,
+    },
+    /// See [`Plane::install`].
+    Install {
+        /// The region.
+        region: u8,
+        /// Values of its slots.
+        values: SlotValues,
+    },
+    /// See [`Plane::close_epoch`].
+    CloseEpoch {
+        /// The region.
+        region: u8,
+    },
+}
+
+/// Which opening of a region something is about: the number of the order that opened it.
+type Opening = u64;
+
+/// What became of orders, and what the plane looks like since.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    done: u64,
+    /// What the active bank of each region has taken.
+    taken: BTreeMap<u8, (Opening, BankPackets)>,
+    drained: VecDeque<(u8, Opening, Epoch)>,
+    counters: Counters,
+    unknown_senders: u64,
+    memory_bytes: u64,
+    failure: Option<String>,
+}
+
+impl Report {
+    /// Takes over what a newer one says; of that one nothing is left to be said.
+    pub fn take_over(&mut self, newer: &mut Self) {
+        let mut drained = core::mem::take(&mut self.drained);
+        drained.append(&mut newer.drained);
+        *self = Self { drained, ..newer.clone() };
+    }
+
+    /// Whether an agent should look at it that knows another one.
+    pub fn is_news_to(&self, known: &Self) -> bool {
+        self.done != known.done
+            || !self.drained.is_empty()
+            || self.taken != known.taken
+            || self.failure != known.failure
+    }
+}
+
+/// Carries out orders on a plane that has done what it is asked when it returns, however long that takes.
+#[derive(Debug, Clone)]
+pub struct Executor<P> {
+    plane: P,
+    report: Report,
+    opened: BTreeMap<u8, Opening>,
+}
+
+impl<P: Plane> Executor<P> {
+    /// For a plane that has no job yet.
+    pub fn new(plane: P) -> Self {
+        Self { plane, report: Report::default(), opened: BTreeMap::new() }
+    }
+
+    /// The plane, for packets that reach it.
+    pub fn plane(&mut self) -> &mut P {
+        &mut self.plane
+    }
+
+    /// Whether a region is open.
+    pub fn has_regions(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// Carries out the next order.
+    pub fn carry_out(&mut self, order: Order) {
+        let number = self.report.done + 1;
+        match order {
+            Order::Begin { job } => {
+                self.opened.clear();
+                self.plane.begin(job);
+            }
+            Order::SetWorkers { workers } => self.plane.set_workers(&workers),
+            Order::Open { config, durable, cut, due } => {
+                self.opened.insert(config.region, number);
+                self.plane.open(config, durable, &cut, due);
+            }
+            Order::Forget { region } => {
+                self.opened.remove(&region);
+                self.plane.forget(region);
+            }
+            Order::SetActive { region, active } => self.plane.set_active(region, active),
+            Order::Settle { region, durable } => self.plane.settle(region, durable),
+            Order::Install { region, values } => self.plane.install(region, &values),
+            Order::CloseEpoch { region } => {
+                let epoch = self.plane.close_epoch(region);
+                let epoch = epoch.expect("a plane that is deferred does not defer by itself");
+                if self.plane.failure().is_none() {
+                    self.report.drained.push_back((region, self.opened[&region], epoch));
+                }
+            }
+        }
+        self.report.done = number;
+        self.look();
+    }
+
+    /// Looks at what the plane has taken.
+    pub fn look(&mut self) {
+        self.plane.awake();
+        let taken =
+            self.opened.iter().map(|(&region, &opening)| (region, (opening, self.plane.taken(region))));
+        self.report.taken = taken.collect();
+        self.report.counters = self.plane.counters();
+        self.report.unknown_senders = self.plane.unknown_senders();
+        self.report.memory_bytes = self.plane.memory_bytes();
+        self.report.failure = self.plane.failure();
+    }
+
+    /// What there is to say.
+    pub fn report(&mut self) -> &mut Report {
+        &mut self.report
+    }
+}
+
+/// Where orders are carried out, each once and in their order, sooner or later.
+pub trait Device {
+    /// Whether it can hold a region like this.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn check(&self, config: &RegionConfig) -> Result<(), String>;
+
+    /// Takes an order.
+    fn order(&mut self, order: Order);
+
+    /// Brings a report up to date.
+    fn report(&mut self, known: &mut Report);
+
+    /// Takes datagrams that came over the socket of the switch; none come for a device elsewhere.
+    fn handle_datagrams(
+        &mut self,
+        _from: SocketAddr,
+        _datagrams: &mut [u8],
+        _stride: usize,
+        _answers: &mut Outgoing,
+    ) {
+    }
+}
+
+/// A plane in a device.
+#[derive(Debug, Clone)]
+pub struct DeferredPlane<D> {
+    device: D,
+    asked: u64,
+    opened: BTreeMap<u8, Opening>,
+    report: Report,
+}
+
+impl<D: Device> DeferredPlane<D> {
+    /// A plane in a device that has carried out no order yet.
+    pub fn new(device: D) -> Self {
+        Self { device, asked: 0, opened: BTreeMap::new(), report: Report::default() }
+    }
+
+    fn order(&mut self, order: Order) {
+        self.asked += 1;
+        self.device.order(order);
+    }
+}
+
+impl<D: Device> Plane for DeferredPlane<D> {
+    fn begin(&mut self, job: u16) {
+        self.opened.clear();
+        self.order(Order::Begin { job });
+    }
+
+    fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
+        self.order(Order::SetWorkers { workers: workers.clone() });
+    }
+
+    fn check(&self, config: &RegionConfig) -> Result<(), String> {
+        self.device.check(config)
+    }
+
+    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets) {
+        let region = config.region;
+        self.order(Order::Open { config, durable, cut: cut.clone(), due });
+        self.opened.insert(region, self.asked);
+    }
+
+    fn forget(&mut self, region: u8) {
+        if self.opened.remove(&region).is_some() {
+            self.order(Order::Forget { region });
+        }
+    }
+
+    fn set_active(&mut self, region: u8, active: bool) {
+        self.order(Order::SetActive { region, active });
+    }
+
+    fn settle(&mut self, region: u8, durable: u16) {
+        self.order(Order::Settle { region, durable });
+    }
+
+    fn install(&mut self, region: u8, values: &SlotValues) {
+        self.order(Order::Install { region, values: values.clone() });
+    }
+
+    fn awake(&mut self) {
+        self.device.report(&mut self.report);
+    }
+
+    fn taken(&self, region: u8) -> BankPackets {
+        let taken = self.report.taken.get(&region);
+        let taken = taken.filter(|(opening, _)| self.opened.get(&region) == Some(opening));
+        taken.map(|(_, taken)| *taken).unwrap_or_default()
+    }
+
+    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
+        self.order(Order::CloseEpoch { region });
+        None
+    }
+
+    fn drained(&mut self) -> Option<(u8, Epoch)> {
+        loop {
+            let (region, opening, epoch) = self.report.drained.pop_front()?;
+            // What was in a region that was let go meanwhile is for whoever holds it now to bring.
+            if self.opened.get(&region) == Some(&opening) {
+                return Some((region, epoch));
+            }
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { asked: self.asked, done: self.report.done }
+    }
+
+    fn handle_datagrams(
+        &mut self,
+        from: SocketAddr,
+        datagrams: &mut [u8],
+        stride: usize,
+        answers: &mut Outgoing,
+    ) {
+        self.device.handle_datagrams(from, datagrams, stride, answers);
+    }
+
+    fn counters(&self) -> Counters {
+        self.report.counters
+    }
+
+    fn unknown_senders(&self) -> u64 {
+        self.report.unknown_senders
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.report.memory_bytes
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.report.failure.clone()
+    }
+}
