@@ -80,6 +80,7 @@ fn a_worker_that_does_not_check_hears_what_was_refused_and_so_does_a_person() {
         datagrams,
         receive_bytes: 0,
         returns: false,
+        is_slow: false,
     }));
     let Start { you, cluster, .. } = control.hear_until(|message| match message {
         Message::Start(start) => Some(*start),

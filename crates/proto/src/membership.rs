@@ -66,7 +66,15 @@ impl Membership {
         Self {
             dial: Dial::new(controller),
             links: LinkNumbers::default(),
-            join: Join { version: VERSION, kind, stream, datagrams, receive_bytes, returns: false },
+            join: Join {
+                version: VERSION,
+                kind,
+                stream,
+                datagrams,
+                receive_bytes,
+                returns: false,
+                is_slow: false,
+            },
             you: None,
             view: 0,
             heartbeat_at: None,
@@ -81,7 +89,12 @@ impl Membership {
         self.join.returns = true;
     }
 
-    /// Whether it can.
+    /// It takes seconds for what others do at once.
+    pub(crate) fn slow(&mut self) {
+        self.join.is_slow = true;
+    }
+
+    /// Whether it can be started again.
     pub(crate) fn has_disk(&self) -> bool {
         self.join.returns
     }

@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -237,6 +237,8 @@ pub struct Join {
     pub receive_bytes: u32,
     /// Whether it comes back if its process ends, with all that it had or nearly so (servers).
     pub returns: bool,
+    /// Whether it takes seconds for what others do at once, as its data plane is in a device (switches).
+    pub is_slow: bool,
 }
 
 /// The first message of a member on a new stream to the controller.

@@ -60,6 +60,7 @@ impl Controller {
         };
         let mut member = Member::new(link, address, share, now);
         member.returns = join.returns && self.cluster.durability.needs_disk();
+        member.is_slow = join.is_slow;
         if let Peer::Server(number) = peer {
             self.cluster.servers[usize::from(number)] = address;
         }

@@ -5,7 +5,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::health::Health;
-use super::{RETURN_MAX, SERVER_RETURN_MAX, SILENCE_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX};
+use super::{
+    RETURN_MAX, SERVER_RETURN_MAX, SILENCE_MAX, SLOW_VIEW_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX,
+    VIEW_MAX,
+};
 use crate::cluster::Peer;
 use crate::message::Kind;
 use crate::role::Link;
@@ -56,6 +59,8 @@ pub(super) struct Member {
     pub(super) settled: bool,
     /// It comes back if its process ends (servers).
     pub(super) returns: bool,
+    /// It takes seconds for what others do at once (switches).
+    pub(super) is_slow: bool,
 }
 
 impl Member {
@@ -81,7 +86,13 @@ impl Member {
             has_reported: false,
             settled: false,
             returns: false,
+            is_slow: false,
         }
+    }
+
+    /// How long it may take to act on a view (switches).
+    pub(super) fn view_max(&self) -> Duration {
+        if self.is_slow { SLOW_VIEW_MAX } else { VIEW_MAX }
     }
 
     /// How long a member of a kind may be silent.

@@ -46,6 +46,8 @@ const SWITCH_REJOIN_MAX: Duration = Duration::from_millis(500);
 const RETIREMENT_MAX: Duration = Duration::from_secs(1);
 /// How long a switch may take to act on a view: it may have lost the shards that tell it what is in its regions.
 const VIEW_MAX: Duration = Duration::from_secs(2);
+/// How long one may that says it is slow: it may have thousands of entries to write into a device.
+const SLOW_VIEW_MAX: Duration = Duration::from_secs(15);
 /// A timer that comes later than this was not late because of a busy machine: this process slept.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
@@ -224,7 +226,8 @@ pub struct Controller {
     failure: Option<String>,
     probe_at: Option<Instant>,
     /// When switches must act on the present view.
-    view_until: Option<Instant>,
+    /// When the switches that may take no longer must act on the present view, and how long that was.
+    view_until: Option<(Instant, Duration)>,
     recovery: Option<Recovery>,
     checkpoints: Checkpoints,
     /// Until when a cluster without a worker waits for one.
@@ -361,7 +364,7 @@ impl Controller {
             retirement.until = retirement.until + slept;
         }
         self.probe_at = self.probe_at.map(|due| due + slept);
-        self.view_until = self.view_until.map(|until| until + slept);
+        self.view_until = self.view_until.map(|(until, patience)| (until + slept, patience));
         self.vacant_until = self.vacant_until.map(|until| until + slept);
         self.checkpoints.next_at = self.checkpoints.next_at.map(|due| due + slept);
         if let Some(recovery) = &mut self.recovery {
@@ -492,7 +495,7 @@ impl Role for Controller {
         {
             self.end_retirement(now, switch);
         }
-        if self.view_until.is_some_and(|until| until <= now) {
+        if self.view_until.is_some_and(|(until, _)| until <= now) {
             self.lose_late_switches(now);
         }
         while let Some((_, peer)) = self.first_overdue().filter(|(due, _)| *due <= now) {
@@ -521,10 +524,18 @@ impl Role for Controller {
         let retirement = self.retirement.map(|retirement| retirement.until);
         let overdue = self.first_overdue().map(|(due, _)| due);
         let checkpoint = self.checkpoints.next_at;
-        [self.probe_at, self.view_until, self.vacant_until, recovery, retirement, checkpoint, overdue]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.probe_at,
+            self.view_until.map(|(until, _)| until),
+            self.vacant_until,
+            recovery,
+            retirement,
+            checkpoint,
+            overdue,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 

@@ -113,6 +113,7 @@ impl Controller {
         member.started = true;
         member.viewed = view;
         member.returns = join.returns && self.cluster.durability.needs_disk();
+        member.is_slow = join.is_slow;
         self.members.insert(you, member);
         if join.kind == Kind::Switch {
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
 use super::members::{Complaint, Member};
-use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, Step, VIEW_MAX};
+use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, SLOW_VIEW_MAX, Step, VIEW_MAX};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message, Start};
 use crate::statistics::Statistics;
@@ -93,7 +93,7 @@ impl Controller {
         let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
         if self.step == Step::Servers && act_on_it(Kind::Server) {
             self.step = Step::Switches;
-            self.view_until = Some(now + VIEW_MAX);
+            self.view_until = Some((now + VIEW_MAX, VIEW_MAX));
             self.tell_all(Kind::Switch);
         }
         let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
@@ -140,12 +140,16 @@ impl Controller {
 
     /// Goes on without the switches that hold up the present view.
     pub(super) fn lose_late_switches(&mut self, now: Instant) {
-        self.view_until = None;
+        let Some((_, patience)) = self.view_until.take() else { return };
         let number = self.cluster.view.number;
         let late = self.of_kind(Kind::Switch).filter(|(_, member)| member.viewed != number);
-        let late: Vec<Peer> = late.map(|(peer, _)| peer).collect();
+        let (late, slow): (Vec<_>, Vec<_>) = late.partition(|(_, member)| member.view_max() <= patience);
+        let late: Vec<Peer> = late.into_iter().map(|(peer, _)| peer).collect();
+        if late.is_empty() && !slow.is_empty() {
+            self.view_until = Some((now + (SLOW_VIEW_MAX - patience), SLOW_VIEW_MAX));
+        }
         for peer in late {
-            self.lose(now, peer, format!("did not act on a view for {} s", VIEW_MAX.as_secs()));
+            self.lose(now, peer, format!("did not act on a view for {} s", patience.as_secs()));
         }
     }
 

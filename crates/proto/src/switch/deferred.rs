@@ -287,6 +287,10 @@ impl<D: Device> Plane for DeferredPlane<D> {
         }
     }
 
+    fn is_slow(&self) -> bool {
+        true
+    }
+
     fn progress(&self) -> Progress {
         Progress { asked: self.asked, done: self.report.done }
     }

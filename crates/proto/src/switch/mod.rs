@@ -52,8 +52,12 @@ impl Switch {
 impl<P: Plane> Switch<P> {
     /// A switch with another data plane than the one in software.
     pub fn with_plane(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32, plane: P) -> Self {
+        let mut membership = Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes);
+        if plane.is_slow() {
+            membership.slow();
+        }
         Self {
-            membership: Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes),
+            membership,
             number: 0,
             servers: Vec::new(),
             plane: Some(plane),

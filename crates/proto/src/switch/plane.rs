@@ -65,6 +65,11 @@ pub trait Plane {
         None
     }
 
+    /// Whether it takes seconds for what others do at once.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
     /// How far it is with what it was asked: a plane in this process does everything at once.
     fn progress(&self) -> Progress {
         Progress::default()

@@ -227,6 +227,7 @@ fn another_version_is_refused_in_words() {
         datagrams: None,
         receive_bytes: 0,
         returns: false,
+        is_slow: false,
     });
     let [Action::Send { message: Message::Abort { reason }, .. }, Action::Close { .. }] = actions.as_slice()
     else {
@@ -249,6 +250,7 @@ fn a_member_without_an_address_is_refused() {
             datagrams: None,
             receive_bytes: 0,
             returns: false,
+            is_slow: false,
         });
         assert!(matches!(actions.as_slice(), [Action::Send { .. }, Action::Close { .. }]), "{actions:?}");
     }

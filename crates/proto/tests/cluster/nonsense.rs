@@ -88,6 +88,7 @@ fn join() -> impl Strategy<Value = Join> {
             datagrams,
             receive_bytes,
             returns: version & 1 == 0,
+            is_slow: version & 2 == 0,
         },
     )
 }

@@ -25,7 +25,7 @@ pub(super) fn address(link: Link) -> SocketAddr {
 pub(super) fn join(kind: Kind, link: Link) -> Join {
     let at = |wanted: bool| wanted.then(|| address(link));
     let (stream, datagrams) = (at(kind == Kind::Server), at(kind != Kind::Server));
-    Join { version: VERSION, kind, stream, datagrams, receive_bytes: 1 << 22, returns: false }
+    Join { version: VERSION, kind, stream, datagrams, receive_bytes: 1 << 22, returns: false, is_slow: false }
 }
 
 #[derive(Clone)]
