@@ -16,7 +16,8 @@ use crate::{Outcome, shell};
 use ip::Network;
 
 const CONTROLLER: &str = "controller";
-const HOSTS: &[&str] = &[CONTROLLER, "server0", "server1", "switch", "worker0", "worker1"];
+pub(crate) const SWITCH: &str = "switch";
+pub(crate) const HOSTS: &[&str] = &[CONTROLLER, "server0", "server1", SWITCH, "worker0", "worker1"];
 const PORT: u16 = 7700;
 /// How long the controller may take until it listens.
 const LISTEN_LIMIT: Duration = Duration::from_secs(30);
@@ -109,37 +110,46 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         Err(error) if !options.required => return Ok(Outcome::Skipped(format!("{error:#}"))),
         Err(error) => return Err(error),
     };
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-    let target = shell::target_directory()?;
-    let folder = target.join("namespaces");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let run = Run { options, binary: target.join("release/libra"), folder };
-
-    let cluster = run.cluster(&network).context("the cluster in network namespaces")?;
+    let job = Job::new("namespaces", options.data()?, options.job()?, Duration::from_secs(options.limit))?;
+    let cluster = job.cluster(&network, &[]).context("the cluster in network namespaces")?;
     drop(network);
     println!("six processes: {}", cluster.summary());
-    let single = run.single().context("the same job in one process")?;
+    let single = job.single().context("the same job in one process")?;
     println!("one process:   {}", single.summary());
 
     compare(&cluster, &single, options.tolerance)?;
     Ok(Outcome::Passed)
 }
 
-struct Run<'a> {
-    options: &'a Options,
+/// A training that is run more than once, by the release binary.
+pub(crate) struct Job {
     binary: PathBuf,
     folder: PathBuf,
+    data: String,
+    /// What `libra controller` and `libra train` share.
+    options: Vec<String>,
+    limit: Duration,
 }
 
-impl Run<'_> {
-    fn cluster(&self, network: &Network) -> Result<Report> {
+impl Job {
+    /// Builds the binary. What its processes print goes to a folder of this name.
+    pub(crate) fn new(name: &str, data: String, options: Vec<String>, limit: Duration) -> Result<Self> {
+        shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
+        let target = shell::target_directory()?;
+        let folder = target.join(name);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self { binary: target.join("release/libra"), folder, data, options, limit })
+    }
+
+    /// Runs it by six processes, each in a network namespace of its own; the switch is told a few things more.
+    pub(crate) fn cluster(&self, network: &Network, switch: &[&str]) -> Result<Report> {
         let json = self.fresh("cluster.json");
-        let deadline = Instant::now() + Duration::from_secs(self.options.limit);
+        let deadline = Instant::now() + self.limit;
         let address = format!("{}:{PORT}", ip::address(0));
 
         let mut controller = network.command(CONTROLLER);
         controller.arg(&self.binary).args([CONTROLLER, "--listen", &address]);
-        controller.args(["--workers=2", "--servers=2", "--switches=1"]).args(self.options.job()?);
+        controller.args(["--workers=2", "--servers=2", "--switches=1"]).args(&self.options);
         controller.arg("--json").arg(&json);
         let mut processes = vec![self.start(CONTROLLER, controller)?];
         wait_until_listening(&mut processes[0])?;
@@ -148,8 +158,10 @@ impl Run<'_> {
             let role = host.trim_end_matches(|last: char| last.is_ascii_digit());
             let mut member = network.command(host);
             member.arg(&self.binary).args([role, "--controller", &address]);
-            if role == "worker" {
-                member.arg(format!("--data={}", self.options.data()?));
+            match role {
+                "worker" => drop(member.arg(format!("--data={}", self.data))),
+                SWITCH => drop(member.args(switch)),
+                _ => {}
             }
             processes.push(self.start(host, member)?);
         }
@@ -164,8 +176,8 @@ impl Run<'_> {
         let json = self.fresh("single.json");
         let mut train =
             shell::program(&self.binary, &["train", "--workers=2", "--servers=2", "--switch=udp"]);
-        train.args(self.options.job()?).arg("--quiet").arg("--json").arg(&json);
-        self.start("single", train)?.finish(Duration::from_secs(self.options.limit))?;
+        train.args(&self.options).arg("--quiet").arg("--json").arg(&json);
+        self.start("single", train)?.finish(self.limit)?;
         Report::read(&json)
     }
 

@@ -1,12 +1,22 @@
 //! `cargo xtask p4`: the program of a P4 switch in bmv2, where the tools are: `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the
 //! PATH, and root for network namespaces. What needs none of them `cargo test` does.
 
-use anyhow::{Result, bail};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{Outcome, shell};
+use crate::namespaces::ip::Network;
+use crate::namespaces::{self, HOSTS, Job, SWITCH};
+use crate::{Outcome, process, shell};
 
 const TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
+
+/// Where workers reach the bmv2 of the training.
+const SWITCH_ADDRESS: &str = "10.77.0.200:4700";
+const WORKERS_INTERFACE: &str = "workers";
+/// How long bmv2, which takes about a thousand packets a second, may take for a training, and for a soak.
+const LIMIT: Duration = Duration::from_secs(420);
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
@@ -19,18 +29,68 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_on_the_path(tool)).collect();
     let reason = if !missing.is_empty() {
         format!("{} must be on the PATH, see docs/p4.md", missing.join(", "))
-    } else if shell::output(shell::program("id", &["-u"]))?.trim() != "0" {
-        "network namespaces need root".to_owned()
+    } else if let Err(error) = namespaces::ip::permitted() {
+        format!("{error:#}")
     } else {
         let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
         test.env("LIBRA_P4_REQUIRED", "1");
         shell::run(test)?;
+        let program = shell::target_directory()?.join("libra-p4.json");
+        let program = program.to_str().context("the target directory has a name of UTF-8")?;
+        let source = "programs/p4/libra_v1model.p4";
+        shell::run(shell::program("p4c-bm2-ss", &["--std", "p4-16", "-o", program, source]))?;
+        train(program)?;
+        soak(program)?;
         return Ok(Outcome::Passed);
     };
     if options.required {
         bail!("the program of a P4 switch cannot be run: {reason}");
     }
     Ok(Outcome::Skipped(reason))
+}
+
+/// A training in step, which has one result whatever its network does, through bmv2 and through the pipeline in software: the same to the last bit.
+fn train(program: &str) -> Result<()> {
+    process::catch_interrupts()?;
+    let options = [
+        "--data=synthetic",
+        "--model=gmf",
+        "--mode=sync",
+        "--epochs=1",
+        "--batch=4096",
+        "--hot-slots=512",
+        "--lanes=16",
+        "--lane-cells=2048",
+    ];
+    let options = options.map(str::to_owned).to_vec();
+    let job = Job::new("p4", "synthetic".to_owned(), options, LIMIT)?;
+    let network = Network::new(HOSTS)?;
+    network.add_switch_port(SWITCH, WORKERS_INTERFACE)?;
+    let software = job.cluster(&network, &[]).context("a training through the pipeline in software")?;
+    let p4 = ["--plane=p4", "--bmv2", program, "--interface", WORKERS_INTERFACE, "--listen", SWITCH_ADDRESS];
+    let bmv2 = job.cluster(&network, &p4).context("a training through bmv2")?;
+    println!("software: {}", software.summary());
+    println!("bmv2:     {}", bmv2.summary());
+    for report in [&software, &bmv2] {
+        if report.number("switch.epochs") == 0.0 {
+            bail!("a training did not go through its switch");
+        }
+    }
+    for quality in ["quality.hr10", "quality.ndcg10", "quality.loss"] {
+        let (software, bmv2) = (software.number(quality), bmv2.number(quality));
+        if software.to_bits() != bmv2.to_bits() {
+            bail!("{quality} is {bmv2} through bmv2, and {software} through the pipeline in software");
+        }
+    }
+    Ok(())
+}
+
+/// Known numbers through bmv2, with loss and duplication, and with a switch that is killed.
+fn soak(program: &str) -> Result<()> {
+    let libra = shell::target_directory()?.join("release/libra");
+    let mut soak = shell::program(&libra, &["soak", "--plane=p4", "--bmv2", program, "--lanes=16"]);
+    soak.args(["--servers=1", "--seconds=30", "--loss=0.01", "--duplicate=0.02", "--kill=switch@12s"]);
+    shell::run(soak)
 }
 
 fn is_on_the_path(tool: &str) -> bool {

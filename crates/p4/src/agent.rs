@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::SocketAddrV4;
 use std::ops::Range;
 
 use libra_dataplane::{BankPackets, Entry, Header, Kind, Packet, PacketWriter, RegionConfig, WINDOW};
@@ -22,6 +23,11 @@ pub trait Link {
     /// Sends packets by the port of the agent, and returns their answers, in order. Each packet is carried out once: who cannot know
     /// whether it was must say so by an error.
     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Self::Error>;
+
+    /// Hands a packet of a worker to the switch, and returns the answer: none come this way to a switch elsewhere.
+    fn receive(&mut self, _from: SocketAddrV4, _packet: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Changes tables.
     fn change(&mut self, changes: &[TableChange]) -> Result<(), Self::Error>;

@@ -162,8 +162,20 @@ impl<L: Link> Plane for P4Plane<L> {
         Some(epoch)
     }
 
-    /// None come: packets are for the switch, and this is its agent.
-    fn handle_datagrams(&mut self, _: SocketAddr, _: &mut [u8], _: usize, _: &mut Outgoing) {}
+    fn handle_datagrams(
+        &mut self,
+        from: SocketAddr,
+        datagrams: &mut [u8],
+        stride: usize,
+        answers: &mut Outgoing,
+    ) {
+        let SocketAddr::V4(worker) = from else { return };
+        for datagram in datagrams.chunks(stride.max(1)) {
+            if let Some(answer) = self.agent.link().receive(worker, datagram) {
+                answers.push(from, &answer);
+            }
+        }
+    }
 
     fn counters(&self) -> Counters {
         let open: u64 = self.taken.values().map(|taken| u64::from(taken.pushes)).sum();

@@ -129,15 +129,15 @@ pub struct Rooms {
     held: Vec<RegionEntry>,
     /// For each of them how many flows it has, a power of two.
     flows: Vec<usize>,
-    /// Cells and flows from here on were never those of a region: their registers are as they were made, zero.
-    fresh: (usize, usize),
+    /// Cells, flows and numbers from here on were never those of a region: their registers are as they were made, zero.
+    fresh: (usize, usize, u8),
 }
 
 impl Rooms {
     /// Those of a switch without a region.
     #[must_use]
     pub const fn new(sizes: Sizes) -> Self {
-        Self { sizes, held: Vec::new(), flows: Vec::new(), fresh: (0, 0) }
+        Self { sizes, held: Vec::new(), flows: Vec::new(), fresh: (0, 0, 0) }
     }
 
     /// Regions that are here.
@@ -152,7 +152,9 @@ impl Rooms {
     /// There is no room, or it is not one of this program.
     pub fn is_fresh_for(&self, config: &RegionConfig) -> Result<bool, DoesNotFit> {
         let entry = self.clone().take(config)?;
-        Ok(usize::from(entry.base) >= self.fresh.0 && usize::from(entry.flows) >= self.fresh.1)
+        let (cells, flows, numbers) = self.fresh;
+        let begins_fresh = usize::from(entry.base) >= cells && usize::from(entry.flows) >= flows;
+        Ok(begins_fresh && entry.index >= numbers)
     }
 
     /// Finds room for a region.
@@ -201,7 +203,8 @@ impl Rooms {
             flows: u8::try_from(first).expect("a switch has at most 64 flows"),
             room: config.bank_packets_max,
         };
-        self.fresh = (self.fresh.0.max(base + cells), self.fresh.1.max(first + flows));
+        let used = (base + cells, first + flows, index + 1);
+        self.fresh = (self.fresh.0.max(used.0), self.fresh.1.max(used.1), self.fresh.2.max(used.2));
         self.held.push(entry);
         self.flows.push(flows);
         Ok(entry)

@@ -247,6 +247,8 @@ pub struct Cluster {
 /// How often a share may get another worker: a worker that comes after another died has a number of its own, for the
 /// windows of all switches remember what the dead one has sent (rule M2).
 const WORKERS_OF_A_SHARE: u16 = 16;
+/// How often where switches wire lanes to registers: those have windows for few flows, 64 for 32 workers.
+const WORKERS_OF_A_SHARE_WIRED: u16 = 2;
 
 /// Values of a row at most: as many as a message holds, with room for what goes with them.
 const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
@@ -276,7 +278,8 @@ impl Cluster {
 
     /// Workers are numbered below this, so a region has as many flows.
     pub fn worker_numbers(&self) -> u16 {
-        self.shares.max(1).saturating_mul(WORKERS_OF_A_SHARE)
+        let of_a_share = if self.hot_path.lanes > 1 { WORKERS_OF_A_SHARE_WIRED } else { WORKERS_OF_A_SHARE };
+        self.shares.max(1).saturating_mul(of_a_share)
     }
 
     /// Where the hot rows lie; none if there are none.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libra_proto::{
     Controller, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
-    Switch, Worker, WorkerCommand, WorkerEvent,
+    SoftPlane, Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
 use crate::check::{Checkers, Violation};
-use crate::late::LateDevice;
+use crate::late::{Beside, LateDevice, p4_sizes};
 use crate::network::{Host, Network, Quality};
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
@@ -193,8 +193,21 @@ impl Director {
             Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
             Kind::Switch if self.scenario.switches_are_late => {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
-                let plane = DeferredPlane::new(LateDevice::new(random));
-                AnyRole::LateSwitch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
+                match p4_sizes(&self.scenario) {
+                    Some(sizes) => {
+                        let plane = DeferredPlane::new(LateDevice::new(Beside::plane(sizes), random));
+                        AnyRole::P4Switch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
+                    }
+                    None => {
+                        let plane = DeferredPlane::new(LateDevice::new(SoftPlane::default(), random));
+                        AnyRole::LateSwitch(Box::new(Switch::with_plane(
+                            controller,
+                            own,
+                            RECEIVE_BYTES,
+                            plane,
+                        )))
+                    }
+                }
             }
             Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
             Kind::Worker => {

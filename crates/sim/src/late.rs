@@ -1,30 +1,35 @@
 //! A switch whose data plane does later what its agent asks, as one in a device does: packets come in between.
 
-use core::net::SocketAddr;
+use core::convert::Infallible;
+use core::net::{SocketAddr, SocketAddrV4};
 use std::collections::VecDeque;
 
 use libra_dataplane::RegionConfig;
-use libra_proto::{Device, Executor, Order, Outgoing, Plane, Report, SoftPlane};
+use libra_p4::{Link, P4Plane, Port, Sizes, TableChange};
+use libra_plan::Placement;
+use libra_proto::{ArithmeticMode, Cluster, Device, Executor, Order, Outgoing, Plane, Report, SoftPlane};
 
 use crate::random::Random;
+use crate::scenario::Scenario;
 
-/// The pipeline in software, behind a queue of orders.
+/// A plane behind a queue of orders.
 #[derive(Debug)]
-pub struct LateDevice {
-    executor: Executor<SoftPlane>,
+pub struct LateDevice<P> {
+    executor: Executor<P>,
     orders: VecDeque<Order>,
     random: Random,
 }
 
-impl LateDevice {
-    pub(crate) fn new(random: Random) -> Self {
-        Self { executor: Executor::new(SoftPlane::default()), orders: VecDeque::new(), random }
+impl<P: Plane> LateDevice<P> {
+    pub(crate) fn new(plane: P, random: Random) -> Self {
+        Self { executor: Executor::new(plane), orders: VecDeque::new(), random }
     }
 }
 
-impl Device for LateDevice {
-    fn check(&self, config: &RegionConfig) -> Result<(), String> {
-        SoftPlane::default().check(config)
+impl<P: Plane> Device for LateDevice<P> {
+    fn check(&self, _: &RegionConfig) -> Result<(), String> {
+        // Who makes it has made sure.
+        Ok(())
     }
 
     fn order(&mut self, order: Order) {
@@ -49,5 +54,73 @@ impl Device for LateDevice {
         answers: &mut Outgoing,
     ) {
         self.executor.plane().handle_datagrams(from, datagrams, stride, answers);
+    }
+}
+
+/// The pipeline in software, late.
+pub type LateSoft = LateDevice<SoftPlane>;
+/// The P4 program, late.
+pub type LateP4 = LateDevice<P4Plane<Beside>>;
+
+/// The way to a switch in this process, which does in Rust what the P4 program does.
+#[derive(Debug)]
+pub struct Beside(libra_p4::Switch);
+
+impl Beside {
+    pub(crate) fn plane(sizes: Sizes) -> P4Plane<Self> {
+        P4Plane::new(Self(libra_p4::Switch::new(sizes)), sizes)
+    }
+}
+
+impl Link for Beside {
+    type Error = Infallible;
+
+    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
+        let answer = |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("an agent is answered");
+        Ok(packets.iter().map(answer).collect())
+    }
+
+    fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
+        self.0.process(Port::Worker(from), packet)
+    }
+
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
+        changes.iter().for_each(|change| self.0.change(change));
+        Ok(())
+    }
+}
+
+/// The sizes of a P4 program for a job; `None` if there is none, or not all its regions have room in one switch.
+pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {
+    let cluster = Cluster { shares: scenario.sizes.workers, ..scenario.cluster() };
+    let hot_path = &cluster.hot_path;
+    let plan = cluster.plan.as_ref()?;
+    let bound = plan.bound() + 1;
+    let lanes = hot_path.lanes;
+    let is_sound = (2..=16).contains(&lanes)
+        && hot_path.arithmetic == ArithmeticMode::Fixed
+        && bound.is_power_of_two()
+        && plan.pushes_per_bank_max() <= 0xffff;
+    let placement = Placement::new(plan, scenario.sizes.servers, hot_path.slots_per_region())
+        .ok()
+        .filter(|_| is_sound)?;
+    let sizes = Sizes { lanes, bound_bits: u8::try_from(bound.ilog2()).ok()?, ..Sizes::default() };
+    sizes.check().ok()?;
+    let cells = placement.regions().iter().map(|region| usize::from(region.cells(lanes)).next_power_of_two());
+    let flows = placement.regions().len() * usize::from(cluster.worker_numbers()).next_power_of_two();
+    // Rooms are powers of two where they may be, so half of what there is need not be enough.
+    (cells.sum::<usize>() <= sizes.cells() / 2 && flows <= sizes.flows()).then_some(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_scenarios_have_a_p4_switch() {
+        let scenarios = (0..1000).map(Scenario::draw);
+        let with_p4 = scenarios.filter(|scenario| scenario.switches_are_late && p4_sizes(scenario).is_some());
+        let count = with_p4.filter(|scenario| scenario.sizes.switches > 0).count();
+        assert!(count >= 20, "{count}");
     }
 }

@@ -9,7 +9,7 @@ use libra_proto::{
 };
 
 use crate::disks::Keeping;
-use crate::late::LateDevice;
+use crate::late::{LateP4, LateSoft};
 use crate::network::Host;
 
 /// A process: the host that it runs on, and how many ran there before it.
@@ -31,7 +31,9 @@ pub enum AnyRole {
     /// A switch.
     Switch(Box<Switch>),
     /// A switch whose data plane takes its time.
-    LateSwitch(Box<Switch<DeferredPlane<LateDevice>>>),
+    LateSwitch(Box<Switch<DeferredPlane<LateSoft>>>),
+    /// A switch that runs the P4 program.
+    P4Switch(Box<Switch<DeferredPlane<LateP4>>>),
     /// A worker.
     Worker(Box<Worker>),
 }
@@ -44,6 +46,7 @@ macro_rules! with_role {
             $crate::AnyRole::Server($role) => $body,
             $crate::AnyRole::Switch($role) => $body,
             $crate::AnyRole::LateSwitch($role) => $body,
+            $crate::AnyRole::P4Switch($role) => $body,
             $crate::AnyRole::Worker($role) => $body,
         }
     };

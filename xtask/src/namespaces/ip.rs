@@ -57,6 +57,21 @@ impl Network {
         Ok(network)
     }
 
+    /// Gives a host one more interface on the bridge, for a switch that it runs: none of its own packets go there.
+    pub(crate) fn add_switch_port(&self, host: &str, interface: &str) -> Result<()> {
+        let (namespace, bridge) = (self.namespace(host), self.namespace("net"));
+        let port = format!("{interface}-port");
+        let pair = ["type", "veth", "peer", "name", &port, "netns", &bridge];
+        ip(&[&["link", "add", interface, "netns", &namespace], &pair[..]].concat())?;
+        // A switch takes packets, not runs of them.
+        ip(&["-n", &bridge, "link", "set", &port, "master", "bridge", "gso_max_segs", "1", "up"])?;
+        ip(&["-n", &namespace, "link", "set", interface, "addrgenmode", "none", "up"])?;
+        let quiet = ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"];
+        let mut command = self.command(host);
+        command.args(quiet);
+        shell::run(command)
+    }
+
     fn add(&mut self, host: &str) -> Result<String> {
         let namespace = self.namespace(host);
         ip(&["netns", "add", &namespace])?;

@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "libra-dataplane",
             "libra-durable",
+            "libra-p4",
             "libra-paper",
             "libra-plan",
             "libra-store",
