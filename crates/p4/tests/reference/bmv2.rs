@@ -190,7 +190,7 @@ impl Link for Bmv2 {
 }
 
 impl Device for Bmv2 {
-    fn receive(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>> {
+    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>> {
         let socket = &self.workers[usize::from(from.port() - 5000)];
         socket.send(datagram).unwrap();
         let probe = Header {

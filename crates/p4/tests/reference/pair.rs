@@ -31,7 +31,7 @@ pub(crate) const NAME: (u16, u8) = (7, 2);
 /// Something that carries packets out.
 pub(crate) trait Device: Link<Error: Debug> {
     /// Hands over a datagram of a worker, and returns the answer. Whether there will be one is known.
-    fn receive(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>>;
+    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>>;
 
     /// Where a worker sends from.
     fn address(&self, worker: u16) -> SocketAddrV4;
@@ -56,7 +56,7 @@ impl Link for Here {
 }
 
 impl Device for Here {
-    fn receive(&mut self, from: SocketAddrV4, datagram: &[u8], _: bool) -> Option<Vec<u8>> {
+    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], _: bool) -> Option<Vec<u8>> {
         self.0.process(Port::Worker(from), datagram)
     }
 
@@ -91,7 +91,7 @@ impl<D: Device> Pair<D> {
             let header = Header { region: 1, ..header(Kind::Push, 1, seq) };
             let packet = packet(header, &entries_of(config.lanes, |lane| (lane % 12, 5 - i32::from(lane))));
             let address = agent.link().address(1);
-            agent.link().receive(address, &packet, true).unwrap();
+            agent.link().hand_over(address, &packet, true).unwrap();
             if seq == 20 {
                 agent.flip((config.job, 1)).unwrap();
             }
@@ -120,7 +120,7 @@ impl<D: Device> Pair<D> {
         self.reference
             .process_burst(from, [buffer.as_mut_slice()], |answer| expected = Some(answer.to_vec()));
         let address = self.agent.link().address(worker);
-        let found = self.agent.link().receive(address, datagram, expected.is_some());
+        let found = self.agent.link().hand_over(address, datagram, expected.is_some());
         let read = |answer: &Option<Vec<u8>>| answer.as_deref().map(|bytes| Header::parse(bytes).unwrap());
         assert_eq!(read(&found), read(&expected), "to {:?}", Header::parse_without_entries(datagram));
         assert_eq!(found, expected, "to {:?}", Header::parse_without_entries(datagram));
