@@ -53,10 +53,12 @@
 //! ```
 
 mod agent;
+pub mod bfrt;
 mod bmv2;
 mod packet;
 mod program;
 mod register;
+mod resources;
 mod sizes;
 mod switch;
 mod tables;
@@ -65,6 +67,7 @@ pub use agent::{Agent, AgentError, Link, Name};
 pub use bmv2::{Bmv2Tables, Refused, Setup};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use program::{Generated, generate};
+pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
 pub use sizes::{OutOfRange, Sizes};
 pub use switch::{Port, Switch};
 pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};
