@@ -1,39 +1,76 @@
-//! `cargo xtask p4`: the program of a P4 switch in bmv2, where the tools are: `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the
-//! PATH, and root for network namespaces. What needs none of them `cargo test` does.
+//! `cargo xtask p4`: the program of a P4 switch, where the tools are. For bmv2 that is `p4c-bm2-ss`, `simple_switch` and
+//! `simple_switch_CLI` on the PATH, and root for network namespaces; for Tofino it is p4c with that back-end. What needs none of them
+//! `cargo test` does.
+
+mod tofino;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::{Outcome, shell};
 
-const TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
+const BMV2_TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
     /// Fails instead of skipping when this machine cannot do it
     #[arg(long)]
     required: bool,
+    /// One of the two alone
+    #[arg(long, value_enum)]
+    target: Option<Target>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Target {
+    /// Runs the program and compares it with the data plane in software
+    Bmv2,
+    /// Compiles and assembles the program, and checks that it is one pass of at most 12 stages
+    Tofino,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_on_the_path(tool)).collect();
-    let reason = if !missing.is_empty() {
-        format!("{} must be on the PATH, see docs/p4.md", missing.join(", "))
-    } else if shell::output(shell::program("id", &["-u"]))?.trim() != "0" {
-        "network namespaces need root".to_owned()
-    } else {
-        let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
-        test.env("LIBRA_P4_REQUIRED", "1");
-        shell::run(test)?;
+    let parts: [(Target, fn() -> Result<Outcome>); 2] =
+        [(Target::Bmv2, run_bmv2), (Target::Tofino, tofino::run)];
+    let mut reasons = Vec::new();
+    for (target, part) in parts {
+        if options.target.is_some_and(|only| only != target) {
+            continue;
+        }
+        if let Outcome::Skipped(reason) = part()? {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() {
         return Ok(Outcome::Passed);
-    };
+    }
+    let reason = reasons.join("; ");
     if options.required {
-        bail!("the program of a P4 switch cannot be run: {reason}");
+        bail!("not all of the program of a P4 switch was checked: {reason}");
     }
     Ok(Outcome::Skipped(reason))
 }
 
-fn is_on_the_path(tool: &str) -> bool {
+fn run_bmv2() -> Result<Outcome> {
+    let missing = missing(&BMV2_TOOLS);
+    if !missing.is_empty() {
+        return Ok(Outcome::Skipped(format!(
+            "bmv2: {} must be on the PATH, see docs/p4.md",
+            missing.join(", ")
+        )));
+    }
+    if shell::output(shell::program("id", &["-u"]))?.trim() != "0" {
+        return Ok(Outcome::Skipped("bmv2: network namespaces need root".to_owned()));
+    }
+    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
+    test.env("LIBRA_P4_REQUIRED", "1");
+    shell::run(test)?;
+    Ok(Outcome::Passed)
+}
+
+/// Which of these are not on the PATH.
+fn missing<'a>(tools: &[&'a str]) -> Vec<&'a str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+    let is_there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    tools.iter().copied().filter(|tool| !is_there(tool)).collect()
 }
