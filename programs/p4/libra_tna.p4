@@ -45,13 +45,30 @@ parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out
 @pa_container_size("ingress", "meta.cut_bits", 32)
 @pa_container_size("ingress", "meta.cut_next", 32)
 @pa_container_size("ingress", "meta.seq_after", 32)
-// Places of their own: p4c of August 2026 fails when it lets others have these between their uses.
+// Places of their own: the compiler fails when it lets other fields have these before they are set.
+@pa_no_overlay("ingress", "meta.is_ours")
+@pa_no_overlay("ingress", "meta.is_worker")
+@pa_no_overlay("ingress", "meta.is_agent")
+@pa_no_overlay("ingress", "meta.is_known")
+@pa_no_overlay("ingress", "meta.is_fit")
 @pa_no_overlay("ingress", "meta.epoch")
 @pa_no_overlay("ingress", "meta.epoch_before")
-@pa_no_overlay("ingress", "meta.reason")
+@pa_no_overlay("ingress", "meta.bank")
+@pa_no_overlay("ingress", "meta.bank_of_deed")
+@pa_no_overlay("ingress", "meta.conditions")
+@pa_no_overlay("ingress", "meta.has_room")
+@pa_no_overlay("ingress", "meta.is_new")
+@pa_no_overlay("ingress", "meta.is_seen")
 @pa_no_overlay("ingress", "meta.seen_bank")
 @pa_no_overlay("ingress", "meta.taken")
+@pa_no_overlay("ingress", "meta.cut_bits")
+@pa_no_overlay("ingress", "meta.cut_next")
+@pa_no_overlay("ingress", "meta.sum_deed")
+@pa_no_overlay("ingress", "meta.value_deed")
 @pa_no_overlay("ingress", "meta.fate")
+@pa_no_overlay("ingress", "meta.reason")
+@pa_no_overlay("ingress", "meta.view")
+@pa_no_overlay("ingress", "meta.clock")
 control Ingress(
     inout frame_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
     in ingress_intrinsic_metadata_from_parser_t from_parser,
