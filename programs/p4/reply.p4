@@ -118,19 +118,24 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
 control Return(inout headers_t hdr) {
     EntriesRemoval() removal;
 
-    apply {
+    // All at once: hardware then needs no place for what is exchanged.
+    action turn_round() {
         bit<48> mac = hdr.ethernet.source;
-        bit<32> address = hdr.ipv4.source;
-        bit<16> port = hdr.udp.source;
         hdr.ethernet.source = hdr.ethernet.destination;
-        hdr.ipv4.source = hdr.ipv4.destination;
-        hdr.udp.source = hdr.udp.destination;
         hdr.ethernet.destination = mac;
+        bit<32> address = hdr.ipv4.source;
+        hdr.ipv4.source = hdr.ipv4.destination;
         hdr.ipv4.destination = address;
+        bit<16> port = hdr.udp.source;
+        hdr.udp.source = hdr.udp.destination;
         hdr.udp.destination = port;
         // None: over IPv4 that is allowed (RFC 768).
         hdr.udp.checksum = 0;
         hdr.ipv4.time_to_live = 64;
+    }
+
+    apply {
+        turn_round();
         if (hdr.libra.entries == 0) {
             removal.apply(hdr);
         }
