@@ -1,4 +1,4 @@
-// Whose packet it is, and whether its region is here: tables that the agent fills.
+// Whose packet it is, and whether its region is here: tables that the agent fills. Fields have names, as a Tofino is told entries by them.
 
 #pragma once
 
@@ -10,8 +10,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
     // The address of the switch.
     table addresses {
         key = {
-            hdr.ipv4.destination : exact;
-            hdr.udp.destination : exact;
+            hdr.ipv4.destination : exact @name("address");
+            hdr.udp.destination : exact @name("udp_port");
         }
         actions = { ours; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -23,10 +23,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
     // A worker is who sends from its address, and names itself (rules W3, W4).
     table workers {
         key = {
-            hdr.ipv4.source : exact;
-            hdr.udp.source : exact;
-            hdr.libra.job : exact;
-            hdr.libra.worker : exact;
+            hdr.ipv4.source : exact @name("address");
+            hdr.udp.source : exact @name("udp_port");
+            hdr.libra.job : exact @name("job");
+            hdr.libra.worker : exact @name("worker");
         }
         actions = { worker; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -37,7 +37,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
 
     // The agent is who sends from its port.
     table agents {
-        key = { port : exact; }
+        key = { port : exact @name("port"); }
         actions = { agent; @defaultonly NoAction; }
         const default_action = NoAction;
         size = 8;
@@ -56,8 +56,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
 
     table regions {
         key = {
-            hdr.libra.job : exact;
-            hdr.libra.region : exact;
+            hdr.libra.job : exact @name("job");
+            hdr.libra.region : exact @name("region");
         }
         actions = { region; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -69,10 +69,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
     // The same regions, by everything that a packet must have right.
     table tenures {
         key = {
-            hdr.libra.job : exact;
-            hdr.libra.region : exact;
-            hdr.libra.plan : exact;
-            hdr.libra.view : exact;
+            hdr.libra.job : exact @name("job");
+            hdr.libra.region : exact @name("region");
+            hdr.libra.plan : exact @name("plan");
+            hdr.libra.view : exact @name("view");
         }
         actions = { fit; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -80,7 +80,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
     }
 
     apply {
-        addresses.apply();
+        // Hardware has other things where a header that is not there would be.
+        if (hdr.udp.isValid()) {
+            addresses.apply();
+        }
         workers.apply();
         agents.apply();
         regions.apply();

@@ -22,8 +22,6 @@ control Number(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         bits.apply();
-        meta.generation = (bit<32>)(hdr.libra.seq[31:WINDOW_BITS] ++ 1w0);
-        meta.generation = meta.generation + 2;
         meta.seq_after = hdr.libra.seq + 1;
         if (hdr.libra.flags & FLAG_LAST != 0) {
             meta.taken_more = 0x10001;
@@ -47,6 +45,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     CellsInside() cells_inside;
     CellsOfBank() cells_of_bank;
     Lanes() lanes;
+    CellsInside() cells_again;
     Answer() answer;
 
     apply {
@@ -55,6 +54,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         clock.apply(hdr, meta);
         conditions.apply(hdr, meta);
         room.apply(hdr, meta);
+        meta.epoch = meta.clock[31:16];
+        meta.epoch_before = meta.clock[31:16] - 1;
         meta.bank = meta.clock[16:16];
         meta.bank_idle = ~meta.clock[16:16];
         if (meta.form == Form.DRAIN) {
@@ -70,6 +71,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         cut_next.apply(hdr, meta);
         decision.apply(hdr, meta);
         lanes.apply(hdr, meta);
+        cells_again.apply(hdr);
         answer.apply(hdr, meta);
     }
 }

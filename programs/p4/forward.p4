@@ -13,7 +13,7 @@ control Forward(inout headers_t hdr, out bit<9> port) {
     action flood() { port = FLOOD; }
 
     table stations {
-        key = { hdr.ethernet.destination : exact; }
+        key = { hdr.ethernet.destination : exact @name("station"); }
         actions = { to; flood; }
         const default_action = flood();
         size = 1024;
@@ -39,8 +39,8 @@ control Host(inout headers_t hdr, out bit<1> is_answer) {
 
     table names {
         key = {
-            hdr.arp.operation : exact;
-            hdr.arp.target_ip : exact;
+            hdr.arp.operation : exact @name("operation");
+            hdr.arp.target_ip : exact @name("address");
         }
         actions = { answer_arp; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -60,8 +60,8 @@ control Host(inout headers_t hdr, out bit<1> is_answer) {
 
     table pings {
         key = {
-            hdr.icmp.kind : exact;
-            hdr.ipv4.destination : exact;
+            hdr.icmp.kind : exact @name("kind");
+            hdr.ipv4.destination : exact @name("address");
         }
         actions = { answer_ping; @defaultonly NoAction; }
         const default_action = NoAction;

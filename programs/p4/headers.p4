@@ -126,15 +126,16 @@ struct metadata_t {
     bit<16> plan_off;
     bit<16> view;
     bit<32> room;
-    // Of the flow: its number in this switch, and of the number of the packet its generation, doubled, and its bit in a cut.
+    // Of the flow: its number in this switch, and of the number of the packet its bit in a cut and the number after it.
     bit<FLOW_BITS> flow;
-    bit<32> generation;
     bit<32> cut_bit;
     bit<32> seq_after;
     // By how much this packet changes what the bank has taken.
     bit<32> taken_more;
     // What registers have said.
     bit<32> clock;
+    bit<16> epoch;
+    bit<16> epoch_before;
     // The bank that takes packets, and the one that this packet is about: a DRAIN is about the other one.
     bit<1> bank;
     bit<1> bank_idle;

@@ -58,15 +58,10 @@ control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 }
 
 control LibraEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    CellsInside() cells_inside;
-
     apply {
         // A flooded frame does not go back where it came from.
         if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
-        }
-        if (meta.is_ours == 1) {
-            cells_inside.apply(hdr);
         }
     }
 }

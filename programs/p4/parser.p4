@@ -130,6 +130,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
     }
 
 #include "generated/entries.p4"
+#include "generated/entries_rest.p4"
 
     // All cells are there, and all values of a PUSH within bounds.
     state sound {

@@ -6,72 +6,110 @@
 #include "generated/lanes.p4"
 
 // What an answer says of the region and of the request. `tag` is zero for workers; the agent learns what the bank has taken or, from a
-// DRAIN, what the cut is made of.
+// DRAIN, what the cut is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
 control Answer(inout headers_t hdr, inout metadata_t meta) {
-    action acknowledge(bit<8> flags) {
+    action acknowledge() {
         hdr.libra.kind = KIND_ACK;
-        hdr.libra.flags = flags;
+        hdr.libra.flags = 0;
+        hdr.libra.entries = 0;
+    }
+    action acknowledge_with_values() {
+        hdr.libra.kind = KIND_ACK;
+        hdr.libra.flags = FLAG_VALUES;
     }
     action values() { hdr.libra.flags = FLAG_VALUES; }
+    action no_values() {
+        hdr.libra.flags = FLAG_VALUES;
+        hdr.libra.entries = 0;
+    }
     action refuse() {
         hdr.libra.kind = KIND_NACK;
         hdr.libra.flags = 0;
+        hdr.libra.entries = 0;
     }
 
     // What an answer is, and whether it has entries.
     table kinds {
         key = {
-            meta.fate : exact;
+            meta.fate : ternary;
             meta.value_deed : ternary;
         }
-        actions = { acknowledge; values; refuse; @defaultonly NoAction; }
+        actions = { acknowledge; acknowledge_with_values; values; no_values; refuse; @defaultonly NoAction; }
         const default_action = NoAction;
         const entries = {
-            (Fate.PUSHED, ValueDeed.READ) : acknowledge(FLAG_VALUES);
-            (Fate.PUSHED, _) : acknowledge(0);
-            (Fate.DUPLICATE, ValueDeed.READ) : acknowledge(FLAG_VALUES);
-            (Fate.DUPLICATE, _) : acknowledge(0);
-            (Fate.INSTALLED, _) : acknowledge(0);
-            (Fate.FLIPPED, _) : acknowledge(0);
-            (Fate.REMEMBERED, _) : acknowledge(0);
-            (Fate.PULLED, _) : values();
+            (Fate.PUSHED, ValueDeed.READ) : acknowledge_with_values();
+            (Fate.PUSHED, _) : acknowledge();
+            (Fate.DUPLICATE, ValueDeed.READ) : acknowledge_with_values();
+            (Fate.DUPLICATE, _) : acknowledge();
+            (Fate.INSTALLED, _) : acknowledge();
+            (Fate.FLIPPED, _) : acknowledge();
+            (Fate.REMEMBERED, _) : acknowledge();
+            (Fate.PULLED, ValueDeed.READ) : values();
+            // A PULL without entries.
+            (Fate.PULLED, _) : no_values();
             (Fate.DRAINED, _) : values();
             (Fate.REFUSED, _) : refuse();
         }
     }
 
-    apply {
-        kinds.apply();
-        bit<16> epoch = meta.clock[31:16];
-        if (meta.fate == Fate.REFUSED) {
-            epoch = meta.reason;
-        } else if (meta.fate == Fate.DRAINED) {
-            epoch = epoch - 1;
-        } else if (meta.fate == Fate.DUPLICATE) {
+    action now() { hdr.libra.clock[31:16] = meta.epoch; }
+    action before() { hdr.libra.clock[31:16] = meta.epoch_before; }
+    action reason() { hdr.libra.clock[31:16] = meta.reason; }
+
+    table epochs {
+        key = {
+            meta.fate : ternary;
+            meta.seen_bank : ternary;
+            meta.bank : ternary;
+            meta.taken : ternary;
+        }
+        actions = { now; before; reason; }
+        const default_action = now();
+        const entries = {
+            (Fate.REFUSED, _, _, _) : reason();
+            (Fate.DRAINED, _, _, _) : before();
             // The active bank only if it has a packet (rule D2).
-            if (meta.seen_bank != (bit<8>)meta.bank || meta.taken == 0) {
-                epoch = epoch - 1;
-            }
+            (Fate.DUPLICATE, _, _, 0) : before();
+            (Fate.DUPLICATE, 0, 1, _) : before();
+            (Fate.DUPLICATE, 1, 0, _) : before();
         }
-        hdr.libra.clock[31:16] = epoch;
-        hdr.libra.clock[15:0] = meta.clock[15:0];
-        if (meta.is_known == 1) {
-            hdr.libra.view = meta.view;
-        } else {
-            hdr.libra.clock[15:0] = 0;
-        }
+    }
+
+    action no_tag() {
         hdr.libra.tag_high = 0;
         hdr.libra.tag_low = 0;
-        if (meta.is_agent == 1) {
-            if (meta.fate == Fate.DRAINED) {
-                hdr.libra.tag_high = meta.cut_bits;
-                hdr.libra.tag_low = meta.cut_next;
-            } else {
-                hdr.libra.tag_low = meta.taken;
-            }
+    }
+    action taken_tag() {
+        hdr.libra.tag_high = 0;
+        hdr.libra.tag_low = meta.taken;
+    }
+    action cut_tag() {
+        hdr.libra.tag_high = meta.cut_bits;
+        hdr.libra.tag_low = meta.cut_next;
+    }
+
+    table tags {
+        key = {
+            meta.is_agent : ternary;
+            meta.fate : ternary;
         }
-        if (hdr.libra.flags != FLAG_VALUES || meta.form == Form.PROBE) {
-            hdr.libra.entries = 0;
+        actions = { no_tag; taken_tag; cut_tag; }
+        const default_action = no_tag();
+        const entries = {
+            (1, Fate.DRAINED) : cut_tag();
+            (1, _) : taken_tag();
+        }
+    }
+
+    apply {
+        kinds.apply();
+        epochs.apply();
+        tags.apply();
+        if (meta.is_known == 1) {
+            hdr.libra.view = meta.view;
+            hdr.libra.clock[15:0] = meta.clock[15:0];
+        } else {
+            hdr.libra.clock[15:0] = 0;
         }
     }
 }
@@ -80,7 +118,8 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
 control Return(inout headers_t hdr) {
     EntriesRemoval() removal;
 
-    apply {
+    // All at once: hardware then needs no place for what is exchanged.
+    action turn_round() {
         bit<48> mac = hdr.ethernet.source;
         hdr.ethernet.source = hdr.ethernet.destination;
         hdr.ethernet.destination = mac;
@@ -93,9 +132,11 @@ control Return(inout headers_t hdr) {
         // None: over IPv4 that is allowed (RFC 768).
         hdr.udp.checksum = 0;
         hdr.ipv4.time_to_live = 64;
+    }
+
+    apply {
+        turn_round();
         if (hdr.libra.entries == 0) {
-            hdr.ipv4.total_bytes = IP_BYTES_BARE;
-            hdr.udp.bytes = UDP_BYTES_BARE;
             removal.apply(hdr);
         }
     }

@@ -1,16 +1,19 @@
-//! `cargo xtask p4`: the program of a P4 switch in bmv2, where the tools are: `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the
-//! PATH, and root for network namespaces. What needs none of them `cargo test` does.
+//! `cargo xtask p4`: the program of a P4 switch, where the tools are. For bmv2 that is `p4c-bm2-ss`, `simple_switch` and
+//! `simple_switch_CLI` on the PATH, and root for network namespaces; for Tofino it is p4c with that back-end. What needs none of them
+//! `cargo test` does.
+
+mod tofino;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::namespaces::ip::Network;
 use crate::namespaces::{self, HOSTS, Job, SWITCH};
 use crate::{Outcome, process, shell};
 
-const TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
+const BMV2_TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
 
 /// Where workers reach the bmv2 of the training.
 const SWITCH_ADDRESS: &str = "10.77.0.200:4700";
@@ -23,30 +26,64 @@ pub(crate) struct Options {
     /// Fails instead of skipping when this machine cannot do it
     #[arg(long)]
     required: bool,
+    /// One of the two alone
+    #[arg(long, value_enum)]
+    target: Option<Target>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Target {
+    /// Runs the program and compares it with the data plane in software
+    Bmv2,
+    /// Compiles and assembles the program, and checks that it is one pass of at most 12 stages
+    Tofino,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_on_the_path(tool)).collect();
-    let reason = if !missing.is_empty() {
-        format!("{} must be on the PATH, see docs/p4.md", missing.join(", "))
-    } else if let Err(error) = namespaces::ip::permitted() {
-        format!("{error:#}")
-    } else {
-        let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
-        test.env("LIBRA_P4_REQUIRED", "1");
-        shell::run(test)?;
-        let program = shell::target_directory()?.join("libra-p4.json");
-        let program = program.to_str().context("the target directory has a name of UTF-8")?;
-        let source = "programs/p4/libra_v1model.p4";
-        shell::run(shell::program("p4c-bm2-ss", &["--std", "p4-16", "-o", program, source]))?;
-        train(program)?;
-        soak(program)?;
+    let mut reasons = Vec::new();
+    for target in [Target::Bmv2, Target::Tofino] {
+        if options.target.is_some_and(|only| only != target) {
+            continue;
+        }
+        let outcome = match target {
+            Target::Bmv2 => run_bmv2()?,
+            Target::Tofino => tofino::run()?,
+        };
+        if let Outcome::Skipped(reason) = outcome {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() {
         return Ok(Outcome::Passed);
-    };
+    }
+    let reason = reasons.join("; ");
     if options.required {
-        bail!("the program of a P4 switch cannot be run: {reason}");
+        bail!("not all of the program of a P4 switch was checked: {reason}");
     }
     Ok(Outcome::Skipped(reason))
+}
+
+fn run_bmv2() -> Result<Outcome> {
+    let missing = missing(&BMV2_TOOLS);
+    if !missing.is_empty() {
+        return Ok(Outcome::Skipped(format!(
+            "bmv2: {} must be on the PATH, see docs/p4.md",
+            missing.join(", ")
+        )));
+    }
+    if let Err(error) = namespaces::ip::permitted() {
+        return Ok(Outcome::Skipped(format!("bmv2: {error:#}")));
+    }
+    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
+    test.env("LIBRA_P4_REQUIRED", "1");
+    shell::run(test)?;
+    let program = shell::target_directory()?.join("libra-p4.json");
+    let program = program.to_str().context("the target directory has a name of UTF-8")?;
+    let source = "programs/p4/libra_v1model.p4";
+    shell::run(shell::program("p4c-bm2-ss", &["--std", "p4-16", "-o", program, source]))?;
+    train(program)?;
+    soak(program)?;
+    Ok(Outcome::Passed)
 }
 
 /// A training in step, which has one result whatever its network does, through bmv2 and through the pipeline in software: the same to the last bit.
@@ -102,7 +139,9 @@ fn soak(program: &str) -> Result<()> {
     shell::run(soak)
 }
 
-fn is_on_the_path(tool: &str) -> bool {
+/// Which of these are not on the PATH.
+fn missing<'a>(tools: &[&'a str]) -> Vec<&'a str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+    let is_there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    tools.iter().copied().filter(|tool| !is_there(tool)).collect()
 }

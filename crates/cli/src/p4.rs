@@ -3,6 +3,9 @@
 mod bmv2;
 mod link;
 
+mod resources;
+mod tables;
+
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -23,6 +26,14 @@ pub(crate) enum Command {
     /// programs/p4 holds the rest of the program, and includes these files from its folder `generated`. With other sizes than the
     /// usual ones it is a program for a smaller or larger switch: generate into that folder, and compile again.
     Generate(GenerateArguments),
+    /// What the program takes of a Tofino: registers, tables, memory, stages and headers, next to what the paper's takes
+    ///
+    /// An estimate from the sizes that generate the program. docs/p4.md has what the compiler made of the usual ones.
+    Resources(resources::ResourcesArguments),
+    /// Prints what the tables of a switch hold, for its own command line
+    ///
+    /// That is what the switch is told once, and the workers and regions that are named. An agent makes these changes by itself.
+    Tables(tables::TablesArguments),
 }
 
 #[derive(Args)]
@@ -66,6 +77,8 @@ impl SizeArguments {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Generate(arguments) => generate(arguments),
+        Command::Resources(arguments) => resources::run(arguments),
+        Command::Tables(arguments) => tables::run(arguments),
     }
 }
 

@@ -21,14 +21,14 @@ pub struct Setup {
     pub ports: Vec<u16>,
 }
 
-const ADMISSION: &str = "LibraIngress.admission";
-const INSIDE: [&str; 2] = ["LibraIngress.aggregate.cells_inside", "LibraEgress.cells_inside"];
+pub(crate) const ADMISSION: &str = "LibraIngress.admission";
+const INSIDE: [&str; 2] = ["LibraIngress.aggregate.cells_inside", "LibraIngress.aggregate.cells_again"];
 const BANKS: &str = "LibraIngress.aggregate.cells_of_bank";
-const HOST: &str = "LibraIngress.host";
+pub(crate) const HOST: &str = "LibraIngress.host";
 
-const ARP_REQUEST: u16 = 1;
-const ECHO_REQUEST: u16 = 8;
-const FLOOD_GROUP: u16 = 1;
+pub(crate) const ARP_REQUEST: u16 = 1;
+pub(crate) const ECHO_REQUEST: u16 = 8;
+pub(crate) const FLOOD_GROUP: u16 = 1;
 /// Answers that may wait for a port: bursts of workers are longer than what bmv2 keeps by itself.
 const QUEUE_PACKETS: u32 = 4096;
 
@@ -90,11 +90,11 @@ impl Setup {
 }
 
 /// A table, and the key of an entry in it.
-type Entry = (String, String);
+pub(crate) type Entry = (String, String);
 
 /// One change of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Operation {
+pub(crate) enum Operation {
     Add(Entry, String),
     Delete(Entry),
 }
@@ -173,7 +173,7 @@ fn parameters_of(action: &str) -> &str {
 }
 
 /// What packets must have right is the last to come and the first to go: without it none is taken.
-fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
+pub(crate) fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
     let worker = |address: SocketAddrV4, job: u16, worker: u16| {
         (format!("{ADMISSION}.workers"), format!("{} {} {job} {worker}", address.ip(), address.port()))
     };

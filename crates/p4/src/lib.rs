@@ -53,11 +53,13 @@
 //! ```
 
 mod agent;
+pub mod bfrt;
 mod bmv2;
 mod packet;
 mod plane;
 mod program;
 mod register;
+mod resources;
 mod sizes;
 mod switch;
 mod tables;
@@ -67,6 +69,7 @@ pub use bmv2::{Bmv2Tables, Refused, Setup};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use plane::P4Plane;
 pub use program::{Generated, generate};
+pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
 pub use sizes::{OutOfRange, Sizes};
 pub use switch::{Port, Switch};
 pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};

@@ -5,11 +5,9 @@
 //! | `FLIP`, kind 8, no entries | sets the epoch that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
 //! | `PULL` without entries | nothing | the same |
 //! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the cut of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
-//! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: the generation, doubled; 0 forgets | |
+//! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: one past the newest number that its entry has taken; 0 forgets | |
 
 use libra_dataplane::{BankPackets, Flags, Header, Kind};
-
-use crate::sizes::WINDOW_U32;
 
 /// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
 pub const KIND_FLIP: u8 = 8;
@@ -63,9 +61,10 @@ pub(crate) const fn halves(tag: u64) -> (u32, u32) {
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
-/// What a window remembers of the packet of this number: its generation, doubled, as hardware compares whole words.
+/// What a window remembers of the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
+/// of generations, which hardware would have to shift first.
 pub(crate) const fn remembered(seq: u32) -> u32 {
-    (seq / WINDOW_U32 + 1) << 1
+    seq.wrapping_add(1)
 }
 
 /// What a bank has taken, as it is counted in one word.

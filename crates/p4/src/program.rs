@@ -27,6 +27,7 @@ pub fn generate(sizes: &Sizes) -> Result<Vec<Generated>, OutOfRange> {
         Generated { name: "constants.p4", text: constants(sizes) },
         Generated { name: "cut_bits.p4", text: cut_bits() },
         Generated { name: "entries.p4", text: entries(sizes.lanes) },
+        Generated { name: "entries_rest.p4", text: entries_rest(sizes.lanes) },
         Generated { name: "lanes.p4", text: lanes(sizes.lanes) },
     ])
 }
@@ -114,14 +115,11 @@ fn cut_bits() -> String {
 }
 
 fn entries(lanes: u8) -> String {
-    let mut text = head("States of the parser that take the entries, one for each lane.");
-    let next = |chain: &str, lane: u8| match (lane + 1 < lanes, chain) {
-        (true, _) => format!("{chain}{}", lane + 1),
-        (false, "rest") => "accept".to_owned(),
-        (false, _) => "sound".to_owned(),
-    };
+    let mut text = head("States of the parser that take the entries and look at them, one for each lane.");
     for lane in 0..lanes {
-        let (push, cell, rest) = (next("push", lane), next("cell", lane), next("rest", lane));
+        let next =
+            |chain: &str| if lane + 1 < lanes { format!("{chain}{}", lane + 1) } else { "sound".to_owned() };
+        let (push, cell, rest) = (next("push"), next("cell"), rest_after(lane, lanes));
         let _ = write!(
             text,
             "    state push{lane} {{
@@ -140,12 +138,17 @@ fn entries(lanes: u8) -> String {
             default: {rest};
         }}
     }}
-
 "
         );
+        text += if lane + 1 < lanes { "\n" } else { "" };
     }
+    text
+}
+
+fn entries_rest(lanes: u8) -> String {
+    let mut text = head("States of the parser that take the entries as they are, one for each lane.");
     for lane in 0..lanes {
-        let rest = next("rest", lane);
+        let rest = rest_after(lane, lanes);
         let _ = write!(
             text,
             "    state rest{lane} {{
@@ -157,6 +160,10 @@ fn entries(lanes: u8) -> String {
         text += if lane + 1 < lanes { "\n" } else { "" };
     }
     text
+}
+
+fn rest_after(lane: u8, lanes: u8) -> String {
+    if lane + 1 < lanes { format!("rest{}", lane + 1) } else { "accept".to_owned() }
 }
 
 fn lanes(lanes: u8) -> String {
@@ -174,10 +181,15 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {{
     }}
 }}
 
+// Leaves a packet without entries.
 control EntriesRemoval(inout headers_t hdr) {{
-    apply {{
+    action remove() {{
+        hdr.ipv4.total_bytes = IP_BYTES_BARE;
+        hdr.udp.bytes = UDP_BYTES_BARE;
 {}
     }}
+
+    apply {{ remove(); }}
 }}
 
 // Cells of a packet are those of its region, from 0 on. In registers those of a region begin at its base, with the bank in the bit
@@ -189,8 +201,8 @@ control CellsInside(inout headers_t hdr) {{
 
     table masks {{
         key = {{
-            hdr.libra.job : exact;
-            hdr.libra.region : exact;
+            hdr.libra.job : exact @name(\"job\");
+            hdr.libra.region : exact @name(\"region\");
         }}
         actions = {{ keep; @defaultonly NoAction; }}
         const default_action = NoAction;
@@ -207,8 +219,8 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
 
     table bases {{
         key = {{
-            meta.index : exact;
-            meta.bank_of_deed : exact;
+            meta.index : exact @name(\"index\");
+            meta.bank_of_deed : exact @name(\"bank\");
         }}
         actions = {{ place; @defaultonly NoAction; }}
         const default_action = NoAction;

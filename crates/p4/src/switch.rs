@@ -341,15 +341,14 @@ impl Switch {
         let may = is_push && passing.is_sound && passing.is_active();
         let (takes, looks) = (may && passing.has_room, may && !passing.has_room);
         let remembers = passing.is_of_agent(Form::Remember);
-        // Where the number is the one that is never used, nothing is done.
-        let generation = if may { remembered(passing.header.seq) } else { 0 };
+        let number = remembered(passing.header.seq);
         let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
-            let is_new = takes && *seen < generation;
-            let is_seen = looks && *seen >= generation;
+            let is_new = takes && *seen < number;
+            let is_seen = looks && *seen >= number;
             if is_new {
-                *seen = generation;
+                *seen = number;
             } else if remembers {
                 *seen = given;
             }

@@ -40,8 +40,11 @@ control Lanes(inout headers_t hdr, in metadata_t meta) {
     }
 }
 
+// Leaves a packet without entries.
 control EntriesRemoval(inout headers_t hdr) {
-    apply {
+    action remove() {
+        hdr.ipv4.total_bytes = IP_BYTES_BARE;
+        hdr.udp.bytes = UDP_BYTES_BARE;
         hdr.entries[0].setInvalid();
         hdr.entries[1].setInvalid();
         hdr.entries[2].setInvalid();
@@ -59,6 +62,8 @@ control EntriesRemoval(inout headers_t hdr) {
         hdr.entries[14].setInvalid();
         hdr.entries[15].setInvalid();
     }
+
+    apply { remove(); }
 }
 
 // Cells of a packet are those of its region, from 0 on. In registers those of a region begin at its base, with the bank in the bit
@@ -85,8 +90,8 @@ control CellsInside(inout headers_t hdr) {
 
     table masks {
         key = {
-            hdr.libra.job : exact;
-            hdr.libra.region : exact;
+            hdr.libra.job : exact @name("job");
+            hdr.libra.region : exact @name("region");
         }
         actions = { keep; @defaultonly NoAction; }
         const default_action = NoAction;
@@ -118,8 +123,8 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
 
     table bases {
         key = {
-            meta.index : exact;
-            meta.bank_of_deed : exact;
+            meta.index : exact @name("index");
+            meta.bank_of_deed : exact @name("bank");
         }
         actions = { place; @defaultonly NoAction; }
         const default_action = NoAction;

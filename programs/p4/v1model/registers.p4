@@ -51,7 +51,8 @@ control Room(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The generation of the last packet that each entry has seen (rule D1), doubled: the lowest bit stays free, as hardware compares whole words.
+// One past the number of the last packet that each entry has seen, or 0. The numbers of an entry differ by whole windows, so the order
+// of numbers is that of generations (rule D1).
 control Window(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(FLOWS * WINDOW) generations;
 
@@ -60,10 +61,10 @@ control Window(in headers_t hdr, inout metadata_t meta) {
         bit<32> before;
         generations.read(before, entry);
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
-            if (before >= meta.generation) {
+            if (before >= meta.seq_after) {
                 meta.is_seen = 1;
             } else if (meta.is_sound == 1 && meta.has_room == 1 && meta.conditions & CONDITION_ACTIVE != 0) {
-                generations.write(entry, meta.generation);
+                generations.write(entry, meta.seq_after);
                 meta.is_new = 1;
             }
         } else if (meta.form == Form.REMEMBER && meta.is_agent == 1 && meta.is_fit == 1) {

@@ -4,7 +4,7 @@
 //! `cargo xtask p4` wants it to run.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -164,6 +164,16 @@ impl Drop for Bmv2 {
     }
 }
 
+/// Waits for a datagram. A process that was stopped and goes on is told that its call was interrupted.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            ended => return ended,
+        }
+    }
+}
+
 impl Link for Bmv2 {
     type Error = String;
 
@@ -175,7 +185,8 @@ impl Link for Bmv2 {
             }
             for _ in burst {
                 let mut answer = vec![0; 2048];
-                let bytes = self.agent.recv(&mut answer).map_err(|error| format!("no answer: {error}"))?;
+                let bytes =
+                    receive(&self.agent, &mut answer).map_err(|error| format!("no answer: {error}"))?;
                 answer.truncate(bytes);
                 answers.push(answer);
             }
@@ -204,7 +215,7 @@ impl Device for Bmv2 {
             socket.send(&probe.to_bytes()).unwrap();
         }
         let mut answer = vec![0; 2048];
-        let bytes = socket.recv(&mut answer).expect("an answer");
+        let bytes = receive(socket, &mut answer).expect("an answer");
         answer.truncate(bytes);
         let is_of_probe = Header::parse(&answer).is_ok_and(|header| header.seq == probe.seq);
         (is_answered || !is_of_probe).then_some(answer)

@@ -1,0 +1,110 @@
+//! `libra p4 resources`: what the program takes of a Tofino, next to what the paper's takes.
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::Table;
+use libra_p4::{Resources, TOFINO};
+use libra_paper::{HOT_PARAMETERS, PaperResources};
+use serde_json::json;
+
+use super::SizeArguments;
+
+#[derive(Args)]
+pub(crate) struct ResourcesArguments {
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sizes: SizeArguments,
+}
+
+pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
+    let ours = Resources::of(&arguments.sizes.sizes())?;
+    let paper = PaperResources::of(HOT_PARAMETERS.into());
+    if arguments.json {
+        let text = json!({
+            "program": ours,
+            "array_bytes": ours.array_bytes(),
+            "table_bytes": ours.table_bytes(),
+            "sram_blocks": ours.sram_blocks(),
+            "stateful_alus": ours.stateful_alus(),
+            "limits": TOFINO,
+            "lacking": ours.lacking(),
+            "paper": paper,
+        });
+        println!("{}", serde_json::to_string_pretty(&text)?);
+        return Ok(());
+    }
+    println!("{}", arrays(&ours));
+    println!("{}", tables(&ours));
+    println!("{}", totals(&ours, &paper));
+    for lack in ours.lacking() {
+        println!("does not fit: {lack}");
+    }
+    Ok(())
+}
+
+fn kilobytes(bytes: u64) -> String {
+    format!("{:.1} KB", bytes as f64 / 1024.0)
+}
+
+fn arrays(ours: &Resources) -> Table {
+    let mut table = Table::new();
+    table.set_header(["register", "there are", "cells", "bits", "bytes", "memory blocks", "first stage"]);
+    for array in &ours.arrays {
+        table.add_row([
+            array.name.to_owned(),
+            array.count.to_string(),
+            array.cells.to_string(),
+            array.cell_bits.to_string(),
+            kilobytes(array.bytes()),
+            array.sram_blocks().to_string(),
+            array.stage.to_string(),
+        ]);
+    }
+    table
+}
+
+fn tables(ours: &Resources) -> Table {
+    let mut table = Table::new();
+    table.set_header(["table", "entries", "bits of a key", "bits of data", "bytes"]);
+    for size in &ours.tables {
+        table.add_row([
+            size.name.to_owned(),
+            size.entries.to_string(),
+            size.key_bits.to_string(),
+            size.data_bits.to_string(),
+            kilobytes(size.bytes()),
+        ]);
+    }
+    table
+}
+
+fn totals(ours: &Resources, paper: &PaperResources) -> Table {
+    let mut table = Table::new();
+    table.set_header(["in all", "this program", "a Tofino 1 has", "the paper's, for 30,000 parameters"]);
+    let (alus, blocks) =
+        (TOFINO.stages * TOFINO.stateful_alus_of_stage, TOFINO.stages * TOFINO.sram_blocks_of_stage);
+    let unsaid = || "not said".to_owned();
+    let stages = paper.stages.0;
+    let rows = [
+        ("lanes", ours.lanes.to_string(), String::new(), unsaid()),
+        ("slots", ours.slots.to_string(), String::new(), HOT_PARAMETERS.to_string()),
+        ("stages", ours.stages.to_string(), TOFINO.stages.to_string(), stages.used.to_string()),
+        ("registers, a stateful ALU each", ours.stateful_alus().to_string(), alus.to_string(), unsaid()),
+        ("memory blocks of registers", ours.sram_blocks().to_string(), blocks.to_string(), unsaid()),
+        (
+            "registers and tables",
+            kilobytes(ours.array_bytes() + ours.table_bytes()),
+            kilobytes(u64::from(blocks) * TOFINO.sram_block_bytes),
+            kilobytes(paper.total_bytes().0),
+        ),
+        ("PHV bits of headers", ours.phv_bits.headers.to_string(), TOFINO.phv_bits.to_string(), unsaid()),
+        ("PHV bits of metadata", ours.phv_bits.metadata.to_string(), String::new(), unsaid()),
+        ("bytes of a packet", ours.packet_bytes.to_string(), TOFINO.packet_bytes.to_string(), unsaid()),
+    ];
+    for (what, takes, has, of_paper) in rows {
+        table.add_row([what.to_owned(), takes, has, of_paper]);
+    }
+    table
+}

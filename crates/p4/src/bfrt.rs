@@ -1,0 +1,237 @@
+//! The tables of a Tofino, as a script for the Python shell of its driver (`bfshell -b`). What a table holds is as bmv2 has it; how it is
+//! written is not: values have names, and a program is reached by its name.
+
+use std::net::Ipv4Addr;
+
+use crate::bmv2::{ADMISSION, ARP_REQUEST, ECHO_REQUEST, FLOOD_GROUP, HOST, Operation, Setup, operations};
+use crate::sizes::Sizes;
+use crate::tables::TableChange;
+
+/// A table that the agent fills, with the names of the fields of its key and of what its action is given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) key: &'static [&'static str],
+    pub(crate) action: &'static str,
+    pub(crate) data: &'static [&'static str],
+}
+
+/// All of them, named from the control `Ingress` on.
+pub(crate) const TABLES: [Table; 11] = [
+    Table { name: "admission.addresses", key: &["address", "udp_port"], action: "ours", data: &[] },
+    Table {
+        name: "admission.workers",
+        key: &["address", "udp_port", "job", "worker"],
+        action: "worker",
+        data: &[],
+    },
+    Table { name: "admission.agents", key: &["port"], action: "agent", data: &[] },
+    Table {
+        name: "admission.regions",
+        key: &["job", "region"],
+        action: "region",
+        data: &["index", "plan", "view", "flows", "room"],
+    },
+    Table { name: "admission.tenures", key: &["job", "region", "plan", "view"], action: "fit", data: &[] },
+    Table { name: "aggregate.cells_inside.masks", key: &["job", "region"], action: "keep", data: &["mask"] },
+    Table { name: "aggregate.cells_again.masks", key: &["job", "region"], action: "keep", data: &["mask"] },
+    Table {
+        name: "aggregate.cells_of_bank.bases",
+        key: &["index", "bank"],
+        action: "place",
+        data: &["base"],
+    },
+    Table { name: "host.names", key: &["operation", "address"], action: "answer_arp", data: &["mac"] },
+    Table { name: "host.pings", key: &["kind", "address"], action: "answer_ping", data: &[] },
+    Table { name: "forward.stations", key: &["station"], action: "to", data: &["destination"] },
+];
+
+/// What bmv2 calls the control that has all tables, and what a Tofino calls it.
+const INGRESS: [&str; 2] = ["LibraIngress.", "ingress."];
+
+const STATIONS: &str = "LibraIngress.forward.stations";
+
+fn table(name: &str) -> &'static Table {
+    TABLES.iter().find(|table| table.name == name).expect("all tables that change are among these")
+}
+
+/// The first lines of a script: where its tables are.
+#[must_use]
+pub fn head() -> Vec<String> {
+    vec!["# Written by `libra p4 tables`.".to_owned(), "ingress = bfrt.libra_tna.pipe.Ingress".to_owned()]
+}
+
+/// The lines that say what a switch is told once.
+#[must_use]
+pub fn setup(setup: &Setup) -> Vec<String> {
+    let (ip, port) = (setup.address.ip(), setup.address.port());
+    let mac = number_of(setup.mac);
+    let ports: Vec<String> = setup.ports.iter().map(u16::to_string).collect();
+    let host = |name: &str| format!("{HOST}.{name}");
+    let admission = |name: &str| format!("{ADMISSION}.{name}");
+    vec![
+        add(&admission("addresses"), &format!("{ip} {port}"), ""),
+        add(&admission("agents"), &setup.agent_port.to_string(), ""),
+        add(&host("names"), &format!("{ARP_REQUEST} {ip}"), &mac),
+        add(&host("pings"), &format!("{ECHO_REQUEST} {ip}"), ""),
+        format!(
+            "bfrt.pre.node.add(MULTICAST_NODE_ID={FLOOD_GROUP}, MULTICAST_RID={FLOOD_GROUP}, MULTICAST_LAG_ID=[], DEV_PORT=[{}])",
+            ports.join(", ")
+        ),
+        format!(
+            "bfrt.pre.mgid.add(MGID={FLOOD_GROUP}, MULTICAST_NODE_ID=[{FLOOD_GROUP}], MULTICAST_NODE_L1_XID_VALID=[False], MULTICAST_NODE_L1_XID=[0])"
+        ),
+    ]
+}
+
+/// The lines that make a change.
+#[must_use]
+pub fn change(change: &TableChange, sizes: &Sizes) -> Vec<String> {
+    let line = |operation| match operation {
+        Operation::Add((table, key), action) => {
+            // An action is written as its name, then its parameters.
+            add(&table, &key, action.split_once(' ').map_or("", |(_, parameters)| parameters))
+        }
+        Operation::Delete((table, key)) => delete(&table, &key),
+    };
+    operations(change, sizes).into_iter().map(line).collect()
+}
+
+/// The line that says by which port a station is reached.
+#[must_use]
+pub fn station(mac: [u8; 6], port: u16) -> String {
+    add(STATIONS, &number_of(mac), &port.to_string())
+}
+
+/// The same for bmv2.
+#[must_use]
+pub fn bmv2_station(mac: [u8; 6], port: u16) -> String {
+    format!("table_add {STATIONS} LibraIngress.forward.to {} => {port}", number_of(mac))
+}
+
+fn number_of([a, b, c, d, e, f]: [u8; 6]) -> String {
+    format!("{:#014x}", u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+}
+
+/// The last lines of a script: what is under way is done.
+#[must_use]
+pub fn tail() -> Vec<String> {
+    vec!["bfrt.complete_operations()".to_owned()]
+}
+
+/// An entry, by the name that bmv2 has for its table and by its values in order, with spaces between them.
+fn add(of_bmv2: &str, key: &str, data: &str) -> String {
+    let Table { name, key: fields, action, data: parameters } = table(name_of(of_bmv2));
+    let values = named(fields, key).into_iter().chain(named(parameters, data)).collect::<Vec<_>>();
+    format!("{}{name}.add_with_{action}({})", INGRESS[1], values.join(", "))
+}
+
+fn delete(of_bmv2: &str, key: &str) -> String {
+    let Table { name, key: fields, .. } = table(name_of(of_bmv2));
+    format!("{}{name}.delete({})", INGRESS[1], named(fields, key).join(", "))
+}
+
+fn name_of(of_bmv2: &str) -> &str {
+    of_bmv2.strip_prefix(INGRESS[0]).expect("all tables are in ingress")
+}
+
+fn named(fields: &[&str], values: &str) -> Vec<String> {
+    let values: Vec<&str> = values.split(' ').filter(|value| !value.is_empty()).collect();
+    assert_eq!(values.len(), fields.len(), "a value for each field");
+    fields.iter().zip(values).map(|(field, value)| format!("{field}={}", number(value))).collect()
+}
+
+/// Fields of a table are numbers, addresses too.
+fn number(value: &str) -> String {
+    value.parse::<Ipv4Addr>().map_or_else(|_| value.to_owned(), |ip| format!("{:#010x}", ip.to_bits()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::RegionEntry;
+
+    const SETUP: Setup = Setup {
+        address: std::net::SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 4700),
+        mac: [2, 0x4c, 0, 0, 0, 1],
+        agent_port: 64,
+        ports: Vec::new(),
+    };
+
+    #[test]
+    fn a_switch_is_told_where_it_is_and_who_its_agent_is() {
+        let lines = setup(&Setup { ports: vec![64, 132], ..SETUP });
+        assert_eq!(
+            lines,
+            [
+                "ingress.admission.addresses.add_with_ours(address=0x0a000001, udp_port=4700)",
+                "ingress.admission.agents.add_with_agent(port=64)",
+                "ingress.host.names.add_with_answer_arp(operation=1, address=0x0a000001, mac=0x024c00000001)",
+                "ingress.host.pings.add_with_answer_ping(kind=8, address=0x0a000001)",
+                "bfrt.pre.node.add(MULTICAST_NODE_ID=1, MULTICAST_RID=1, MULTICAST_LAG_ID=[], DEV_PORT=[64, 132])",
+                "bfrt.pre.mgid.add(MGID=1, MULTICAST_NODE_ID=[1], MULTICAST_NODE_L1_XID_VALID=[False], MULTICAST_NODE_L1_XID=[0])",
+            ]
+        );
+        assert_eq!(
+            station([2, 0, 0, 0, 0, 7], 132),
+            "ingress.forward.stations.add_with_to(station=0x020000000007, destination=132)"
+        );
+    }
+
+    /// What p4c says of the tables of the program, as a driver is given it. `cargo xtask p4` says where that is.
+    #[test]
+    fn names_are_those_that_the_compiler_gave() {
+        let Some(path) = std::env::var_os("LIBRA_P4_BFRT") else {
+            println!("SKIPPED: no names of a compiler, see docs/p4.md");
+            return;
+        };
+        let schema: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let names = |fields: &serde_json::Value| -> Vec<String> {
+            let fields = fields.as_array().map(Vec::as_slice).unwrap_or_default();
+            fields.iter().map(|field| field["name"].as_str().unwrap().to_owned()).collect()
+        };
+        for Table { name, key, action, data } in TABLES {
+            let tables = schema["tables"].as_array().unwrap();
+            let full = format!("pipe.Ingress.{name}");
+            let table = tables.iter().find(|table| table["name"] == full.as_str()).expect(&full);
+            assert_eq!(names(&table["key"]), key, "{name}");
+            let control = name.rsplit_once('.').unwrap().0;
+            let action = format!("Ingress.{control}.{action}");
+            let actions = table["action_specs"].as_array().unwrap();
+            let found = actions.iter().find(|found| found["name"] == action.as_str()).expect(&action);
+            assert_eq!(names(&found["data"]), data, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_told_last_what_its_packets_must_have_right_and_forgets_it_first() {
+        let entry = RegionEntry {
+            job: 7,
+            region: 2,
+            index: 1,
+            plan: 3,
+            view: 9,
+            base: 16,
+            cells: 16,
+            flows: 4,
+            room: 4096,
+        };
+        let sizes = Sizes::default();
+        assert_eq!(
+            change(&TableChange::AddRegion(entry), &sizes),
+            [
+                "ingress.aggregate.cells_inside.masks.add_with_keep(job=7, region=2, mask=15)",
+                "ingress.aggregate.cells_again.masks.add_with_keep(job=7, region=2, mask=15)",
+                "ingress.aggregate.cells_of_bank.bases.add_with_place(index=1, bank=0, base=16)",
+                "ingress.aggregate.cells_of_bank.bases.add_with_place(index=1, bank=1, base=2064)",
+                "ingress.admission.regions.add_with_region(job=7, region=2, index=1, plan=3, view=9, flows=4, room=4096)",
+                "ingress.admission.tenures.add_with_fit(job=7, region=2, plan=3, view=9)",
+            ]
+        );
+        let remove = TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 };
+        let lines = change(&remove, &sizes);
+        assert_eq!(lines[0], "ingress.admission.tenures.delete(job=7, region=2, plan=3, view=9)");
+        assert_eq!(lines.len(), 6);
+    }
+}

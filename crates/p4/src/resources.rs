@@ -1,0 +1,307 @@
+//! What the program takes of a Tofino, by the sizes that it is generated from: registers and the memory blocks they lie in, tables,
+//! the stages that its steps need one after another, and the bits that a packet carries through them.
+//!
+//! It is an estimate, made without a compiler. Small tables, gateways and what a compiler adds are not in it; `docs/p4.md` has beside it
+//! what a compiler took, and a test compares the two.
+
+use serde::Serialize;
+
+use crate::sizes::{OutOfRange, Sizes};
+
+/// What a pipe of a Tofino 1 has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Stages that a packet passes.
+    pub stages: u32,
+    /// Stateful ALUs of a stage: how many registers it has.
+    pub stateful_alus_of_stage: u32,
+    /// Memory blocks of a stage.
+    pub sram_blocks_of_stage: u32,
+    /// Bytes of a block.
+    pub sram_block_bytes: u64,
+    /// Bits of the containers that headers and metadata pass through actions in.
+    pub phv_bits: u32,
+    /// The most bytes of a packet that a design for it may have, for its parser to keep up.
+    pub packet_bytes: usize,
+}
+
+/// A Tofino 1.
+pub const TOFINO: Limits = Limits {
+    stages: 12,
+    stateful_alus_of_stage: 4,
+    sram_blocks_of_stage: 80,
+    sram_block_bytes: 16 << 10,
+    phv_bits: 64 * 8 + 96 * 16 + 64 * 32,
+    packet_bytes: 192,
+};
+
+/// A register, or one for each lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Array {
+    /// Its name in `registers.p4`.
+    pub name: &'static str,
+    /// How many there are like it.
+    pub count: u32,
+    /// Cells of one.
+    pub cells: u64,
+    /// Bits of a cell.
+    pub cell_bits: u32,
+    /// The first stage that it may be in: everything before it must be known there.
+    pub stage: u32,
+}
+
+impl Array {
+    /// Bytes of all that are like it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.count) * self.bytes_of_one()
+    }
+
+    const fn bytes_of_one(&self) -> u64 {
+        self.cells * self.cell_bits as u64 / 8
+    }
+
+    /// Memory blocks of all that are like it. Each has one beside its cells: a block is read and written in the same moment by means of
+    /// another.
+    #[must_use]
+    pub fn sram_blocks(&self) -> u64 {
+        u64::from(self.count) * (self.bytes_of_one().div_ceil(TOFINO.sram_block_bytes) + 1)
+    }
+}
+
+/// A table that the agent fills.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TableSize {
+    /// Its name from the control `Ingress` on.
+    pub name: &'static str,
+    /// Entries that it has room for.
+    pub entries: u64,
+    /// Bits of a key.
+    pub key_bits: u64,
+    /// Bits of what its action is given.
+    pub data_bits: u64,
+}
+
+impl TableSize {
+    /// Bytes of its entries, without what finds them.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.entries * (self.key_bits + self.data_bits).div_ceil(8)
+    }
+}
+
+/// What a program of some sizes takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// Registers of sums, which is how many entries a packet has.
+    pub lanes: u32,
+    /// Slots of 4 bytes for each bank, padding included.
+    pub slots: u64,
+    /// Registers.
+    pub arrays: Vec<Array>,
+    /// Tables.
+    pub tables: Vec<TableSize>,
+    /// Stages.
+    pub stages: u32,
+    /// Bits of all headers, of which no packet has all, and of the metadata.
+    pub phv_bits: PhvBits,
+    /// Bytes of a packet with its entries, without Ethernet, IP and UDP.
+    pub packet_bytes: usize,
+}
+
+/// Bits that a packet carries through the stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PhvBits {
+    /// Headers of a packet of Libra.
+    pub headers: u32,
+    /// What the program knows of it.
+    pub metadata: u32,
+}
+
+/// The stage in which it is decided what becomes of a packet: the clock, the window and the decision each need what was there a
+/// stage before, and the clock needs the tables.
+const DECISION_STAGE: u32 = 3;
+/// Sums and values.
+const ARRAYS_OF_LANE: u32 = 2;
+
+impl Resources {
+    /// What a program of these sizes takes.
+    ///
+    /// # Errors
+    /// The sizes make no program.
+    pub fn of(sizes: &Sizes) -> Result<Self, OutOfRange> {
+        sizes.check()?;
+        let lanes = u32::from(sizes.lanes);
+        let lane_stages = (lanes * ARRAYS_OF_LANE).div_ceil(TOFINO.stateful_alus_of_stage);
+        Ok(Self {
+            lanes,
+            slots: u64::from(lanes) * sizes.cells() as u64,
+            arrays: arrays(sizes),
+            tables: tables(sizes),
+            stages: DECISION_STAGE + 1 + lane_stages,
+            phv_bits: phv_bits(sizes),
+            packet_bytes: sizes.packet_bytes(),
+        })
+    }
+
+    /// Bytes of all registers.
+    #[must_use]
+    pub fn array_bytes(&self) -> u64 {
+        self.arrays.iter().map(Array::bytes).sum()
+    }
+
+    /// Bytes of all entries of tables.
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
+        self.tables.iter().map(TableSize::bytes).sum()
+    }
+
+    /// Memory blocks of registers.
+    #[must_use]
+    pub fn sram_blocks(&self) -> u64 {
+        self.arrays.iter().map(Array::sram_blocks).sum()
+    }
+
+    /// Stateful ALUs: one a register.
+    #[must_use]
+    pub fn stateful_alus(&self) -> u32 {
+        self.arrays.iter().map(|array| array.count).sum()
+    }
+
+    /// What there is too little of in a Tofino, in words.
+    #[must_use]
+    pub fn lacking(&self) -> Vec<String> {
+        let pairs = [
+            ("stages", u64::from(self.stages), u64::from(TOFINO.stages)),
+            (
+                "stateful ALUs",
+                self.stateful_alus().into(),
+                (TOFINO.stages * TOFINO.stateful_alus_of_stage).into(),
+            ),
+            ("memory blocks", self.sram_blocks(), (TOFINO.stages * TOFINO.sram_blocks_of_stage).into()),
+            ("PHV bits", (self.phv_bits.headers + self.phv_bits.metadata).into(), TOFINO.phv_bits.into()),
+        ];
+        pairs
+            .into_iter()
+            .filter(|(_, used, of)| used > of)
+            .map(|(what, used, of)| format!("{used} {what}, there are {of}"))
+            .collect()
+    }
+}
+
+fn arrays(sizes: &Sizes) -> Vec<Array> {
+    let (lanes, regions, flows) = (u32::from(sizes.lanes), u64::from(sizes.regions), sizes.flows() as u64);
+    let (cells, entries) = (sizes.cells() as u64, sizes.window_entries() as u64);
+    let array = |name, count, cells, cell_bits, stage| Array { name, count, cells, cell_bits, stage };
+    vec![
+        array("clocks", 1, regions, 32, 1),
+        array("conditions", 1, regions, 8, 1),
+        array("arrivals", 1, regions, 32, 1),
+        array("generations", 1, entries, 32, 2),
+        array("banks", 1, entries, 8, DECISION_STAGE),
+        array("counts", 1, regions, 32, DECISION_STAGE),
+        array("words", 1, sizes.cut_words() as u64, 32, DECISION_STAGE),
+        array("next", 1, 2 * flows, 32, DECISION_STAGE),
+        array("sums", lanes, 2 * cells, 32, DECISION_STAGE + 1),
+        array("values", lanes, cells, 32, DECISION_STAGE + 1),
+    ]
+}
+
+fn tables(sizes: &Sizes) -> Vec<TableSize> {
+    let (regions, flows, flow_bits) =
+        (u64::from(sizes.regions), sizes.flows() as u64, u64::from(sizes.flow_bits));
+    let table = |name, entries, key_bits, data_bits| TableSize { name, entries, key_bits, data_bits };
+    vec![
+        table("admission.addresses", 8, 48, 0),
+        table("admission.workers", flows, 80, 0),
+        table("admission.agents", 8, 9, 0),
+        table("admission.regions", regions, 24, 8 + 16 + 16 + flow_bits + 32),
+        table("admission.tenures", regions, 56, 0),
+        table("aggregate.cells_inside.masks", regions, 24, 16),
+        table("aggregate.cells_of_bank.bases", 2 * regions, 9, 16),
+        table("aggregate.cells_again.masks", regions, 24, 16),
+        table("host.names", 8, 48, 48),
+        table("host.pings", 8, 40, 0),
+        table("forward.stations", 1024, 48, 9),
+    ]
+}
+
+/// The headers and the metadata of the program.
+const HEADERS: &str = include_str!("../../../programs/p4/headers.p4");
+
+/// Widths as the program declares them.
+fn phv_bits(sizes: &Sizes) -> PhvBits {
+    let of = |name: &str| declared_bits(name, sizes);
+    let frame = ["ethernet_h", "ipv4_h", "udp_h", "libra_h"].map(of).iter().sum::<u32>();
+    PhvBits { headers: frame + u32::from(sizes.lanes) * of("entry_h"), metadata: of("metadata_t") }
+}
+
+fn declared_bits(name: &str, sizes: &Sizes) -> u32 {
+    let start = [format!("header {name} {{"), format!("struct {name} {{")];
+    let mut lines = HEADERS.lines();
+    lines.find(|line| start.contains(&(*line).to_owned())).expect("the program declares it");
+    lines.take_while(|line| *line != "}").filter_map(|line| field_bits(line.trim(), sizes)).sum()
+}
+
+/// The width of a field; nothing if the line is no field.
+fn field_bits(line: &str, sizes: &Sizes) -> Option<u32> {
+    if line.starts_with("//") {
+        return None;
+    }
+    let (kind, _) = line.strip_suffix(';')?.split_once(' ')?;
+    let width = match kind.strip_prefix("bit<") {
+        Some(rest) => rest.strip_suffix('>')?,
+        None => enum_width(kind)?,
+    };
+    if width == "FLOW_BITS" { Some(sizes.flow_bits.into()) } else { width.parse().ok() }
+}
+
+fn enum_width(name: &str) -> Option<&'static str> {
+    HEADERS.lines().find_map(|line| {
+        let (width, rest) = line.strip_prefix("enum bit<")?.split_once("> ")?;
+        rest.starts_with(&format!("{name} {{")).then_some(width)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usual() -> Resources {
+        Resources::of(&Sizes::default()).unwrap()
+    }
+
+    #[test]
+    fn the_usual_sizes_fit_in_all_stages() {
+        let usual = usual();
+        assert_eq!((usual.lanes, usual.slots, usual.packet_bytes), (16, 32_768, 126));
+        assert_eq!((usual.stages, usual.stateful_alus()), (12, 40));
+        assert_eq!(usual.lacking(), [""; 0]);
+        let one = |name: &str| usual.arrays.iter().find(|array| array.name == name).unwrap();
+        assert_eq!((one("sums").bytes(), one("sums").sram_blocks()), (16 * 16_384, 32));
+        assert_eq!((one("values").bytes(), one("values").sram_blocks()), (16 * 8192, 32));
+        assert_eq!(one("generations").sram_blocks(), 17);
+    }
+
+    #[test]
+    fn a_lane_needs_half_a_stage() {
+        let of = |lanes| Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap().stages;
+        assert_eq!([1, 2, 3, 8, 15].map(of), [5, 5, 6, 8, 12]);
+    }
+
+    #[test]
+    fn what_there_is_too_little_of_is_said() {
+        let lacking = Resources { stages: 13, ..usual() }.lacking();
+        assert_eq!(lacking, ["13 stages, there are 12"]);
+    }
+
+    #[test]
+    fn bits_are_those_that_the_program_declares() {
+        let sizes = Sizes::default();
+        let of = |name: &str| declared_bits(name, &sizes);
+        assert_eq!([of("ethernet_h"), of("ipv4_h"), of("udp_h"), of("entry_h")], [112, 160, 64, 48]);
+        assert_eq!(of("libra_h"), 8 * 30);
+        let fewer = Sizes { flow_bits: 5, ..sizes };
+        assert_eq!(of("metadata_t") - declared_bits("metadata_t", &fewer), 1);
+    }
+}

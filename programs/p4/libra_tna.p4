@@ -1,0 +1,135 @@
+// Libra for Tofino. See docs/p4.md.
+
+#include <core.p4>
+#include <tna.p4>
+
+#include "headers.p4"
+#include "parser.p4"
+#include "tna/registers.p4"
+#include "aggregate.p4"
+#include "forward.p4"
+
+const MulticastGroupId_t FLOOD_GROUP = 1;
+
+// From ingress to egress, before all headers of a frame that is flooded: it does not go back where it came from. All others go by egress.
+header bridge_h {
+    bit<16> came_by;
+}
+
+struct frame_t {
+    bridge_h bridge;
+    headers_t packet;
+}
+
+parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out ingress_intrinsic_metadata_t intrinsic) {
+    PacketParser() packets;
+
+    state start {
+        packet.extract(intrinsic);
+        packet.advance(PORT_METADATA_SIZE);
+        packets.apply(packet, hdr.packet, meta);
+        transition accept;
+    }
+}
+
+// Words stay whole: where they may be cut, the compiler looks at every way to cut them.
+@pa_container_size("ingress", "hdr.packet.libra.clock", 32)
+@pa_container_size("ingress", "hdr.packet.libra.seq", 32)
+@pa_container_size("ingress", "hdr.packet.libra.tag_high", 32)
+@pa_container_size("ingress", "hdr.packet.libra.tag_low", 32)
+@pa_container_size("ingress", "meta.clock", 32)
+@pa_container_size("ingress", "meta.room", 32)
+@pa_container_size("ingress", "meta.taken", 32)
+@pa_container_size("ingress", "meta.taken_more", 32)
+@pa_container_size("ingress", "meta.cut_bit", 32)
+@pa_container_size("ingress", "meta.cut_bits", 32)
+@pa_container_size("ingress", "meta.cut_next", 32)
+@pa_container_size("ingress", "meta.seq_after", 32)
+control Ingress(
+    inout frame_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
+    in ingress_intrinsic_metadata_from_parser_t from_parser,
+    inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+    inout ingress_intrinsic_metadata_for_tm_t for_traffic_manager) {
+    Admission() admission;
+    Aggregate() aggregate;
+    Return() way_back;
+    Forward() forward;
+    Host() host;
+
+    apply {
+        admission.apply(hdr.packet, meta, intrinsic.ingress_port);
+        for_traffic_manager.bypass_egress = 1;
+        bit<1> is_answer;
+        host.apply(hdr.packet, is_answer);
+        if (is_answer == 1) {
+            for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;
+        } else if (meta.is_ours == 1) {
+            aggregate.apply(hdr.packet, meta);
+            // Those that are dropped, too: what is in a branch of its own keeps all lanes waiting.
+            way_back.apply(hdr.packet);
+            if (meta.fate == Fate.DROPPED) {
+                for_deparser.drop_ctl = 1;
+            } else {
+                for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;
+            }
+        } else {
+            bit<9> port;
+            forward.apply(hdr.packet, port);
+            if (port == FLOOD) {
+                for_traffic_manager.mcast_grp_a = FLOOD_GROUP;
+                for_traffic_manager.bypass_egress = 0;
+                hdr.bridge.setValid();
+                hdr.bridge.came_by = (bit<16>)intrinsic.ingress_port;
+            } else {
+                for_traffic_manager.ucast_egress_port = port;
+            }
+        }
+    }
+}
+
+control IngressDeparser(
+    packet_out packet, inout frame_t hdr, in metadata_t meta, in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+    Checksum() checksum;
+
+    apply {
+        if (meta.is_ours == 1) {
+            hdr.packet.ipv4.checksum = checksum.update({
+                hdr.packet.ipv4.version_and_length, hdr.packet.ipv4.service, hdr.packet.ipv4.total_bytes,
+                hdr.packet.ipv4.identification, hdr.packet.ipv4.fragment, hdr.packet.ipv4.time_to_live,
+                hdr.packet.ipv4.protocol, hdr.packet.ipv4.source, hdr.packet.ipv4.destination });
+        }
+        packet.emit(hdr);
+    }
+}
+
+struct nothing_t { }
+
+parser EgressParser(packet_in packet, out frame_t hdr, out nothing_t meta, out egress_intrinsic_metadata_t intrinsic) {
+    state start {
+        packet.extract(intrinsic);
+        packet.extract(hdr.bridge);
+        transition accept;
+    }
+}
+
+control Egress(
+    inout frame_t hdr, inout nothing_t meta, in egress_intrinsic_metadata_t intrinsic,
+    in egress_intrinsic_metadata_from_parser_t from_parser,
+    inout egress_intrinsic_metadata_for_deparser_t for_deparser,
+    inout egress_intrinsic_metadata_for_output_port_t for_port) {
+    apply {
+        if (hdr.bridge.came_by == (bit<16>)intrinsic.egress_port) {
+            for_deparser.drop_ctl = 1;
+        }
+        hdr.bridge.setInvalid();
+    }
+}
+
+control EgressDeparser(
+    packet_out packet, inout frame_t hdr, in nothing_t meta, in egress_intrinsic_metadata_for_deparser_t for_deparser) {
+    apply { packet.emit(hdr); }
+}
+
+Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Egress(), EgressDeparser()) pipe;
+
+Switch(pipe) main;
