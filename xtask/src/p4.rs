@@ -30,14 +30,16 @@ enum Target {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    let parts: [(Target, fn() -> Result<Outcome>); 2] =
-        [(Target::Bmv2, run_bmv2), (Target::Tofino, tofino::run)];
     let mut reasons = Vec::new();
-    for (target, part) in parts {
+    for target in [Target::Bmv2, Target::Tofino] {
         if options.target.is_some_and(|only| only != target) {
             continue;
         }
-        if let Outcome::Skipped(reason) = part()? {
+        let outcome = match target {
+            Target::Bmv2 => run_bmv2()?,
+            Target::Tofino => tofino::run()?,
+        };
+        if let Outcome::Skipped(reason) = outcome {
             reasons.push(reason);
         }
     }
