@@ -283,6 +283,33 @@ mod tests {
         assert_eq!(one("generations").sram_blocks(), 17);
     }
 
+    /// What `docs/p4.md` says of the usual sizes: the estimate, and what the compiler took.
+    fn documented(what: &str) -> [u64; 2] {
+        let start = format!("| {what} | ");
+        let docs = include_str!("../../../docs/p4.md");
+        let line = docs.lines().find_map(|line| line.strip_prefix(&start)).expect("it is documented");
+        let mut figures = line.split(" | ").map(|figure| figure.parse().expect("it is a figure"));
+        std::array::from_fn(|_| figures.next().expect("there are two"))
+    }
+
+    #[test]
+    fn the_compiler_took_what_was_estimated() {
+        let usual = usual();
+        let same = [
+            ("stages", u64::from(usual.stages)),
+            ("stateful ALUs", u64::from(usual.stateful_alus())),
+            ("SRAM blocks of registers", usual.sram_blocks()),
+        ];
+        for (what, estimate) in same {
+            assert_eq!(documented(what), [estimate; 2], "{what}");
+        }
+        // Containers have bits to spare, and frames that are not of Libra have headers, too.
+        let bits = u64::from(usual.phv_bits.headers + usual.phv_bits.metadata);
+        let [estimate, took] = documented("PHV bits");
+        assert_eq!(estimate, bits);
+        assert!(bits < took && took < bits + bits / 8, "{took}");
+    }
+
     #[test]
     fn a_lane_needs_half_a_stage() {
         let of = |lanes| Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap().stages;
