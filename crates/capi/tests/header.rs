@@ -7,8 +7,10 @@ use std::path::Path;
 fn the_header_is_that_of_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_root_or_default(root);
-    let sources = ["customer", "message", "node", "status"].map(|name| root.join(format!("src/ffi/{name}.rs")));
-    let builder = sources.iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);
+    let sources =
+        ["customer", "message", "node", "status"].map(|name| root.join(format!("src/ffi/{name}.rs")));
+    let builder =
+        sources.iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);
     let mut generated = Vec::new();
     builder.generate().expect("cbindgen understands the sources").write(&mut generated);
     let generated = String::from_utf8(generated).unwrap();

@@ -343,10 +343,10 @@ class KVServer : public SimpleApp {
  private:
   void SetDefault(const KVServerDefaultHandle<Val>& handle, std::true_type /*native*/) {
     std::vector<Key> keys;
-    std::vector<Val> vals;
+    std::vector<float> vals;
     for (const auto& pair : handle.store) {
       keys.push_back(pair.first);
-      vals.push_back(pair.second);
+      vals.push_back(static_cast<float>(pair.second));
     }
     {
       std::lock_guard<std::mutex> lock(mutex_);

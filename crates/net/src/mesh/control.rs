@@ -23,10 +23,8 @@ pub(super) enum Control {
     Released { group: i32 },
     /// From the scheduler: some of the group never will.
     BarrierFailed { group: i32, reason: String },
-    /// To the scheduler: the stream to this node has broken.
-    Lost { node: i32, reason: String },
-    /// From the scheduler: this node has died.
-    Died { node: i32, reason: String },
+    /// To the scheduler, and from it to all: this node has died.
+    Died { node: i32, whom: String, reason: String },
     /// Last on a stream: its end means nothing.
     Bye,
 }

@@ -1,16 +1,18 @@
 //! Messages of one direction of a stream, each once and in order, although the receiver may lose any frame.
 //!
-//! TCP loses nothing; `PS_DROP_MSG` does, behind it. A receiver takes only the message that is next, and names the one that is missing as
-//! soon as a later one comes; the sender then goes back to it. A sender that hears nothing asks. Nothing here waits, reads or writes.
+//! TCP loses nothing; `PS_DROP_MSG` does, behind it. A receiver holds messages that come too early, and names the one that is missing; the sender
+//! sends that one again. A sender that hears nothing asks. Nothing here waits, reads or writes.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// How long a sender waits for an acknowledgement before it asks the first time: longer than most answers take, that bring one.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// And at most between two questions.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
+/// A receiver says again what is missing when so many more have come: what was sent again may have been lost again.
+const TELL_EVERY: u32 = 16;
 
 /// The end that sends.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Sending<M> {
     first: u64,
     /// How many of them were written.
     written: usize,
+    /// Numbers of those that are to be written again.
+    again: VecDeque<u64>,
     patience: Duration,
     /// Since when nothing was heard that would be progress.
     since: Instant,
@@ -28,7 +32,14 @@ pub(super) struct Sending<M> {
 
 impl<M: Clone> Sending<M> {
     pub(super) fn new(now: Instant) -> Self {
-        Self { kept: VecDeque::new(), first: 1, written: 0, patience: PATIENCE, since: now }
+        Self {
+            kept: VecDeque::new(),
+            first: 1,
+            written: 0,
+            again: VecDeque::new(),
+            patience: PATIENCE,
+            since: now,
+        }
     }
 
     pub(super) fn push(&mut self, now: Instant, message: M) {
@@ -40,6 +51,12 @@ impl<M: Clone> Sending<M> {
 
     /// The next message to write, with its number.
     pub(super) fn next(&mut self) -> Option<(u64, M)> {
+        while let Some(number) = self.again.pop_front() {
+            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+            if let Some(message) = at.and_then(|at| self.kept.get(at)) {
+                return Some((number, message.clone()));
+            }
+        }
         let message = self.kept.get(self.written)?.clone();
         let number = self.first + self.written as u64;
         self.written += 1;
@@ -47,7 +64,7 @@ impl<M: Clone> Sending<M> {
     }
 
     pub(super) fn has_next(&self) -> bool {
-        self.written < self.kept.len()
+        self.written < self.kept.len() || !self.again.is_empty()
     }
 
     /// Nothing is left of which it is not known that it has arrived.
@@ -77,8 +94,9 @@ impl<M: Clone> Sending<M> {
     /// The receiver lacks the one after this.
     pub(super) fn missing(&mut self, now: Instant, taken: u64) -> Vec<M> {
         let done = self.acknowledged(now, taken);
-        if taken.saturating_add(1) == self.first {
-            self.written = 0;
+        let number = taken.saturating_add(1);
+        if number == self.first && self.written > 0 && !self.again.contains(&number) {
+            self.again.push_back(number);
             self.progress(now);
         }
         done
@@ -104,41 +122,57 @@ impl<M: Clone> Sending<M> {
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     taken: u64,
-    /// The number of the last message that came, taken or not.
-    last: u64,
-    /// The sender was told what is missing, and has not gone back yet.
-    told: bool,
+    /// Those that came too early, and are held.
+    early: BTreeSet<u64>,
+    /// How many came too early since the sender was told.
+    since_told: u32,
 }
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the next one.
+    /// It is the next one. Some that are held may follow.
     Take,
-    /// It was taken before.
+    /// It came before.
     Again,
-    /// One before it is missing, and the sender should know.
-    Gap,
-    /// One before it is missing, and the sender knows.
-    GapTold,
+    /// One before it is missing: it is to be held.
+    Hold {
+        /// The sender should know.
+        tell: bool,
+    },
 }
 
 impl Receiving {
     pub(super) fn offer(&mut self, number: u64) -> Verdict {
-        // Streams keep the order: a number that is not higher means that the sender has gone back.
-        if number <= self.last {
-            self.told = false;
-        }
-        self.last = number;
-        if number <= self.taken {
+        if number <= self.taken || self.early.contains(&number) {
             return Verdict::Again;
         }
         if number == self.taken + 1 {
             self.taken = number;
-            self.told = false;
             return Verdict::Take;
         }
-        if core::mem::replace(&mut self.told, true) { Verdict::GapTold } else { Verdict::Gap }
+        let is_first = self.early.is_empty();
+        self.early.insert(number);
+        self.since_told += 1;
+        let tell = is_first || self.since_told >= TELL_EVERY;
+        if tell {
+            self.since_told = 0;
+        }
+        Verdict::Hold { tell }
+    }
+
+    /// The number of a message that was held and is the next one now.
+    pub(super) fn follow(&mut self) -> Option<u64> {
+        let next = self.taken + 1;
+        self.early.remove(&next).then(|| {
+            self.taken = next;
+            next
+        })
+    }
+
+    /// Whether another one is missing.
+    pub(super) fn has_gap(&self) -> bool {
+        !self.early.is_empty()
     }
 
     /// All up to this one were taken.
@@ -173,12 +207,18 @@ mod tests {
                 if lost {
                     continue;
                 }
-                match receiving.offer(number) {
-                    Verdict::Take => got.push(message),
-                    Verdict::Gap if !random.random_bool(loss) => {
-                        drop(sending.missing(now, receiving.taken()))
-                    }
-                    _ => {}
+                let verdict = receiving.offer(number);
+                if verdict == Verdict::Take {
+                    got.push(message);
+                    got.extend(core::iter::from_fn(|| receiving.follow()));
+                }
+                let tells = match verdict {
+                    Verdict::Take => receiving.has_gap(),
+                    Verdict::Hold { tell } => tell,
+                    Verdict::Again => false,
+                };
+                if tells && !random.random_bool(loss) {
+                    sending.missing(now, receiving.taken());
                 }
                 if random.random_bool(0.2) && !random.random_bool(loss) {
                     sending.acknowledged(now, receiving.taken());
@@ -198,6 +238,12 @@ mod tests {
         }
         assert!(got.iter().copied().eq(1..=count), "seed {seed}: {got:?}");
         frames
+    }
+
+    #[test]
+    fn what_is_lost_costs_itself_and_not_all_that_was_sent_after_it() {
+        let frames = (0..20).map(|seed| send_all(1000, 0.1, seed)).max().unwrap();
+        assert!(frames < 1500, "{frames} frames for 1000 messages at a loss of 10%");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A stream to one process: a thread that writes, and one that reads.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -297,6 +298,8 @@ impl Link {
         let mut receiving = Receiving::default();
         let mut random = SmallRng::seed_from_u64(self.settings.drop_seed);
         let (mut spare, mut untold_bytes) = (Vec::new(), 0);
+        // Messages that came too early.
+        let mut held: BTreeMap<u64, (Head, Payload)> = BTreeMap::new();
         let mut head = [0; HEAD_BYTES];
         loop {
             match stream.read_exact(&mut head) {
@@ -307,7 +310,7 @@ impl Link {
                 || io::Error::new(io::ErrorKind::InvalidData, "what came is no message of this version");
             let head = Head::decode(&head).ok_or_else(malformed)?;
             let payload = read_payload(&mut stream, core::mem::take(&mut spare), &head).transpose();
-            let mut payload = payload.ok_or_else(malformed)??;
+            let payload = payload.ok_or_else(malformed)??;
             let now = Instant::now();
             let is_lost = self.settings.drop_percent > 0
                 && random.random_range(0..100) < u32::from(self.settings.drop_percent);
@@ -323,54 +326,67 @@ impl Link {
             } else {
                 state.sending.acknowledged(now, head.taken)
             };
-            let mut wake = head.kind == Kind::Missing || state.sending.is_done();
+            let wake = head.kind == Kind::Missing || state.sending.is_done();
             let answer = match head.kind {
                 Kind::Acknowledge | Kind::Missing => None,
                 Kind::Probe if head.sequence > receiving.taken() => Some(Kind::Missing),
                 Kind::Probe => Some(Kind::Acknowledge),
                 Kind::Application | Kind::Control => match receiving.offer(head.sequence) {
                     Verdict::Take => {
-                        self.taken.store(head.sequence, Ordering::Release);
-                        untold_bytes += payload.stream_bytes_mut().len();
-                        let untold = head.sequence - self.told.load(Ordering::Relaxed).min(head.sequence);
+                        drop(state);
+                        drop(done);
+                        let mut next = Some((head, payload));
+                        while let Some((head, mut payload)) = next {
+                            untold_bytes += payload.stream_bytes_mut().len();
+                            self.taken.store(head.sequence, Ordering::Release);
+                            if let Some(given_back) = self.take(&head, payload, events)? {
+                                spare = given_back.into_words();
+                            }
+                            next = receiving.follow().and_then(|number| held.remove(&number));
+                        }
+                        let taken = receiving.taken();
+                        let untold = taken - self.told.load(Ordering::Relaxed).min(taken);
                         let is_much =
                             untold >= UNTOLD_MESSAGES || (untold > 0 && untold_bytes >= UNTOLD_BYTES);
                         if is_much || untold <= 1 {
                             untold_bytes = 0;
                         }
-                        drop(state);
-                        drop(done);
-                        if let Some(given_back) = self.take(&head, payload, events)? {
-                            spare = given_back.into_words();
-                        }
-                        if is_much || wake {
-                            let mut state = lock(&self.state);
-                            if is_much {
-                                state.answer.get_or_insert(Kind::Acknowledge);
-                            }
-                            drop(state);
-                            self.changed.notify_all();
-                        }
+                        let answer = if receiving.has_gap() {
+                            Some(Kind::Missing)
+                        } else {
+                            is_much.then_some(Kind::Acknowledge)
+                        };
+                        self.answer(answer, wake);
                         continue;
                     }
                     Verdict::Again => Some(Kind::Acknowledge),
-                    Verdict::Gap => Some(Kind::Missing),
-                    Verdict::GapTold => None,
+                    Verdict::Hold { tell } => {
+                        drop(state);
+                        drop(done);
+                        held.insert(head.sequence, (head, payload));
+                        self.answer(tell.then_some(Kind::Missing), wake);
+                        continue;
+                    }
                 },
             };
-            if answer.is_some() {
-                // Who says what is missing says what was taken, too.
-                if state.answer != Some(Kind::Missing) {
-                    state.answer = answer;
-                }
-                wake = true;
-            }
             drop(state);
             drop(done);
             spare = payload.into_words();
-            if wake {
-                self.changed.notify_all();
+            self.answer(answer, wake);
+        }
+    }
+
+    /// Has the writer say something, and whoever else waits look again.
+    fn answer(&self, answer: Option<Kind>, wake: bool) {
+        if answer.is_some() {
+            let mut state = lock(&self.state);
+            // Who says what is missing says what was taken, too.
+            if state.answer != Some(Kind::Missing) {
+                state.answer = answer;
             }
+        }
+        if wake || answer.is_some() {
+            self.changed.notify_all();
         }
     }
 

@@ -94,6 +94,8 @@ struct State {
     is_ready: bool,
     refused: Option<String>,
     failure: Option<MeshError>,
+    /// The same, as it is told to others.
+    cause: Option<Control>,
     /// Nodes that have died.
     dead: Vec<i32>,
     /// How often the barrier of a group has opened.
@@ -311,7 +313,12 @@ impl Node {
             return;
         }
         let links: Vec<Arc<Link>> = lock(&shared.state).links.values().cloned().collect();
+        // Whoever hears of this one's end first must not take it for the cause.
+        let cause = lock(&shared.state).cause.clone();
         for link in &links {
+            if let Some(cause) = &cause {
+                link.say(cause);
+            }
             link.say(&Control::Bye);
         }
         let until = Instant::now() + FAREWELL;
@@ -553,18 +560,17 @@ impl Shared {
         if state.failure.is_some() {
             return;
         }
+        let died = Control::Died { node, whom: error.whom().to_owned(), reason: reason.to_owned() };
         state.failure = Some(error.clone());
+        state.cause = Some(died.clone());
         self.changed.notify_all();
         let links: Vec<Arc<Link>> = state.links.values().cloned().collect();
         drop(state);
-        let (told, control): (&dyn Fn(&Link) -> bool, _) = if self.settings.role == NodeRole::Scheduler {
-            let whom = error.whom();
-            (&|_| true, Control::Died { node, reason: format!("{whom}: {reason}") })
-        } else {
-            (&|link| link.peer() == Some(SCHEDULER), Control::Lost { node, reason: reason.to_owned() })
-        };
-        for link in links.iter().filter(|link| !link.has_ended() && told(link)) {
-            link.say(&control);
+        // The scheduler tells all the others.
+        let is_scheduler = self.settings.role == NodeRole::Scheduler;
+        let told = links.iter().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
+        for link in told.filter(|link| !link.has_ended()) {
+            link.say(&died);
         }
         self.mailbox.note(0, &error);
         self.mailbox.fail(&error);
@@ -645,15 +651,8 @@ impl LinkEvents for Shared {
                     self.mailbox.left(node, &MeshError::Left { whom: self.name_of(link) });
                 }
             }
-            Control::Lost { node, reason } => {
-                let member = lock(&self.state).roster.as_ref().and_then(|roster| roster.find(node).cloned());
-                let whom = member.map_or_else(|| format!("node {node}"), |member| member.to_string());
+            Control::Died { node, whom, reason } => {
                 self.fail(node, MeshError::Died { whom, reason: reason.clone() }, &reason);
-            }
-            Control::Died { node, reason } => {
-                let (whom, reason) = reason.split_once(": ").unwrap_or(("somebody", &reason));
-                let error = MeshError::Died { whom: whom.to_owned(), reason: reason.to_owned() };
-                self.fail(node, error, reason);
             }
             said @ (Control::Released { .. } | Control::BarrierFailed { .. } | Control::Refused { .. }) => {
                 Self::take_note(&mut lock(&self.state), &said);
