@@ -108,6 +108,10 @@ impl Tracker {
     /// A node has finalized, and will not answer.
     pub(crate) fn left(&self, node: i32, error: &MeshError) {
         let mut requests = self.lock();
+        if requests.failure.is_some() {
+            // It goes because of that, and so that is what has happened.
+            return;
+        }
         let over: Vec<i32> = requests
             .open
             .iter()

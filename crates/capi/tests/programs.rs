@@ -1,10 +1,12 @@
 //! Programs in C and C++, compiled against the headers and run as real processes. Without compilers it says loudly that it was skipped.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,6 +65,19 @@ struct Cluster {
     processes: BTreeMap<(&'static str, usize), Child>,
 }
 
+/// A port that nobody has, of those that the system gives to nobody who asks for any: another cluster could have it before ours.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let offset = first.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + u16::try_from(offset).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 impl Cluster {
     fn start(
         program: &Path,
@@ -71,7 +86,7 @@ impl Cluster {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string();
+        let port = free_port().to_string();
         let roles = [("scheduler", 1), ("server", servers), ("worker", workers)];
         let processes =
             roles.into_iter().flat_map(|(role, count)| (0..count).map(move |number| (role, number)));

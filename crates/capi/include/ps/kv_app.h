@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <type_traits>
 #include <unordered_map>
@@ -306,7 +307,7 @@ class KVServer : public SimpleApp {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       CHECK(!is_native_) << "the default handler cannot be replaced";
-      handle_ = handle;
+      handle_ = std::make_shared<ReqHandle>(handle);
     }
     obj_->Release();
   }
@@ -364,7 +365,8 @@ class KVServer : public SimpleApp {
       return;
     }
     if (!message.meta.request) return;
-    ReqHandle handle;
+    // Not a copy of it: handlers may have a state.
+    std::shared_ptr<ReqHandle> handle;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       handle = handle_;
@@ -382,11 +384,11 @@ class KVServer : public SimpleApp {
     data.vals = SArray<Val>(message.vals);
     data.lens = message.lens;
     data.priority = message.meta.priority;
-    handle(meta, data, this);
+    (*handle)(meta, data, this);
   }
 
   std::mutex mutex_;
-  ReqHandle handle_;
+  std::shared_ptr<ReqHandle> handle_;
   bool is_native_ = false;
 };
 

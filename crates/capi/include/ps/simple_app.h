@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -64,7 +65,7 @@ class SimpleApp : private SetUp {
   virtual inline void set_request_handle(const Handle& handle) {
     CHECK(handle) << "invalid request handle";
     std::lock_guard<std::mutex> lock(handle_mutex_);
-    request_handle_ = handle;
+    request_handle_ = std::make_shared<Handle>(handle);
     is_set_up_ = true;
     set_up_.notify_all();
   }
@@ -72,15 +73,16 @@ class SimpleApp : private SetUp {
   virtual inline void set_response_handle(const Handle& handle) {
     CHECK(handle) << "invalid response handle";
     std::lock_guard<std::mutex> lock(handle_mutex_);
-    response_handle_ = handle;
+    response_handle_ = std::make_shared<Handle>(handle);
   }
 
   virtual inline Customer* get_customer() { return obj_; }
 
  protected:
   inline SimpleApp() : obj_(nullptr) {
-    request_handle_ = [](const SimpleData& received, SimpleApp* app) { app->Response(received); };
-    response_handle_ = [](const SimpleData&, SimpleApp*) {};
+    request_handle_ =
+        std::make_shared<Handle>([](const SimpleData& received, SimpleApp* app) { app->Response(received); });
+    response_handle_ = std::make_shared<Handle>([](const SimpleData&, SimpleApp*) {});
     Postoffice::Get()->AddSetUp(this);
   }
 
@@ -91,8 +93,9 @@ class SimpleApp : private SetUp {
     received.sender = message.meta.sender;
     received.timestamp = message.meta.timestamp;
     received.customer_id = message.meta.customer_id;
-    const Handle handle = message.meta.request ? RequestHandle() : ResponseHandle();
-    if (!message.meta.refused) handle(received, this);
+    // Not a copy of it: handlers may have a state.
+    const std::shared_ptr<Handle> handle = message.meta.request ? RequestHandle() : ResponseHandle();
+    if (!message.meta.refused) (*handle)(received, this);
   }
 
   /* Derived classes call it first in their destructors: from then on none of their members is used by another thread. */
@@ -115,14 +118,14 @@ class SimpleApp : private SetUp {
  private:
   /* A request may come between the constructor and set_request_handle, and is for the handler that is set then. Whoever sets none answers
      after a while as usual. */
-  Handle RequestHandle() {
+  std::shared_ptr<Handle> RequestHandle() {
     std::unique_lock<std::mutex> lock(handle_mutex_);
     set_up_.wait_for(lock, std::chrono::seconds(2), [this] { return is_set_up_; });
     is_set_up_ = true;
     return request_handle_;
   }
 
-  Handle ResponseHandle() {
+  std::shared_ptr<Handle> ResponseHandle() {
     std::lock_guard<std::mutex> lock(handle_mutex_);
     return response_handle_;
   }
@@ -132,8 +135,8 @@ class SimpleApp : private SetUp {
   std::mutex handle_mutex_;
   std::condition_variable set_up_;
   bool is_set_up_ = false;
-  Handle request_handle_;
-  Handle response_handle_;
+  std::shared_ptr<Handle> request_handle_;
+  std::shared_ptr<Handle> response_handle_;
 };
 
 }  // namespace ps

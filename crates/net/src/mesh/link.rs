@@ -276,8 +276,9 @@ impl Link {
             while bytes < BATCH_BYTES && heads.len() < BATCH_FRAMES {
                 let Some((sequence, content)) = state.sending.next() else { break };
                 let (kind, meta) = content.kind();
-                let lengths = content.sections().map(|section| section.len() as u64);
-                bytes += lengths.iter().sum::<u64>() as usize;
+                let lengths = content.sections().map(<[u8]>::len);
+                bytes += lengths.iter().sum::<usize>();
+                let lengths = lengths.map(|length| length as u64);
                 heads.push(Head { kind, sequence, taken, sender: state.sender, meta, lengths }.encode());
                 contents.push(Some(content));
             }

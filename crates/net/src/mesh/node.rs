@@ -1,5 +1,7 @@
 //! One process in a mesh.
 
+mod events;
+
 use core::fmt::Display;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::control::{Control, Join};
-use super::desk::{Desk, Joined, Saying};
+use super::desk::{Desk, Saying};
 use super::error::MeshError;
-use super::link::{Link, LinkEvents, LinkSettings, lock};
+use super::link::{Link, LinkSettings, lock};
 use super::message::{Letter, Payload, Received};
 use super::roster::{NodeRole, Roster, SCHEDULER, ids_of, is_in};
 
@@ -474,7 +476,11 @@ impl Shared {
             if let Some(failure) = lock(&self.state).failure.clone() {
                 return Err(failure);
             }
-            return Err(MeshError::Left { whom: self.name_of(&link) });
+            let whom = self.name_of(&link);
+            if link.is_bye_taken() {
+                return Err(MeshError::Left { whom });
+            }
+            return Err(MeshError::Died { whom, reason: "the connection was closed".to_owned() });
         }
         Ok(link)
     }
@@ -574,100 +580,6 @@ impl Shared {
         }
         self.mailbox.note(0, &error);
         self.mailbox.fail(&error);
-    }
-
-    fn joined(&self, state: &mut State, link: &Link, joined: Joined) {
-        match joined {
-            Joined::Waiting => {}
-            Joined::Refused(reason) => link.say(&Control::Refused { reason }),
-            Joined::Complete => {
-                let (sayings, roster) = match &state.desk {
-                    Some(desk) => (desk.rosters(), desk.roster().cloned()),
-                    None => return,
-                };
-                for (stream, control) in &sayings {
-                    let link = stream.and_then(|stream| state.links.get(&stream));
-                    if let (Some(link), Control::Roster(roster)) = (link, control) {
-                        link.set_peer(roster.you);
-                        self.route(roster.you, link);
-                    }
-                }
-                state.roster = roster;
-                self.say_all(state, sayings);
-            }
-        }
-    }
-}
-
-impl LinkEvents for Shared {
-    fn control(&self, link: &Arc<Link>, control: Control) {
-        self.mailbox.note(2, &format_args!("control: {control:?}"));
-        match control {
-            Control::Join(join) => {
-                let address = link.remote_host().unwrap_or_default();
-                let what = join.role;
-                self.mailbox.note(1, &format_args!("a {what} has come from {address}"));
-                let mut state = lock(&self.state);
-                let joined = state.desk.as_mut().map(|desk| desk.join(link.number, join, address));
-                if let Some(joined) = joined {
-                    self.joined(&mut state, link, joined);
-                }
-            }
-            Control::JoinAgain => {
-                let mut state = lock(&self.state);
-                let joined = state.desk.as_mut().map(|desk| desk.join_again(link.number));
-                if let Some(joined) = joined {
-                    self.joined(&mut state, link, joined);
-                }
-            }
-            Control::Roster(roster) => {
-                self.id.store(roster.you, Ordering::Release);
-                self.mailbox.note(1, &format_args!("everybody is there, and this is node {}", roster.you));
-                let mut state = lock(&self.state);
-                for link in state.links.values() {
-                    link.set_sender(roster.you);
-                }
-                state.roster = Some(roster);
-                self.changed.notify_all();
-            }
-            Control::Hello { from } => {
-                link.set_peer(from);
-                self.route(from, link);
-                let _state = lock(&self.state);
-                self.changed.notify_all();
-            }
-            Control::Barrier { group } => {
-                let mut state = lock(&self.state);
-                let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
-                self.say_all(&mut state, sayings);
-            }
-            Control::Bye => {
-                self.mailbox.note(1, &format_args!("{} has finalized", self.name_of(link)));
-                let mut state = lock(&self.state);
-                let sayings = state.desk.as_mut().map(|desk| desk.leave(link.number)).unwrap_or_default();
-                self.say_all(&mut state, sayings);
-                drop(state);
-                if let Some(node) = link.peer() {
-                    self.mailbox.left(node, &MeshError::Left { whom: self.name_of(link) });
-                }
-            }
-            Control::Died { node, whom, reason } => {
-                self.fail(node, MeshError::Died { whom, reason: reason.clone() }, &reason);
-            }
-            said @ (Control::Released { .. } | Control::BarrierFailed { .. } | Control::Refused { .. }) => {
-                Self::take_note(&mut lock(&self.state), &said);
-                self.changed.notify_all();
-            }
-        }
-    }
-
-    fn application(&self, received: Received) -> Option<Payload> {
-        self.mailbox.note(2, &format_args!("from {}: {:?}", received.sender, received.meta));
-        self.mailbox.deliver(received)
-    }
-
-    fn ended(&self, link: &Arc<Link>, reason: String) {
-        self.link_broke(link, &reason);
     }
 }
 

@@ -3,6 +3,7 @@
 use core::fmt::Display;
 use core::time::Duration;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
@@ -36,9 +37,22 @@ struct Process {
     messages: mpsc::Receiver<(i32, i32)>,
 }
 
+/// A port that nobody has, of those that the system gives to nobody who asks for any: another mesh could have it before ours.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let offset = first.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + u16::try_from(offset).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// Opens a scheduler and so many others, who all have joined.
 fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let roles = [(NodeRole::Scheduler, 1), (NodeRole::Server, servers), (NodeRole::Worker, workers)];
     let roles = roles.into_iter().flat_map(|(role, count)| (0..count).map(move |_| role));
     let opening: Vec<_> = roles

@@ -107,6 +107,8 @@ class Customer {
     } catch (...) {
       problem = "something was thrown that is no std::exception";
     }
+    // When somebody has died nobody can be answered, and everybody knows why.
+    if (libra_node_failure(self->node_.get()) != LIBRA_STATUS_OK) return;
     LOG(ERROR) << "a handler of application " << self->app_id_ << " threw: " << problem;
     try {
       self->Answer(*from, problem);
