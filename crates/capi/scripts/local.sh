@@ -50,16 +50,31 @@ start scheduler "$@"
 for ((i = 0; i < DMLC_NUM_SERVER; ++i)); do start server "$@"; done
 for ((i = 0; i < ${LIBRA_WORKER_PROCESSES:-$DMLC_NUM_WORKER}; ++i)); do start worker "$@"; done
 
+# `wait -n` would miss one of two that end at the same time: who runs is looked up, and each is waited for by its number.
 worst=0
-for _ in "${processes[@]}"; do
-    wait -n
-    status=$?
-    # The first failure is the cause; give the others a moment to say what they make of it.
-    if [ $status -ne 0 ] && [ $worst -eq 0 ]; then
-        worst=$status
-        (sleep 5; end_all) &
-        reaper=$!
+deadline=
+waiting=("${processes[@]}")
+while [ ${#waiting[@]} -gt 0 ]; do
+    running=" $(jobs -rp | tr '\n' ' ') "
+    left=()
+    for process in "${waiting[@]}"; do
+        if [[ $running == *" $process "* ]]; then
+            left+=("$process")
+            continue
+        fi
+        wait "$process"
+        status=$?
+        # The first failure is the cause; the others have a moment to say what they make of it.
+        if [ $status -ne 0 ] && [ $worst -eq 0 ]; then
+            worst=$status
+            deadline=$((SECONDS + 5))
+        fi
+    done
+    waiting=("${left[@]}")
+    if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ]; then
+        end_all
+        deadline=
     fi
+    sleep 0.02
 done 2>/dev/null
-[ -n "${reaper:-}" ] && kill "$reaper" 2>/dev/null
 exit $worst

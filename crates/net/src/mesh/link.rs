@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -128,7 +128,7 @@ impl Link {
         });
         let (for_writer, for_reader) = (Arc::clone(&link), Arc::clone(&link));
         let write =
-            thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write(writer))?;
+            thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write(&writer))?;
         lock(&link.threads).push(write);
         let read = thread::Builder::new().name("mesh-read".to_owned()).spawn(move || {
             let reason = for_reader.read(reader, &*events).err();
@@ -226,7 +226,7 @@ impl Link {
         }
     }
 
-    fn write(&self, mut stream: TcpStream) {
+    fn write(&self, stream: &TcpStream) {
         let (mut heads, mut contents) = (Vec::new(), Vec::new());
         while self.next_batch(&mut heads, &mut contents) {
             let mut slices = Vec::with_capacity(contents.len() * 9);
@@ -240,7 +240,7 @@ impl Link {
                 }
             }
             slices.retain(|slice| !slice.is_empty());
-            if write_all(&mut stream, &mut slices).is_err() {
+            if write_all(stream, &mut slices).is_err() {
                 // The reader learns why, and what the other end has said last.
                 let _ = stream.shutdown(Shutdown::Write);
                 return;
@@ -453,11 +453,12 @@ fn read_much(stream: &mut impl Read, head: &Head) -> io::Result<Option<Payload>>
     Ok(Payload::prepare(words, head.lengths))
 }
 
-fn write_all(stream: &mut TcpStream, slices: &mut Vec<IoSlice<'_>>) -> io::Result<()> {
+fn write_all(stream: &TcpStream, slices: &mut Vec<IoSlice<'_>>) -> io::Result<()> {
     let mut rest = slices.as_mut_slice();
     while !rest.is_empty() {
         let some = rest.len().min(512);
-        match stream.write_vectored(&rest[..some]) {
+        // Not `write_vectored`: in a program that is not of Rust a signal would end the process if the other end is gone.
+        match socket2::SockRef::from(stream).send_vectored_with_flags(&rest[..some], libc::MSG_NOSIGNAL) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -480,7 +480,10 @@ impl Shared {
             if link.is_bye_taken() {
                 return Err(MeshError::Left { whom });
             }
-            return Err(MeshError::Died { whom, reason: "the connection was closed".to_owned() });
+            // Its reader is about to say so, too; what this node says next must not come before it.
+            let reason = "the connection was closed";
+            self.link_broke(&link, reason);
+            return Err(MeshError::Died { whom, reason: reason.to_owned() });
         }
         Ok(link)
     }
