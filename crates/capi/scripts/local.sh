@@ -28,8 +28,8 @@ export DMLC_PS_ROOT_PORT=${DMLC_PS_ROOT_PORT:-$(free_port)}
 
 processes=()
 end_all() {
-    # Only those that still run, and only ours.
-    for process in "${processes[@]}"; do
+    # Only those that still run: the number of one that has ended may be somebody else's by now.
+    for process in $(jobs -rp); do
         kill -KILL "$process" 2>/dev/null
     done
 }

@@ -573,14 +573,13 @@ impl Shared {
         state.failure = Some(error.clone());
         state.cause = Some(died.clone());
         self.changed.notify_all();
-        let links: Vec<Arc<Link>> = state.links.values().cloned().collect();
-        drop(state);
-        // The scheduler tells all the others.
+        // The scheduler tells all the others, and before anything that it says because of it.
         let is_scheduler = self.settings.role == NodeRole::Scheduler;
-        let told = links.iter().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
+        let told = state.links.values().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
         for link in told.filter(|link| !link.has_ended()) {
             link.say(&died);
         }
+        drop(state);
         self.mailbox.note(0, &error);
         self.mailbox.fail(&error);
     }
