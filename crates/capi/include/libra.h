@@ -361,8 +361,8 @@ enum libra_status libra_node_dead(const struct libra_node *node,
 enum libra_status libra_node_failure(const struct libra_node *node);
 
 /*
- Has a callback called once if somebody dies, from a thread of the library. Whoever waits is told anyway; this is for those who wait for
- something else.
+ Has a callback called once if somebody dies, from a thread of the library; if somebody has died already, before this returns. Whoever
+ waits is told anyway; this is for those who wait for something else.
  */
 enum libra_status libra_node_on_failure(const struct libra_node *node,
                                         libra_failure_callback callback,

@@ -21,7 +21,14 @@ pub(crate) struct Exchange {
     role: NodeRole,
     verbose: u8,
     places: RwLock<Places>,
-    on_failure: Mutex<Option<FailureHandler>>,
+    on_failure: Mutex<OnFailure>,
+}
+
+#[derive(Default)]
+struct OnFailure {
+    handler: Option<FailureHandler>,
+    /// What was said when somebody died.
+    told: Option<String>,
 }
 
 #[derive(Default)]
@@ -70,8 +77,16 @@ impl Exchange {
         }
     }
 
+    /// Who comes too late is told at once.
     pub(crate) fn set_on_failure(&self, handler: FailureHandler) {
-        *self.on_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+        let mut on_failure = self.on_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match on_failure.told.clone() {
+            Some(text) => {
+                drop(on_failure);
+                handler(&text);
+            }
+            None => on_failure.handler = Some(handler),
+        }
     }
 
     fn customers(&self) -> Vec<Arc<Customer>> {
@@ -112,8 +127,14 @@ impl Mailbox for Exchange {
         for customer in self.customers() {
             customer.tracker.fail(error);
         }
-        if let Some(handler) = &*self.on_failure.lock().unwrap_or_else(PoisonError::into_inner) {
-            handler(&error.to_string());
+        let text = error.to_string();
+        let handler = {
+            let mut on_failure = self.on_failure.lock().unwrap_or_else(PoisonError::into_inner);
+            on_failure.told = Some(text.clone());
+            on_failure.handler.take()
+        };
+        if let Some(handler) = handler {
+            handler(&text);
         }
     }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,14 @@ fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
+/// How a program is started. cargo's tests have a search path in which a library of an earlier `cargo build` comes before the one beside
+/// this test.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
 struct Cluster {
     /// By role and number.
     processes: BTreeMap<(&'static str, usize), Child>,
@@ -91,7 +100,7 @@ impl Cluster {
         let processes =
             roles.into_iter().flat_map(|(role, count)| (0..count).map(move |number| (role, number)));
         let start = |(role, number)| {
-            let child = Command::new(program)
+            let child = command(program)
                 .args(arguments)
                 .env("DMLC_ROLE", role)
                 .env("DMLC_NUM_SERVER", servers.to_string())
@@ -145,7 +154,7 @@ fn headers_compile_as_every_standard_since_11_without_a_warning() {
     for compiler in ["g++", "clang++"] {
         for standard in ["-std=c++11", "-std=c++14", "-std=c++17", "-std=c++20"] {
             let Some(program) = compile(compiler, "tests/programs/headers.cc", &[standard]) else { continue };
-            let output = Command::new(program).output().unwrap();
+            let output = command(program).output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
@@ -254,7 +263,8 @@ fn kill_one(how: &str, dead: &'static str, expected: &str) {
     for (other, output) in ended {
         let (said, printed) =
             (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-        assert_eq!(output.status.code(), Some(3), "{other:?} after {who:?} was killed: {said}");
+        let status = output.status;
+        assert_eq!(status.code(), Some(3), "{other:?} after {who:?} was killed ended with {status}: {said}");
         assert!(printed.contains(expected), "{other:?} after {who:?} was killed: {printed}");
     }
 }

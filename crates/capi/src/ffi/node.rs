@@ -235,8 +235,8 @@ impl Context {
     }
 }
 
-/// Has a callback called once if somebody dies, from a thread of the library. Whoever waits is told anyway; this is for those who wait for
-/// something else.
+/// Has a callback called once if somebody dies, from a thread of the library; if somebody has died already, before this returns. Whoever
+/// waits is told anyway; this is for those who wait for something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_on_failure(
     node: *const Node,

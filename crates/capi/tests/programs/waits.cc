@@ -48,6 +48,10 @@ int Death(const std::string& directory, bool by_callback) {
       WritePid(directory);
       if (by_callback) {
         while (!is_told) Sleep(5);
+        // Who asks too late is told as well.
+        std::string again;
+        ps::Postoffice::Get()->RegisterFailureCallback([&again](const std::string& text) { again = text; });
+        CHECK_NE(again.find("has died"), std::string::npos) << again;
       }
       worker.Wait(timestamp);
     } else {

@@ -68,7 +68,8 @@ class Postoffice {
     exit_callback_ = callback;
   }
 
-  /* Not in ps-lite: called once with who has died, for those who wait for something that is not a wait of this library. */
+  /* Not in ps-lite: called once with who has died, for those who wait for something that is not a wait of this library. Who
+     registers it after that is told at once. */
   void RegisterFailureCallback(const std::function<void(const std::string&)>& callback) {
     const std::shared_ptr<libra_node> opened = node();
     {
@@ -199,6 +200,8 @@ class Postoffice {
       if (callback) callback(message);
     } catch (const std::exception& error) {
       LOG(ERROR) << "a failure callback threw: " << error.what();
+    } catch (...) {
+      LOG(ERROR) << "a failure callback threw something that is no std::exception";
     }
   }
 
