@@ -170,6 +170,8 @@ fn compile(source: &Path, program: &Path, built: &Path) -> Result<()> {
 fn run(program: &Path, one_process: bool, drop_percent: &str, options: &PsLiteOptions) -> Result<bool> {
     let mut command = Command::new(shell::root().join(CAPI).join("scripts/local.sh"));
     command.arg(options.servers.to_string()).arg(options.workers.to_string()).arg(program);
+    // cargo's search path would find another library than the one that was built here.
+    command.env_remove("LD_LIBRARY_PATH");
     command.env("PS_DROP_MSG", drop_percent).stdout(Stdio::null()).stderr(Stdio::null());
     if one_process {
         command.env("LIBRA_WORKER_PROCESSES", "1").env("LIBRA_ROLE_ARGUMENT", "1");
