@@ -3,7 +3,10 @@
 //! It is no part of the product: nothing in `crates/` depends on it, and it depends on nothing in `crates/`; it
 //! looks at the sources and at the binaries from outside.
 
+#![forbid(unsafe_code)]
+
 mod benchmark;
+mod capi;
 mod ci;
 mod conformance;
 mod namespaces;
@@ -35,6 +38,12 @@ enum Command {
     Ci(ci::Options),
     /// Checks what the compiler does not: arrows between crates, their promises, names, lengths, the README
     Tidy,
+    /// Writes the header for C anew, after a change of crates/capi/src/ffi
+    Header,
+    /// Installs the library for C and C++, with pkg-config and CMake files
+    Install(capi::InstallOptions),
+    /// Compiles the tests of a checkout of ps-lite against our headers, and runs each many times
+    Pslite(capi::PsLiteOptions),
     /// Writes the vectors in `conformance/` anew, as the reference does them now
     Conformance,
     /// Proves that `dataplane` needs neither std nor alloc, by linking a program without them
@@ -62,6 +71,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Tidy => tidy::run(),
+        Command::Header => capi::header(),
+        Command::Install(options) => capi::install(&options),
+        Command::Pslite(options) => capi::ps_lite(&options),
         Command::Conformance => conformance::run(),
         Command::NoStd(options) => no_std::run(&options),
         Command::Benchmark(options) => benchmark::run(&options),

@@ -56,6 +56,7 @@ pub(crate) fn run() -> Result<Outcome> {
         names::crates(&packages),
         names::items(&modules),
         promises::lints(&tree, &packages),
+        promises::no_unsafe(&modules),
         promises::dataplane(&modules),
         promises::pure(&modules),
         rules::citations(&tree, &modules),

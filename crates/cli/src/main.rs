@@ -18,6 +18,8 @@
 //!
 //! Exit codes: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod bench;
 mod checkpoint;

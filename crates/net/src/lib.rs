@@ -52,6 +52,7 @@ mod driver;
 mod faults;
 mod frames;
 mod links;
+pub mod mesh;
 mod node;
 mod plane_thread;
 pub mod probe;

@@ -42,7 +42,29 @@ const CLOCK: &str = "take the time as an argument";
 const RANDOM: &str = "take a seed as an argument";
 const ORDER: &str = "its order differs from run to run: take BTreeMap, or hashbrown with a fixed hasher";
 
-/// Every crate takes over the lints of the workspace, which forbid `unsafe`.
+/// The crate at the border to C, and so the only one with `unsafe`.
+const UNSAFE: &str = "capi";
+
+/// No other crate may have `unsafe`, and none of them may take that back.
+pub(crate) fn no_unsafe(modules: &[Module]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for module in modules.iter().filter(|module| module.package != UNSAFE) {
+        let is_front = ["src/lib.rs", "src/main.rs"].iter().any(|front| module.path.ends_with(front));
+        let forbids = module.code.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]");
+        if is_front && !forbids {
+            complaints.push(Complaint::new(&module.path, "lacks #![forbid(unsafe_code)]"));
+        }
+        for level in ["allow(unsafe_code", "expect(unsafe_code"] {
+            if module.code.contains(level) {
+                let what = format!("{level}): only crates/{UNSAFE} is at the border to C");
+                complaints.push(Complaint::new(&module.path, what));
+            }
+        }
+    }
+    complaints
+}
+
+/// Every crate takes over the lints of the workspace, which deny `unsafe`.
 pub(crate) fn lints(tree: &Tree, packages: &[Package]) -> Vec<Complaint> {
     let table = |path: &str| {
         let file = tree.find(path).ok_or_else(|| Complaint::new(path, "is not in the repository"))?;
@@ -165,6 +187,16 @@ mod tests {
             ("crates/net/Cargo.toml", "[lints.rust]\nunsafe_code = \"allow\"\n"),
         ]);
         assert_eq!(at(&lints(&wrong, &packages)), ["Cargo.toml", "crates/net/Cargo.toml"]);
+    }
+
+    #[test]
+    fn unsafe_code_outside_the_border_is_caught() {
+        let check = |path: &str, text: &str| no_unsafe(&Module::all(&Tree::of(&[(path, text)]))).len();
+        assert_eq!(check("crates/net/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
+        assert_eq!(check("crates/net/src/lib.rs", "// #![forbid(unsafe_code)]\n"), 1);
+        assert_eq!(check("crates/net/tests/a.rs", "#![allow(unsafe_code, reason = \"speed\")]\n"), 1);
+        assert_eq!(check("crates/capi/src/ffi/mod.rs", "#![expect(unsafe_code, reason = \"C\")]\n"), 0);
+        assert_eq!(check("crates/capi/src/lib.rs", "mod ffi;\n"), 0);
     }
 
     #[test]

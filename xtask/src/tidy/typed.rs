@@ -8,8 +8,20 @@ use crate::readme::Command;
 const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"];
 const CARGO: &[&str] =
     &["add", "bench", "build", "check", "clippy", "doc", "fmt", "install", "run", "test", "update", "xtask"];
-const XTASK: &[&str] =
-    &["ci", "tidy", "conformance", "no-std", "benchmark", "smoke", "namespaces", "p4", "xdp"];
+const XTASK: &[&str] = &[
+    "ci",
+    "tidy",
+    "header",
+    "install",
+    "pslite",
+    "conformance",
+    "no-std",
+    "benchmark",
+    "smoke",
+    "namespaces",
+    "p4",
+    "xdp",
+];
 
 /// The documents that a newcomer looks for.
 pub(crate) fn documents(tree: &Tree) -> Vec<Complaint> {

@@ -1,0 +1,225 @@
+//! Requests of a customer, and which answers they still wait for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use libra_net::mesh::MeshError;
+
+use crate::error::CallError;
+
+/// Requests that were refused are remembered until somebody waits for them, but no more than so many.
+const REFUSED_MAX: usize = 4096;
+/// Requests with the same number of answers behind each other are one entry of so many.
+const RUNS_MAX: usize = 4096;
+
+/// All requests of one customer.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    requests: Mutex<Requests>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    next: i32,
+    open: HashMap<i32, Open>,
+    /// Those that are over, and came to nothing.
+    refused: BTreeMap<i32, CallError>,
+    /// From which request on so many answers belong to each.
+    runs: BTreeMap<i32, usize>,
+    failure: Option<MeshError>,
+}
+
+#[derive(Debug)]
+struct Open {
+    expected: usize,
+    answers: usize,
+    /// Nodes that were asked and have not answered.
+    asked: Vec<i32>,
+    error: Option<CallError>,
+}
+
+impl Tracker {
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers a request that so many answers belong to.
+    pub(crate) fn begin(&self, expected: usize) -> i32 {
+        let mut requests = self.lock();
+        let timestamp = requests.next;
+        requests.next = timestamp.wrapping_add(1).max(0);
+        if requests.runs.last_key_value().is_none_or(|(_, last)| *last != expected) {
+            requests.runs.insert(timestamp, expected);
+            if requests.runs.len() > RUNS_MAX {
+                requests.runs.pop_first();
+            }
+        }
+        let open = Open { expected, answers: 0, asked: Vec::new(), error: None };
+        if expected > 0 {
+            requests.open.insert(timestamp, open);
+        }
+        timestamp
+    }
+
+    /// A node is about to be asked.
+    pub(crate) fn asked(&self, timestamp: i32, node: i32) {
+        if let Some(open) = self.lock().open.get_mut(&timestamp) {
+            open.asked.push(node);
+        }
+    }
+
+    /// So many answers have come, of this node or of nobody in particular.
+    pub(crate) fn answered(&self, timestamp: i32, node: Option<i32>, count: usize, error: Option<CallError>) {
+        let mut requests = self.lock();
+        let Some(open) = requests.open.get_mut(&timestamp) else { return };
+        open.answers += count;
+        open.asked.retain(|asked| Some(*asked) != node);
+        if open.error.is_none() {
+            open.error = error;
+        }
+        if open.answers >= open.expected {
+            Self::end(&mut requests, timestamp);
+            drop(requests);
+            self.changed.notify_all();
+        }
+    }
+
+    fn end(requests: &mut Requests, timestamp: i32) {
+        if let Some(error) = requests.open.remove(&timestamp).and_then(|open| open.error) {
+            requests.refused.insert(timestamp, error);
+            if requests.refused.len() > REFUSED_MAX {
+                requests.refused.pop_first();
+            }
+        }
+    }
+
+    /// A request cannot come to anything any more.
+    pub(crate) fn refuse(&self, timestamp: i32, error: CallError) {
+        let mut requests = self.lock();
+        if let Some(open) = requests.open.get_mut(&timestamp) {
+            open.error = Some(error);
+            Self::end(&mut requests, timestamp);
+            drop(requests);
+            self.changed.notify_all();
+        }
+    }
+
+    /// A node has finalized, and will not answer.
+    pub(crate) fn left(&self, node: i32, error: &MeshError) {
+        let mut requests = self.lock();
+        if requests.failure.is_some() {
+            // It goes because of that, and so that is what has happened.
+            return;
+        }
+        let over: Vec<i32> = requests
+            .open
+            .iter()
+            .filter(|(_, open)| open.asked.contains(&node))
+            .map(|(timestamp, _)| *timestamp)
+            .collect();
+        for timestamp in over {
+            if let Some(open) = requests.open.get_mut(&timestamp) {
+                open.error = Some(error.clone().into());
+            }
+            Self::end(&mut requests, timestamp);
+        }
+        drop(requests);
+        self.changed.notify_all();
+    }
+
+    /// Somebody has died: nobody waits any longer.
+    pub(crate) fn fail(&self, error: &MeshError) {
+        self.lock().failure.get_or_insert_with(|| error.clone());
+        self.changed.notify_all();
+    }
+
+    /// Waits until a request has all its answers.
+    pub(crate) fn wait(&self, timestamp: i32) -> Result<(), CallError> {
+        let mut requests = self.lock();
+        loop {
+            if let Some(error) = requests.refused.remove(&timestamp) {
+                return Err(error);
+            }
+            if !requests.open.contains_key(&timestamp) {
+                return if (0..requests.next).contains(&timestamp) {
+                    Ok(())
+                } else {
+                    Err(CallError::UnknownRequest { timestamp })
+                };
+            }
+            if let Some(failure) = &requests.failure {
+                return Err(failure.clone().into());
+            }
+            requests = self.changed.wait(requests).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many answers have come.
+    pub(crate) fn answers(&self, timestamp: i32) -> usize {
+        let requests = self.lock();
+        match requests.open.get(&timestamp) {
+            Some(open) => open.answers,
+            None => requests.runs.range(..=timestamp).next_back().map_or(0, |(_, expected)| *expected),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn died() -> MeshError {
+        MeshError::Died { whom: "server 1".to_owned(), reason: "killed".to_owned() }
+    }
+
+    #[test]
+    fn a_request_is_over_when_all_have_answered() {
+        let tracker = Tracker::default();
+        let (first, second) = (tracker.begin(2), tracker.begin(2));
+        assert_eq!((first, second), (0, 1));
+        tracker.answered(first, Some(8), 1, None);
+        assert_eq!((tracker.answers(first), tracker.answers(second)), (1, 0));
+        tracker.answered(first, None, 1, None);
+        assert_eq!((tracker.wait(first), tracker.answers(first)), (Ok(()), 2));
+        assert_eq!(tracker.wait(7), Err(CallError::UnknownRequest { timestamp: 7 }));
+        assert_eq!(tracker.wait(tracker.begin(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_is_told_to_who_waits_for_it_and_to_nobody_else() {
+        let tracker = Tracker::default();
+        let (first, second) = (tracker.begin(1), tracker.begin(1));
+        let refused = CallError::Refused { reason: "no".to_owned() };
+        tracker.answered(first, Some(8), 1, Some(refused.clone()));
+        tracker.answered(second, Some(8), 1, None);
+        assert_eq!((tracker.wait(second), tracker.wait(first)), (Ok(()), Err(refused)));
+    }
+
+    #[test]
+    fn a_death_ends_every_wait_but_takes_back_nothing_that_was_answered() {
+        let tracker = Tracker::default();
+        let (first, second) = (tracker.begin(1), tracker.begin(1));
+        tracker.answered(first, Some(8), 1, None);
+        std::thread::scope(|scope| {
+            let wait = scope.spawn(|| tracker.wait(second));
+            tracker.fail(&died());
+            assert_eq!(wait.join().unwrap(), Err(died().into()));
+        });
+        assert_eq!(tracker.wait(first), Ok(()));
+    }
+
+    #[test]
+    fn who_finalizes_fails_what_it_was_asked_and_nothing_else() {
+        let tracker = Tracker::default();
+        let (first, second) = (tracker.begin(2), tracker.begin(1));
+        tracker.asked(first, 8);
+        tracker.asked(first, 10);
+        tracker.asked(second, 10);
+        tracker.answered(first, Some(10), 1, None);
+        tracker.left(8, &MeshError::Left { whom: "server 0".to_owned() });
+        assert!(tracker.wait(first).unwrap_err().to_string().contains("server 0 has finalized"));
+        tracker.answered(second, Some(10), 1, None);
+        assert_eq!(tracker.wait(second), Ok(()));
+    }
+}

@@ -1,0 +1,309 @@
+//! Programs in C and C++, compiled against the headers and run as real processes. Without compilers it says loudly that it was skipped.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No cluster of these takes that long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where cargo has put the shared library: beside this test.
+fn library_directory() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let directory = exe.parent().unwrap();
+    assert!(directory.join("liblibra_c.so").is_file(), "cargo has built no shared library");
+    directory.to_owned()
+}
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+/// Whether there is such a program; says loudly if not.
+fn is_there(compiler: &str, source: &str) -> bool {
+    let status = Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if status.is_err() {
+        eprintln!("!! SKIPPED: there is no {compiler} to compile {source} with");
+    }
+    status.is_ok()
+}
+
+/// Compiles a source; `None` without a compiler.
+fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
+    if !is_there(compiler, source) {
+        return None;
+    }
+    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static COMPILED: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let directory = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap());
+    let name: String = [compiler, source, &options.concat()].concat().replace(['/', '.', '=', '+', '-'], "_");
+    let program = directory.path().join(&name);
+    // Several tests want the same program.
+    let own = Arc::clone(COMPILED.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default());
+    let _compiling = own.lock().unwrap_or_else(PoisonError::into_inner);
+    if program.is_file() {
+        return Some(program);
+    }
+    let libraries = library_directory();
+    let output = Command::new(compiler)
+        .args(WARNINGS)
+        .args(options)
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg(root().join(source))
+        .arg("-o")
+        .arg(&program)
+        .arg(format!("-L{}", libraries.display()))
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .args(["-llibra_c", "-pthread"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+/// How a program is started. cargo's tests have a search path in which a library of an earlier `cargo build` comes before the one beside
+/// this test.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+struct Cluster {
+    /// By role and number.
+    processes: BTreeMap<(&'static str, usize), Child>,
+}
+
+/// A port that nobody has, of those that the system gives to nobody who asks for any: another cluster could have it before ours.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let offset = first.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + u16::try_from(offset).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Cluster {
+    fn start(
+        program: &Path,
+        servers: usize,
+        workers: usize,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let port = free_port().to_string();
+        let roles = [("scheduler", 1), ("server", servers), ("worker", workers)];
+        let processes =
+            roles.into_iter().flat_map(|(role, count)| (0..count).map(move |number| (role, number)));
+        let start = |(role, number)| {
+            let child = command(program)
+                .args(arguments)
+                .env("DMLC_ROLE", role)
+                .env("DMLC_NUM_SERVER", servers.to_string())
+                .env("DMLC_NUM_WORKER", workers.to_string())
+                .env("DMLC_PS_ROOT_URI", "127.0.0.1")
+                .env("DMLC_PS_ROOT_PORT", &port)
+                .envs(variables.iter().copied())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            ((role, number), child)
+        };
+        Self { processes: processes.map(start).collect() }
+    }
+
+    /// What became of all; panics if one does not end.
+    fn finish(mut self) -> Vec<((&'static str, usize), Output)> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.processes.values_mut().any(|child| child.try_wait().unwrap().is_none()) {
+            if Instant::now() > deadline {
+                self.processes.values_mut().for_each(|child| child.kill().unwrap());
+                panic!("the cluster hangs");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let processes = self.processes.into_iter();
+        processes.map(|(who, child)| (who, child.wait_with_output().unwrap())).collect()
+    }
+}
+
+/// Runs a cluster whose processes must all end well. Returns what they printed.
+fn run(
+    program: &Path,
+    servers: usize,
+    workers: usize,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> String {
+    let mut printed = String::new();
+    for (who, output) in Cluster::start(program, servers, workers, arguments, variables).finish() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{who:?} ended with {}: {said}", output.status);
+        printed += &String::from_utf8_lossy(&output.stdout);
+    }
+    printed
+}
+
+#[test]
+fn headers_compile_as_every_standard_since_11_without_a_warning() {
+    for compiler in ["g++", "clang++"] {
+        let source = "tests/programs/headers.cc";
+        for standard in ["-std=c++14", "-std=c++17", "-std=c++20"] {
+            if !is_there(compiler, source) {
+                continue;
+            }
+            let mut check = Command::new(compiler);
+            check.args(WARNINGS).args([standard, "-fsyntax-only", "-I"]).arg(root().join("include"));
+            let output = check.arg(root().join(source)).output().unwrap();
+            assert!(output.status.success(), "{standard}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let Some(program) = compile(compiler, source, &["-std=c++11"]) else { continue };
+        let output = command(program).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn examples_are_clean_under_sanitizers() {
+    let options = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let Some(c) = compile("cc", "examples/sums.c", &[&["-std=c11"][..], &options].concat()) else { return };
+    let Some(cpp) = compile("c++", "examples/sums.cc", &[&["-std=c++11"][..], &options].concat()) else {
+        return;
+    };
+    for program in [c, cpp] {
+        run(&program, 2, 2, &[], &[("PS_DROP_MSG", "5")]);
+    }
+}
+
+#[test]
+fn examples_are_clean_under_valgrind() {
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("!! SKIPPED: there is no valgrind");
+        return;
+    }
+    let Some(c) = compile("cc", "examples/sums.c", &["-std=c11", "-g"]) else { return };
+    let Some(cpp) = compile("c++", "examples/sums.cc", &["-std=c++11", "-g"]) else { return };
+    for program in [c, cpp] {
+        let arguments =
+            ["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"];
+        let arguments = [&arguments[..], &[program.to_str().unwrap()]].concat();
+        run(Path::new("valgrind"), 1, 2, &arguments, &[]);
+    }
+}
+
+#[test]
+fn a_program_in_c_has_the_library_sum() {
+    let Some(program) = compile("cc", "examples/sums.c", &["-std=c11"]) else { return };
+    for variables in [&[][..], &[("PS_DROP_MSG", "20")]] {
+        let printed = run(&program, 2, 3, &[], variables);
+        assert_eq!(printed.matches("every sum is 30").count(), 3, "{printed}");
+    }
+}
+
+#[test]
+fn a_program_in_cpp_has_a_handler_of_its_own() {
+    let Some(program) = compile("c++", "examples/sums.cc", &["-std=c++11"]) else { return };
+    for variables in [&[][..], &[("PS_DROP_MSG", "20")]] {
+        let printed = run(&program, 3, 2, &[], variables);
+        assert_eq!(printed.matches("every weight is -10").count(), 2, "{printed}");
+    }
+}
+
+#[test]
+fn the_sparse_benchmark_runs() {
+    let Some(program) = compile("c++", "examples/sparse_benchmark.cc", &["-std=c++11", "-O1"]) else {
+        return;
+    };
+    let printed = run(&program, 2, 2, &["20000", "500", "0.2"], &[]);
+    assert_eq!(printed.matches("M pairs/s").count(), 8, "{printed}");
+}
+
+#[test]
+fn pulls_see_all_pushes_before_them_whatever_is_dropped() {
+    let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
+    run(&program, 2, 2, &["order"], &[]);
+    run(&program, 2, 2, &["order"], &[("PS_DROP_MSG", "10"), ("LIBRA_DROP_SEED", "7")]);
+}
+
+#[test]
+fn requests_wait_for_handlers_that_are_set_late() {
+    let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
+    run(&program, 2, 2, &["late"], &[]);
+}
+
+#[test]
+fn what_cannot_be_done_is_told_to_who_waits_for_it_and_ends_nothing() {
+    let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
+    run(&program, 2, 2, &["refused"], &[]);
+}
+
+/// Kills one process and looks at what the others say.
+fn kill_one(how: &str, dead: &'static str, expected: &str) {
+    let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let pids = directory.path();
+    let mut cluster = Cluster::start(&program, 2, 2, &[how, pids.to_str().unwrap()], &[]);
+    let deadline = Instant::now() + PATIENCE;
+    let is_complete = || {
+        let files = fs::read_dir(pids).unwrap().map(|file| file.unwrap().file_name());
+        files.filter(|name| !name.to_string_lossy().ends_with(".part")).count() == 5
+    };
+    while !is_complete() {
+        assert!(Instant::now() < deadline, "not everybody has begun");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid: u32 = fs::read_to_string(pids.join(dead)).unwrap().trim().parse().unwrap();
+    let (who, mut victim) = {
+        let found = cluster.processes.iter().find(|(_, child)| child.id() == pid).map(|(who, _)| *who);
+        let who = found.expect("it is one of ours");
+        (who, cluster.processes.remove(&who).unwrap())
+    };
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let killed = Instant::now();
+    let ended = cluster.finish();
+    assert!(killed.elapsed() < Duration::from_secs(20), "it took {:?} until all knew", killed.elapsed());
+    for (other, output) in ended {
+        let (said, printed) =
+            (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        let status = output.status;
+        assert_eq!(status.code(), Some(3), "{other:?} after {who:?} was killed ended with {status}: {said}");
+        assert!(printed.contains(expected), "{other:?} after {who:?} was killed: {printed}");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_ends_every_wait_and_is_named() {
+    kill_one("death", "server1", "server 1 (node 10) at 127.0.0.1");
+}
+
+#[test]
+fn a_worker_that_is_killed_ends_every_wait_and_is_named() {
+    kill_one("death", "worker0", "worker 0 (node 9) at 127.0.0.1");
+}
+
+#[test]
+fn a_scheduler_that_is_killed_ends_every_wait_and_is_named() {
+    kill_one("death", "scheduler0", "the scheduler at 127.0.0.1");
+}
+
+#[test]
+fn who_waits_for_a_callback_of_its_own_is_told_too() {
+    kill_one("callback", "server0", "server 0 (node 8) at 127.0.0.1");
+}

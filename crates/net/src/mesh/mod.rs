@@ -1,0 +1,33 @@
+//! Messages of applications between a scheduler, servers and workers, each once and in order: what ps-lite calls a van and a post office.
+//!
+//! The roles of `libra-proto` know rows and gradients, and may give up the order of operations for speed. Programs that were written for
+//! ps-lite send whatever they like, answer when they like, and rely on the order. Nothing here looks into what they send.
+//!
+//! ```text
+//!  worker ── node ── link ──────── TCP: numbered frames ──────── link ── node ── server
+//!              └──── link ── TCP ── link ── node: desk ── scheduler ───────┘
+//! ```
+//!
+//! Each process has a [`Node`]. A stream to another has two threads (`link`), which hand over what comes, in order, to a [`Mailbox`]. What is
+//! lost behind a stream, as `PS_DROP_MSG` wants it, comes again (`flow`). The scheduler numbers nodes and holds the barriers
+//! (`desk`). A stream that ends without a goodbye is a death: everybody is told whose.
+
+mod control;
+mod desk;
+mod error;
+mod flow;
+mod frame;
+mod link;
+mod message;
+mod node;
+mod roster;
+
+pub use error::MeshError;
+pub use message::{Bytes, Letter, Meta, Payload, Received};
+pub use node::{Mailbox, Node, NodeSettings};
+pub use roster::{
+    EVERYBODY, NodeRole, SCHEDULER, SERVER_GROUP, WORKER_GROUP, ids_of, is_in, rank_of, server_id, worker_id,
+};
+
+#[cfg(test)]
+mod tests;

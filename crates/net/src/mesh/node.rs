@@ -1,0 +1,599 @@
+//! One process in a mesh.
+
+mod events;
+
+use core::fmt::Display;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::control::{Control, Join};
+use super::desk::{Desk, Saying};
+use super::error::MeshError;
+use super::link::{Link, LinkSettings, lock};
+use super::message::{Letter, Payload, Received};
+use super::roster::{NodeRole, Roster, SCHEDULER, ids_of, is_in};
+
+/// How long everything that was said may take to arrive at the end.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Between two attempts to reach somebody who does not listen yet.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a node must know before it knows anybody.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    /// What this process does.
+    pub role: NodeRole,
+    /// How many workers there will be.
+    pub workers: u16,
+    /// How many servers there will be.
+    pub servers: u16,
+    /// Where the scheduler listens: a name or an address, and a port.
+    pub scheduler: (String, u16),
+    /// Under which name or address others reach this node; none: the one with which it reaches the scheduler.
+    pub host: Option<String>,
+    /// Where a server listens; 0: anywhere.
+    pub port: u16,
+    /// How many of a hundred messages that have come are thrown away, to see whether they come again.
+    pub drop_percent: u8,
+    /// What decides which.
+    pub drop_seed: u64,
+    /// Each stream carries something at least so often.
+    pub heartbeat: Duration,
+    /// Who was not heard of for so long has died; none: only a broken stream says so.
+    pub silence_max: Option<Duration>,
+    /// How long to wait for a scheduler or server that does not listen yet.
+    pub patience: Duration,
+}
+
+/// Who gets what comes for a node.
+pub trait Mailbox: Send + Sync + 'static {
+    /// A message. Those of one sender come in its order, of different senders from different threads. It should not take long:
+    /// the sender's next message waits. May give back the memory of the message.
+    fn deliver(&self, received: Received) -> Option<Payload>;
+
+    /// Somebody has died: nothing that was asked of anybody will be answered for sure.
+    fn fail(&self, error: &MeshError);
+
+    /// A node has finalized: what was asked of it and is not answered never will be.
+    fn left(&self, node: i32, error: &MeshError);
+
+    /// Something that a person may want to see; `level` 1 for who comes and goes, 2 for every message.
+    fn note(&self, level: u8, text: &dyn Display);
+}
+
+/// A process in a mesh. Clones are handles of the same one.
+#[derive(Clone)]
+pub struct Node(Arc<Shared>);
+
+struct Shared {
+    settings: NodeSettings,
+    mailbox: Arc<dyn Mailbox>,
+    /// The first node of this process, once it has one.
+    id: AtomicI32,
+    listener: Option<TcpListener>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The stream by which each node is reached.
+    routes: RwLock<BTreeMap<i32, Arc<Link>>>,
+    numbered: AtomicU64,
+    closing: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// All streams there ever were that have not ended.
+    links: BTreeMap<u64, Arc<Link>>,
+    desk: Option<Desk>,
+    roster: Option<Roster>,
+    /// Somebody is calling the servers.
+    is_dialing: bool,
+    is_ready: bool,
+    refused: Option<String>,
+    failure: Option<MeshError>,
+    /// The same, as it is told to others.
+    cause: Option<Control>,
+    /// Nodes that have died.
+    dead: Vec<i32>,
+    /// How often the barrier of a group has opened.
+    opened: BTreeMap<i32, u64>,
+    /// Why that of a group never will.
+    closed: BTreeMap<i32, String>,
+    joins: u32,
+}
+
+impl Node {
+    /// Opens the sockets of a node, and for all but the scheduler the stream to it.
+    ///
+    /// # Errors
+    /// A port cannot be had, or the scheduler cannot be reached.
+    pub fn open(settings: NodeSettings, mailbox: Arc<dyn Mailbox>) -> Result<Self, MeshError> {
+        let listener = match settings.role {
+            NodeRole::Scheduler => Some(listen(&settings.scheduler.0, settings.scheduler.1)?),
+            NodeRole::Server => {
+                Some(listen(settings.host.as_deref().unwrap_or(&settings.scheduler.0), settings.port)?)
+            }
+            NodeRole::Worker => None,
+        };
+        let is_scheduler = settings.role == NodeRole::Scheduler;
+        let desk = is_scheduler.then(|| Desk::new(settings.workers, settings.servers));
+        let shared = Arc::new(Shared {
+            id: AtomicI32::new(if is_scheduler { SCHEDULER } else { 0 }),
+            mailbox,
+            listener,
+            state: Mutex::new(State { desk, ..State::default() }),
+            changed: Condvar::new(),
+            routes: RwLock::default(),
+            numbered: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            threads: Mutex::default(),
+            settings,
+        });
+        let node = Self(shared);
+        if !is_scheduler {
+            let (host, port) = &node.0.settings.scheduler;
+            let scheduler = node.0.dial(host, *port, "the scheduler")?;
+            scheduler.set_peer(SCHEDULER);
+            node.0.route(SCHEDULER, &scheduler);
+        }
+        if node.0.listener.is_some() {
+            let shared = Arc::clone(&node.0);
+            node.0.spawn("mesh-accept", move || shared.accept())?;
+        }
+        if node.0.settings.silence_max.is_some() {
+            let shared = Arc::clone(&node.0);
+            node.0.spawn("mesh-watch", move || shared.watch())?;
+        }
+        Ok(node)
+    }
+
+    /// Takes a place in the mesh, and waits until everybody has. Called again in a worker, it takes another place.
+    ///
+    /// # Errors
+    /// There is no place, somebody who was there has died, or a server cannot be reached.
+    pub fn join(&self) -> Result<(), MeshError> {
+        let shared = &self.0;
+        let role = shared.settings.role;
+        let scheduler = if role == NodeRole::Scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
+        let mut state = lock(&shared.state);
+        let is_first = state.joins == 0;
+        state.joins += 1;
+        if let Some(scheduler) = scheduler.filter(|_| is_first || role == NodeRole::Worker) {
+            scheduler.say(&if is_first { shared.join_message(&scheduler) } else { Control::JoinAgain });
+        }
+        loop {
+            if let Some(reason) = &state.refused {
+                return Err(MeshError::Refused { reason: reason.clone() });
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if state.is_ready {
+                return Ok(());
+            }
+            if let Some(roster) = state.roster.clone() {
+                if role == NodeRole::Worker && !state.is_dialing {
+                    state.is_dialing = true;
+                    drop(state);
+                    shared.call_servers(&roster)?;
+                    state = lock(&shared.state);
+                    continue;
+                }
+                if shared.reaches_everybody(&roster) {
+                    state.is_ready = true;
+                    shared.changed.notify_all();
+                    continue;
+                }
+            }
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What this process does.
+    #[must_use]
+    pub fn role(&self) -> NodeRole {
+        self.0.settings.role
+    }
+
+    /// How many workers the mesh has.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.0.settings.workers
+    }
+
+    /// How many servers the mesh has.
+    #[must_use]
+    pub fn servers(&self) -> u16 {
+        self.0.settings.servers
+    }
+
+    /// The first node of this process; 0 as long as it has none.
+    #[must_use]
+    pub fn id(&self) -> i32 {
+        self.0.id.load(Ordering::Acquire)
+    }
+
+    /// The nodes of a group, or this node alone.
+    ///
+    /// # Errors
+    /// There is no such group or node.
+    pub fn ids_of(&self, group: i32) -> Result<Vec<i32>, MeshError> {
+        let Self(shared) = self;
+        ids_of(group, shared.settings.workers, shared.settings.servers)
+            .ok_or(MeshError::UnknownNode { node: group })
+    }
+
+    /// Sends a message to a node. It arrives after all that this process has sent to it before.
+    ///
+    /// # Errors
+    /// There is no such node, no stream to it, or somebody has died.
+    pub fn send(&self, to: i32, letter: Letter) -> Result<(), MeshError> {
+        let shared = &self.0;
+        shared.mailbox.note(2, &format_args!("to {to}: {:?}", letter.meta));
+        if to != self.id() {
+            match shared.link_to(to) {
+                Ok(link) => {
+                    link.send(letter);
+                    return Ok(());
+                }
+                Err(MeshError::UnknownNode { .. }) if shared.is_own(to) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let payload = Payload::copied(&letter).ok_or(MeshError::TooLarge)?;
+        drop(shared.mailbox.deliver(Received { sender: self.id(), meta: letter.meta, payload }));
+        Ok(())
+    }
+
+    /// Waits until all nodes of a group have come here.
+    ///
+    /// # Errors
+    /// This node is not of the group, somebody has died, or somebody has left who will not come.
+    pub fn barrier(&self, group: i32) -> Result<(), MeshError> {
+        let shared = &self.0;
+        if self.ids_of(group)?.len() <= 1 {
+            return Ok(());
+        }
+        if !is_in(self.id(), group) {
+            return Err(MeshError::NotInGroup { group });
+        }
+        let is_scheduler = shared.settings.role == NodeRole::Scheduler;
+        let scheduler = if is_scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
+        let mut state = lock(&shared.state);
+        let before = state.opened.get(&group).copied().unwrap_or(0);
+        match scheduler {
+            Some(scheduler) => scheduler.say(&Control::Barrier { group }),
+            None => {
+                let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
+                shared.say_all(&mut state, sayings);
+            }
+        }
+        loop {
+            if state.opened.get(&group).copied().unwrap_or(0) > before {
+                return Ok(());
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if let Some(reason) = state.closed.get(&group) {
+                return Err(MeshError::BarrierFailed { reason: reason.clone() });
+            }
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Nodes that have died, or that were not heard of for so long: of all at the scheduler, of the scheduler elsewhere.
+    #[must_use]
+    pub fn dead_nodes(&self, silence: Duration) -> Vec<i32> {
+        let mut dead = lock(&self.0.state).dead.clone();
+        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner);
+        for (&id, link) in &*routes {
+            let is_watched = self.role() == NodeRole::Scheduler || id == SCHEDULER;
+            if is_watched && !link.is_bye_taken() && link.silence() > silence && !dead.contains(&id) {
+                dead.push(id);
+            }
+        }
+        dead.sort_unstable();
+        dead
+    }
+
+    /// Why nothing goes on, if so.
+    #[must_use]
+    pub fn failure(&self) -> Option<MeshError> {
+        lock(&self.0.state).failure.clone()
+    }
+
+    /// Says goodbye to everybody, and ends all streams when they have heard it.
+    pub fn close(&self) {
+        let shared = &self.0;
+        if shared.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let links: Vec<Arc<Link>> = lock(&shared.state).links.values().cloned().collect();
+        // Whoever hears of this one's end first must not take it for the cause.
+        let cause = lock(&shared.state).cause.clone();
+        for link in &links {
+            if let Some(cause) = &cause {
+                link.say(cause);
+            }
+            link.say(&Control::Bye);
+        }
+        let until = Instant::now() + FAREWELL;
+        for link in &links {
+            link.settle(until);
+        }
+        // A stream that was accepted meanwhile ends with them.
+        let links = core::mem::take(&mut lock(&shared.state).links);
+        if let Some(listener) = &shared.listener {
+            let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
+        }
+        for link in links.values() {
+            link.shut();
+        }
+        shared.changed.notify_all();
+        for link in links.values() {
+            link.join();
+        }
+        for handle in core::mem::take(&mut *lock(&shared.threads)) {
+            let _ = handle.join();
+        }
+        shared.routes.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Ends as a process does that is killed.
+    #[cfg(test)]
+    pub(super) fn vanish(&self) {
+        self.0.closing.store(true, Ordering::Release);
+        lock(&self.0.state).links.values().for_each(|link| link.shut());
+    }
+}
+
+impl Shared {
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeshError> {
+        let handle = thread::Builder::new().name(name.to_owned()).spawn(body);
+        lock(&self.threads).push(handle.map_err(MeshError::io("cannot start a thread"))?);
+        Ok(())
+    }
+
+    fn join_message(&self, scheduler: &Link) -> Control {
+        let NodeSettings { role, workers, servers, .. } = self.settings;
+        let host = self.settings.host.clone().or_else(|| scheduler.local_host());
+        let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        Control::Join(Join {
+            role,
+            workers,
+            servers,
+            host,
+            port: address.map_or(0, |address| address.port()),
+        })
+    }
+
+    fn link_settings(&self, number: u64) -> LinkSettings {
+        let NodeSettings { drop_percent, drop_seed, heartbeat, .. } = self.settings;
+        let drop_seed = drop_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number);
+        LinkSettings { drop_percent, drop_seed, heartbeat }
+    }
+
+    fn start_link(self: &Arc<Self>, stream: TcpStream) -> Result<Arc<Link>, MeshError> {
+        let number = self.numbered.fetch_add(1, Ordering::Relaxed);
+        let id = self.id.load(Ordering::Acquire);
+        let events = Arc::clone(self);
+        // Nobody may hear of it before it is in the list.
+        let mut state = lock(&self.state);
+        let link = Link::start(number, stream, id, self.link_settings(number), events);
+        let link = link.map_err(MeshError::io("cannot start a stream"))?;
+        state.links.insert(number, Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn dial(self: &Arc<Self>, host: &str, port: u16, who: &str) -> Result<Arc<Link>, MeshError> {
+        let deadline = Instant::now() + self.settings.patience;
+        let stream = loop {
+            let attempt = (host, port).to_socket_addrs().and_then(|mut addresses| {
+                let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+                let address = addresses.next().ok_or_else(missing)?;
+                TcpStream::connect_timeout(&address, Duration::from_secs(5))
+            });
+            match attempt {
+                Ok(stream) => break stream,
+                Err(source) => {
+                    if let Some(failure) = lock(&self.state).failure.clone() {
+                        return Err(failure);
+                    }
+                    if Instant::now() >= deadline {
+                        let whom = format!("{who} at {host}:{port}");
+                        return Err(MeshError::Unreachable { whom, said: source.to_string() });
+                    }
+                }
+            }
+            thread::sleep(RETRY_PAUSE);
+        };
+        self.start_link(stream)
+    }
+
+    fn call_servers(self: &Arc<Self>, roster: &Roster) -> Result<(), MeshError> {
+        for server in roster.processes(NodeRole::Server) {
+            let link = self.dial(&server.host, server.port, &server.to_string())?;
+            link.set_peer(server.id);
+            link.say(&Control::Hello { from: roster.you });
+            self.route(server.id, &link);
+        }
+        Ok(())
+    }
+
+    fn accept(self: &Arc<Self>) {
+        let Some(listener) = &self.listener else { return };
+        loop {
+            match listener.accept() {
+                _ if self.closing.load(Ordering::Acquire) => return,
+                // One that cannot be served is one that the caller finds broken.
+                Ok((stream, _)) => drop(self.start_link(stream)),
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Looks for nodes that say nothing any more, although their streams stand.
+    fn watch(self: &Arc<Self>) {
+        let Some(silence_max) = self.settings.silence_max else { return };
+        while !self.closing.load(Ordering::Acquire) {
+            thread::sleep(RETRY_PAUSE);
+            let links: Vec<Arc<Link>> = lock(&self.state).links.values().cloned().collect();
+            for link in links {
+                if !link.is_bye_taken() && link.silence() > silence_max {
+                    let seconds = silence_max.as_secs_f64();
+                    self.link_broke(&link, &format!("nothing was heard of it for {seconds:.1} s"));
+                }
+            }
+        }
+    }
+
+    fn is_own(&self, node: i32) -> bool {
+        let id = self.id.load(Ordering::Acquire);
+        let state = lock(&self.state);
+        let member = state.roster.as_ref().and_then(|roster| roster.find(node));
+        member.is_some_and(|member| member.owner == id)
+    }
+
+    /// The stream by which a node is reached.
+    fn link_to(&self, node: i32) -> Result<Arc<Link>, MeshError> {
+        let route = |node| {
+            let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+            routes.get(&node).cloned()
+        };
+        // Most have one of their own. A node of several customers is reached by its first.
+        let link = route(node).or_else(|| {
+            let owner = lock(&self.state).roster.as_ref()?.find(node)?.owner;
+            route(owner)
+        });
+        let link = link.ok_or(MeshError::UnknownNode { node })?;
+        if link.has_ended() || link.is_bye_taken() {
+            if let Some(failure) = lock(&self.state).failure.clone() {
+                return Err(failure);
+            }
+            let whom = self.name_of(&link);
+            if link.is_bye_taken() {
+                return Err(MeshError::Left { whom });
+            }
+            // Its reader is about to say so, too; what this node says next must not come before it.
+            let reason = "the connection was closed";
+            self.link_broke(&link, reason);
+            return Err(MeshError::Died { whom, reason: reason.to_owned() });
+        }
+        Ok(link)
+    }
+
+    fn route(&self, node: i32, link: &Arc<Link>) {
+        self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(node, Arc::clone(link));
+    }
+
+    /// Whether all those are there with whom this node talks.
+    fn reaches_everybody(&self, roster: &Roster) -> bool {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted: &[NodeRole] = match self.settings.role {
+            NodeRole::Scheduler => &[NodeRole::Worker, NodeRole::Server],
+            NodeRole::Server => &[NodeRole::Worker],
+            NodeRole::Worker => &[NodeRole::Server],
+        };
+        wanted.iter().flat_map(|role| roster.processes(*role)).all(|member| routes.contains_key(&member.id))
+    }
+
+    fn say_all(&self, state: &mut State, sayings: Vec<Saying>) {
+        for (stream, control) in sayings {
+            match stream {
+                Some(number) => {
+                    if let Some(link) = state.links.get(&number) {
+                        link.say(&control);
+                    }
+                }
+                None => Self::take_note(state, &control),
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// What the scheduler says to a node, its own included.
+    fn take_note(state: &mut State, control: &Control) {
+        match control {
+            Control::Released { group } => *state.opened.entry(*group).or_default() += 1,
+            Control::BarrierFailed { group, reason } => drop(state.closed.insert(*group, reason.clone())),
+            Control::Refused { reason } => state.refused = Some(reason.clone()),
+            _ => {}
+        }
+    }
+
+    fn name_of(&self, link: &Link) -> String {
+        let state = lock(&self.state);
+        if let Some(desk) = &state.desk {
+            return desk.name_of(link.number);
+        }
+        match link.peer() {
+            Some(SCHEDULER) => {
+                let (host, port) = &self.settings.scheduler;
+                format!("the scheduler at {host}:{port}")
+            }
+            Some(node) => {
+                let member = state.roster.as_ref().and_then(|roster| roster.find(node));
+                member.map_or_else(|| format!("node {node}"), ToString::to_string)
+            }
+            None => "somebody who never said who it is".to_owned(),
+        }
+    }
+
+    fn link_broke(&self, link: &Link, reason: &str) {
+        if self.closing.load(Ordering::Acquire) || link.is_bye_taken() {
+            return;
+        }
+        let node = match &lock(&self.state).desk {
+            Some(desk) => desk.node_of(link.number),
+            None => link.peer(),
+        };
+        let has_joined = lock(&self.state).desk.as_ref().is_none_or(|desk| desk.has_joined(link.number));
+        if has_joined && (node.is_some() || self.settings.role == NodeRole::Scheduler) {
+            let error = MeshError::Died { whom: self.name_of(link), reason: reason.to_owned() };
+            self.fail(node.unwrap_or(0), error, reason);
+        }
+    }
+
+    /// Somebody has died. Everybody hears of it from the scheduler.
+    fn fail(&self, node: i32, error: MeshError, reason: &str) {
+        let mut state = lock(&self.state);
+        if node != 0 && !state.dead.contains(&node) {
+            state.dead.push(node);
+        }
+        if state.failure.is_some() {
+            return;
+        }
+        let died = Control::Died { node, whom: error.whom().to_owned(), reason: reason.to_owned() };
+        state.failure = Some(error.clone());
+        state.cause = Some(died.clone());
+        self.changed.notify_all();
+        // The scheduler tells all the others, and before anything that it says because of it.
+        let is_scheduler = self.settings.role == NodeRole::Scheduler;
+        let told = state.links.values().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
+        for link in told.filter(|link| !link.has_ended()) {
+            link.say(&died);
+        }
+        drop(state);
+        self.mailbox.note(0, &error);
+        self.mailbox.fail(&error);
+    }
+}
+
+/// Listens where a name says: on this machine alone if that is a loopback address, everywhere if not, for the name may be one that
+/// only others know.
+fn listen(host: &str, port: u16) -> Result<TcpListener, MeshError> {
+    let known = (host, port).to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    let ip = match known.map(|address| address.ip()) {
+        Some(ip) if ip.is_loopback() => ip,
+        Some(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let address = SocketAddr::new(ip, port);
+    TcpListener::bind(address).map_err(|source| MeshError::Bind { address, said: source.to_string() })
+}

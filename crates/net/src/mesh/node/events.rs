@@ -1,0 +1,109 @@
+//! What a node does with what comes on its streams.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Shared, State};
+use crate::mesh::control::Control;
+use crate::mesh::desk::Joined;
+use crate::mesh::error::MeshError;
+use crate::mesh::link::{Link, LinkEvents, lock};
+use crate::mesh::message::{Payload, Received};
+
+impl Shared {
+    fn joined(&self, state: &mut State, link: &Link, joined: Joined) {
+        match joined {
+            Joined::Waiting => {}
+            Joined::Refused(reason) => link.say(&Control::Refused { reason }),
+            Joined::Complete => {
+                let (sayings, roster) = match &state.desk {
+                    Some(desk) => (desk.rosters(), desk.roster().cloned()),
+                    None => return,
+                };
+                for (stream, control) in &sayings {
+                    let link = stream.and_then(|stream| state.links.get(&stream));
+                    if let (Some(link), Control::Roster(roster)) = (link, control) {
+                        link.set_peer(roster.you);
+                        self.route(roster.you, link);
+                    }
+                }
+                state.roster = roster;
+                self.say_all(state, sayings);
+            }
+        }
+    }
+}
+
+impl LinkEvents for Shared {
+    fn control(&self, link: &Arc<Link>, control: Control) {
+        self.mailbox.note(2, &format_args!("control: {control:?}"));
+        match control {
+            Control::Join(join) => {
+                let address = link.remote_host().unwrap_or_default();
+                let what = join.role;
+                self.mailbox.note(1, &format_args!("a {what} has come from {address}"));
+                let mut state = lock(&self.state);
+                let joined = state.desk.as_mut().map(|desk| desk.join(link.number, join, address));
+                if let Some(joined) = joined {
+                    self.joined(&mut state, link, joined);
+                }
+            }
+            Control::JoinAgain => {
+                let mut state = lock(&self.state);
+                let joined = state.desk.as_mut().map(|desk| desk.join_again(link.number));
+                if let Some(joined) = joined {
+                    self.joined(&mut state, link, joined);
+                }
+            }
+            Control::Roster(roster) => {
+                self.id.store(roster.you, Ordering::Release);
+                self.mailbox.note(1, &format_args!("everybody is there, and this is node {}", roster.you));
+                let mut state = lock(&self.state);
+                for link in state.links.values() {
+                    link.set_sender(roster.you);
+                }
+                state.roster = Some(roster);
+                self.changed.notify_all();
+            }
+            Control::Hello { from } => {
+                link.set_peer(from);
+                self.route(from, link);
+                let _state = lock(&self.state);
+                self.changed.notify_all();
+            }
+            Control::Barrier { group } => {
+                let mut state = lock(&self.state);
+                let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
+                self.say_all(&mut state, sayings);
+            }
+            Control::Bye => {
+                self.mailbox.note(1, &format_args!("{} has finalized", self.name_of(link)));
+                let mut state = lock(&self.state);
+                let sayings = state.desk.as_mut().map(|desk| desk.leave(link.number)).unwrap_or_default();
+                self.say_all(&mut state, sayings);
+                // Who goes because somebody has died is not to blame.
+                let has_failed = state.failure.is_some();
+                drop(state);
+                if let Some(node) = link.peer().filter(|_| !has_failed) {
+                    self.mailbox.left(node, &MeshError::Left { whom: self.name_of(link) });
+                }
+            }
+            Control::Died { node, whom, reason } => {
+                self.fail(node, MeshError::Died { whom, reason: reason.clone() }, &reason);
+            }
+            said @ (Control::Released { .. } | Control::BarrierFailed { .. } | Control::Refused { .. }) => {
+                Self::take_note(&mut lock(&self.state), &said);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn application(&self, received: Received) -> Option<Payload> {
+        self.mailbox.note(2, &format_args!("from {}: {:?}", received.sender, received.meta));
+        self.mailbox.deliver(received)
+    }
+
+    fn ended(&self, link: &Arc<Link>, reason: String) {
+        self.link_broke(link, &reason);
+    }
+}

@@ -1,0 +1,188 @@
+//! Whole meshes on loopback, each node in a thread of this process.
+
+use core::fmt::Display;
+use core::time::Duration;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use super::link::lock;
+use super::*;
+
+/// What comes for a node, into a channel.
+struct Inbox {
+    messages: mpsc::Sender<(i32, i32)>,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Mailbox for Inbox {
+    fn deliver(&self, received: Received) -> Option<Payload> {
+        let _ = self.messages.send((received.sender, received.meta.timestamp));
+        Some(received.payload)
+    }
+
+    fn fail(&self, error: &MeshError) {
+        lock(&self.failures).push(error.to_string());
+    }
+
+    fn left(&self, _node: i32, _error: &MeshError) {}
+
+    fn note(&self, _level: u8, _text: &dyn Display) {}
+}
+
+struct Process {
+    node: Node,
+    inbox: Arc<Inbox>,
+    messages: mpsc::Receiver<(i32, i32)>,
+}
+
+/// A port that nobody has, of those that the system gives to nobody who asks for any: another mesh could have it before ours.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let offset = first.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + u16::try_from(offset).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Opens a scheduler and so many others, who all have joined.
+fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
+    let port = free_port();
+    let roles = [(NodeRole::Scheduler, 1), (NodeRole::Server, servers), (NodeRole::Worker, workers)];
+    let roles = roles.into_iter().flat_map(|(role, count)| (0..count).map(move |_| role));
+    let opening: Vec<_> = roles
+        .zip(1..)
+        .map(|(role, seed)| {
+            thread::spawn(move || {
+                let settings = NodeSettings {
+                    role,
+                    workers,
+                    servers,
+                    scheduler: ("127.0.0.1".to_owned(), port),
+                    host: None,
+                    port: 0,
+                    drop_percent,
+                    drop_seed: seed,
+                    heartbeat: Duration::from_millis(100),
+                    silence_max: None,
+                    patience: Duration::from_secs(5),
+                };
+                let (sender, messages) = mpsc::channel();
+                let inbox = Arc::new(Inbox { messages: sender, failures: Mutex::default() });
+                let node = Node::open(settings, Arc::clone(&inbox) as Arc<dyn Mailbox>).unwrap();
+                node.join().unwrap();
+                Process { node, inbox, messages }
+            })
+        })
+        .collect();
+    let mut processes: Vec<Process> = opening.into_iter().map(|thread| thread.join().unwrap()).collect();
+    processes.sort_by_key(|process| process.node.id());
+    processes
+}
+
+fn letter(timestamp: i32) -> Letter {
+    Letter { meta: Meta { timestamp, ..Meta::default() }, ..Letter::default() }
+}
+
+fn finish(processes: Vec<Process>) {
+    let finishing = processes.into_iter().map(|process| {
+        thread::spawn(move || {
+            process.node.barrier(EVERYBODY).unwrap();
+            process.node.close();
+            assert_eq!(*lock(&process.inbox.failures), [""; 0]);
+        })
+    });
+    finishing.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn everybody_reaches_whom_they_need_in_order_though_a_third_of_all_is_dropped() {
+    for drop_percent in [0, 33] {
+        let processes = mesh(2, 2, drop_percent);
+        let ids: Vec<_> = processes.iter().map(|process| process.node.id()).collect();
+        assert_eq!(ids, [1, 8, 9, 10, 11]);
+        for timestamp in 0..200 {
+            for from in &processes {
+                for to in ids
+                    .iter()
+                    .filter(|to| from.node.id() == 1 || **to == 1 || (from.node.id() - **to) % 2 != 0)
+                {
+                    from.node.send(*to, letter(timestamp)).unwrap();
+                }
+            }
+        }
+        for to in &processes {
+            let senders = if to.node.id() == 1 { 5 } else { 3 };
+            let mut next = [0; 16];
+            for _ in 0..200 * senders {
+                let (from, timestamp) = to.messages.recv_timeout(Duration::from_secs(60)).unwrap();
+                let next = &mut next[usize::try_from(from).unwrap()];
+                assert_eq!(timestamp, *next, "from {from} to {}", to.node.id());
+                *next += 1;
+            }
+        }
+        finish(processes);
+    }
+}
+
+#[test]
+fn barriers_hold_everybody_of_their_group_and_nobody_else() {
+    let processes = mesh(2, 1, 10);
+    let [scheduler, server, first, second] = processes.as_slice() else { panic!() };
+    assert_eq!(scheduler.node.barrier(WORKER_GROUP), Err(MeshError::NotInGroup { group: WORKER_GROUP }));
+    for _ in 0..20 {
+        let node = first.node.clone();
+        let other = thread::spawn(move || node.barrier(WORKER_GROUP).unwrap());
+        second.node.barrier(WORKER_GROUP).unwrap();
+        other.join().unwrap();
+    }
+    // One of a group of one is no barrier.
+    server.node.barrier(SERVER_GROUP).unwrap();
+    finish(processes);
+}
+
+#[test]
+fn a_death_ends_every_wait_and_everybody_hears_whose_it_was() {
+    let mut processes = mesh(2, 2, 0);
+    let dead = processes.remove(3);
+    assert_eq!(dead.node.id(), 10);
+    let waits: Vec<_> = processes
+        .iter()
+        .map(|process| {
+            let node = process.node.clone();
+            thread::spawn(move || {
+                let error = node.barrier(EVERYBODY).unwrap_err().to_string();
+                assert!(error.contains("server 1 (node 10)") && error.contains("has died"), "{error}");
+                assert_eq!(node.dead_nodes(Duration::from_secs(60)), [10]);
+            })
+        })
+        .collect();
+    dead.node.vanish();
+    waits.into_iter().for_each(|wait| wait.join().unwrap());
+    for process in &processes {
+        assert!(process.node.send(10, letter(1)).is_err());
+        assert_eq!(lock(&process.inbox.failures).len(), 1);
+        process.node.close();
+    }
+}
+
+#[test]
+fn who_says_goodbye_is_not_dead_but_keeps_nobody_waiting() {
+    let mut processes = mesh(2, 1, 0);
+    processes.remove(2).node.close();
+    let [scheduler, server, worker] = processes.as_slice() else { panic!() };
+    assert_eq!(worker.node.id(), 11);
+    let error = worker.node.barrier(WORKER_GROUP).unwrap_err();
+    assert!(matches!(error, MeshError::BarrierFailed { .. }), "{error}");
+    server.node.send(11, letter(1)).unwrap();
+    assert_eq!(worker.messages.recv().unwrap(), (8, 1));
+    let gone = server.node.send(9, letter(1)).unwrap_err();
+    assert!(matches!(gone, MeshError::Left { .. }), "{gone}");
+    assert_eq!(scheduler.node.failure(), None);
+    processes.iter().for_each(|process| process.node.close());
+}
