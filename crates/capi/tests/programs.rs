@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,17 +84,11 @@ struct Cluster {
     processes: BTreeMap<(&'static str, usize), Child>,
 }
 
-/// A port that nobody has, of those that the system gives to nobody who asks for any: another cluster could have it before ours.
-fn free_port() -> u16 {
+/// An address of this machine that is nobody else's, so that no port of it is taken.
+fn own_address() -> String {
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(97);
-    loop {
-        let offset = first.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        let port = 10_000 + u16::try_from(offset).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    let [.., second, third] = std::process::id().to_be_bytes();
+    format!("127.{}.{third}.{}", second % 128, 1 + ASKED.fetch_add(1, Ordering::Relaxed) % 250)
 }
 
 impl Cluster {
@@ -106,7 +99,7 @@ impl Cluster {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
-        let port = free_port().to_string();
+        let address = own_address();
         let roles = [("scheduler", 1), ("server", servers), ("worker", workers)];
         let processes =
             roles.into_iter().flat_map(|(role, count)| (0..count).map(move |number| (role, number)));
@@ -116,8 +109,8 @@ impl Cluster {
                 .env("DMLC_ROLE", role)
                 .env("DMLC_NUM_SERVER", servers.to_string())
                 .env("DMLC_NUM_WORKER", workers.to_string())
-                .env("DMLC_PS_ROOT_URI", "127.0.0.1")
-                .env("DMLC_PS_ROOT_PORT", &port)
+                .env("DMLC_PS_ROOT_URI", &address)
+                .env("DMLC_PS_ROOT_PORT", "9000")
                 .envs(variables.iter().copied())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -182,6 +175,21 @@ fn headers_compile_as_every_standard_since_11_without_a_warning() {
 #[test]
 fn examples_are_clean_under_sanitizers() {
     let options = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("empty.c"), directory.path().join("empty"));
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    for compiler in ["cc", "c++"] {
+        if !is_there(compiler, "the examples") {
+            return;
+        }
+        let language = if compiler == "cc" { "c" } else { "c++" };
+        let mut check = Command::new(compiler);
+        check.args(options).args(["-x", language]).arg(&source).arg("-o").arg(&program);
+        if !check.output().unwrap().status.success() {
+            eprintln!("!! SKIPPED: {compiler} has no sanitizers");
+            return;
+        }
+    }
     let Some(c) = compile("cc", "examples/sums.c", &[&["-std=c11"][..], &options].concat()) else { return };
     let Some(cpp) = compile("c++", "examples/sums.cc", &[&["-std=c++11"][..], &options].concat()) else {
         return;
@@ -193,8 +201,10 @@ fn examples_are_clean_under_sanitizers() {
 
 #[test]
 fn examples_are_clean_under_valgrind() {
-    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("!! SKIPPED: there is no valgrind");
+    let mut check = Command::new("valgrind");
+    check.args(["--quiet", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if !check.status().is_ok_and(|status| status.success()) {
+        eprintln!("!! SKIPPED: there is no valgrind that runs");
         return;
     }
     let Some(c) = compile("cc", "examples/sums.c", &["-std=c11", "-g"]) else { return };
@@ -265,7 +275,12 @@ fn kill_one(how: &str, dead: &'static str, expected: &str) {
         files.filter(|name| !name.to_string_lossy().ends_with(".part")).count() == 5
     };
     while !is_complete() {
-        assert!(Instant::now() < deadline, "not everybody has begun");
+        if Instant::now() > deadline
+            || cluster.processes.values_mut().any(|child| child.try_wait().unwrap().is_some())
+        {
+            cluster.processes.values_mut().for_each(|child| drop(child.kill()));
+            panic!("not everybody has begun: {:?}", cluster.finish());
+        }
         thread::sleep(Duration::from_millis(5));
     }
     let pid: u32 = fs::read_to_string(pids.join(dead)).unwrap().trim().parse().unwrap();
@@ -278,7 +293,8 @@ fn kill_one(how: &str, dead: &'static str, expected: &str) {
     victim.wait().unwrap();
     let killed = Instant::now();
     let ended = cluster.finish();
-    assert!(killed.elapsed() < Duration::from_secs(20), "it took {:?} until all knew", killed.elapsed());
+    // Nobody waits for a silence to be long enough; the rest is for busy machines.
+    assert!(killed.elapsed() < Duration::from_secs(60), "it took {:?} until all knew", killed.elapsed());
     for (other, output) in ended {
         let (said, printed) =
             (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
@@ -290,20 +306,20 @@ fn kill_one(how: &str, dead: &'static str, expected: &str) {
 
 #[test]
 fn a_server_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "server1", "server 1 (node 10) at 127.0.0.1");
+    kill_one("death", "server1", "server 1 (node 10) at 127.");
 }
 
 #[test]
 fn a_worker_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "worker0", "worker 0 (node 9) at 127.0.0.1");
+    kill_one("death", "worker0", "worker 0 (node 9) at 127.");
 }
 
 #[test]
 fn a_scheduler_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "scheduler0", "the scheduler at 127.0.0.1");
+    kill_one("death", "scheduler0", "the scheduler at 127.");
 }
 
 #[test]
 fn who_waits_for_a_callback_of_its_own_is_told_too() {
-    kill_one("callback", "server0", "server 0 (node 8) at 127.0.0.1");
+    kill_one("callback", "server0", "server 0 (node 8) at 127.");
 }

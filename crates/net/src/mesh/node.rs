@@ -265,6 +265,9 @@ impl Node {
         let is_scheduler = shared.settings.role == NodeRole::Scheduler;
         let scheduler = if is_scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
         let mut state = lock(&shared.state);
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
         let before = state.opened.get(&group).copied().unwrap_or(0);
         match scheduler {
             Some(scheduler) => scheduler.say(&Control::Barrier { group }),
@@ -345,6 +348,12 @@ impl Node {
         shared.routes.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// How often the barrier of a group has opened.
+    #[cfg(test)]
+    pub(super) fn opened(&self, group: i32) -> u64 {
+        lock(&self.0.state).opened.get(&group).copied().unwrap_or(0)
+    }
+
     /// Ends as a process does that is killed.
     #[cfg(test)]
     pub(super) fn vanish(&self) {
@@ -362,8 +371,11 @@ impl Shared {
 
     fn join_message(&self, scheduler: &Link) -> Control {
         let NodeSettings { role, workers, servers, .. } = self.settings;
-        let host = self.settings.host.clone().or_else(|| scheduler.local_host());
         let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        // Who listens at one address alone is reached by no other: 127.0.1.1 is called from 127.0.0.1.
+        let only = address.map(|address| address.ip()).filter(|ip| !ip.is_unspecified());
+        let host = self.settings.host.clone().or_else(|| only.map(|ip| ip.to_string()));
+        let host = host.or_else(|| scheduler.local_host());
         Control::Join(Join {
             role,
             workers,

@@ -73,6 +73,10 @@ impl LinkEvents for Shared {
             }
             Control::Barrier { group } => {
                 let mut state = lock(&self.state);
+                // Who has died may have come before, and nothing opens for those who remain: all of them are told the same.
+                if state.failure.is_some() {
+                    return;
+                }
                 let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
                 self.say_all(&mut state, sayings);
             }
