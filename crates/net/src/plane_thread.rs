@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use libra_proto::{Device, Executor, Order, Plane, RegionConfig, Report};
@@ -25,6 +26,7 @@ pub struct PlaneThread {
     check: Check,
     news: Arc<Mutex<Report>>,
     woken: UnixStream,
+    thread: JoinHandle<()>,
 }
 
 impl PlaneThread {
@@ -45,8 +47,8 @@ impl PlaneThread {
         let news = Arc::new(Mutex::new(Report::default()));
         let told = Arc::clone(&news);
         let run = move || carry_out(Executor::new(plane), &given, &told, &wakes);
-        std::thread::Builder::new().name("plane".to_owned()).spawn(run)?;
-        Ok((Self { orders, check: Box::new(check), news, woken }, watched.into()))
+        let thread = thread::Builder::new().name("plane".to_owned()).spawn(run)?;
+        Ok((Self { orders, check: Box::new(check), news, woken, thread }, watched.into()))
     }
 }
 
@@ -88,7 +90,7 @@ impl Device for PlaneThread {
     }
 
     fn order(&mut self, order: Order) {
-        // A thread that is gone has panicked, and said so; its switch will be missed.
+        // Of a thread that is gone the report says so.
         _ = self.orders.send(order);
     }
 
@@ -96,5 +98,54 @@ impl Device for PlaneThread {
         let mut bytes = [0; 256];
         while self.woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         known.take_over(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.thread.is_finished() {
+            known.give_up("the thread of the data plane has panicked, which is an error of this program");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use libra_proto::{DeferredPlane, Progress, SoftPlane};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn plane() -> (DeferredPlane<PlaneThread>, UnixStream) {
+        let (thread, wakes) = PlaneThread::start(SoftPlane::default(), |_| Ok(())).unwrap();
+        (DeferredPlane::new(thread), UnixStream::from(wakes))
+    }
+
+    fn wait(plane: &mut DeferredPlane<PlaneThread>, until: impl Fn(&DeferredPlane<PlaneThread>) -> bool) {
+        let begun = Instant::now();
+        while !until(plane) {
+            assert!(begun.elapsed() < PATIENCE);
+            thread::sleep(LOOKS_EVERY);
+            plane.awake();
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_done_on_the_thread_and_wakes_the_agent() {
+        let (mut plane, wakes) = plane();
+        plane.begin(7);
+        plane.set_workers(&BTreeMap::new());
+        assert_eq!(plane.progress(), Progress { asked: 2, done: 0 });
+        wakes.set_nonblocking(false).unwrap();
+        wakes.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!((&wakes).read(&mut [0]).is_ok_and(|read| read == 1), "it wakes its agent");
+        wait(&mut plane, |plane| plane.progress().done == 2);
+        assert_eq!(plane.failure(), None);
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_a_plane_that_has_failed() {
+        let (mut plane, _wakes) = plane();
+        // No agent names a region that is not open.
+        plane.settle(3, 1);
+        wait(&mut plane, |plane| plane.failure().is_some());
     }
 }

@@ -43,12 +43,26 @@ impl Bmv2 {
         let (agent_interface, port) = (format!("agent{id}"), format!("port{id}"));
         ip(&["link", "add", &agent_interface, "type", "veth", "peer", "name", &port])
             .context("a bmv2 beside its agent needs root, iproute2 and ethtool")?;
+        let started = Self::between(program, [&port, interface], agent_interface.clone(), address);
+        if started.is_err() {
+            drop(ip(&["link", "delete", &agent_interface]));
+        }
+        started
+    }
+
+    /// Starts it between the interfaces of its ports.
+    fn between(
+        program: &Path,
+        interfaces: [&str; 2],
+        agent_interface: String,
+        address: Ipv4Addr,
+    ) -> Result<Self> {
         let agent = format!("{AGENT}/32");
         ip(&["address", "add", &agent, "dev", &agent_interface])?;
-        for interface in [&agent_interface, &port] {
+        for interface in [&agent_interface, interfaces[0]] {
             ip(&["link", "set", interface, "addrgenmode", "none", "up"])?;
         }
-        for interface in [port.as_str(), interface] {
+        for interface in interfaces {
             // Where frames may be longer than the interface says, bmv2 has room for a few dozen of them, and loses the others.
             run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
         }
@@ -56,8 +70,8 @@ impl Bmv2 {
         let thrift = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let thrift = thrift.context("no port is free for the thrift of bmv2")?;
         let mut leash = Command::new("sh");
-        leash.args(["-c", LEASH, "sh", "--device-id", &id.to_string()]);
-        for (port, interface) in PORTS.iter().zip([port.as_str(), interface]) {
+        leash.args(["-c", LEASH, "sh", "--device-id", &std::process::id().to_string()]);
+        for (port, interface) in PORTS.iter().zip(interfaces) {
             leash.args(["-i", &format!("{port}@{interface}")]);
         }
         leash.args(["--thrift-port", &thrift.port().to_string()]).arg(program);

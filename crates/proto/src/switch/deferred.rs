@@ -95,6 +95,11 @@ impl Report {
         *self = Self { drained, ..newer.clone() };
     }
 
+    /// Nothing more will be done.
+    pub fn give_up(&mut self, reason: &str) {
+        self.failure.get_or_insert_with(|| reason.to_owned());
+    }
+
     /// Whether an agent should look at it that knows another one.
     pub fn is_news_to(&self, known: &Self) -> bool {
         self.done != known.done
