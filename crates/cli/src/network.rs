@@ -108,11 +108,7 @@ impl Network {
         // A switch takes packets, not runs of them; and its agent is not to answer for the interfaces that are the switch's.
         ip(&["-n", &self.hosts, "link", "set", &port, "gso_max_segs", "1"])?;
         ip(&["-n", &seat.namespace, "link", "set", WORKERS_INTERFACE, "addrgenmode", "none"])?;
-        let quiet = "net.ipv4.conf.all.arp_ignore=1";
-        let done = inside_of(&seat.namespace, Path::new("sysctl")).args(["-qw", quiet]).status();
-        if !done.context("cannot start `sysctl`")?.success() {
-            bail!("`sysctl {quiet}` does not do it");
-        }
+        ip(&["netns", "exec", &seat.namespace, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"])?;
         Ok((seat, Ipv4Addr::new(a, b, c, last)))
     }
 
@@ -150,11 +146,18 @@ pub(crate) fn inside_of(namespace: &str, program: &Path) -> Command {
     command
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).output().context("cannot start `ip` (iproute2)")?;
+/// Runs `ip`, and fails with what it says if it does.
+pub(crate) fn ip(arguments: &[&str]) -> Result<()> {
+    run("ip", arguments)
+}
+
+/// The same with another program for networks.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot start `{program}`, of iproute2 or ethtool"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`ip {}`: {}", arguments.join(" "), said.trim());
+        bail!("`{program} {}`: {}", arguments.join(" "), said.trim());
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ pub(crate) enum Command {
     /// Prints what the tables of a switch hold, for its own command line
     ///
     /// That is what the switch is told once, and the workers and regions that are named. An agent makes these changes by itself.
+    /// For bmv2 the first lines clear its tables and registers.
     Tables(tables::TablesArguments),
 }
 

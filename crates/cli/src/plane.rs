@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use libra_p4::Sizes;
 use libra_xdp::{Attached, Mode, PassProgram, XdpPlane};
 use serde::{Deserialize, Serialize};
 
@@ -34,9 +35,6 @@ pub(crate) enum SwitchPlane {
     P4,
 }
 
-/// Lanes of the P4 program.
-const P4_LANES: u8 = 16;
-
 impl From<PlaneKind> for SwitchPlane {
     fn from(plane: PlaneKind) -> Self {
         match plane {
@@ -49,12 +47,13 @@ impl From<PlaneKind> for SwitchPlane {
 impl SwitchPlane {
     /// Whether it has so many lanes, before anything is set up for it.
     pub(crate) fn check_lanes(self, lanes: u8) -> Result<()> {
+        let of_p4 = Sizes::default().lanes;
         match self {
             Self::Xdp if lanes > 1 => {
                 bail!("--lanes {lanes}: the XDP plane has one lane; take --plane udp, or no --lanes")
             }
-            Self::P4 if lanes != P4_LANES => {
-                bail!("--lanes {lanes}: the P4 program has {P4_LANES}; take --lanes {P4_LANES}")
+            Self::P4 if lanes != of_p4 => {
+                bail!("--lanes {lanes}: the P4 program has {of_p4}; take --lanes {of_p4}")
             }
             _ => Ok(()),
         }

@@ -6,11 +6,15 @@
 //!                                  └───────────────┘
 //! ```
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::network::{ip, run};
 
 /// The port of the agent, and that of everybody else.
 pub(super) const PORTS: [u16; 2] = [0, 1];
@@ -18,9 +22,14 @@ pub(super) const PORTS: [u16; 2] = [0, 1];
 /// Where the agent sends from: nobody but its switch hears of it.
 const AGENT: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 1);
 
-/// Ends the switch when this process does not hold the input any more, and with it the veth pair.
+/// How long it may take until it listens to its agent, and how often to look.
+const START_MAX: Duration = Duration::from_secs(10);
+const START_PAUSE: Duration = Duration::from_millis(50);
+
+/// Ends the switch when this process does not hold the input any more, and with it the veth pair. Ctrl-C reaches the shell, too, which
+/// must outlive it for that.
 const LEASH: &str = r#"simple_switch "$@" </dev/null >/dev/null 2>&1 &
-switch=$!; cat >/dev/null; kill $switch; wait $switch; ip link delete "$AGENT_INTERFACE""#;
+switch=$!; trap '' INT TERM HUP; cat >/dev/null; kill $switch; wait $switch; ip link delete "$AGENT_INTERFACE""#;
 
 /// A bmv2 that runs.
 #[derive(Debug)]
@@ -78,7 +87,16 @@ impl Bmv2 {
         leash.env("AGENT_INTERFACE", &agent_interface);
         leash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let leash = leash.spawn().context("cannot start simple_switch")?;
-        Ok(Self { leash, thrift, agent_interface })
+        let bmv2 = Self { leash, thrift, agent_interface };
+        let begun = Instant::now();
+        while let Err(error) = TcpStream::connect(thrift) {
+            if begun.elapsed() > START_MAX {
+                let program = program.display();
+                return Err(error).with_context(|| format!("simple_switch does not start with {program}"));
+            }
+            thread::sleep(START_PAUSE);
+        }
+        Ok(bmv2)
     }
 }
 
@@ -88,18 +106,4 @@ impl Drop for Bmv2 {
         // It ends when its input does.
         drop(self.leash.wait());
     }
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    run("ip", arguments)
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| format!("cannot start `{program}`"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{program} {}`: {}", arguments.join(" "), said.trim());
-    }
-    Ok(())
 }
