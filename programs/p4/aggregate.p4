@@ -4,8 +4,10 @@
 
 #include "admission.p4"
 #include "decision.p4"
-#include "generated/lanes.p4"
 #include "reply.p4"
+#ifdef SUMS_BY_TABLE
+#include "again.p4"
+#endif
 
 // What follows from the number of a packet alone.
 control Number(in headers_t hdr, inout metadata_t meta) {
@@ -35,6 +37,10 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     Number() number;
     Clock() clock;
     Conditions() conditions;
+#ifdef SUMS_BY_TABLE
+    Turn() turn;
+    Again() again;
+#endif
     Room() room;
     Window() window;
     WindowBank() window_bank;
@@ -53,6 +59,9 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         cells_inside.apply(hdr);
         clock.apply(hdr, meta);
         conditions.apply(hdr, meta);
+#ifdef SUMS_BY_TABLE
+        turn.apply(hdr, meta);
+#endif
         room.apply(hdr, meta);
         meta.epoch = meta.clock[31:16];
         meta.epoch_before = meta.clock[31:16] - 1;
@@ -70,6 +79,9 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         cut_bits.apply(hdr, meta);
         cut_next.apply(hdr, meta);
         decision.apply(hdr, meta);
+#ifdef SUMS_BY_TABLE
+        again.apply(hdr, meta);
+#endif
         lanes.apply(hdr, meta);
         cells_again.apply(hdr);
         answer.apply(hdr, meta);

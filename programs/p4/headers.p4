@@ -2,7 +2,12 @@
 
 #pragma once
 
+#ifdef SUMS_BY_TABLE
+#include "generated/table/constants.p4"
+#include "generated/table/again.p4"
+#else
 #include "generated/constants.p4"
+#endif
 
 header ethernet_h {
     bit<48> destination;
@@ -73,6 +78,9 @@ header entry_h {
 }
 
 struct headers_t {
+#ifdef SUMS_BY_TABLE
+    again_h again;
+#endif
     ethernet_h ethernet;
     arp_h arp;
     ipv4_h ipv4;
@@ -104,11 +112,12 @@ enum bit<8> Fate {
     DRAINED = 5,
     FLIPPED = 6,
     REMEMBERED = 7,
-    REFUSED = 8      // with a reason
+    REFUSED = 8,     // with a reason
+    AGAIN = 9        // floats alone: it passes once more
 }
 
 // What is done to the registers of a lane.
-enum bit<2> SumDeed { NONE = 0, ADD = 1, TAKE = 2 }
+enum bit<2> SumDeed { NONE = 0, ADD = 1, TAKE = 2, READ = 3 }
 enum bit<2> ValueDeed { NONE = 0, READ = 1, WRITE = 2 }
 
 struct metadata_t {
@@ -148,6 +157,11 @@ struct metadata_t {
     bit<32> taken;
     bit<32> cut_bits;
     bit<32> cut_next;
+#ifdef SUMS_BY_TABLE
+    // How often sums of the region have changed, and whether that is as often as when they were read for this packet.
+    bit<32> turn;
+    bit<1> is_turn;
+#endif
     // What is done.
     SumDeed sum_deed;
     ValueDeed value_deed;

@@ -7,9 +7,15 @@
 #include "parser.p4"
 #include "tna/registers.p4"
 #include "aggregate.p4"
+#ifdef SUMS_BY_TABLE
+#include "tna/order.p4"
+#include "adder.p4"
+#endif
 #include "forward.p4"
 
 const MulticastGroupId_t FLOOD_GROUP = 1;
+// The port that leads back to ingress, of the pipe that ports 0 to 63 are of.
+const PortId_t RECIRCULATION_PORT = 68;
 
 // From ingress to egress, before all headers of a frame that is flooded: it does not go back where it came from. All others go by egress.
 header bridge_h {
@@ -27,6 +33,20 @@ parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
+#ifdef SUMS_BY_TABLE
+        transition select(intrinsic.ingress_port) {
+            RECIRCULATION_PORT: again;
+            default: packet_of_a_port;
+        }
+    }
+
+    state again {
+        packet.extract(hdr.packet.again);
+        transition packet_of_a_port;
+    }
+
+    state packet_of_a_port {
+#endif
         packets.apply(packet, hdr.packet, meta);
         transition accept;
     }
@@ -64,6 +84,24 @@ control Ingress(
         if (is_answer == 1) {
             for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;
         } else if (meta.is_ours == 1) {
+#ifdef SUMS_BY_TABLE
+            PortId_t came_by = intrinsic.ingress_port;
+            if (hdr.packet.again.isValid()) {
+                came_by = hdr.packet.again.came_by[8:0];
+            }
+            aggregate.apply(hdr.packet, meta);
+            if (meta.fate == Fate.DROPPED) {
+                for_deparser.drop_ctl = 1;
+            } else if (meta.fate == Fate.AGAIN) {
+                hdr.packet.again.came_by = (bit<16>)came_by;
+                for_traffic_manager.ucast_egress_port = RECIRCULATION_PORT;
+                for_traffic_manager.bypass_egress = 0;
+            } else {
+                hdr.packet.again.setInvalid();
+                way_back.apply(hdr.packet);
+                for_traffic_manager.ucast_egress_port = came_by;
+            }
+#else
             aggregate.apply(hdr.packet, meta);
             // Those that are dropped, too: what is in a branch of its own keeps all lanes waiting.
             way_back.apply(hdr.packet);
@@ -72,6 +110,7 @@ control Ingress(
             } else {
                 for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;
             }
+#endif
         } else {
             bit<9> port;
             forward.apply(hdr.packet, port);
@@ -107,6 +146,20 @@ struct nothing_t { }
 parser EgressParser(packet_in packet, out frame_t hdr, out nothing_t meta, out egress_intrinsic_metadata_t intrinsic) {
     state start {
         packet.extract(intrinsic);
+#ifdef SUMS_BY_TABLE
+        transition select(intrinsic.egress_port) {
+            RECIRCULATION_PORT: again;
+            default: flooded;
+        }
+    }
+
+    state again {
+        packet.extract(hdr.packet.again);
+        transition accept;
+    }
+
+    state flooded {
+#endif
         packet.extract(hdr.bridge);
         transition accept;
     }
@@ -117,8 +170,18 @@ control Egress(
     in egress_intrinsic_metadata_from_parser_t from_parser,
     inout egress_intrinsic_metadata_for_deparser_t for_deparser,
     inout egress_intrinsic_metadata_for_output_port_t for_port) {
+#ifdef SUMS_BY_TABLE
+    Adders() adders;
+#endif
+
     apply {
+#ifdef SUMS_BY_TABLE
+        if (hdr.packet.again.isValid()) {
+            adders.apply(hdr.packet.again);
+        } else if (hdr.bridge.came_by == (bit<16>)intrinsic.egress_port) {
+#else
         if (hdr.bridge.came_by == (bit<16>)intrinsic.egress_port) {
+#endif
             for_deparser.drop_ctl = 1;
         }
         hdr.bridge.setInvalid();

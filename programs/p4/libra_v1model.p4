@@ -9,14 +9,36 @@ typedef bit<9> PortId_t;
 #include "parser.p4"
 #include "v1model/registers.p4"
 #include "aggregate.p4"
+#ifdef SUMS_BY_TABLE
+#include "v1model/order.p4"
+#include "adder.p4"
+#endif
 #include "forward.p4"
 
 const bit<16> FLOOD_GROUP = 1;
+// What bmv2 says of a packet that passes once more.
+const bit<32> RECIRCULATED = 4;
 
 parser LibraParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     PacketParser() packets;
 
+#ifdef SUMS_BY_TABLE
     state start {
+        transition select(standard.instance_type) {
+            RECIRCULATED: again;
+            default: packet_of_a_port;
+        }
+    }
+
+    state again {
+        packet.extract(hdr.again);
+        transition packet_of_a_port;
+    }
+
+    state packet_of_a_port {
+#else
+    state start {
+#endif
         packets.apply(packet, hdr, meta);
         transition accept;
     }
@@ -32,18 +54,32 @@ control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     Host() host;
 
     apply {
-        admission.apply(hdr, meta, standard.ingress_port);
+        PortId_t came_by = standard.ingress_port;
+#ifdef SUMS_BY_TABLE
+        if (hdr.again.isValid()) {
+            came_by = (PortId_t)hdr.again.came_by;
+        }
+#endif
+        admission.apply(hdr, meta, came_by);
         bit<1> is_answer;
         host.apply(hdr, is_answer);
         if (is_answer == 1) {
-            standard.egress_spec = standard.ingress_port;
+            standard.egress_spec = came_by;
         } else if (meta.is_ours == 1) {
             aggregate.apply(hdr, meta);
             if (meta.fate == Fate.DROPPED) {
                 mark_to_drop(standard);
+#ifdef SUMS_BY_TABLE
+            } else if (meta.fate == Fate.AGAIN) {
+                hdr.again.came_by = (bit<16>)came_by;
+                standard.egress_spec = came_by;
             } else {
+                hdr.again.setInvalid();
+#else
+            } else {
+#endif
                 way_back.apply(hdr);
-                standard.egress_spec = standard.ingress_port;
+                standard.egress_spec = came_by;
             }
         } else {
             bit<9> port;
@@ -58,7 +94,17 @@ control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 }
 
 control LibraEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+#ifdef SUMS_BY_TABLE
+    Adders() adders;
+#endif
+
     apply {
+#ifdef SUMS_BY_TABLE
+        if (hdr.again.isValid()) {
+            adders.apply(hdr.again);
+            recirculate_preserving_field_list(0);
+        }
+#endif
         // A flooded frame does not go back where it came from.
         if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);

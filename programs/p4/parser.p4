@@ -11,7 +11,7 @@ const bit<8> PROTOCOL_UDP = 17;
 // Version 4, and no options.
 const bit<8> PLAIN_IPV4 = 0x45;
 
-parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
+parser PacketParser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -129,8 +129,13 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         transition cell0;
     }
 
+#ifdef SUMS_BY_TABLE
+#include "generated/table/entries.p4"
+#include "generated/table/entries_rest.p4"
+#else
 #include "generated/entries.p4"
 #include "generated/entries_rest.p4"
+#endif
 
     // All cells are there, and all values of a PUSH within bounds.
     state sound {

@@ -3,7 +3,11 @@
 #pragma once
 
 #include "headers.p4"
+#ifdef SUMS_BY_TABLE
+#include "generated/table/lanes.p4"
+#else
 #include "generated/lanes.p4"
+#endif
 
 // What an answer says of the region and of the request. `tag` is zero for workers; the agent learns what the bank has taken or, from a
 // DRAIN, what the cut is made of. Each field is set by one table: a chain of conditions would be one of stages, too.

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use self::bmv2::Bmv2;
 use self::link::Bmv2Link;
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use libra_net::PlaneThread;
-use libra_p4::{Generated, P4Plane, Rooms, Setup, Sizes};
+use libra_p4::{Generated, P4Plane, Rooms, Setup, Sizes, Sums};
 use libra_proto::{DeferredPlane, RegionConfig};
 
 #[derive(Subcommand)]
@@ -39,9 +39,9 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct GenerateArguments {
-    /// The folder
-    #[arg(long, value_name = "DIR", default_value = "programs/p4/generated")]
-    out: PathBuf,
+    /// The folder [default: programs/p4/generated, and for --sums table the folder `table` in it]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Writes nothing, and fails if a file is not what would be written
     #[arg(long)]
     check: bool,
@@ -51,9 +51,12 @@ pub(crate) struct GenerateArguments {
 
 #[derive(Args)]
 struct SizeArguments {
-    /// Entries of a packet, and registers of sums that it passes
-    #[arg(long, value_name = "N", default_value_t = Sizes::default().lanes)]
-    lanes: u8,
+    /// How lanes add
+    #[arg(long, value_enum, default_value_t = SumsName::Fixed)]
+    sums: SumsName,
+    /// Entries of a packet, and registers of sums that it passes [default: 16, and for --sums table 4]
+    #[arg(long, value_name = "N")]
+    lanes: Option<u8>,
     /// Two to the power of N cells a lane: with 16 lanes and 11, there are 32,768 slots
     #[arg(long, value_name = "N", default_value_t = Sizes::default().cell_bits)]
     cell_bits: u8,
@@ -63,15 +66,39 @@ struct SizeArguments {
     /// Regions at once, of all jobs together
     #[arg(long, value_name = "N", default_value_t = Sizes::default().regions)]
     regions: u16,
-    /// Values of a push are below two to the power of N
-    #[arg(long, value_name = "N", default_value_t = Sizes::default().bound_bits)]
+    /// With --sums fixed: values of a push are below two to the power of N
+    #[arg(long, value_name = "N", default_value_t = 19)]
     bound_bits: u8,
 }
 
+/// How the lanes of a program add.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SumsName {
+    /// Integers, in one pass
+    Fixed,
+    /// Floats by looking tables up: a push passes twice
+    Table,
+}
+
+impl SumsName {
+    /// The usual sizes of a program that adds so.
+    fn sizes(self) -> Sizes {
+        match self {
+            Self::Fixed => Sizes::default(),
+            Self::Table => Sizes::of_tables(),
+        }
+    }
+}
+
 impl SizeArguments {
-    const fn sizes(&self) -> Sizes {
-        let Self { lanes, cell_bits, flow_bits, regions, bound_bits } = *self;
-        Sizes { lanes, cell_bits, flow_bits, regions, bound_bits }
+    fn sizes(&self) -> Sizes {
+        let usual = self.sums.sizes();
+        let sums = match usual.sums {
+            Sums::Fixed { .. } => Sums::Fixed { bound_bits: self.bound_bits },
+            Sums::Table => Sums::Table,
+        };
+        let Self { cell_bits, flow_bits, regions, .. } = *self;
+        Sizes { lanes: self.lanes.unwrap_or(usual.lanes), cell_bits, flow_bits, regions, sums }
     }
 }
 
@@ -85,12 +112,17 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 
 fn generate(arguments: &GenerateArguments) -> Result<()> {
     let files = libra_p4::generate(&arguments.sizes.sizes())?;
+    let usual = match arguments.sizes.sums {
+        SumsName::Fixed => "programs/p4/generated",
+        SumsName::Table => "programs/p4/generated/table",
+    };
+    let out = arguments.out.as_deref().unwrap_or(Path::new(usual));
     if arguments.check {
-        return check(&arguments.out, &files);
+        return check(out, &files);
     }
-    fs::create_dir_all(&arguments.out).with_context(|| format!("cannot make {}", arguments.out.display()))?;
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     for Generated { name, text } in &files {
-        let path = arguments.out.join(name);
+        let path = out.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote {}", path.display());
     }
@@ -116,6 +148,9 @@ pub(crate) struct P4Arguments {
     /// there already, and --agent-interface leads to it
     #[arg(long, value_name = "FILE", conflicts_with = "agent_interface")]
     bmv2: Option<PathBuf>,
+    /// With --plane p4: how the program of the switch adds, fixed for libra_v1model.p4 and table for libra_v1model_table.p4
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SumsName::Fixed)]
+    sums: SumsName,
     /// With --plane p4: the interface that leads to the agent's port of the switch
     #[arg(long, value_name = "IF")]
     agent_interface: Option<String>,
@@ -168,7 +203,7 @@ impl P4Arguments {
             agent_port: self.agent_port,
             ports: self.switch_ports.clone(),
         };
-        let sizes = Sizes::default();
+        let sizes = self.sums.sizes();
         let (link, bmv2) = match (&self.bmv2, &self.agent_interface, workers_interface) {
             (Some(program), _, Some(workers)) => {
                 let bmv2 = Bmv2::start(program, workers, *address.ip())?;

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use crate::bmv2::{ADMISSION, ARP_REQUEST, ECHO_REQUEST, FLOOD_GROUP, HOST, Operation, Setup, operations};
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, Sums};
 use crate::tables::TableChange;
 
 /// A table that the agent fills, with the names of the fields of its key and of what its action is given.
@@ -57,8 +57,12 @@ fn table(name: &str) -> &'static Table {
 
 /// The first lines of a script: where its tables are.
 #[must_use]
-pub fn head() -> Vec<String> {
-    vec!["# Written by `libra p4 tables`.".to_owned(), "ingress = bfrt.libra_tna.pipe.Ingress".to_owned()]
+pub fn head(sizes: &Sizes) -> Vec<String> {
+    let program = match sizes.sums {
+        Sums::Fixed { .. } => "libra_tna",
+        Sums::Table => "libra_tna_table",
+    };
+    vec!["# Written by `libra p4 tables`.".to_owned(), format!("ingress = bfrt.{program}.pipe.Ingress")]
 }
 
 /// The lines that say what a switch is told once.

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use thiserror::Error;
 
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, Sums};
 use crate::tables::{RegionEntry, TableChange};
 
 /// What a switch is told once, before anything else: what it holds of an agent that is gone is dropped with its tables.
@@ -53,7 +53,8 @@ fn forget(sizes: &Sizes) -> Vec<String> {
     let tables = of_admission.into_iter().chain(inside).chain(others);
     let lanes = (0..sizes.lanes)
         .flat_map(|lane| ["sums", "values"].map(|register| format!("lanes.lane{lane}.{register}")));
-    let registers = REGISTERS.into_iter().map(str::to_owned).chain(lanes);
+    let turns = (sizes.sums == Sums::Table).then_some("turn.turns");
+    let registers = REGISTERS.into_iter().chain(turns).map(str::to_owned).chain(lanes);
     tables
         .map(|table| format!("table_clear {table}"))
         .chain(registers.map(|register| format!("register_reset LibraIngress.aggregate.{register}")))

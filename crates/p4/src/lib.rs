@@ -54,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adder;
 mod agent;
 pub mod bfrt;
 mod bmv2;
@@ -72,6 +73,6 @@ pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use plane::P4Plane;
 pub use program::{Generated, generate};
 pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
-pub use sizes::{OutOfRange, Sizes};
-pub use switch::{Port, Switch};
+pub use sizes::{OutOfRange, Sizes, Sums};
+pub use switch::{Again, Passed, Port, Switch};
 pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};

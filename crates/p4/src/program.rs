@@ -1,12 +1,14 @@
 //! What is written into the program from the constants of `libra-dataplane`: sizes, codes, and everything that is there once for
 //! each lane.
 
+mod floats;
+
 use std::fmt::Write as _;
 
 use libra_dataplane::{Flags, Kind, MAGIC, NackReason, VERSION, WINDOW};
 
 use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
-use crate::sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, UDP_HEADER_BYTES};
+use crate::sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, Sums, UDP_HEADER_BYTES};
 
 /// A file of the program that is written by [`generate`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,21 +25,40 @@ pub struct Generated {
 /// The sizes make no program.
 pub fn generate(sizes: &Sizes) -> Result<Vec<Generated>, OutOfRange> {
     sizes.check()?;
-    Ok(vec![
-        Generated { name: "constants.p4", text: constants(sizes) },
-        Generated { name: "cut_bits.p4", text: cut_bits() },
-        Generated { name: "entries.p4", text: entries(sizes.lanes) },
-        Generated { name: "entries_rest.p4", text: entries_rest(sizes.lanes) },
-        Generated { name: "lanes.p4", text: lanes(sizes.lanes) },
-    ])
+    let file = |name, text| Generated { name, text };
+    let mut files = vec![
+        file("constants.p4", constants(sizes)),
+        file("entries.p4", entries(sizes)),
+        file("entries_rest.p4", entries_rest(sizes.lanes)),
+        file("lanes.p4", lanes(sizes)),
+    ];
+    match sizes.sums {
+        Sums::Fixed { .. } => files.push(file("cut_bits.p4", cut_bits())),
+        Sums::Table => files.extend([
+            file("again.p4", floats::again(sizes.lanes)),
+            file("adders.p4", floats::adders(sizes.lanes)),
+            file("log_m.p4", floats::log_m()),
+            file("log_d.p4", floats::log_d()),
+            file("exp.p4", floats::exp()),
+            file("mi.p4", floats::mi()),
+            file("float.p4", floats::float()),
+        ]),
+    }
+    Ok(files)
 }
 
+/// How a generated file begins.
 fn head(about: &str) -> String {
     format!("// {about} Written by `libra p4 generate`: do not edit.\n\n")
 }
 
+/// A line for each lane.
+fn each_lane(lanes: u8, line: impl Fn(u8) -> String) -> String {
+    (0..lanes).map(line).collect::<Vec<_>>().join("\n")
+}
+
 fn constants(sizes: &Sizes) -> String {
-    let Sizes { lanes, cell_bits, flow_bits, regions, bound_bits } = *sizes;
+    let Sizes { lanes, cell_bits, flow_bits, regions, sums } = *sizes;
     let mut text = head("Sizes and codes.");
     text += "#pragma once\n\n";
     let window_bits = WINDOW.trailing_zeros();
@@ -52,11 +73,13 @@ fn constants(sizes: &Sizes) -> String {
         ("CUT_WORD_BITS", u64::from(1 + u32::from(flow_bits) + window_bits - 5)),
         ("CUT_WORDS", sizes.cut_words() as u64),
         ("REGIONS", regions.into()),
-        ("BOUND_BITS", bound_bits.into()),
     ];
     // Widths and sizes must be literals to some compilers, so they are macros.
     for (name, value) in sizes_of {
         let _ = writeln!(text, "#define {name} {value}");
+    }
+    if let Sums::Fixed { bound_bits } = sums {
+        let _ = writeln!(text, "#define BOUND_BITS {bound_bits}");
     }
     text += "\n";
     let flags_known = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
@@ -89,9 +112,14 @@ fn constants(sizes: &Sizes) -> String {
         let _ = writeln!(text, "const bit<16> UDP_BYTES_{name} = {udp};");
         let _ = writeln!(text, "const bit<16> IP_BYTES_{name} = {};", udp + IP_HEADER_BYTES);
     }
-    let negative = (1_u64 << (32 - u32::from(bound_bits))) - 1;
-    text += "\n// The upper bits of a value within bounds that is less than zero.\n";
-    let _ = writeln!(text, "const bit<{}> VALUE_NEGATIVE = {negative:#x};", 32 - u32::from(bound_bits));
+    match sums {
+        Sums::Fixed { bound_bits } => {
+            let bits = 32 - u32::from(bound_bits);
+            text += "\n// The upper bits of a value within bounds that is less than zero.\n";
+            let _ = writeln!(text, "const bit<{bits}> VALUE_NEGATIVE = {:#x};", (1_u64 << bits) - 1);
+        }
+        Sums::Table => text += "\n// The exponent of what is not finite.\nconst bit<8> NOT_FINITE = 0xff;\n",
+    }
     text
 }
 
@@ -114,20 +142,37 @@ fn cut_bits() -> String {
     text
 }
 
-fn entries(lanes: u8) -> String {
+fn entries(sizes: &Sizes) -> String {
+    let lanes = sizes.lanes;
     let mut text = head("States of the parser that take the entries and look at them, one for each lane.");
     for lane in 0..lanes {
         let next =
             |chain: &str| if lane + 1 < lanes { format!("{chain}{}", lane + 1) } else { "sound".to_owned() };
         let (push, cell, rest) = (next("push"), next("cell"), rest_after(lane, lanes));
+        let (bits, sound) = match sizes.sums {
+            Sums::Fixed { .. } => (
+                "31:BOUND_BITS",
+                format!(
+                    "            (0, 0): {push};
+            (0, VALUE_NEGATIVE): {push};
+            default: {rest};"
+                ),
+            ),
+            Sums::Table => (
+                "30:23",
+                format!(
+                    "            (0, NOT_FINITE): {rest};
+            (0, _): {push};
+            default: {rest};"
+                ),
+            ),
+        };
         let _ = write!(
             text,
             "    state push{lane} {{
         packet.extract(hdr.entries[{lane}]);
-        transition select(hdr.entries[{lane}].cell[15:CELL_BITS], hdr.entries[{lane}].value[31:BOUND_BITS]) {{
-            (0, 0): {push};
-            (0, VALUE_NEGATIVE): {push};
-            default: {rest};
+        transition select(hdr.entries[{lane}].cell[15:CELL_BITS], hdr.entries[{lane}].value[{bits}]) {{
+{sound}
         }}
     }}
 
@@ -166,8 +211,8 @@ fn rest_after(lane: u8, lanes: u8) -> String {
     if lane + 1 < lanes { format!("rest{}", lane + 1) } else { "accept".to_owned() }
 }
 
-fn lanes(lanes: u8) -> String {
-    let each = |line: &dyn Fn(u8) -> String| (0..lanes).map(line).collect::<Vec<_>>().join("\n");
+fn lanes(sizes: &Sizes) -> String {
+    let each = |line: &dyn Fn(u8) -> String| each_lane(sizes.lanes, line);
     let mut text = head("Everything that is there once for each lane.");
     let _ = write!(
         text,
@@ -231,36 +276,45 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
 }}
 ",
         each(&|lane| format!("    Lane() lane{lane};")),
-        each(&|lane| format!("        lane{lane}.apply(hdr.entries[{lane}], meta);")),
+        each(&|lane| match sizes.sums {
+            Sums::Fixed { .. } => format!("        lane{lane}.apply(hdr.entries[{lane}], meta);"),
+            Sums::Table => format!("        lane{lane}.apply(hdr.entries[{lane}], hdr.again.sum{lane}, meta);"),
+        }),
         each(&|lane| format!("        hdr.entries[{lane}].setInvalid();")),
         each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell & mask;")),
         each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | base;")),
     );
+    if sizes.sums == Sums::Table {
+        text += &floats::summands(sizes.lanes);
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use super::*;
 
     #[test]
     fn checked_in_is_what_is_generated() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/generated");
-        let mut names: Vec<_> = std::fs::read_dir(&folder)
-            .unwrap()
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        let generated = generate(&Sizes::default()).unwrap();
-        assert_eq!(names, generated.iter().map(|file| file.name).collect::<Vec<_>>());
-        for Generated { name, text } in generated {
-            let found = std::fs::read_to_string(folder.join(name)).unwrap();
-            assert!(
-                found == text,
-                "programs/p4/generated/{name} is stale: run `libra p4 generate`, and look at what it changes"
-            );
+        for (folder, sizes) in [("generated", Sizes::default()), ("generated/table", Sizes::of_tables())] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4").join(folder);
+            let files = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);
+            let names: BTreeSet<_> = files
+                .filter(|file| file.file_type().unwrap().is_file())
+                .map(|file| file.file_name().into_string().unwrap())
+                .collect();
+            let generated = generate(&sizes).unwrap();
+            assert_eq!(names, generated.iter().map(|file| file.name.to_owned()).collect());
+            for Generated { name, text } in generated {
+                assert!(
+                    std::fs::read_to_string(folder.join(name)).unwrap() == text,
+                    "{} is stale: run `libra p4 generate`, and look at what it changes",
+                    folder.join(name).display()
+                );
+            }
         }
     }
 

@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use crate::sizes::{OutOfRange, Sizes};
+use crate::adder::Adder;
+use crate::sizes::{OutOfRange, Sizes, Sums};
 
 /// What a pipe of a Tofino 1 has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,7 +70,7 @@ impl Array {
     }
 }
 
-/// A table that the agent fills.
+/// A table that the agent fills, or those of all lanes of the same name, whose entries are part of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TableSize {
     /// Its name from the control `Ingress` on.
@@ -101,8 +102,10 @@ pub struct Resources {
     pub arrays: Vec<Array>,
     /// Tables.
     pub tables: Vec<TableSize>,
-    /// Stages.
+    /// Stages of ingress.
     pub stages: u32,
+    /// Stages of egress beside the one that it has anyway: where floats are added.
+    pub egress_stages: u32,
     /// Bits of all headers, of which no packet has all, and of the metadata.
     pub phv_bits: PhvBits,
     /// Bytes of a packet with its entries, without Ethernet, IP and UDP.
@@ -121,6 +124,9 @@ pub struct PhvBits {
 /// The stage in which it is decided what becomes of a packet: the clock, the window and the decision each need what was there a
 /// stage before, and the clock needs the tables.
 const DECISION_STAGE: u32 = 3;
+/// What steps of an adder there are, each of which needs the one before: magnitudes, order, exponent and rest, mantissa, term, rounding, difference, change,
+/// exponent of the sum, its fraction, what comes out.
+const ADDER_STAGES: u32 = 11;
 /// Sums and values.
 const ARRAYS_OF_LANE: u32 = 2;
 
@@ -133,12 +139,17 @@ impl Resources {
         sizes.check()?;
         let lanes = u32::from(sizes.lanes);
         let lane_stages = (lanes * ARRAYS_OF_LANE).div_ceil(TOFINO.stateful_alus_of_stage);
+        let egress_stages = match sizes.sums {
+            Sums::Fixed { .. } => 0,
+            Sums::Table => ADDER_STAGES,
+        };
         Ok(Self {
             lanes,
             slots: u64::from(lanes) * sizes.cells() as u64,
             arrays: arrays(sizes),
             tables: tables(sizes),
-            stages: DECISION_STAGE + 1 + lane_stages,
+            stages: first_lane_stage(sizes) + lane_stages,
+            egress_stages,
             phv_bits: phv_bits(sizes),
             packet_bytes: sizes.packet_bytes(),
         })
@@ -172,7 +183,7 @@ impl Resources {
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
         let pairs = [
-            ("stages", u64::from(self.stages), u64::from(TOFINO.stages)),
+            ("stages", u64::from(self.stages.max(self.egress_stages)), u64::from(TOFINO.stages)),
             (
                 "stateful ALUs",
                 self.stateful_alus().into(),
@@ -189,29 +200,48 @@ impl Resources {
     }
 }
 
+/// Where floats are added whether it is the turn of a packet is known a stage after the turn, and whether it passes again a stage after the
+/// decision.
+const fn decision_stage(sizes: &Sizes) -> u32 {
+    match sizes.sums {
+        Sums::Fixed { .. } => DECISION_STAGE,
+        Sums::Table => DECISION_STAGE + 2,
+    }
+}
+
+const fn first_lane_stage(sizes: &Sizes) -> u32 {
+    match sizes.sums {
+        Sums::Fixed { .. } => decision_stage(sizes) + 1,
+        Sums::Table => decision_stage(sizes) + 2,
+    }
+}
+
 fn arrays(sizes: &Sizes) -> Vec<Array> {
+    let (decision, lane, room) = (decision_stage(sizes), first_lane_stage(sizes), decision_stage(sizes) - 2);
     let (lanes, regions, flows) = (u32::from(sizes.lanes), u64::from(sizes.regions), sizes.flows() as u64);
     let (cells, entries) = (sizes.cells() as u64, sizes.window_entries() as u64);
     let array = |name, count, cells, cell_bits, stage| Array { name, count, cells, cell_bits, stage };
-    vec![
+    let turns = (sizes.sums == Sums::Table).then(|| array("turns", 1, regions, 32, 1));
+    let others = [
         array("clocks", 1, regions, 32, 1),
         array("conditions", 1, regions, 8, 1),
-        array("arrivals", 1, regions, 32, 1),
-        array("generations", 1, entries, 32, 2),
-        array("banks", 1, entries, 8, DECISION_STAGE),
-        array("counts", 1, regions, 32, DECISION_STAGE),
-        array("words", 1, sizes.cut_words() as u64, 32, DECISION_STAGE),
-        array("next", 1, 2 * flows, 32, DECISION_STAGE),
-        array("sums", lanes, 2 * cells, 32, DECISION_STAGE + 1),
-        array("values", lanes, cells, 32, DECISION_STAGE + 1),
-    ]
+        array("arrivals", 1, regions, 32, room),
+        array("generations", 1, entries, 32, room + 1),
+        array("banks", 1, entries, 8, decision),
+        array("counts", 1, regions, 32, decision),
+        array("words", 1, sizes.cut_words() as u64, 32, decision),
+        array("next", 1, 2 * flows, 32, decision),
+        array("sums", lanes, 2 * cells, 32, lane),
+        array("values", lanes, cells, 32, lane),
+    ];
+    turns.into_iter().chain(others).collect()
 }
 
 fn tables(sizes: &Sizes) -> Vec<TableSize> {
     let (regions, flows, flow_bits) =
         (u64::from(sizes.regions), sizes.flows() as u64, u64::from(sizes.flow_bits));
     let table = |name, entries, key_bits, data_bits| TableSize { name, entries, key_bits, data_bits };
-    vec![
+    let agents = [
         table("admission.addresses", 8, 48, 0),
         table("admission.workers", flows, 80, 0),
         table("admission.agents", 8, 9, 0),
@@ -223,7 +253,25 @@ fn tables(sizes: &Sizes) -> Vec<TableSize> {
         table("host.names", 8, 48, 48),
         table("host.pings", 8, 40, 0),
         table("forward.stations", 1024, 48, 9),
-    ]
+    ];
+    let adders = match sizes.sums {
+        Sums::Fixed { .. } => Vec::new(),
+        Sums::Table => {
+            let adder = Adder::of_program();
+            let each = |name, entries: usize, key_bits, data_bits| {
+                table(name, u64::from(sizes.lanes) * entries as u64, key_bits, data_bits)
+            };
+            // An adder has two logarithms.
+            vec![
+                each("adders.log_m", 2 * adder.log_m.len(), 11, 48),
+                each("adders.log_d", 2 * adder.log_d.len(), 12, 16),
+                each("adders.exp", 2 * adder.exp.len(), 16, 32),
+                each("adders.mi", adder.mi.iter().map(Vec::len).sum(), 17, 32),
+                each("adders.float", adder.float.len(), 8, 32),
+            ]
+        }
+    };
+    agents.into_iter().chain(adders).collect()
 }
 
 /// The headers and the metadata of the program.
@@ -233,14 +281,26 @@ const HEADERS: &str = include_str!("../../../programs/p4/headers.p4");
 fn phv_bits(sizes: &Sizes) -> PhvBits {
     let of = |name: &str| declared_bits(name, sizes);
     let frame = ["ethernet_h", "ipv4_h", "udp_h", "libra_h"].map(of).iter().sum::<u32>();
-    PhvBits { headers: frame + u32::from(sizes.lanes) * of("entry_h"), metadata: of("metadata_t") }
+    let lanes = u32::from(sizes.lanes);
+    // A turn and a port, and of each lane a sum and a value.
+    let again = if sizes.sums == Sums::Table { 32 + 16 + lanes * 64 } else { 0 };
+    PhvBits { headers: frame + lanes * of("entry_h") + again, metadata: of("metadata_t") }
 }
 
 fn declared_bits(name: &str, sizes: &Sizes) -> u32 {
     let start = [format!("header {name} {{"), format!("struct {name} {{")];
     let mut lines = HEADERS.lines();
     lines.find(|line| start.contains(&(*line).to_owned())).expect("the program declares it");
-    lines.take_while(|line| *line != "}").filter_map(|line| field_bits(line.trim(), sizes)).sum()
+    let mut is_of_program = true;
+    let fields = lines.take_while(|line| *line != "}").filter(|line| {
+        match *line {
+            "#ifdef SUMS_BY_TABLE" => is_of_program = sizes.sums == Sums::Table,
+            "#endif" => is_of_program = true,
+            _ => {}
+        }
+        is_of_program
+    });
+    fields.filter_map(|line| field_bits(line.trim(), sizes)).sum()
 }
 
 /// The width of a field; nothing if the line is no field.
@@ -308,6 +368,16 @@ mod tests {
         let [estimate, took] = documented("PHV bits");
         assert_eq!(estimate, bits);
         assert!(bits < took && took < bits + bits / 8, "{took}");
+    }
+
+    /// p4c takes twelve stages of ingress and twelve of egress for them, and ingress has steps of its own beside these.
+    #[test]
+    fn four_lanes_of_floats_fit() {
+        let floats = Resources::of(&Sizes::of_tables()).unwrap();
+        assert_eq!((floats.stages, floats.egress_stages, floats.stateful_alus()), (9, 11, 17));
+        assert_eq!(floats.lacking(), [""; 0]);
+        let entries = |name: &str| floats.tables.iter().find(|table| table.name == name).unwrap().entries;
+        assert_eq!((entries("adders.log_m"), entries("adders.log_d")), (4 * 4096, 4 * 8192));
     }
 
     #[test]

@@ -14,13 +14,25 @@ pub struct Sizes {
     pub flow_bits: u8,
     /// Regions that there may be at once.
     pub regions: u16,
-    /// Values of pushes are from -2^b up to 2^b - 1.
-    pub bound_bits: u8,
+    /// How lanes add.
+    pub sums: Sums,
+}
+
+/// How the lanes of a program add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sums {
+    /// Fixed point, in one pass.
+    Fixed {
+        /// Values of pushes are from -2^b up to 2^b - 1.
+        bound_bits: u8,
+    },
+    /// Single precision by the tables of [`FloatTables`](libra_dataplane::FloatTables): a push passes twice.
+    Table,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { lanes: 16, cell_bits: 11, flow_bits: 6, regions: 64, bound_bits: 19 }
+        Self { lanes: 16, cell_bits: 11, flow_bits: 6, regions: 64, sums: Sums::Fixed { bound_bits: 19 } }
     }
 }
 
@@ -34,17 +46,27 @@ pub struct OutOfRange {
 }
 
 impl Sizes {
+    /// Those of the program that adds floats by tables, which a Tofino has room for in four lanes.
+    #[must_use]
+    pub fn of_tables() -> Self {
+        Self { lanes: 4, sums: Sums::Table, ..Self::default() }
+    }
+
     /// Whether these make a program.
     ///
     /// # Errors
     /// What is wrong first.
     pub fn check(&self) -> Result<(), OutOfRange> {
+        let bound_bits = match self.sums {
+            Sums::Fixed { bound_bits } => bound_bits,
+            Sums::Table => BOUND_BITS_LEAST,
+        };
         let checks = [
             ("lanes", u64::from(self.lanes), 1..=16, "from 1 to 16"),
             ("cell_bits", self.cell_bits.into(), 1..=14, "from 1 to 14"),
             ("flow_bits", self.flow_bits.into(), 1..=6, "from 1 to 6"),
             ("regions", self.regions.into(), 1..=256, "from 1 to 256"),
-            ("bound_bits", self.bound_bits.into(), 8..=30, "from 8 to 30"),
+            ("bound_bits", bound_bits.into(), BOUND_BITS_LEAST.into()..=30, "from 8 to 30"),
         ];
         for (field, value, range, wanted) in checks {
             if !range.contains(&value) {
@@ -78,12 +100,17 @@ impl Sizes {
         2 * self.window_entries() / 32
     }
 
-    /// Bytes of all registers: sums of both banks and values of each lane, windows with the bank of each entry, cuts, and four words of each region.
+    /// Bytes of all registers: sums of both banks and values of each lane, windows with the bank of each entry, cuts, and four words of each region, or
+    /// five where they count turns.
     #[must_use]
     pub const fn register_bytes(&self) -> u64 {
         let lanes = self.lanes as usize * 3 * self.cells();
         let flows = 2 * self.window_entries() + self.cut_words() + 2 * self.flows();
-        4 * (lanes + flows + 4 * self.regions as usize) as u64
+        let of_region = match self.sums {
+            Sums::Fixed { .. } => 4,
+            Sums::Table => 5,
+        };
+        4 * (lanes + flows + of_region * self.regions as usize) as u64
     }
 
     /// Bytes of a packet with its entries.
@@ -92,6 +119,8 @@ impl Sizes {
         packet_bytes(self.lanes)
     }
 }
+
+const BOUND_BITS_LEAST: u8 = 8;
 
 #[expect(clippy::cast_possible_truncation, reason = "1,024")]
 pub(crate) const WINDOW_U32: u32 = WINDOW as u32;
@@ -113,7 +142,7 @@ mod tests {
         assert_eq!(usual.check(), Ok(()));
         let error = Sizes { lanes: 17, ..usual }.check().unwrap_err();
         assert_eq!(error.to_string(), "lanes = 17 must be from 1 to 16");
-        assert!(Sizes { bound_bits: 31, ..usual }.check().is_err());
+        assert!(Sizes { sums: Sums::Fixed { bound_bits: 31 }, ..usual }.check().is_err());
         assert!(Sizes { flow_bits: 0, ..usual }.check().is_err());
     }
 }

@@ -8,9 +8,10 @@ use std::net::SocketAddrV4;
 
 use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, PacketWriter, SEQ_MAX, WINDOW};
 
+use crate::adder::Adder;
 use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
 use crate::register::Register;
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, Sums};
 use crate::tables::{RegionEntry, TableChange};
 
 /// By which port a packet comes.
@@ -20,6 +21,24 @@ pub enum Port {
     Agent,
     /// Any other, from this address.
     Worker(SocketAddrV4),
+}
+
+/// A push of floats between two passes: the header `again`, computed sums and all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Again {
+    turn: u32,
+    sums: Vec<u32>,
+}
+
+/// What has become of a packet after a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Passed {
+    /// It is gone, and nobody is answered.
+    Dropped,
+    /// It is the answer now: the payload of a datagram.
+    Answered(Vec<u8>),
+    /// It has to pass once more, with this.
+    Again(Again),
 }
 
 /// What a packet is, by its bytes alone.
@@ -46,6 +65,7 @@ enum Fate {
     Flipped,
     Remembered,
     Refused(NackReason),
+    Again,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +73,7 @@ enum SumDeed {
     None,
     Add,
     Take,
+    Read,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +100,9 @@ struct Passing {
     epoch: u16,
     durable: u16,
     conditions: u32,
+    again: Option<Again>,
+    turn: u32,
+    is_turn: bool,
     has_room: bool,
     is_new: bool,
     is_seen: bool,
@@ -146,6 +170,7 @@ pub struct Switch {
     regions: BTreeMap<(u16, u8), RegionEntry>,
     clocks: Register,
     conditions: Register,
+    turns: Register,
     arrivals: Register,
     generations: Register,
     banks: Register,
@@ -171,6 +196,7 @@ impl Switch {
             regions: BTreeMap::new(),
             clocks: Register::new("clocks", regions),
             conditions: Register::new("conditions", regions),
+            turns: Register::new("turns", regions),
             arrivals: Register::new("arrivals", regions),
             generations: Register::new("generations", sizes.window_entries()),
             banks: Register::new("banks", sizes.window_entries()),
@@ -199,13 +225,29 @@ impl Switch {
         }
     }
 
-    /// Carries out the payload of a datagram, and returns that of the answer.
+    /// Carries out the payload of a datagram, with no other between its passes, and returns that of the answer.
     pub fn process(&mut self, port: Port, datagram: &[u8]) -> Option<Vec<u8>> {
+        let mut again = None;
+        loop {
+            match self.pass(port, datagram, again) {
+                Passed::Dropped => return None,
+                Passed::Answered(answer) => return Some(answer),
+                Passed::Again(next) => again = Some(next),
+            }
+        }
+    }
+
+    /// Lets the payload of a datagram pass: for the first time, or with what its last pass has made.
+    pub fn pass(&mut self, port: Port, datagram: &[u8], again: Option<Again>) -> Passed {
         self.packets += 1;
-        let mut passing = self.parse(datagram)?;
+        let Some(mut passing) = self.parse(datagram) else { return Passed::Dropped };
+        passing.again = again;
         self.admission(&mut passing, port);
         self.clock(&mut passing);
         self.conditions(&mut passing);
+        if self.sizes.sums == Sums::Table {
+            self.turn(&mut passing);
+        }
         self.room(&mut passing);
         self.cells_inside(&mut passing);
         self.window(&mut passing);
@@ -215,9 +257,19 @@ impl Switch {
         self.cut_bits(&mut passing);
         self.cut_next(&mut passing);
         decision(&mut passing);
+        if self.sizes.sums == Sums::Table {
+            go_again(&mut passing);
+        }
         self.lanes(&mut passing);
         self.cells_inside(&mut passing);
-        answer(&passing)
+        match (passing.fate, passing.again.take()) {
+            (Fate::Again, Some(read)) => {
+                let summands = read.sums.iter().zip(&passing.entries);
+                let sums = summands.map(|(sum, entry)| Adder::of_program().add(*sum, entry.value)).collect();
+                Passed::Again(Again { sums, ..read })
+            }
+            _ => answer(&passing).map_or(Passed::Dropped, Passed::Answered),
+        }
     }
 
     fn parse(&self, datagram: &[u8]) -> Option<Passing> {
@@ -243,9 +295,9 @@ impl Switch {
             .iter()
             .map(|&entry| Entry::from_bytes(entry))
             .collect();
-        let is_in_bounds = |value: u32| {
-            let upper = value.cast_signed() >> self.sizes.bound_bits;
-            upper == 0 || upper == -1
+        let is_in_bounds = |value: u32| match self.sizes.sums {
+            Sums::Fixed { bound_bits } => matches!(value.cast_signed() >> bound_bits, 0 | -1),
+            Sums::Table => value >> 23 & 0xff != 0xff,
         };
         let is_sound = |entry: &Entry| {
             entry.cell >> self.sizes.cell_bits == 0 && (form != Form::Push || is_in_bounds(entry.value))
@@ -266,6 +318,9 @@ impl Switch {
             epoch: 0,
             durable: 0,
             conditions: 0,
+            again: None,
+            turn: 0,
+            is_turn: false,
             has_room: false,
             is_new: false,
             is_seen: false,
@@ -322,8 +377,25 @@ impl Switch {
         passing.conditions = conditions;
     }
 
+    fn turn(&mut self, passing: &mut Passing) {
+        let is_push = passing.form == Form::Push && passing.is_worker && passing.is_fit;
+        let of_read = passing.again.as_ref().filter(|_| is_push).map(|again| again.turn);
+        let swaps = passing.swaps();
+        passing.turn = self.turns.access(passing.number, passing.index(), |turn| {
+            let before = *turn;
+            if swaps || of_read == Some(before) {
+                *turn = before.wrapping_add(1);
+            }
+            before
+        });
+        passing.is_turn = of_read == Some(passing.turn);
+    }
+
     fn room(&mut self, passing: &mut Passing) {
-        let arrives = passing.form == Form::Push && passing.is_worker && passing.is_fit;
+        let arrives = match self.sizes.sums {
+            Sums::Fixed { .. } => passing.form == Form::Push && passing.is_worker && passing.is_fit,
+            Sums::Table => passing.is_turn,
+        };
         let swaps = passing.swaps();
         let room = passing.region.map_or(0, |region| region.room);
         passing.has_room = self.arrivals.access(passing.number, passing.index(), |count| {
@@ -418,12 +490,19 @@ impl Switch {
     fn lanes(&mut self, passing: &mut Passing) {
         let Passing { number, sum_deed, value_deed, .. } = *passing;
         let cells = self.sizes.cells();
-        for (lane, entry) in self.lanes.iter_mut().zip(&mut passing.entries) {
+        for (at, (lane, entry)) in self.lanes.iter_mut().zip(&mut passing.entries).enumerate() {
             let cell = usize::from(entry.cell);
             match sum_deed {
                 SumDeed::None => {}
                 SumDeed::Add => {
-                    lane.sums.access(number, cell, |sum| *sum = sum.wrapping_add(entry.value));
+                    let computed = passing.again.as_ref().map(|again| again.sums[at]);
+                    lane.sums.access(number, cell, |sum| {
+                        *sum = computed.unwrap_or_else(|| sum.wrapping_add(entry.value));
+                    });
+                }
+                SumDeed::Read => {
+                    let sum = lane.sums.access(number, cell, |sum| *sum);
+                    passing.again.iter_mut().for_each(|again| again.sums.push(sum));
                 }
                 SumDeed::Take => entry.value = lane.sums.access(number, cell, core::mem::take),
             }
@@ -443,6 +522,15 @@ impl Switch {
 /// What becomes of a packet, in the order of rule W6.
 fn decision(passing: &mut Passing) {
     (passing.fate, passing.sum_deed, passing.value_deed) = decided(passing);
+}
+
+/// A push whose turn it is not has no room, and is not refused for that: it reads the sums, and passes once more.
+fn go_again(passing: &mut Passing) {
+    if !passing.is_turn && passing.fate == Fate::Refused(NackReason::BankFull) {
+        passing.again = Some(Again { turn: passing.turn, sums: Vec::new() });
+        passing.fate = Fate::Again;
+        passing.sum_deed = SumDeed::Read;
+    }
 }
 
 fn decided(passing: &Passing) -> (Fate, SumDeed, ValueDeed) {
@@ -485,7 +573,7 @@ fn answer(passing: &Passing) -> Option<Vec<u8>> {
     let before = passing.epoch.wrapping_sub(1);
     let has_values = passing.value_deed == ValueDeed::Read;
     let (kind, flags, epoch) = match passing.fate {
-        Fate::Dropped => return None,
+        Fate::Dropped | Fate::Again => return None,
         Fate::Refused(reason) => (Kind::Nack, Flags::NONE, reason as u16),
         Fate::Pulled => (Kind::Pull, Flags::VALUES, passing.epoch),
         Fate::Drained => (Kind::Drain, Flags::VALUES, before),

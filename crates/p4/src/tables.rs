@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use libra_dataplane::{Arithmetic, RegionConfig};
 use thiserror::Error;
 
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, Sums};
 
 /// A region in a switch. Its cells begin at `base`, its flows at `flows`; both are multiples of how many there are, powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,13 +84,17 @@ pub enum DoesNotFit {
         /// Those of the program.
         lanes: u8,
     },
-    /// The program adds integers.
+    /// The program adds something else.
     #[error(
-        "region {region} adds floats, the program of the switch adds integers: start the job with `--arithmetic fixed`"
+        "region {region} adds something else than the program of the switch, which adds {adds}: start the job with `--arithmetic {wanted}`"
     )]
     Arithmetic {
         /// Which region.
         region: u8,
+        /// What the program adds.
+        adds: &'static str,
+        /// What jobs call that.
+        wanted: &'static str,
     },
     /// The bound of the region is not what the parser checks.
     #[error("region {region} has values up to {found}, the program of the switch is compiled for {bound}")]
@@ -167,12 +171,20 @@ impl Rooms {
         if config.lanes != lanes {
             return Err(DoesNotFit::Lanes { region, found: config.lanes, lanes });
         }
-        let Arithmetic::Fixed { bound: found } = config.arithmetic else {
-            return Err(DoesNotFit::Arithmetic { region });
-        };
-        let bound = (1 << self.sizes.bound_bits) - 1;
-        if found != bound {
-            return Err(DoesNotFit::Bound { region, found, bound });
+        match (config.arithmetic, self.sizes.sums) {
+            (Arithmetic::Fixed { bound: found }, Sums::Fixed { bound_bits }) => {
+                let bound = (1 << bound_bits) - 1;
+                if found != bound {
+                    return Err(DoesNotFit::Bound { region, found, bound });
+                }
+            }
+            (Arithmetic::Table, Sums::Table) => {}
+            (_, Sums::Fixed { .. }) => {
+                return Err(DoesNotFit::Arithmetic { region, adds: "integers", wanted: "fixed" });
+            }
+            (_, Sums::Table) => {
+                return Err(DoesNotFit::Arithmetic { region, adds: "floats by tables", wanted: "table" });
+            }
         }
         if config.bank_packets_max > 0xffff {
             return Err(DoesNotFit::Packets { region, found: config.bank_packets_max });

@@ -5,7 +5,7 @@ use core::net::{SocketAddr, SocketAddrV4};
 use std::collections::VecDeque;
 
 use libra_dataplane::RegionConfig;
-use libra_p4::{Link, P4Plane, Port, Sizes, TableChange};
+use libra_p4::{Link, P4Plane, Port, Sizes, Sums, TableChange};
 use libra_plan::Placement;
 use libra_proto::{ArithmeticMode, Cluster, Device, Executor, Order, Outgoing, Plane, Report, SoftPlane};
 
@@ -104,7 +104,11 @@ pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {
     let placement = Placement::new(plan, scenario.sizes.servers, hot_path.slots_per_region())
         .ok()
         .filter(|_| is_sound)?;
-    let sizes = Sizes { lanes, bound_bits: u8::try_from(bound.ilog2()).ok()?, ..Sizes::default() };
+    let sizes = Sizes {
+        lanes,
+        sums: Sums::Fixed { bound_bits: u8::try_from(bound.ilog2()).ok()? },
+        ..Sizes::default()
+    };
     sizes.check().ok()?;
     let cells = placement.regions().iter().map(|region| usize::from(region.cells(lanes)).next_power_of_two());
     let flows = placement.regions().len() * usize::from(cluster.worker_numbers()).next_power_of_two();

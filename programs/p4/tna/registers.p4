@@ -50,6 +50,39 @@ control Conditions(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+#ifdef SUMS_BY_TABLE
+control Turn(in headers_t hdr, inout metadata_t meta) {
+    Register<bit<32>, bit<8>>(REGIONS) turns;
+    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) end_if_read = {
+        void apply(inout bit<32> turn, out bit<32> result) {
+            result = turn;
+            if (turn == hdr.again.turn) {
+                turn = turn + 1;
+            }
+        }
+    };
+    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) end = {
+        void apply(inout bit<32> turn) { turn = turn + 1; }
+    };
+    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) read = {
+        void apply(inout bit<32> turn, out bit<32> result) { result = turn; }
+    };
+
+    apply {
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1 && hdr.again.isValid()) {
+            meta.turn = end_if_read.execute(meta.index);
+            if (meta.turn == hdr.again.turn) {
+                meta.is_turn = 1;
+            }
+        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
+            end.execute(meta.index);
+        } else {
+            meta.turn = read.execute(meta.index);
+        }
+    }
+}
+#endif
+
 control Room(in headers_t hdr, inout metadata_t meta) {
     Register<bit<32>, bit<8>>(REGIONS) arrivals;
     RegisterAction<bit<32>, bit<8>, bit<1>>(arrivals) arrive = {
@@ -67,7 +100,11 @@ control Room(in headers_t hdr, inout metadata_t meta) {
     };
 
     apply {
+#ifdef SUMS_BY_TABLE
+        if (meta.is_turn == 1) {
+#else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+#endif
             meta.has_room = arrive.execute(meta.index);
         } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
             begin.execute(meta.index);
@@ -278,11 +315,24 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
     apply { ways.apply(); }
 }
 
+#ifdef SUMS_BY_TABLE
+control Lane(inout entry_h entry, inout bit<32> float_sum, in metadata_t meta) {
+#else
 control Lane(inout entry_h entry, in metadata_t meta) {
+#endif
     Register<bit<32>, bit<(CELL_BITS + 1)>>(2 * CELLS) sums;
     RegisterAction<bit<32>, bit<(CELL_BITS + 1)>, bit<32>>(sums) add_value = {
+#ifdef SUMS_BY_TABLE
+        void apply(inout bit<32> sum) { sum = float_sum; }
+#else
         void apply(inout bit<32> sum) { sum = sum + entry.value; }
+#endif
     };
+#ifdef SUMS_BY_TABLE
+    RegisterAction<bit<32>, bit<(CELL_BITS + 1)>, bit<32>>(sums) read_sum = {
+        void apply(inout bit<32> sum, out bit<32> result) { result = sum; }
+    };
+#endif
     RegisterAction<bit<32>, bit<(CELL_BITS + 1)>, bit<32>>(sums) take_sum = {
         void apply(inout bit<32> sum, out bit<32> result) {
             result = sum;
@@ -301,6 +351,10 @@ control Lane(inout entry_h entry, in metadata_t meta) {
         // Not two tables with keys: what a DRAIN takes out would then be something that a write may need, a stage later.
         if (meta.sum_deed == SumDeed.TAKE) {
             entry.value = take_sum.execute(entry.cell[CELL_BITS:0]);
+#ifdef SUMS_BY_TABLE
+        } else if (meta.sum_deed == SumDeed.READ) {
+            float_sum = read_sum.execute(entry.cell[CELL_BITS:0]);
+#endif
         } else {
             if (meta.sum_deed == SumDeed.ADD) {
                 add_value.execute(entry.cell[CELL_BITS:0]);

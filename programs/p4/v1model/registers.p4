@@ -33,6 +33,25 @@ control Conditions(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+#ifdef SUMS_BY_TABLE
+// How often sums of a region have changed: by a push, or as the banks were swapped. A push ends the turn that its sums were read in.
+control Turn(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(REGIONS) turns;
+
+    apply {
+        turns.read(meta.turn, (bit<32>)meta.index);
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+            if (hdr.again.isValid() && meta.turn == hdr.again.turn) {
+                meta.is_turn = 1;
+                turns.write((bit<32>)meta.index, meta.turn + 1);
+            }
+        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
+            turns.write((bit<32>)meta.index, meta.turn + 1);
+        }
+    }
+}
+#endif
+
 // How many pushes came since the banks were swapped, duplicates included, and whether the bank has room for one more (rule D4).
 control Room(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) arrivals;
@@ -40,7 +59,11 @@ control Room(in headers_t hdr, inout metadata_t meta) {
     apply {
         bit<32> count;
         arrivals.read(count, (bit<32>)meta.index);
+#ifdef SUMS_BY_TABLE
+        if (meta.is_turn == 1) {
+#else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+#endif
             if (count < meta.room) {
                 arrivals.write((bit<32>)meta.index, count + 1);
                 meta.has_room = 1;
@@ -138,8 +161,12 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The registers of one lane: the sums of both banks, and the values.
+// The registers of one lane: the sums of both banks, and the values. A sum of floats comes from `adder.p4`, which needs the one before it.
+#ifdef SUMS_BY_TABLE
+control Lane(inout entry_h entry, inout bit<32> float_sum, in metadata_t meta) {
+#else
 control Lane(inout entry_h entry, in metadata_t meta) {
+#endif
     register<bit<32>>(2 * CELLS) sums;
     register<bit<32>>(CELLS) values;
 
@@ -148,8 +175,14 @@ control Lane(inout entry_h entry, in metadata_t meta) {
         bit<32> value_at = (bit<32>)entry.cell[CELL_BITS - 1:0];
         bit<32> sum;
         if (meta.sum_deed == SumDeed.ADD) {
+#ifdef SUMS_BY_TABLE
+            sums.write(sum_at, float_sum);
+        } else if (meta.sum_deed == SumDeed.READ) {
+            sums.read(float_sum, sum_at);
+#else
             sums.read(sum, sum_at);
             sums.write(sum_at, sum + entry.value);
+#endif
         } else if (meta.sum_deed == SumDeed.TAKE) {
             sums.read(sum, sum_at);
             sums.write(sum_at, 0);

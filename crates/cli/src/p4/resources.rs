@@ -91,6 +91,12 @@ fn totals(ours: &Resources, paper: &PaperResources) -> Table {
         ("lanes", ours.lanes.to_string(), String::new(), unsaid()),
         ("slots", ours.slots.to_string(), String::new(), HOT_PARAMETERS.to_string()),
         ("stages", ours.stages.to_string(), TOFINO.stages.to_string(), stages.used.to_string()),
+        (
+            "stages of egress, for floats",
+            ours.egress_stages.to_string(),
+            TOFINO.stages.to_string(),
+            String::new(),
+        ),
         ("registers, a stateful ALU each", ours.stateful_alus().to_string(), alus.to_string(), unsaid()),
         ("memory blocks of registers", ours.sram_blocks().to_string(), blocks.to_string(), unsaid()),
         (

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use libra_dataplane::{Arithmetic, RegionConfig};
-use libra_p4::{Bmv2Tables, Rooms, Setup, TableChange, bfrt};
+use libra_p4::{Bmv2Tables, Rooms, Setup, Sums, TableChange, bfrt};
 
 use super::{SizeArguments, parse_mac};
 
@@ -82,7 +82,7 @@ fn lines(arguments: &TablesArguments) -> Result<Vec<String>> {
             let stations = stations.map(|(mac, port)| bfrt::station(mac, port));
             let changes = changes.iter().flat_map(|change| bfrt::change(change, &sizes));
             let entries = bfrt::setup(&setup).into_iter().chain(stations).chain(changes);
-            bfrt::head().into_iter().chain(entries).chain(bfrt::tail()).collect()
+            bfrt::head(&sizes).into_iter().chain(entries).chain(bfrt::tail()).collect()
         }
     })
 }
@@ -120,7 +120,10 @@ fn region(text: &str, arguments: &TablesArguments) -> Result<RegionConfig> {
         cells: sizes[0],
         flows: sizes[1],
         bank_packets_max: arguments.bank_packets,
-        arithmetic: Arithmetic::Fixed { bound: (1 << program.bound_bits) - 1 },
+        arithmetic: match program.sums {
+            Sums::Fixed { bound_bits } => Arithmetic::Fixed { bound: (1 << bound_bits) - 1 },
+            Sums::Table => Arithmetic::Table,
+        },
     })
 }
 

@@ -8,11 +8,12 @@ use std::net::SocketAddrV4;
 use libra_dataplane::{
     Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, packet_bytes,
 };
-use libra_p4::{Agent, Link, Port, Sizes, Switch, TableChange};
+use libra_p4::{Agent, Link, Port, Sizes, Sums, Switch, TableChange};
 use proptest::prelude::*;
 
 /// A smaller program than the usual one: more happens to each cell.
-pub(crate) const SMALL: Sizes = Sizes { lanes: 4, cell_bits: 6, flow_bits: 3, regions: 4, bound_bits: 19 };
+pub(crate) const SMALL: Sizes =
+    Sizes { lanes: 4, cell_bits: 6, flow_bits: 3, regions: 4, sums: Sums::Fixed { bound_bits: 19 } };
 pub(crate) const CELLS: u16 = 13;
 pub(crate) const WORKERS: u16 = 3;
 pub(crate) const CONFIG: RegionConfig = RegionConfig {

@@ -1,0 +1,119 @@
+//! What a program has that adds floats: the entries of its tables, and what is there once for each lane beside registers.
+
+use std::fmt::{Display, Write as _};
+
+use super::{each_lane, head};
+use crate::adder::{Adder, Change, Prefix};
+
+pub(super) fn log_m() -> String {
+    let entry = |(log, scale): &(u32, u16)| format!("mantissa({log:#010x}, {scale:#06x})");
+    by_number(
+        "by 11 bits of a fraction, logarithms of mantissas",
+        Adder::of_program().log_m.iter().map(entry),
+    )
+}
+
+pub(super) fn log_d() -> String {
+    let entry = |log: &u16| format!("rest({log:#06x})");
+    by_number("by the bits after those, their logarithms", Adder::of_program().log_d.iter().map(entry))
+}
+
+pub(super) fn float() -> String {
+    let entry = |fraction: &u32| format!("fraction({fraction:#010x})");
+    let about = "by what is behind the point of a logarithm, fractions of powers";
+    by_number(about, Adder::of_program().float.iter().map(entry))
+}
+
+pub(super) fn exp() -> String {
+    let mut text =
+        head_of_entries("by differences of the two, what the bits add to the logarithm of a mantissa");
+    for Prefix { key, mask, entry } in &Adder::of_program().exp {
+        let _ = writeln!(text, "{key:#06x} &&& {mask:#06x} : term({entry:#06x});");
+    }
+    text
+}
+
+pub(super) fn mi() -> String {
+    let mut text = head_of_entries("by θ and whether signs differ, what a summand changes of a logarithm");
+    for (differ, prefixes) in Adder::of_program().mi.iter().enumerate() {
+        for Prefix { key, mask, entry } in prefixes {
+            let change = match entry {
+                Change::By(by) => format!("change({by:#010x})"),
+                Change::Cancel => "cancel()".to_owned(),
+            };
+            let _ = writeln!(text, "({key:#06x} &&& {mask:#06x}, {differ}) : {change};");
+        }
+    }
+    text
+}
+
+fn by_number(about: &str, entries: impl Iterator<Item = impl Display>) -> String {
+    let mut text = head_of_entries(about);
+    for (key, entry) in entries.enumerate() {
+        let _ = writeln!(text, "{key} : {entry};");
+    }
+    text
+}
+
+fn head_of_entries(about: &str) -> String {
+    head(&format!("Entries of a table: {about}."))
+}
+
+/// The header of a push between its passes.
+pub(super) fn again(lanes: u8) -> String {
+    let words = |name: &str| each_lane(lanes, |lane| format!("    bit<32> {name}{lane};"));
+    format!(
+        "{}#pragma once
+
+// In which turn sums were read, by which port the push came, the sum of each lane, and what is added to it.
+header again_h {{
+    bit<32> turn;
+    bit<16> came_by;
+{}
+{}
+}}
+",
+        head("The header of a push between its passes."),
+        words("sum"),
+        words("value")
+    )
+}
+
+/// The control that fills that header.
+pub(super) fn summands(lanes: u8) -> String {
+    let copy = |lane| format!("        hdr.again.value{lane} = hdr.entries[{lane}].value;");
+    format!(
+        "
+// A push that will pass again takes along what is added.
+control Summands(inout headers_t hdr) {{
+    action take_along() {{
+        hdr.again.setValid();
+{}
+    }}
+
+    apply {{ take_along(); }}
+}}
+",
+        each_lane(lanes, copy)
+    )
+}
+
+/// The control that computes its sums.
+pub(super) fn adders(lanes: u8) -> String {
+    let apply = |lane| format!("        adder{lane}.apply(again.sum{lane}, again.value{lane});");
+    format!(
+        "{}#pragma once
+
+control Adders(inout again_h again) {{
+{}
+
+    apply {{
+{}
+    }}
+}}
+",
+        head("The adders of all lanes."),
+        each_lane(lanes, |lane| format!("    Adder() adder{lane};")),
+        each_lane(lanes, apply)
+    )
+}

@@ -1,0 +1,44 @@
+// Sizes and codes. Written by `libra p4 generate`: do not edit.
+
+#pragma once
+
+#define LANES 4
+#define CELL_BITS 11
+#define CELLS 2048
+#define FLOW_BITS 6
+#define FLOWS 64
+#define WINDOW_BITS 10
+#define WINDOW 1024
+#define CUT_WORD_BITS 12
+#define CUT_WORDS 4096
+#define REGIONS 64
+
+const bit<8> MAGIC = 0x4c;
+const bit<8> VERSION = 0x02;
+const bit<8> KIND_PUSH = 0x01;
+const bit<8> KIND_PULL = 0x02;
+const bit<8> KIND_INSTALL = 0x03;
+const bit<8> KIND_DRAIN = 0x04;
+const bit<8> KIND_ACK = 0x05;
+const bit<8> KIND_NACK = 0x06;
+const bit<8> KIND_FLIP = 0x08;
+const bit<8> FLAG_VALUES = 0x02;
+const bit<8> FLAG_LAST = 0x04;
+const bit<8> FLAGS_UNKNOWN = 0xf8;
+const bit<8> CONDITION_ACTIVE = 0x01;
+const bit<8> CONDITION_READABLE = 0x02;
+
+const bit<16> BANK_FULL = 1;
+const bit<16> STALE_PLAN = 2;
+const bit<16> NOT_INSTALLED = 3;
+const bit<16> UNKNOWN_FLOW = 4;
+const bit<16> INACTIVE = 5;
+const bit<16> STALE_VIEW = 6;
+
+const bit<16> UDP_BYTES_BARE = 38;
+const bit<16> IP_BYTES_BARE = 58;
+const bit<16> UDP_BYTES_FULL = 62;
+const bit<16> IP_BYTES_FULL = 82;
+
+// The exponent of what is not finite.
+const bit<8> NOT_FINITE = 0xff;

@@ -1,0 +1,88 @@
+// Everything that is there once for each lane. Written by `libra p4 generate`: do not edit.
+
+#pragma once
+
+control Lanes(inout headers_t hdr, in metadata_t meta) {
+    Lane() lane0;
+    Lane() lane1;
+    Lane() lane2;
+    Lane() lane3;
+
+    apply {
+        lane0.apply(hdr.entries[0], hdr.again.sum0, meta);
+        lane1.apply(hdr.entries[1], hdr.again.sum1, meta);
+        lane2.apply(hdr.entries[2], hdr.again.sum2, meta);
+        lane3.apply(hdr.entries[3], hdr.again.sum3, meta);
+    }
+}
+
+// Leaves a packet without entries.
+control EntriesRemoval(inout headers_t hdr) {
+    action remove() {
+        hdr.ipv4.total_bytes = IP_BYTES_BARE;
+        hdr.udp.bytes = UDP_BYTES_BARE;
+        hdr.entries[0].setInvalid();
+        hdr.entries[1].setInvalid();
+        hdr.entries[2].setInvalid();
+        hdr.entries[3].setInvalid();
+    }
+
+    apply { remove(); }
+}
+
+// Cells of a packet are those of its region, from 0 on. In registers those of a region begin at its base, with the bank in the bit
+// above them.
+control CellsInside(inout headers_t hdr) {
+    action keep(bit<16> mask) {
+        hdr.entries[0].cell = hdr.entries[0].cell & mask;
+        hdr.entries[1].cell = hdr.entries[1].cell & mask;
+        hdr.entries[2].cell = hdr.entries[2].cell & mask;
+        hdr.entries[3].cell = hdr.entries[3].cell & mask;
+    }
+
+    table masks {
+        key = {
+            hdr.libra.job : exact @name("job");
+            hdr.libra.region : exact @name("region");
+        }
+        actions = { keep; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = REGIONS;
+    }
+
+    apply { masks.apply(); }
+}
+
+control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
+    action place(bit<16> base) {
+        hdr.entries[0].cell = hdr.entries[0].cell | base;
+        hdr.entries[1].cell = hdr.entries[1].cell | base;
+        hdr.entries[2].cell = hdr.entries[2].cell | base;
+        hdr.entries[3].cell = hdr.entries[3].cell | base;
+    }
+
+    table bases {
+        key = {
+            meta.index : exact @name("index");
+            meta.bank_of_deed : exact @name("bank");
+        }
+        actions = { place; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = 2 * REGIONS;
+    }
+
+    apply { bases.apply(); }
+}
+
+// A push that will pass again takes along what is added.
+control Summands(inout headers_t hdr) {
+    action take_along() {
+        hdr.again.setValid();
+        hdr.again.value0 = hdr.entries[0].value;
+        hdr.again.value1 = hdr.entries[1].value;
+        hdr.again.value2 = hdr.entries[2].value;
+        hdr.again.value3 = hdr.entries[3].value;
+    }
+
+    apply { take_along(); }
+}

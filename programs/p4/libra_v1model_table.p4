@@ -1,0 +1,5 @@
+// Libra with sums of floats, which are added by tables, for bmv2. See docs/p4.md.
+
+#define SUMS_BY_TABLE
+
+#include "libra_v1model.p4"
