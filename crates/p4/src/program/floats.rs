@@ -1,9 +1,10 @@
 //! What a program has that adds floats: the entries of its tables, and what is there once for each lane beside registers.
 
-use std::fmt::{Display, Write as _};
-
 use super::{each_lane, head};
 use crate::adder::{Adder, Change, Prefix};
+
+/// There are thousands of them.
+const ENTRIES_OF_LINE: usize = 8;
 
 pub(super) fn log_m() -> String {
     let entry = |(log, scale): &(u32, u16)| format!("mantissa({log:#010x}, {scale:#06x})");
@@ -25,38 +26,38 @@ pub(super) fn float() -> String {
 }
 
 pub(super) fn exp() -> String {
-    let mut text =
-        head_of_entries("by differences of the two, what the bits add to the logarithm of a mantissa");
-    for Prefix { key, mask, entry } in &Adder::of_program().exp {
-        let _ = writeln!(text, "{key:#06x} &&& {mask:#06x} : term({entry:#06x});");
-    }
-    text
+    let entry = |Prefix { key, mask, entry }: &Prefix<u32>| {
+        format!("{key:#06x} &&& {mask:#06x} : term({entry:#06x});")
+    };
+    let about = "by differences of the two, what the bits add to the logarithm of a mantissa";
+    entries(about, Adder::of_program().exp.iter().map(entry))
 }
 
 pub(super) fn mi() -> String {
-    let mut text = head_of_entries("by θ and whether signs differ, what a summand changes of a logarithm");
-    for (differ, prefixes) in Adder::of_program().mi.iter().enumerate() {
-        for Prefix { key, mask, entry } in prefixes {
+    let of_signs = |(differ, prefixes): (usize, &'static Vec<Prefix<Change>>)| {
+        prefixes.iter().map(move |Prefix { key, mask, entry }| {
             let change = match entry {
                 Change::By(by) => format!("change({by:#010x})"),
                 Change::Cancel => "cancel()".to_owned(),
             };
-            let _ = writeln!(text, "({key:#06x} &&& {mask:#06x}, {differ}) : {change};");
-        }
-    }
-    text
+            format!("({key:#06x} &&& {mask:#06x}, {differ}) : {change};")
+        })
+    };
+    let about = "by θ and whether signs differ, what a summand changes of a logarithm";
+    entries(about, Adder::of_program().mi.iter().enumerate().flat_map(of_signs))
 }
 
-fn by_number(about: &str, entries: impl Iterator<Item = impl Display>) -> String {
-    let mut text = head_of_entries(about);
-    for (key, entry) in entries.enumerate() {
-        let _ = writeln!(text, "{key} : {entry};");
-    }
-    text
+fn by_number(about: &str, made: impl Iterator<Item = String>) -> String {
+    entries(about, made.enumerate().map(|(key, entry)| format!("{key} : {entry};")))
 }
 
-fn head_of_entries(about: &str) -> String {
-    head(&format!("Entries of a table: {about}."))
+fn entries(about: &str, entries: impl Iterator<Item = String>) -> String {
+    let mut text = head(&format!("Entries of a table: {about}."));
+    for line in entries.collect::<Vec<_>>().chunks(ENTRIES_OF_LINE) {
+        text += &line.join(" ");
+        text += "\n";
+    }
+    text
 }
 
 /// The header of a push between its passes.
