@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[cfg(feature = "planted-bugs")]
 static PLANTED: AtomicU32 = AtomicU32::new(0);
 
-/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves.
+/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves. What `libra-p4` has of a
+/// program for switches has those of this crate, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum PlantedBug {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 
+use libra_dataplane::planted::{PlantedBug, is_planted};
 use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, PacketWriter, SEQ_MAX, WINDOW};
 
 use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
@@ -289,8 +290,9 @@ impl Switch {
         }
         passing.region = self.regions.get(&(header.job, header.region)).copied();
         if let Some(region) = passing.region {
-            passing.plan_is_right = header.plan == region.plan;
-            passing.is_fit = passing.plan_is_right && header.view == region.view;
+            passing.plan_is_right = header.plan == region.plan || is_planted(PlantedBug::StalePlanAccepted);
+            let view_is_right = header.view == region.view || is_planted(PlantedBug::StaleViewAccepted);
+            passing.is_fit = passing.plan_is_right && view_is_right;
             let numbers = self.sizes.flows() - 1;
             passing.flow = usize::from(region.flows) | usize::from(header.worker) & numbers;
         }
@@ -345,11 +347,16 @@ impl Switch {
         let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
-            let is_new = takes && *seen < number;
-            let is_seen = looks && *seen >= number;
+            let was_seen = match () {
+                () if is_planted(PlantedBug::NoDedup) => false,
+                () if is_planted(PlantedBug::GenerationNotChecked) => *seen > 0,
+                () => *seen >= number,
+            };
+            let is_new = takes && !was_seen;
+            let is_seen = looks && was_seen;
             if is_new {
                 *seen = number;
-            } else if remembers {
+            } else if remembers && !is_planted(PlantedBug::MarkSeenForgotten) {
                 *seen = given;
             }
             (is_new, is_seen)
@@ -394,7 +401,7 @@ impl Switch {
 
     fn cut_next(&mut self, passing: &mut Passing) {
         let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
-        let after = passing.header.seq.wrapping_add(1);
+        let after = passing.header.seq.wrapping_add(u32::from(!is_planted(PlantedBug::CutOffByOne)));
         let flow = passing.bank_of_deed() * self.sizes.flows() + passing.flow;
         passing.cut_next = self.cut_next.access(passing.number, flow, |next| {
             if is_new {
@@ -416,10 +423,12 @@ impl Switch {
     }
 
     fn lanes(&mut self, passing: &mut Passing) {
-        let Passing { number, sum_deed, value_deed, .. } = *passing;
+        let Passing { number, sum_deed, value_deed, taken, .. } = *passing;
         let cells = self.sizes.cells();
-        for (lane, entry) in self.lanes.iter_mut().zip(&mut passing.entries) {
-            let cell = usize::from(entry.cell);
+        let splits = is_planted(PlantedBug::FlipInTheMiddle) && sum_deed == SumDeed::Add && taken % 7 == 6;
+        let of_bank = if splits { self.lanes.len() / 2 } else { self.lanes.len() };
+        for (place, (lane, entry)) in self.lanes.iter_mut().zip(&mut passing.entries).enumerate() {
+            let cell = usize::from(entry.cell) ^ if place < of_bank { 0 } else { cells };
             match sum_deed {
                 SumDeed::None => {}
                 SumDeed::Add => {
