@@ -33,12 +33,12 @@ const STEPS: &[Step] = &[
     ("soak", || libra(SOAK)),
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
-    ("p4", || p4::run(&p4::Options::default())),
+    ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];
 
 const TEST: &str = "test";
-/// The faults that the simulator and the conformance vectors must find; a build of its own, for no other has them.
+/// The faults that the simulator, and the conformance vectors in software and in the program of a P4 switch, must find; a build of its own, for no other has them.
 const PLANTED: &[&str] = &[
     "test",
     "--quiet",
@@ -47,6 +47,8 @@ const PLANTED: &[&str] = &[
     "libra-sim",
     "--package",
     "libra-conformance",
+    "--package",
+    "libra-p4",
     "--features",
     "planted-bugs",
     "--test",

@@ -1,4 +1,4 @@
-//! `cargo xtask p4`: the program of a P4 switch, where the tools are. For bmv2 that is `p4c-bm2-ss`, `simple_switch` and
+//! `cargo xtask p4 test`: the program of a P4 switch, where the tools are. For bmv2 that is `p4c-bm2-ss`, `simple_switch` and
 //! `simple_switch_CLI` on the PATH, and root for network namespaces; for Tofino it is p4c with that back-end. What needs none of them
 //! `cargo test` does.
 
@@ -7,7 +7,7 @@ mod tofino;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::namespaces::ip::Network;
 use crate::namespaces::{self, HOSTS, Job, SWITCH};
@@ -21,8 +21,23 @@ const WORKERS_INTERFACE: &str = "workers";
 /// How long bmv2, which takes about a thousand packets a second, may take for a training, and for a soak.
 const LIMIT: Duration = Duration::from_secs(420);
 
-#[derive(Args, Default)]
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    test: TestOptions,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Tests the program; what is done where no command is named
+    Test(TestOptions),
+}
+
+#[derive(Args, Default)]
+pub(crate) struct TestOptions {
     /// Fails instead of skipping when this machine cannot do it
     #[arg(long)]
     required: bool,
@@ -33,13 +48,26 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Target {
-    /// Runs the program and compares it with the data plane in software
+    /// Runs the program, and compares it with the data plane in software and with the vectors in `conformance/`
     Bmv2,
     /// Compiles and assembles the program, and checks that it is one pass of at most 12 stages
     Tofino,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    test(options.of_test())
+}
+
+impl Options {
+    fn of_test(&self) -> &TestOptions {
+        match &self.command {
+            Some(Command::Test(options)) => options,
+            None => &self.test,
+        }
+    }
+}
+
+pub(crate) fn test(options: &TestOptions) -> Result<Outcome> {
     let mut reasons = Vec::new();
     for target in [Target::Bmv2, Target::Tofino] {
         if options.target.is_some_and(|only| only != target) {
@@ -144,4 +172,34 @@ fn missing<'a>(tools: &[&'a str]) -> Vec<&'a str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     tools.iter().copied().filter(|tool| !is_there(tool)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parsed(words: &str) -> Option<(bool, bool)> {
+        let line = Line::try_parse_from(std::iter::once("p4").chain(words.split_whitespace())).ok()?;
+        let options = line.options.of_test();
+        Some((options.required, options.target == Some(Target::Bmv2)))
+    }
+
+    #[test]
+    fn to_test_is_what_is_done_without_a_command() {
+        for words in ["--required --target bmv2", "test --required --target bmv2"] {
+            assert_eq!(parsed(words), Some((true, true)), "{words}");
+        }
+        for words in ["", "test"] {
+            assert_eq!(parsed(words), Some((false, false)), "{words}");
+        }
+        assert_eq!(parsed("--required test"), None, "options are those of the command");
+    }
 }

@@ -27,15 +27,17 @@
 
 mod describe;
 mod ip;
+mod need;
 mod read;
 mod run;
 mod target;
 mod vector;
 
+pub use need::Need;
 pub use read::{Problem, ReadError, folder, read_folder};
 pub use run::{Cause, Difference, Failure, Outcome, run, run_in_bursts};
 pub use target::Target;
 pub use vector::{
-    COUNTERS, Counter, Exchange, FlowSeqs, IpVerdict, Line, Need, RegionName, Sender, Slots, Step, VERSION,
-    Vector, WorkerName,
+    COUNTERS, Counter, Exchange, FlowSeqs, IpVerdict, Line, RegionName, Sender, Slots, Step, VERSION, Vector,
+    WorkerName,
 };

@@ -7,8 +7,9 @@ use std::str::{FromStr, SplitWhitespace};
 
 use libra_dataplane::{Arithmetic, BankPackets, Counters, HEADER_BYTES, RegionConfig};
 
+use crate::need::Need;
 use crate::vector::{
-    COUNTERS, Exchange, FlowSeqs, IpVerdict, Line, Need, RegionName, Sender, Slots, Step, VERSION, Vector,
+    COUNTERS, Exchange, FlowSeqs, IpVerdict, Line, RegionName, Sender, Slots, Step, VERSION, Vector,
     WorkerName,
 };
 
@@ -188,15 +189,13 @@ impl Reader {
         if question.is_some() || times.is_some() {
             return Err((0, Problem::Ends("an answer, `>`,")));
         }
-        let mut needs: Vec<_> = lines.iter().flat_map(|line| line.step.needs()).collect();
-        for needs in [&mut needs, &mut said] {
-            needs.sort();
-            needs.dedup();
-        }
-        if needs != said {
+        said.sort();
+        said.dedup();
+        let needs = Need::shown_by(lines.iter().map(|line| &line.step));
+        if !said.iter().filter(|need| need.is_shown()).eq(&needs) {
             return Err((0, Problem::Needs { needs, said }));
         }
-        Ok(Vector { file: file.to_owned(), needs, lines })
+        Ok(Vector { file: file.to_owned(), needs: said, lines })
     }
 }
 

@@ -7,8 +7,9 @@ use libra_dataplane::{Counters, Flags, Header, Kind, Packet};
 
 use crate::describe::{differences, summary};
 use crate::ip;
+use crate::need::Need;
 use crate::target::Target;
-use crate::vector::{COUNTERS, Counter, Exchange, Line, Need, Sender, Slots, Step, Vector};
+use crate::vector::{COUNTERS, Counter, Exchange, Line, Sender, Slots, Step, Vector};
 
 /// How a vector ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

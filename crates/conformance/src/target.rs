@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
 
-use crate::vector::{FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, WorkerName};
+use crate::need::Need;
+use crate::vector::{FlowSeqs, IpVerdict, RegionName, Sender, Slots, WorkerName};
 
 /// A data plane, wherever it runs, with what an agent does to it.
 ///

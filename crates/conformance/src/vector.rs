@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use libra_dataplane::{Arithmetic, BankPackets, Counters, HEADER_BYTES, RegionConfig};
 
+use crate::need::Need;
+
 /// The version of the format of the files.
 pub const VERSION: u32 = 1;
 
@@ -37,47 +39,6 @@ pub struct Line {
     pub number: usize,
     /// What happens.
     pub step: Step,
-}
-
-/// What not every target can do. Who cannot skips the vector, loudly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
-    /// Regions of more than one lane.
-    Lanes,
-    /// Regions that add single precision numbers.
-    F32,
-    /// Regions that add them by looking tables up.
-    Table,
-    /// Regions of more than [`Need::CELLS_OF_ALL`] cells or [`Need::FLOWS_OF_ALL`] flows.
-    Large,
-    /// `INSTALL` and `DRAIN` packets of the agent.
-    AgentPackets,
-    /// Whole IPv4 packets.
-    Ip,
-}
-
-impl Need {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Lanes, Self::F32, Self::Table, Self::Large, Self::AgentPackets, Self::Ip];
-
-    /// Cells that every target has room for.
-    pub const CELLS_OF_ALL: u16 = 1024;
-    /// Flows that every target has room for.
-    pub const FLOWS_OF_ALL: u16 = 16;
-}
-
-impl fmt::Display for Need {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Lanes => "lanes",
-            Self::F32 => "f32",
-            Self::Table => "table",
-            Self::Large => "large",
-            Self::AgentPackets => "agent-packets",
-            Self::Ip => "ip",
-        })
-    }
 }
 
 /// A worker of a job, `w7.0`.
@@ -293,28 +254,6 @@ pub const COUNTERS: [Counter; 16] = [
     Counter { name: "unexpected", of: |counters| &mut counters.unexpected },
     Counter { name: "foreign", of: |counters| &mut counters.foreign },
 ];
-
-impl Step {
-    /// What a target must be able to do for it.
-    #[must_use]
-    pub fn needs(&self) -> Vec<Need> {
-        match self {
-            Self::Open { config, .. } => {
-                let lanes = (config.lanes > 1).then_some(Need::Lanes);
-                let arithmetic = match config.arithmetic {
-                    Arithmetic::Fixed { .. } => None,
-                    Arithmetic::F32 => Some(Need::F32),
-                    Arithmetic::Table => Some(Need::Table),
-                };
-                let large = config.cells > Need::CELLS_OF_ALL || config.flows > Need::FLOWS_OF_ALL;
-                lanes.into_iter().chain(arithmetic).chain(large.then_some(Need::Large)).collect()
-            }
-            Self::Exchange(Exchange { from: Sender::Agent, .. }) => vec![Need::AgentPackets],
-            Self::Ip { .. } => vec![Need::Ip],
-            _ => vec![],
-        }
-    }
-}
 
 /// The step as it is in a file: one line, or those that belong together.
 impl fmt::Display for Step {

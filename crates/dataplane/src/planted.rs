@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[cfg(feature = "planted-bugs")]
 static PLANTED: AtomicU32 = AtomicU32::new(0);
 
-/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves.
+/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves. What `libra-p4` has of a
+/// program for switches has those of this crate, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum PlantedBug {
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn every_bug_has_a_bit_and_a_name_of_its_own() {
         let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
-        assert!(bits.into_iter().eq((0..20).map(|place| 1 << place)));
+        assert!(bits.into_iter().eq((0..PlantedBug::ALL.len()).map(|place| 1 << place)));
         for bug in PlantedBug::ALL {
             let mut kebab = String::new();
             for letter in format!("{bug:?}").chars() {

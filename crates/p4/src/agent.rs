@@ -33,6 +33,22 @@ pub trait Link {
     fn change(&mut self, changes: &[TableChange]) -> Result<(), Self::Error>;
 }
 
+impl<L: Link> Link for &mut L {
+    type Error = L::Error;
+
+    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Self::Error> {
+        (**self).exchange(packets)
+    }
+
+    fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
+        (**self).receive(from, packet)
+    }
+
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), Self::Error> {
+        (**self).change(changes)
+    }
+}
+
 /// Why something could not be done.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -295,10 +311,12 @@ impl<L: Link> Agent<L> {
     ) -> Result<BankPackets, AgentError<L::Error>> {
         let held = self.held_mut(name);
         held.epoch = change(held.epoch);
-        held.is_drained = false;
         let packet = held.flip(true);
         let answers = self.exchange(vec![packet], Kind::Ack)?;
-        Ok(taken(&answers[0]))
+        let taken = taken(&answers[0]);
+        // A bank that has taken nothing holds nothing.
+        self.held_mut(name).is_drained = taken.pushes == 0;
+        Ok(taken)
     }
 
     /// Says which epoch is committed and installed.

@@ -182,7 +182,7 @@ mod tests {
         );
     }
 
-    /// What p4c says of the tables of the program, as a driver is given it. `cargo xtask p4` says where that is.
+    /// What p4c says of the tables of the program, as a driver is given it. `cargo xtask p4 test` says where that is.
     #[test]
     fn names_are_those_that_the_compiler_gave() {
         let Some(path) = std::env::var_os("LIBRA_P4_BFRT") else {

@@ -6,8 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 
-use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, PacketWriter, SEQ_MAX, WINDOW};
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, SEQ_MAX, WINDOW};
 
+mod outcome;
+
+use self::outcome::{answer, decision, go_again};
 use crate::adder::Adder;
 use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
 use crate::register::Register;
@@ -344,8 +348,9 @@ impl Switch {
         }
         passing.region = self.regions.get(&(header.job, header.region)).copied();
         if let Some(region) = passing.region {
-            passing.plan_is_right = header.plan == region.plan;
-            passing.is_fit = passing.plan_is_right && header.view == region.view;
+            passing.plan_is_right = header.plan == region.plan || is_planted(PlantedBug::StalePlanAccepted);
+            let view_is_right = header.view == region.view || is_planted(PlantedBug::StaleViewAccepted);
+            passing.is_fit = passing.plan_is_right && view_is_right;
             let numbers = self.sizes.flows() - 1;
             passing.flow = usize::from(region.flows) | usize::from(header.worker) & numbers;
         }
@@ -417,11 +422,16 @@ impl Switch {
         let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
-            let is_new = takes && *seen < number;
-            let is_seen = looks && *seen >= number;
+            let was_seen = match () {
+                () if is_planted(PlantedBug::NoDedup) => false,
+                () if is_planted(PlantedBug::GenerationNotChecked) => *seen > 0,
+                () => *seen >= number,
+            };
+            let is_new = takes && !was_seen;
+            let is_seen = looks && was_seen;
             if is_new {
                 *seen = number;
-            } else if remembers {
+            } else if remembers && !is_planted(PlantedBug::MarkSeenForgotten) {
                 *seen = given;
             }
             (is_new, is_seen)
@@ -466,7 +476,7 @@ impl Switch {
 
     fn cut_next(&mut self, passing: &mut Passing) {
         let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
-        let after = passing.header.seq.wrapping_add(1);
+        let after = passing.header.seq.wrapping_add(u32::from(!is_planted(PlantedBug::CutOffByOne)));
         let flow = passing.bank_of_deed() * self.sizes.flows() + passing.flow;
         passing.cut_next = self.cut_next.access(passing.number, flow, |next| {
             if is_new {
@@ -488,14 +498,16 @@ impl Switch {
     }
 
     fn lanes(&mut self, passing: &mut Passing) {
-        let Passing { number, sum_deed, value_deed, .. } = *passing;
+        let Passing { number, sum_deed, value_deed, taken, .. } = *passing;
         let cells = self.sizes.cells();
-        for (at, (lane, entry)) in self.lanes.iter_mut().zip(&mut passing.entries).enumerate() {
-            let cell = usize::from(entry.cell);
+        let splits = is_planted(PlantedBug::FlipInTheMiddle) && sum_deed == SumDeed::Add && taken % 7 == 6;
+        let of_bank = if splits { self.lanes.len() / 2 } else { self.lanes.len() };
+        for (place, (lane, entry)) in self.lanes.iter_mut().zip(&mut passing.entries).enumerate() {
+            let cell = usize::from(entry.cell) ^ if place < of_bank { 0 } else { cells };
             match sum_deed {
                 SumDeed::None => {}
                 SumDeed::Add => {
-                    let computed = passing.again.as_ref().map(|again| again.sums[at]);
+                    let computed = passing.again.as_ref().map(|again| again.sums[place]);
                     lane.sums.access(number, cell, |sum| {
                         *sum = computed.unwrap_or_else(|| sum.wrapping_add(entry.value));
                     });
@@ -517,91 +529,4 @@ impl Switch {
             }
         }
     }
-}
-
-/// What becomes of a packet, in the order of rule W6.
-fn decision(passing: &mut Passing) {
-    (passing.fate, passing.sum_deed, passing.value_deed) = decided(passing);
-}
-
-/// A push whose turn it is not has no room, and is not refused for that: it reads the sums, and passes once more.
-fn go_again(passing: &mut Passing) {
-    if !passing.is_turn && passing.fate == Fate::Refused(NackReason::BankFull) {
-        passing.again = Some(Again { turn: passing.turn, sums: Vec::new() });
-        passing.fate = Fate::Again;
-        passing.sum_deed = SumDeed::Read;
-    }
-}
-
-fn decided(passing: &Passing) -> (Fate, SumDeed, ValueDeed) {
-    let only = |fate| (fate, SumDeed::None, ValueDeed::None);
-    let refused = |reason| only(Fate::Refused(reason));
-    let may_ask = match passing.form {
-        Form::Push => passing.is_worker,
-        Form::Pull | Form::Probe => passing.is_worker || passing.is_agent,
-        Form::Install | Form::Drain | Form::Flip | Form::Remember => passing.is_agent,
-    };
-    if !may_ask {
-        return only(Fate::Dropped);
-    }
-    if passing.region.is_none() {
-        return refused(NackReason::UnknownFlow);
-    }
-    if !passing.is_fit {
-        return refused(if passing.plan_is_right { NackReason::StaleView } else { NackReason::StalePlan });
-    }
-    let asks_for_values = passing.header.flags.contains(Flags::VALUES);
-    let values = if asks_for_values && passing.is_readable() { ValueDeed::Read } else { ValueDeed::None };
-    match passing.form {
-        Form::Push if !passing.is_active() => refused(NackReason::Inactive),
-        Form::Pull if !passing.is_readable() => refused(NackReason::NotInstalled),
-        _ if !passing.is_sound => only(Fate::Dropped),
-        Form::Push if passing.is_new => (Fate::Pushed, SumDeed::Add, values),
-        Form::Push if !passing.has_room && !passing.is_seen => refused(NackReason::BankFull),
-        Form::Push => (Fate::Duplicate, SumDeed::None, values),
-        Form::Pull => (Fate::Pulled, SumDeed::None, ValueDeed::Read),
-        Form::Probe => only(Fate::Pulled),
-        Form::Install => (Fate::Installed, SumDeed::None, ValueDeed::Write),
-        Form::Drain => (Fate::Drained, SumDeed::Take, ValueDeed::None),
-        Form::Flip => only(Fate::Flipped),
-        Form::Remember => only(Fate::Remembered),
-    }
-}
-
-/// The answer: kind, flags, clock and tag (rules W7, W9).
-fn answer(passing: &Passing) -> Option<Vec<u8>> {
-    let before = passing.epoch.wrapping_sub(1);
-    let has_values = passing.value_deed == ValueDeed::Read;
-    let (kind, flags, epoch) = match passing.fate {
-        Fate::Dropped | Fate::Again => return None,
-        Fate::Refused(reason) => (Kind::Nack, Flags::NONE, reason as u16),
-        Fate::Pulled => (Kind::Pull, Flags::VALUES, passing.epoch),
-        Fate::Drained => (Kind::Drain, Flags::VALUES, before),
-        Fate::Duplicate => {
-            // The active bank only if it has a packet (rule D2).
-            let is_open = passing.seen_bank == passing.bank_bit() && passing.taken > 0;
-            let flags = if has_values { Flags::VALUES } else { Flags::NONE };
-            (Kind::Ack, flags, if is_open { passing.epoch } else { before })
-        }
-        Fate::Pushed | Fate::Installed | Fate::Flipped | Fate::Remembered => {
-            (Kind::Ack, if has_values { Flags::VALUES } else { Flags::NONE }, passing.epoch)
-        }
-    };
-    let tag = match (passing.is_agent, passing.fate) {
-        (false, _) => 0,
-        (true, Fate::Drained) => u64::from(passing.cut_bits) << 32 | u64::from(passing.cut_next),
-        (true, _) => passing.taken.into(),
-    };
-    let (view, durable) =
-        passing.region.map_or((passing.header.view, 0), |region| (region.view, passing.durable));
-    let header = Header { kind, flags, epoch, durable, view, tag, ..passing.header };
-    let mut bytes = vec![0; libra_dataplane::packet_bytes(u8::MAX)];
-    let mut writer = PacketWriter::new(header, &mut bytes);
-    if flags.contains(Flags::VALUES) {
-        let fits = passing.entries.iter().all(|entry| writer.push(entry.cell, entry.value));
-        assert!(fits, "as many entries as there were");
-    }
-    let length = writer.finish();
-    bytes.truncate(length);
-    Some(bytes)
 }

@@ -15,6 +15,10 @@ fn every_line_comes_back_as_it_was_written() {
 needs f32
 needs agent-packets
 needs ip
+needs one-lane
+needs any-entries
+needs counters
+needs strict
 switch 10.0.0.1:4700
 worker w7.0 10.0.0.2:5000
 region r7.0 plan 3 view 9 lanes 4 cells 10 flows 2 bank 4096 fixed 524287 after 65408

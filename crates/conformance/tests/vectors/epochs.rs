@@ -1,16 +1,17 @@
 //! Flips, and the numbers of epochs.
 
 use libra_conformance::{RegionName, WorkerName};
-use libra_dataplane::{Flags, Header, Kind, RegionConfig};
+use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
 
-use crate::scene::{FIXED, JOB, REGION, Scene, header, packet, push, worker};
+use crate::scene::{FIXED, JOB, OPEN, Profile, REGION, Scene, header, packet, push, worker};
 
 pub(crate) fn scenes() -> Vec<Scene> {
-    vec![wrap(), flip(), last()]
+    Profile::BOTH.into_iter().flat_map(|profile| [wrap(profile), flip(profile), last(profile)]).collect()
 }
 
-fn wrap() -> Scene {
-    let mut scene = Scene::new(
+fn wrap(profile: Profile) -> Scene {
+    let mut scene = Scene::of(
+        profile,
         "epochs-wrap",
         "Epochs on the wire have 16 bits and begin again after 65535 (rule W11). Two regions: one just before, one at zero.",
     );
@@ -43,8 +44,9 @@ fn wrap() -> Scene {
     scene
 }
 
-fn flip() -> Scene {
-    let mut scene = Scene::with(
+fn flip(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "epochs-flip",
         "A flip swaps the banks between two packets, and needs an idle bank that is drained (rules D3, D5).",
         FIXED,
@@ -66,7 +68,8 @@ fn flip() -> Scene {
     assert_eq!(scene.drain(REGION).0.len(), 0);
     scene.flip(REGION);
     scene.bank(REGION);
-    assert_eq!(scene.drain(REGION).0.get(&1), Some(&71));
+    let slot = scene.slot(0, 1);
+    assert_eq!(scene.drain(REGION).0.get(&slot), Some(&71));
     scene.note("Sums that cancel out: the bank holds nothing to apply.");
     scene.taken(worker(0), &push(0, 3, &[(4, 9)]));
     scene.taken(worker(0), &push(0, 4, &[(4, -9)]));
@@ -75,8 +78,9 @@ fn flip() -> Scene {
     scene
 }
 
-fn last() -> Scene {
-    let mut scene = Scene::with(
+fn last(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "epochs-bank",
         "What a bank has taken, and how many packets of it were the last of a push: the agent closes epochs by it (rule E1).\n\
          Duplicates and refused packets do not count.",
@@ -87,12 +91,18 @@ fn last() -> Scene {
     scene.taken(worker(0), &push(0, 0, &[(0, 1)]));
     scene.taken(worker(0), &packet(last(1, Flags::NONE), &[(0, 1)]));
     scene.bank(REGION);
-    scene.taken(worker(0), &packet(last(1, Flags::RETRANSMIT), &[(0, 1)]));
-    scene.bank(REGION);
+    let again = packet(last(1, Flags::RETRANSMIT), &[(0, 1)]);
+    // Where lanes are wired it may use up room (rule D4).
+    if !profile.is_wired() {
+        scene.duplicate(worker(0), &again, OPEN);
+        scene.bank(REGION);
+    }
     scene.taken(worker(0), &packet(last(2, Flags::RETRANSMIT), &[]));
     scene.taken(worker(0), &packet(last(3, Flags::VALUES), &[]));
     scene.taken(worker(0), &push(0, 4, &[(0, 1)]));
-    scene.send(worker(0), &packet(last(5, Flags::NONE), &[(0, 1)]));
+    scene.bank(REGION);
+    scene.duplicate(worker(0), &again, OPEN);
+    scene.refused(worker(0), &packet(last(5, Flags::NONE), &[(0, 1)]), NackReason::BankFull);
     scene.bank(REGION);
     scene.close_epoch(REGION, 1);
     scene.bank(REGION);

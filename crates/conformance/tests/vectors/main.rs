@@ -15,6 +15,7 @@ mod refusals;
 mod runner;
 mod scene;
 mod values;
+mod wired;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,6 +36,7 @@ fn generated() -> BTreeMap<String, String> {
         ip::scenes(),
         lanes::scenes(),
         random::scenes(),
+        wired::scenes(),
     ]
     .into_iter()
     .flatten();

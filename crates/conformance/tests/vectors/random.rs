@@ -1,22 +1,24 @@
 //! A few hundred packets by chance, from a seed: what nobody thought of.
 
 use libra_conformance::{Sender, WorkerName};
-use libra_dataplane::{Arithmetic, Flags, Header, Kind, RegionConfig};
+use libra_dataplane::{Arithmetic, Flags, HEADER_BYTES, Header, Kind, RegionConfig};
 
-use crate::scene::{F32, FIXED, JOB, REGION, Scene, TABLE, header, packet};
+use crate::scene::{F32, FIXED, JOB, Profile, REGION, Scene, TABLE, header, packet};
 
 pub(crate) fn scenes() -> Vec<Scene> {
     let small = RegionConfig { cells: 24, flows: 3, bank_packets_max: 12, ..FIXED };
+    let software = Profile::Software;
+    let f32 = RegionConfig { arithmetic: F32.arithmetic, ..small };
+    let table = RegionConfig { arithmetic: TABLE.arithmetic, ..small };
+    let lanes = RegionConfig { lanes: Profile::LANES, cells: 5, ..small };
+    // Duplicates may use up room where lanes are wired, so that there is enough of it.
+    let wired = RegionConfig { bank_packets_max: 4096, ..lanes };
     vec![
-        random("random-fixed", "fixed point", small, 1),
-        random("random-f32", "single precision", RegionConfig { arithmetic: F32.arithmetic, ..small }, 2),
-        random(
-            "random-table",
-            "single precision by tables",
-            RegionConfig { arithmetic: TABLE.arithmetic, ..small },
-            4,
-        ),
-        random("random-lanes", "fixed point in 16 lanes", RegionConfig { lanes: 16, cells: 5, ..small }, 3),
+        random(software, "random-fixed", "fixed point", small, 1),
+        random(software, "random-f32", "single precision", f32, 2),
+        random(software, "random-table", "single precision by tables", table, 4),
+        random(software, "random-lanes", "fixed point in 16 lanes", lanes, 3),
+        random(Profile::Wired, "random", "fixed point", wired, 5),
     ]
 }
 
@@ -68,9 +70,14 @@ impl Random {
     }
 
     /// Entries that a region can take: ascending in each lane, with gaps of padding where there are lanes.
-    fn entries(&mut self, config: &RegionConfig) -> Vec<(u16, u32)> {
+    fn entries(&mut self, profile: Profile, config: &RegionConfig) -> Vec<(u16, u32)> {
         let lanes = usize::from(config.lanes);
-        let (most, step_max) = if lanes == 1 { (9, 6) } else { (33, 4) };
+        let (most, step_max) = match profile {
+            Profile::Software if lanes == 1 => (9, 6),
+            Profile::Software => (33, 4),
+            // Fewer are filled up with padding.
+            Profile::Wired => (16, 6),
+        };
         let padding = config.cells - 1;
         let mut next = vec![0; lanes];
         let count = self.below(most + 1);
@@ -87,6 +94,7 @@ impl Random {
 
 /// A worker that keeps the sender rule: it may number 1,024 packets above the oldest that is not acknowledged.
 struct Flow {
+    profile: Profile,
     sender: Sender,
     worker: u16,
     /// Every packet it has made, from [`FIRST`] on, and whether it was acknowledged.
@@ -96,20 +104,20 @@ struct Flow {
 /// What every flow has behind it: soon its window goes round.
 const FIRST: u32 = 1018;
 
-fn random(file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Scene {
+fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Scene {
     let about = format!(
         "{what}: three workers that keep the sender rule, over a network that loses, repeats, overtakes and damages,\n\
          with an agent that flips, drains and installs by chance. Seed {seed}."
     );
-    let mut scene = Scene::new(file, &about);
-    let mut flows: Vec<_> = (0..config.flows).map(Flow::new).collect();
+    let mut scene = Scene::of(profile, file, &about);
+    let mut flows: Vec<_> = (0..config.flows).map(|worker| Flow::new(profile, worker)).collect();
     for worker in 0..config.flows {
         scene.worker(WorkerName { job: JOB, worker });
     }
     let seen: Vec<_> = (0..config.flows).map(|flow| (flow, 0..FIRST)).collect();
     scene.open(config, 0xFFFA, &seen);
     let mut random = Random(seed);
-    let mut agent = Agent { active: true };
+    let mut agent = Agent { profile, active: true, is_drained: true };
     let mut at = 0;
     for _ in 0..STEPS {
         if random.chance(30) {
@@ -130,8 +138,8 @@ fn random(file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Sc
 }
 
 impl Flow {
-    fn new(worker: u16) -> Self {
-        Self { sender: crate::scene::worker(worker), worker, packets: vec![] }
+    fn new(profile: Profile, worker: u16) -> Self {
+        Self { profile, sender: crate::scene::worker(worker), worker, packets: vec![] }
     }
 
     fn act(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
@@ -149,7 +157,11 @@ impl Flow {
                 self.push(scene, again, Flags::RETRANSMIT);
             }
             50..85 => {
-                let cells = random.entries(config).into_iter().map(|(cell, _)| (cell, 0)).collect::<Vec<_>>();
+                let cells = random
+                    .entries(self.profile, config)
+                    .into_iter()
+                    .map(|(cell, _)| (cell, 0))
+                    .collect::<Vec<_>>();
                 let seq = random.below(1000);
                 scene.send(self.sender, &packet(header(Kind::Pull, self.worker, seq), &cells));
             }
@@ -168,7 +180,7 @@ impl Flow {
         let values = if random.chance(20) { Flags::VALUES } else { Flags::NONE };
         let tag = if random.chance(10) { random.next() } else { 0 };
         let header = Header { flags: last.with(values), tag, ..header(Kind::Push, self.worker, seq) };
-        self.packets.push((packet(header, &random.entries(config)), false));
+        self.packets.push((packet(header, &random.entries(self.profile, config)), false));
         place
     }
 
@@ -180,13 +192,14 @@ impl Flow {
         *acknowledged |= answer.is_some_and(|answer| answer.header.kind == Kind::Ack);
     }
 
-    /// A packet that the network has done something to. It leaves the number as it is: a flow would not survive that.
+    /// A packet that the network has done something to. It leaves the number as it is: a flow would not survive that. Where lanes are wired it
+    /// leaves entries as they are, too: a cell of no region is not always noticed there.
     fn damaged(&mut self, scene: &mut Scene, config: &RegionConfig, random: &mut Random) {
         let place = self.make(config, random);
         let mut bytes = self.packets[place].0.clone();
         for _ in 0..=random.below(2) {
             let at = random.below(u32::try_from(bytes.len()).unwrap()) as usize;
-            if !(18..22).contains(&at) {
+            if !(18..22).contains(&at) && (at < HEADER_BYTES || !self.profile.is_wired()) {
                 bytes[at] ^= 1 << random.below(8);
             }
         }
@@ -199,7 +212,10 @@ impl Flow {
 
 /// What is beside the pipeline.
 struct Agent {
+    profile: Profile,
     active: bool,
+    /// That of a switch that wires lanes cannot know whether a bank holds sums without taking them out.
+    is_drained: bool,
 }
 
 impl Agent {
@@ -209,11 +225,17 @@ impl Agent {
             return scene.active(REGION, true);
         }
         match random.below(100) {
-            0..30 => {
-                scene.flip(REGION);
+            _ if self.profile.is_wired() && !self.is_drained => {
+                scene.drain(REGION);
+                self.is_drained = true;
             }
+            0..15 if self.profile.is_wired() => {
+                scene.close_epoch(REGION, config.flows);
+            }
+            0..30 => self.is_drained = scene.flip(REGION).is_none(),
             30..60 => {
                 scene.drain(REGION);
+                self.is_drained = true;
             }
             60..68 => {
                 let slots = u32::from(config.cells - 1) * u32::from(config.lanes);
@@ -228,7 +250,7 @@ impl Agent {
                 scene.active(REGION, false);
             }
             90..95 => {
-                scene.cut(REGION, u16::try_from(random.below(config.flows.into())).unwrap());
+                scene.live_cut(REGION, u16::try_from(random.below(config.flows.into())).unwrap());
             }
             _ => {
                 scene.bank(REGION);

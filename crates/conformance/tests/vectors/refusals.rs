@@ -3,15 +3,19 @@
 use libra_conformance::{RegionName, Sender, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
 
-use crate::scene::{AFTER, FIXED, JOB, PLAN, REGION, Scene, VIEW, header, packet, push, worker};
+use crate::scene::{
+    AFTER, FIXED, JOB, PLAN, Profile, REGION, Scene, UNSOUND, VIEW, header, packet, push, worker,
+};
 
 pub(crate) fn scenes() -> Vec<Scene> {
-    vec![order(), pull(), bank_full(), inactive(), stale(), senders(), regions(), moved()]
+    let scenes = [order, pull, bank_full, inactive, stale, senders, regions, moved];
+    Profile::BOTH.into_iter().flat_map(|profile| scenes.map(|scene| scene(profile))).collect()
 }
 
 /// A packet that everything is wrong with, mended step by step.
-fn order() -> Scene {
-    let mut scene = Scene::with(
+fn order(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-order-of-push",
         "A region checks plan, view, flow, whether it takes pushes, number and entries, room, and refuses for the first that fails\n\
          (rule W6). Everything is wrong with this push, and is mended in that order.",
@@ -21,26 +25,33 @@ fn order() -> Scene {
     scene.worker(stranger);
     scene.taken(worker(1), &push(1, 0, &[(0, 1)]));
     scene.active(REGION, false);
-    let bad = [(4, 1), (4, 1)];
+    let unsound = UNSOUND.map(|(cell, value)| (cell, value.cast_unsigned()));
+    let bad = if profile.is_wired() { &unsound[..] } else { &[(4, 1), (4, 1)] };
     let wrong = Header { plan: PLAN + 1, view: VIEW + 1, ..header(Kind::Push, 2, u32::MAX) };
     scene.note("The plan.");
-    let nack = scene.refused(worker(2), &packet(wrong, &bad), NackReason::StalePlan);
+    let nack = scene.refused(worker(2), &packet(wrong, bad), NackReason::StalePlan);
     assert_eq!((nack.view, nack.durable, nack.plan), (VIEW, AFTER, PLAN + 1));
     scene.note("The view: the refusal carries that of the region.");
     let wrong = Header { plan: PLAN, ..wrong };
-    scene.refused(worker(2), &packet(wrong, &bad), NackReason::StaleView);
-    scene.note("The flow: the region has those of workers 0 and 1.");
+    scene.refused(worker(2), &packet(wrong, bad), NackReason::StaleView);
     let wrong = Header { view: VIEW, ..wrong };
-    scene.refused(worker(2), &packet(wrong, &bad), NackReason::UnknownFlow);
+    if !profile.is_wired() {
+        scene.note("The flow: the region has those of workers 0 and 1.");
+        scene.refused(worker(2), &packet(wrong, bad), NackReason::UnknownFlow);
+    }
     scene.note("The region takes no pushes.");
     let wrong = Header { worker: 0, ..wrong };
-    scene.refused(worker(0), &packet(wrong, &bad), NackReason::Inactive);
+    scene.refused(worker(0), &packet(wrong, bad), NackReason::Inactive);
     scene.active(REGION, true);
     scene.note("The number.");
-    scene.malformed(worker(0), &packet(wrong, &bad));
-    scene.note("The entries: slot 4 is there twice.");
+    scene.malformed(worker(0), &packet(wrong, bad));
+    scene.note(if profile.is_wired() {
+        "The entries: cell 0x7000."
+    } else {
+        "The entries: slot 4 is there twice."
+    });
     let wrong = Header { seq: 0, ..wrong };
-    scene.malformed(worker(0), &packet(wrong, &bad));
+    scene.malformed(worker(0), &packet(wrong, bad));
     scene.note("The room: the bank takes one packet.");
     scene.refused(worker(0), &push(0, 0, &[(4, 1)]), NackReason::BankFull);
     scene.note("It has changed nothing.");
@@ -50,8 +61,9 @@ fn order() -> Scene {
     scene
 }
 
-fn pull() -> Scene {
-    let mut scene = Scene::with(
+fn pull(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-order-of-pull",
         "A PULL is checked for plan, view, flow, whether there are values, and its cells. One without entries is a probe, and\n\
          always answered once the first three are right (rule W10).",
@@ -59,18 +71,21 @@ fn pull() -> Scene {
     );
     scene.worker(WorkerName { job: JOB, worker: 2 });
     scene.active(REGION, false);
-    for cells in [&[(10, 0)][..], &[]] {
+    let beyond = [(if profile.is_wired() { UNSOUND[0].0 } else { 10 }, 0)];
+    for cells in [&beyond[..], &[]] {
         let wrong = Header { plan: PLAN - 1, view: VIEW - 1, ..header(Kind::Pull, 2, 7) };
         scene.refused(worker(2), &packet(wrong, cells), NackReason::StalePlan);
         let wrong = Header { plan: PLAN, ..wrong };
         scene.refused(worker(2), &packet(wrong, cells), NackReason::StaleView);
         let wrong = Header { view: VIEW, ..wrong };
-        scene.refused(worker(2), &packet(wrong, cells), NackReason::UnknownFlow);
+        if !profile.is_wired() {
+            scene.refused(worker(2), &packet(wrong, cells), NackReason::UnknownFlow);
+        }
     }
     let wrong = header(Kind::Pull, 0, 7);
-    scene.refused(worker(0), &packet(wrong, &[(10, 0)]), NackReason::NotInstalled);
+    scene.refused(worker(0), &packet(wrong, &beyond), NackReason::NotInstalled);
     scene.readable(REGION, true);
-    scene.malformed(worker(0), &packet(wrong, &[(10, 0)]));
+    scene.malformed(worker(0), &packet(wrong, &beyond));
     scene.note("Inactive or not does not matter to it (rule D7).");
     scene.taken(worker(0), &packet(wrong, &[(9, 0)]));
     scene.taken(worker(0), &packet(wrong, &[]));
@@ -80,8 +95,9 @@ fn pull() -> Scene {
     scene
 }
 
-fn bank_full() -> Scene {
-    let mut scene = Scene::with(
+fn bank_full(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-bank-full",
         "A full bank refuses new packets and does not remember them; duplicates and pulls are answered as ever (rule D4).",
         RegionConfig { bank_packets_max: 3, ..FIXED },
@@ -96,12 +112,12 @@ fn bank_full() -> Scene {
     let with_values = Header { flags: Flags::VALUES, ..header(Kind::Push, 1, 0) };
     scene.refused(worker(1), &packet(with_values, &[(0, 1)]), NackReason::BankFull);
     scene.note("Malformed ones are dropped, not refused.");
-    scene.malformed(worker(1), &push(1, 0, &[(0, 1), (0, 1)]));
+    scene.malformed(worker(1), &push(1, 0, &UNSOUND));
     scene.duplicate(worker(0), &push(0, 1, &[(0, 1)]), AFTER + 1);
     scene.readable(REGION, true);
     scene.taken(worker(1), &packet(header(Kind::Pull, 1, 0), &[(0, 0)]));
     scene.bank(REGION);
-    scene.cut(REGION, 1);
+    scene.live_cut(REGION, 1);
     scene.note("After a flip there is room, before the bank is drained that was full.");
     scene.flip(REGION);
     scene.taken(worker(0), &push(0, 3, &[(0, 1)]));
@@ -114,8 +130,9 @@ fn bank_full() -> Scene {
     scene
 }
 
-fn inactive() -> Scene {
-    let mut scene = Scene::with(
+fn inactive(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-inactive",
         "A region that is not active refuses every push, duplicates too, and does all else as before (rule D7).",
         FIXED,
@@ -125,8 +142,8 @@ fn inactive() -> Scene {
     scene.refused(worker(0), &push(0, 0, &[(0, 1)]), NackReason::Inactive);
     scene.refused(worker(0), &push(0, 1, &[(0, 1)]), NackReason::Inactive);
     scene.note("Before it looks at what is in it.");
-    scene.refused(worker(0), &push(0, 1, &[(0, 1), (0, 1)]), NackReason::Inactive);
-    scene.install(REGION, &[(3, 0x3F80_0000)]);
+    scene.refused(worker(0), &push(0, 1, &UNSOUND), NackReason::Inactive);
+    scene.install(REGION, &[(scene.slot(0, 3), 0x3F80_0000)]);
     scene.readable(REGION, true);
     scene.taken(worker(0), &packet(header(Kind::Pull, 0, 5), &[(3, 0)]));
     scene.close_epoch(REGION, 1);
@@ -137,8 +154,9 @@ fn inactive() -> Scene {
     scene
 }
 
-fn stale() -> Scene {
-    let mut scene = Scene::with(
+fn stale(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-stale",
         "Packets of another plan or view, by one, by a byte or by all, change nothing (rule V2). Plan and view compare as equal or not.",
         FIXED,
@@ -163,8 +181,9 @@ fn stale() -> Scene {
     scene
 }
 
-fn senders() -> Scene {
-    let mut scene = Scene::with(
+fn senders(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-senders",
         "Who sends follows from the address alone (rule W4). What an address may not say is dropped (rule W3): in this order malformed,\n\
          foreign (it names another worker or job), unexpected (not a PUSH or PULL).",
@@ -203,8 +222,9 @@ fn senders() -> Scene {
     scene
 }
 
-fn regions() -> Scene {
-    let mut scene = Scene::new(
+fn regions(profile: Profile) -> Scene {
+    let mut scene = Scene::of(
+        profile,
         "refusal-regions",
         "Several regions and jobs in one switch. What is for a region that is not here is refused as UnknownFlow, with the view of\n\
          the request, and zero in durable (rule W7).",
@@ -237,14 +257,15 @@ fn regions() -> Scene {
     }
     scene.note("Worker 1 has a flow in region 0, not in region 1.");
     scene.taken(worker(1), &packet(head(&configs[0], Kind::Push, 1, 0), &[(1, 9)]));
-    scene.refused(
-        worker(1),
-        &packet(head(&configs[1], Kind::Push, 1, 0), &[(1, 9)]),
-        NackReason::UnknownFlow,
-    );
+    if !profile.is_wired() {
+        let stray = packet(head(&configs[1], Kind::Push, 1, 0), &[(1, 9)]);
+        scene.refused(worker(1), &stray, NackReason::UnknownFlow);
+    }
     scene.note("A cell that is in region 1 and not in region 0, where it is padding or nothing.");
     scene.taken(worker(0), &packet(head(&configs[1], Kind::Push, 0, 1), &[(9, 1), (98, 2)]));
-    scene.malformed(worker(0), &packet(head(&configs[0], Kind::Push, 0, 1), &[(8, 1), (98, 2)]));
+    if !profile.is_wired() {
+        scene.malformed(worker(0), &packet(head(&configs[0], Kind::Push, 0, 1), &[(8, 1), (98, 2)]));
+    }
     scene.note("Regions that are not here.");
     for kind in [Kind::Push, Kind::Pull] {
         for entries in [&[(0, 1)][..], &[]] {
@@ -265,7 +286,7 @@ fn regions() -> Scene {
     }
     let second = RegionName::of(&configs[1]);
     scene.flip(second);
-    scene.install(second, &[(98, 7)]);
+    scene.install(second, &[(scene.slot(0, 98), 7)]);
     scene.readable(second, true);
     scene.durable(second, 11);
     scene.taken(worker(0), &packet(head(&configs[1], Kind::Pull, 0, 1), &[(98, 0), (0, 0)]));
@@ -285,8 +306,9 @@ fn regions() -> Scene {
     scene
 }
 
-fn moved() -> Scene {
-    let mut scene = Scene::with(
+fn moved(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "refusal-moved",
         "A region leaves and comes back under another view: nothing of it is left but what it is opened with (rules V2, D6).",
         FIXED,

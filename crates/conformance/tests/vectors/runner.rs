@@ -123,7 +123,7 @@ fn a_difference_is_told_field_by_field() {
     let [alone, burst] = said(&vector, wrong);
     assert_eq!(
         alone,
-        "a.txt:10: another answer to PULL no flags seq 7 of w7.1 for r7.0, 2 entries:\n\
+        "a.txt:12: another answer to PULL no flags seq 7 of w7.1 for r7.0, 2 entries:\n\
          \x20   epoch: expected 65534, found 65281\n\
          \x20   entry 1: expected cell 4: 00000000, found -\n\
          \x20   behind it: expected -, found 0004000000"
@@ -144,16 +144,16 @@ fn answers_that_are_missing_or_too_many_are_noticed() {
     assert_eq!(
         alone,
         format!(
-            "a.txt:7: another answer to PUSH no flags seq 0 of w7.0 for r7.0, 1 entries:\n    answer: {expected}"
+            "a.txt:9: another answer to PUSH no flags seq 0 of w7.0 for r7.0, 1 entries:\n    answer: {expected}"
         )
     );
-    assert!(burst.starts_with("a.txt:7: ") && burst.ends_with(expected), "{burst}");
+    assert!(burst.starts_with("a.txt:9: ") && burst.ends_with(expected), "{burst}");
 
     let [alone, burst] = said(&vector, liar(|answers| [answers, vec![vec![7]]].concat()));
-    assert!(alone.starts_with("a.txt:7: ") && alone.contains("found 07"), "{alone}");
+    assert!(alone.starts_with("a.txt:9: ") && alone.contains("found 07"), "{alone}");
     assert_eq!(
         burst,
-        "a.txt:13: another answer to a burst, behind its last answer:\n    \
+        "a.txt:15: another answer to a burst, behind its last answer:\n    \
          answer: expected none, found 1 bytes that are no packet (shorter than a header)"
     );
 }
@@ -163,10 +163,10 @@ fn a_wrong_state_is_told() {
     for (act, expected) in [
         (
             (|scene| drop(scene.drain(REGION))) as fn(&mut Scene),
-            "a.txt:7: another answer to `drain r7.0`:\n    sum of slot 8: expected 00000000, found 00000001",
+            "a.txt:9: another answer to `drain r7.0`:\n    sum of slot 8: expected 00000000, found 00000001",
         ),
-        (|scene| drop(scene.cut(REGION, 0)), "a.txt:7: the target: there is no flow 9"),
-        (|_| (), "a.txt:7: another answer to `counters`:\n    foreign: expected 0, found 9"),
+        (|scene| drop(scene.cut(REGION, 0)), "a.txt:9: the target: there is no flow 9"),
+        (|_| (), "a.txt:9: another answer to `counters`:\n    foreign: expected 0, found 9"),
     ] {
         let [alone, burst] = said(&vector(FIXED, act), liar(|answers| answers));
         assert_eq!((alone.as_str(), burst.as_str()), (expected, expected));

@@ -1,5 +1,6 @@
 //! How vectors are made: what is done to the reference is written down with what it says to it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddrV4;
 
@@ -7,7 +8,7 @@ use libra_conformance::{
     Exchange, FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Step, Target, VERSION, WorkerName,
 };
 use libra_dataplane::{
-    Arithmetic, BankPackets, Counters, Entry, Header, Kind, NackReason, PacketWriter, RegionConfig,
+    Arithmetic, BankPackets, Counters, Entry, Header, Kind, NackReason, Packet, PacketWriter, RegionConfig,
     packet_bytes,
 };
 
@@ -42,6 +43,29 @@ pub(crate) const F32: RegionConfig = RegionConfig { arithmetic: Arithmetic::F32,
 /// The same for those that are added by tables.
 pub(crate) const TABLE: RegionConfig = RegionConfig { arithmetic: Arithmetic::Table, ..FIXED };
 
+/// What no data plane takes, whatever its lanes: a cell beyond all regions.
+pub(crate) const UNSOUND: [(u16, i32); 1] = [(0x7000, 1)];
+
+/// For whom a vector is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Packets of any number of entries, in as many lanes as the vector says.
+    Software,
+    /// A switch that wires each place of a packet to a register: every packet has an entry for each of its lanes, padding where the vector
+    /// gives fewer. It keeps no counters, and knows a cut where it stands still.
+    Wired,
+}
+
+impl Profile {
+    pub(crate) const BOTH: [Self; 2] = [Self::Software, Self::Wired];
+    /// Lanes of a switch that wires them.
+    pub(crate) const LANES: u8 = 16;
+
+    pub(crate) fn is_wired(self) -> bool {
+        self == Self::Wired
+    }
+}
+
 /// A worker of the job of most vectors.
 pub(crate) const fn worker(worker: u16) -> Sender {
     Sender::Worker(WorkerName { job: JOB, worker })
@@ -69,11 +93,16 @@ pub(crate) fn push(worker: u16, seq: u32, entries: &[(u16, i32)]) -> Vec<u8> {
 
 /// A vector that is being made.
 pub(crate) struct Scene {
+    profile: Profile,
     file: &'static str,
     about: String,
     target: PipelineTarget,
+    steps: Vec<Step>,
+    /// What its lines do not show.
     needs: Vec<Need>,
     lines: String,
+    /// The cell of each region that is for padding.
+    padding: BTreeMap<RegionName, u16>,
     /// A region was closed, so counters mean nothing from there on.
     closed: bool,
 }
@@ -88,13 +117,20 @@ pub(crate) struct Answer {
 impl Scene {
     /// A vector without a region. `about` is the comment at its beginning.
     pub(crate) fn new(file: &'static str, about: &str) -> Self {
-        let target = PipelineTarget::new();
+        Self::of(Profile::Software, file, about)
+    }
+
+    /// The same for others than [`Profile::Software`], whose files are named so.
+    pub(crate) fn of(profile: Profile, file: &'static str, about: &str) -> Self {
         let mut scene = Self {
+            profile,
             file,
             about: about.to_owned(),
-            target,
+            target: PipelineTarget::new(),
+            steps: vec![],
             needs: vec![],
             lines: String::new(),
+            padding: BTreeMap::new(),
             closed: false,
         };
         scene.write(Step::Switch("10.7.0.1:4700".parse().unwrap()));
@@ -103,7 +139,12 @@ impl Scene {
 
     /// A vector with one region, and workers for its flows.
     pub(crate) fn with(file: &'static str, about: &str, config: RegionConfig) -> Self {
-        let mut scene = Self::new(file, about);
+        Self::with_of(Profile::Software, file, about, config)
+    }
+
+    /// The same for others than [`Profile::Software`].
+    pub(crate) fn with_of(profile: Profile, file: &'static str, about: &str, config: RegionConfig) -> Self {
+        let mut scene = Self::of(profile, file, about);
         for worker in 0..config.flows {
             scene.worker(WorkerName { job: config.job, worker });
         }
@@ -111,18 +152,55 @@ impl Scene {
         scene
     }
 
+    /// Says what a target must be able to do that the lines do not show.
+    pub(crate) fn needs(&mut self, need: Need) {
+        assert!(!need.is_shown());
+        self.needs.push(need);
+    }
+
     /// The name of the file and its text, which ends with the counters.
     pub(crate) fn finish(mut self) -> (String, String) {
         if !self.closed {
             self.counters();
         }
-        self.needs.sort();
-        self.needs.dedup();
         let mut text = String::new();
         self.about.lines().for_each(|line| writeln!(text, "# {line}").unwrap());
+        let wired = if self.profile.is_wired() { "wired-" } else { "" };
+        if self.profile.is_wired() {
+            let lanes = Profile::LANES;
+            writeln!(
+                text,
+                "# A packet has an entry for each of {lanes} lanes, padding where there is no other."
+            )
+            .unwrap();
+        }
         writeln!(text, "conformance {VERSION}").unwrap();
-        self.needs.iter().for_each(|need| writeln!(text, "needs {need}").unwrap());
-        (format!("{}.txt", self.file), text + &self.lines)
+        let needs = Need::shown_by(&self.steps).into_iter().chain(self.needs);
+        needs.for_each(|need| writeln!(text, "needs {need}").unwrap());
+        (format!("{wired}{}.txt", self.file), text + &self.lines)
+    }
+
+    /// The slot of a cell, by the place that its entry has in a packet.
+    pub(crate) fn slot(&self, place: u32, cell: u32) -> u32 {
+        let lanes = u32::from(Profile::LANES);
+        if self.profile.is_wired() { cell * lanes + place % lanes } else { cell }
+    }
+
+    /// A packet as this profile has it.
+    fn widened(&self, datagram: &[u8]) -> Vec<u8> {
+        let Ok(parsed) = Packet::parse(datagram) else { return datagram.to_vec() };
+        let header = parsed.header;
+        // Without entries a PULL is a probe, and all but a PUSH nothing that a switch takes.
+        if !self.profile.is_wired() || header.entries == 0 && header.kind != Kind::Push {
+            return datagram.to_vec();
+        }
+        let lanes = usize::from(Profile::LANES);
+        assert!(usize::from(header.entries) <= lanes, "{}: more entries than lanes", self.file);
+        let region = RegionName { job: header.job, region: header.region };
+        let padding = self.padding.get(&region).copied().unwrap_or(FIXED.cells - 1);
+        let entries = parsed.entries().map(|entry| (entry.cell, entry.value));
+        let entries = entries.chain(std::iter::repeat((padding, 0))).take(lanes);
+        packet(header, &entries.collect::<Vec<_>>())
     }
 
     /// Says why, before the lines that follow.
@@ -132,8 +210,8 @@ impl Scene {
     }
 
     fn write(&mut self, step: Step) {
-        self.needs.extend(step.needs());
         writeln!(self.lines, "{step}").unwrap();
+        self.steps.push(step);
     }
 
     /// A worker at an address that follows from its name.
@@ -149,6 +227,9 @@ impl Scene {
     }
 
     pub(crate) fn open(&mut self, config: RegionConfig, after: u16, seen: &[(u16, std::ops::Range<u32>)]) {
+        let lanes = if self.profile.is_wired() { Profile::LANES } else { config.lanes };
+        let config = RegionConfig { lanes, ..config };
+        self.padding.insert(RegionName::of(&config), config.cells - 1);
         let seen: Vec<_> =
             seen.iter().map(|(flow, seqs)| FlowSeqs { flow: *flow, seqs: seqs.clone() }).collect();
         self.target.open(&config, after, &seen).unwrap();
@@ -168,14 +249,14 @@ impl Scene {
 
     /// The same datagram several times, with numbers that go up. All answers are alike but for their number.
     pub(crate) fn send_times(&mut self, times: u32, from: Sender, datagram: &[u8]) -> Option<Answer> {
-        let mut exchange = Exchange { from, times, datagram: datagram.to_vec(), answer: None };
+        let mut exchange = Exchange { from, times, datagram: self.widened(datagram), answer: None };
         exchange.answer = self.target.receive(from, &exchange.datagram(0)).unwrap();
         for n in 1..times {
             let answer = self.target.receive(from, &exchange.datagram(n)).unwrap();
             assert_eq!(answer, exchange.answer(n), "the answers to repeated datagrams differ");
         }
         let answer = exchange.answer.as_deref().map(|bytes| {
-            let packet = libra_dataplane::Packet::parse(bytes).unwrap();
+            let packet = Packet::parse(bytes).unwrap();
             Answer { header: packet.header, entries: packet.entries().collect() }
         });
         self.write(Step::Exchange(exchange));
@@ -232,13 +313,14 @@ impl Scene {
         assert_eq!(self.target.counters().unwrap().pushes, before + u64::from(times));
     }
 
-    /// What the agent does when an epoch ends: flip, cut of so many flows, drain.
+    /// What the agent does when an epoch ends: flip, drain, cut of so many flows.
     pub(crate) fn close_epoch(&mut self, region: RegionName, flows: u16) -> Slots {
         self.flip(region).expect("the idle bank was drained");
+        let sums = self.drain(region);
         (0..flows).for_each(|flow| {
             self.cut(region, flow);
         });
-        self.drain(region)
+        sums
     }
 
     /// A packet that names another worker than its address.
@@ -314,6 +396,11 @@ impl Scene {
         ranges
     }
 
+    /// The cut while packets come, which is asked only of those who know it.
+    pub(crate) fn live_cut(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
+        if self.profile.is_wired() { self.target.cut(region, flow).unwrap() } else { self.cut(region, flow) }
+    }
+
     pub(crate) fn bank(&mut self, region: RegionName) -> BankPackets {
         let packets = self.target.bank(region).unwrap();
         self.write(Step::Bank(region, packets));
@@ -322,7 +409,9 @@ impl Scene {
 
     pub(crate) fn counters(&mut self) -> Counters {
         let counters = self.target.counters().unwrap();
-        self.write(Step::Counters(counters));
+        if !self.profile.is_wired() {
+            self.write(Step::Counters(counters));
+        }
         counters
     }
 }

@@ -3,14 +3,18 @@
 use libra_conformance::Sender;
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
 
-use crate::scene::{AFTER, FIXED, OPEN, PLAN, REGION, Scene, VIEW, header, packet, push, worker};
+use crate::scene::{
+    AFTER, FIXED, OPEN, PLAN, Profile, REGION, Scene, UNSOUND, VIEW, header, packet, push, worker,
+};
 
 pub(crate) fn scenes() -> Vec<Scene> {
-    vec![pull(), push_with_values(), install(), drain()]
+    let of = |profile| [pull(profile), push_with_values(profile)];
+    Profile::BOTH.into_iter().flat_map(of).chain([install(), drain()]).collect()
 }
 
-fn pull() -> Scene {
-    let mut scene = Scene::with(
+fn pull(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "values-pull",
         "A PULL is answered with the values of its cells, in its order, once there are values (rule W10).",
         FIXED,
@@ -19,7 +23,8 @@ fn pull() -> Scene {
     let pull = packet(header(Kind::Pull, 0, 0), &[(2, 0), (0, 0), (8, 0)]);
     scene.taken(worker(0), &probe);
     scene.refused(worker(0), &pull, NackReason::NotInstalled);
-    scene.install(REGION, &[(0, 0x3F80_0000), (2, 0xBF80_0000), (8, 1)]);
+    let slots = [(0, 2), (1, 0), (2, 8)].map(|(place, cell)| scene.slot(place, cell));
+    scene.install(REGION, &[(slots[1], 0x3F80_0000), (slots[0], 0xBF80_0000), (slots[2], 1)]);
     scene.note("Written, but not yet readable: the shard has not installed all.");
     scene.refused(worker(0), &pull, NackReason::NotInstalled);
     scene.readable(REGION, true);
@@ -42,26 +47,31 @@ fn pull() -> Scene {
     scene
 }
 
-fn push_with_values() -> Scene {
-    let mut scene = Scene::with(
+fn push_with_values(profile: Profile) -> Scene {
+    let mut scene = Scene::with_of(
+        profile,
         "values-push",
         "A PUSH with VALUES is answered with values if the region has them, and by an ACK without if not; it is added either way (rule W9).",
         FIXED,
     );
     let ask = |seq, flags: Flags| Header { flags: flags.with(Flags::VALUES), ..header(Kind::Push, 0, seq) };
     let entries = [(1, 10), (4, 20), (9, 0)];
-    scene.install(REGION, &[(1, 0xAAAA_AAAA), (4, 0xBBBB_BBBB)]);
+    scene.install(REGION, &[(scene.slot(0, 1), 0xAAAA_AAAA), (scene.slot(1, 4), 0xBBBB_BBBB)]);
     let answer = scene.taken(worker(0), &packet(ask(0, Flags::NONE), &entries));
     assert_eq!((answer.header.flags, answer.header.entries), (Flags::NONE, 0));
     scene.readable(REGION, true);
     let answer = scene.taken(worker(0), &packet(ask(1, Flags::LAST), &entries));
-    assert_eq!((answer.header.flags, answer.header.entries), (Flags::VALUES, 3));
+    let entries_of_packet = if profile.is_wired() { Profile::LANES } else { 3 };
+    assert_eq!((answer.header.flags, answer.header.entries), (Flags::VALUES, entries_of_packet));
     scene.note("A duplicate gets values too.");
     scene.duplicate(worker(0), &packet(ask(0, Flags::RETRANSMIT), &entries), OPEN);
-    scene.note("Without entries, an ACK with VALUES and none.");
-    scene.taken(worker(0), &packet(ask(2, Flags::NONE), &[]));
+    if !profile.is_wired() {
+        scene.note("Without entries, an ACK with VALUES and none.");
+        scene.taken(worker(0), &packet(ask(2, Flags::NONE), &[]));
+    }
     scene.note("Refused or malformed, no values.");
-    scene.malformed(worker(0), &packet(ask(3, Flags::NONE), &[(4, 1), (1, 1)]));
+    let unsound = UNSOUND.map(|(cell, value)| (cell, value.cast_unsigned()));
+    scene.malformed(worker(0), &packet(ask(3, Flags::NONE), &unsound));
     scene.active(REGION, false);
     scene.refused(worker(0), &packet(ask(3, Flags::NONE), &entries), NackReason::Inactive);
     scene.active(REGION, true);

@@ -1,11 +1,12 @@
 //! The program in bmv2, on veth interfaces in network namespaces.
 //!
 //! That needs root, `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test says that it was skipped.
-//! `cargo xtask p4` wants it to run.
+//! `cargo xtask p4 test` wants it to run.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -13,23 +14,29 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libra_dataplane::{Header, Kind, RegionConfig};
-use libra_p4::{Bmv2Tables, Link, Setup, Sizes, TableChange};
+use libra_p4::{Bmv2Tables, Link, Port, Setup, Sizes, TableChange};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::pair::{CONFIG, Device, step};
+use crate::console::Console;
+use crate::device::Device;
+use crate::pair::{CONFIG, step};
+use crate::vectors::say;
 use crate::{go_round, run};
 
 /// Where the switch is reached, and from where: a machine of the agent, and one of all workers.
-const ADDRESS: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 77, 0, 1), 4700);
-const AGENT: &str = "10.77.0.2";
-const WORKERS: &str = "10.77.0.3";
+const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 4700);
+const AGENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 4700);
+const WORKERS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const MAC: [u8; 6] = [2, 0x4c, 0, 0, 0, 1];
 const THRIFT: &str = "9390";
 
-/// Packets of the agent under way at once.
+/// A job and a worker of their own: what they ask is always answered, and as a switch keeps the order, everything before it was then
+/// answered, too, or never will be.
+const MARK: (u16, u16) = (u16::MAX, u16::MAX);
+/// Packets under way at once: bmv2 has room for so many frames.
 const WINDOW: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,7 +57,7 @@ impl Namespaces {
             run_command("ip", &["netns", "add", &namespaces.name(host)]);
             run_command("ip", &["-n", &namespaces.name(host), "link", "set", "lo", "up"]);
         }
-        for (host, address) in [("agent", AGENT), ("workers", WORKERS)] {
+        for (host, address) in [("agent", *AGENT.ip()), ("workers", WORKERS)] {
             let (inside, switch) = (namespaces.name(host), namespaces.name("switch"));
             let pair = [
                 "link", "add", "eth0", "netns", &inside, "type", "veth", "peer", "name", host, "netns",
@@ -79,8 +86,8 @@ impl Namespaces {
     }
 
     /// A socket of a machine. A thread of its own goes there, and does not come back.
-    fn socket(&self, host: &str, address: &str) -> UdpSocket {
-        let (path, address) = (format!("/run/netns/{}", self.name(host)), address.to_owned());
+    fn socket(&self, host: &str, address: SocketAddrV4) -> UdpSocket {
+        let path = format!("/run/netns/{}", self.name(host));
         let open = move || {
             let namespace = File::open(path).unwrap();
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))
@@ -103,57 +110,68 @@ impl Drop for Namespaces {
 }
 
 /// bmv2 with the program as it is checked in.
-struct Bmv2 {
+pub(crate) struct Bmv2 {
     tables: Bmv2Tables,
+    console: Console,
     switch: Child,
     agent: UdpSocket,
-    workers: Vec<UdpSocket>,
+    /// By where they send from.
+    workers: BTreeMap<SocketAddrV4, UdpSocket>,
+    /// How often it was asked for a mark.
+    marks: u32,
     /// Last: a switch must not lose its interfaces while it runs.
     namespaces: Namespaces,
 }
 
 impl Bmv2 {
-    fn start(program: &Path) -> Self {
+    fn start(program: &Path, sizes: Sizes) -> Self {
         let namespaces = Namespaces::new();
         let mut command = namespaces.command("switch", "simple_switch");
         command.args(["-i", "0@agent", "-i", "1@workers", "--thrift-port", THRIFT]).arg(program);
         let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let agent = namespaces.socket("agent", &format!("{AGENT}:0"));
-        let workers =
-            (0..3).map(|worker| namespaces.socket("workers", &format!("{WORKERS}:{}", 5000 + worker)));
-        let bmv2 = Self {
-            tables: Bmv2Tables::new(Sizes::default()),
-            switch,
-            agent,
-            workers: workers.collect(),
-            namespaces,
-        };
-        let setup = Setup { address: ADDRESS, mac: MAC, agent_port: 0, ports: vec![0, 1] };
+        let agent = namespaces.socket("agent", AGENT);
         let begun = Instant::now();
-        let lines = [setup.lines(&Sizes::default()), setup.flood_lines()].concat();
-        while let Err(error) = bmv2.tell(&lines) {
-            assert!(begun.elapsed() < PATIENCE, "{error}");
-            thread::sleep(Duration::from_millis(200));
-        }
-        bmv2
+        let console = || {
+            let mut command = namespaces.command("switch", "simple_switch_CLI");
+            command.args(["--thrift-port", THRIFT]);
+            Console::start(command)
+        };
+        let mut console = loop {
+            if let Some(console) = console() {
+                break console;
+            }
+            assert!(begun.elapsed() < PATIENCE, "bmv2 does not listen");
+        };
+        console.tell(&[Self::setup().lines(&sizes), Self::setup().flood_lines()].concat()).unwrap();
+        let (tables, workers) = (Bmv2Tables::new(sizes), BTreeMap::new());
+        Self { tables, console, switch, agent, workers, marks: 0, namespaces }
     }
 
-    /// Hands lines to the command line of the switch, and returns what it says.
-    fn tell(&self, lines: &[String]) -> Result<String, String> {
-        let mut command = self.namespaces.command("switch", "simple_switch_CLI");
-        command
-            .args(["--thrift-port", THRIFT])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut client = command.spawn().map_err(|error| error.to_string())?;
-        let text = lines.join("\n") + "\n";
-        client.stdin.take().unwrap().write_all(text.as_bytes()).map_err(|error| error.to_string())?;
-        let output = client.wait_with_output().map_err(|error| error.to_string())?;
-        let said =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        let is_connected = output.status.success() && !said.contains("Could not connect");
-        if is_connected { Ok(said) } else { Err(said) }
+    fn setup() -> Setup {
+        Setup { address: ADDRESS, mac: MAC, agent_port: 0, ports: vec![0, 1] }
+    }
+
+    /// Who sends from a new address gets a socket there, and may ask for a mark.
+    fn let_send(&mut self, from: SocketAddrV4) {
+        if self.workers.contains_key(&from) {
+            return;
+        }
+        if *from.ip() != WORKERS && self.workers.keys().all(|known| known.ip() != from.ip()) {
+            let workers = self.namespaces.name("workers");
+            run_command(
+                "ip",
+                &["-n", &workers, "address", "add", &format!("{}/32", from.ip()), "dev", "eth0"],
+            );
+        }
+        self.workers.insert(from, self.namespaces.socket("workers", from));
+        let mark = self.mark_lines([from]);
+        self.console.tell(&mark).unwrap();
+    }
+
+    fn mark_lines(&self, addresses: impl IntoIterator<Item = SocketAddrV4>) -> Vec<String> {
+        let (job, worker) = MARK;
+        let add = |address| TableChange::AddWorker { address, job, worker };
+        self.tables.lines(&addresses.into_iter().map(add).collect::<Vec<_>>())
     }
 }
 
@@ -165,11 +183,16 @@ impl Drop for Bmv2 {
 }
 
 /// Waits for a datagram. A process that was stopped and goes on is told that its call was interrupted.
-fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
+fn receive(socket: &UdpSocket) -> std::io::Result<Vec<u8>> {
+    let mut answer = vec![0; 2048];
     loop {
-        match socket.recv(buffer) {
+        match socket.recv(&mut answer) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            ended => return ended,
+            Err(error) => return Err(error),
+            Ok(bytes) => {
+                answer.truncate(bytes);
+                return Ok(answer);
+            }
         }
     }
 }
@@ -184,45 +207,57 @@ impl Link for Bmv2 {
                 self.agent.send(packet).map_err(|error| error.to_string())?;
             }
             for _ in burst {
-                let mut answer = vec![0; 2048];
-                let bytes =
-                    receive(&self.agent, &mut answer).map_err(|error| format!("no answer: {error}"))?;
-                answer.truncate(bytes);
-                answers.push(answer);
+                answers.push(receive(&self.agent).map_err(|error| format!("no answer: {error}"))?);
             }
         }
         Ok(answers)
     }
 
     fn change(&mut self, changes: &[TableChange]) -> Result<(), String> {
-        let said = self.tell(&self.tables.lines(changes))?;
+        let said = self.console.tell(&self.tables.lines(changes)).ok_or("its command line has ended")?;
         self.tables.heard(changes, &said).map_err(|error| error.to_string())
     }
 }
 
 impl Device for Bmv2 {
-    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>> {
-        let socket = &self.workers[usize::from(from.port() - 5000)];
-        socket.send(datagram).unwrap();
-        let probe = Header {
-            job: CONFIG.job,
-            worker: from.port() - 5000,
-            seq: 0xabcd,
-            ..Header::of_kind(Kind::Pull)
-        };
-        if !is_answered {
-            // Behind it one that is answered, whatever it finds: a switch keeps the order.
-            socket.send(&probe.to_bytes()).unwrap();
+    fn hand_over(&mut self, port: Port, datagrams: &[Vec<u8>], answers: Option<usize>) -> Vec<Vec<u8>> {
+        if let Port::Worker(from) = port {
+            self.let_send(from);
         }
-        let mut answer = vec![0; 2048];
-        let bytes = receive(socket, &mut answer).expect("an answer");
-        answer.truncate(bytes);
-        let is_of_probe = Header::parse(&answer).is_ok_and(|header| header.seq == probe.seq);
-        (is_answered || !is_of_probe).then_some(answer)
+        let socket = match port {
+            Port::Agent => &self.agent,
+            Port::Worker(from) => &self.workers[&from],
+        };
+        let mut found = Vec::new();
+        // With the mark they are as many.
+        for burst in datagrams.chunks(WINDOW - 1) {
+            burst.iter().for_each(|datagram| _ = socket.send(datagram).unwrap());
+            if answers.is_some_and(|answers| answers == datagrams.len()) {
+                found.extend(burst.iter().map(|_| receive(socket).expect("an answer")));
+                continue;
+            }
+            self.marks += 1;
+            let (job, worker) = MARK;
+            let mark = Header { job, worker, seq: self.marks, ..Header::of_kind(Kind::Pull) };
+            socket.send(&mark.to_bytes()).unwrap();
+            loop {
+                let answer = receive(socket).expect("the mark");
+                let header = Header::parse(&answer);
+                if header
+                    .is_ok_and(|header| (header.job, header.worker, header.seq) == (job, worker, self.marks))
+                {
+                    break;
+                }
+                found.push(answer);
+            }
+        }
+        found
     }
 
-    fn address(&self, worker: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(WORKERS.parse().unwrap(), 5000 + worker)
+    fn begin_anew(&mut self, sizes: Sizes) {
+        self.tables = Bmv2Tables::new(sizes);
+        let marks = self.mark_lines(self.workers.keys().copied());
+        self.console.tell(&[Self::setup().lines(&sizes), marks].concat()).unwrap();
     }
 }
 
@@ -247,7 +282,7 @@ fn compiled() -> Result<PathBuf, String> {
 }
 
 /// Runs something in bmv2, or says why not.
-fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
+pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
     // One at a time: they share addresses, and packets that are late are taken for lost.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,12 +290,12 @@ fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
         Ok(program) => program,
         Err(reason) => {
             assert!(std::env::var_os("LIBRA_P4_REQUIRED").is_none(), "bmv2 cannot be tested: {reason}");
-            eprintln!("SKIPPED, bmv2: {reason}");
+            say(&format!("SKIPPED bmv2: {reason}\n"));
             return;
         }
     };
     let sizes = Sizes::default();
-    run((Bmv2::start(&program), sizes), RegionConfig { lanes: sizes.lanes, ..CONFIG });
+    run((Bmv2::start(&program, sizes), sizes), RegionConfig { lanes: sizes.lanes, ..CONFIG });
     std::fs::remove_file(program).unwrap();
 }
 

@@ -3,13 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod bmv2;
+mod console;
+mod device;
 mod pair;
+mod target;
+mod vectors;
 
 use libra_dataplane::{Header, Kind, NackReason, RegionConfig, WINDOW};
 use libra_p4::{Port, Sizes, Switch};
 use proptest::prelude::*;
 
-use pair::{CONFIG, Device, Here, Pair, SMALL, Step, carry_out, entries_of, header, packet, step};
+use device::{Device, Here};
+use pair::{CONFIG, Pair, SMALL, Step, address, carry_out, entries_of, header, packet, step};
 
 fn here() -> (Here, Sizes) {
     (Here(Switch::new(SMALL)), SMALL)
@@ -97,11 +102,11 @@ fn a_bank_that_is_full_refuses_what_is_new_and_duplicates_count() {
     pair.close_epoch();
     pair.send(0, &push(5)).unwrap();
     // A duplicate takes room here, and in the reference it does not: a bank never takes more than it may, and may take less.
-    let (mut program, address) = (pair.agent.link().0.clone(), pair.agent.link().address(0));
+    let mut program = pair.agent.link().0.clone();
     for _ in 0..4 {
-        program.process(Port::Worker(address), &push(5)).unwrap();
+        program.process(Port::Worker(address(0)), &push(5)).unwrap();
     }
-    let answer = program.process(Port::Worker(address), &push(6)).unwrap();
+    let answer = program.process(Port::Worker(address(0)), &push(6)).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().nack_reason(), Some(NackReason::BankFull));
 }
 
@@ -117,7 +122,6 @@ fn what_only_an_agent_may_say_is_dropped_from_a_worker() {
     // A push without entries says nothing that a worker has to say: the reference takes it, the program does not.
     let nothing = packet(header(Kind::Push, 0, 0), &[]);
     for worker in [0, 9] {
-        let address = pair.agent.link().address(worker);
-        assert_eq!(pair.agent.link().0.process(Port::Worker(address), &nothing), None);
+        assert_eq!(pair.agent.link().0.process(Port::Worker(address(worker)), &nothing), None);
     }
 }

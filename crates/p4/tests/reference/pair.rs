@@ -1,15 +1,15 @@
 //! The program and the reference side by side, and what is done to both.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::fmt::Debug;
 use std::net::SocketAddrV4;
 
 use libra_dataplane::{
     Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, packet_bytes,
 };
-use libra_p4::{Agent, Link, Port, Sizes, Sums, Switch, TableChange};
+use libra_p4::{Agent, Port, Sizes, Sums, TableChange};
 use proptest::prelude::*;
+
+use crate::device::Device;
 
 /// A smaller program than the usual one: more happens to each cell.
 pub(crate) const SMALL: Sizes =
@@ -29,41 +29,9 @@ pub(crate) const CONFIG: RegionConfig = RegionConfig {
 };
 pub(crate) const NAME: (u16, u8) = (7, 2);
 
-/// Something that carries packets out.
-pub(crate) trait Device: Link<Error: Debug> {
-    /// Hands over a datagram of a worker, and returns the answer. Whether there will be one is known.
-    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], is_answered: bool) -> Option<Vec<u8>>;
-
-    /// Where a worker sends from.
-    fn address(&self, worker: u16) -> SocketAddrV4;
-}
-
-/// The program as this crate has it.
-pub(crate) struct Here(pub(crate) Switch);
-
-impl Link for Here {
-    type Error = Infallible;
-
-    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-        let answer =
-            |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("the agent is always answered");
-        Ok(packets.iter().map(answer).collect())
-    }
-
-    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
-        changes.iter().for_each(|change| self.0.change(change));
-        Ok(())
-    }
-}
-
-impl Device for Here {
-    fn hand_over(&mut self, from: SocketAddrV4, datagram: &[u8], _: bool) -> Option<Vec<u8>> {
-        self.0.process(Port::Worker(from), datagram)
-    }
-
-    fn address(&self, worker: u16) -> SocketAddrV4 {
-        SocketAddrV4::new([10, 0, 0, 2].into(), 5000 + worker)
-    }
+/// Where a worker sends from.
+pub(crate) fn address(worker: u16) -> SocketAddrV4 {
+    SocketAddrV4::new([10, 77, 0, 3].into(), 5000 + worker)
 }
 
 /// The program and the reference, side by side.
@@ -85,14 +53,13 @@ impl<D: Device> Pair<D> {
         agent.open(RegionConfig { region: 1, ..config }, 40, [(0, 0..700)]).unwrap();
         agent.install((config.job, 1), (0..40).map(|slot| (slot, slot + 1))).unwrap();
         for worker in 0..WORKERS {
-            let address = agent.link().address(worker);
-            agent.change(&[TableChange::AddWorker { address, job: config.job, worker }]).unwrap();
+            let add = TableChange::AddWorker { address: address(worker), job: config.job, worker };
+            agent.change(&[add]).unwrap();
         }
         for seq in 0..40 {
             let header = Header { region: 1, ..header(Kind::Push, 1, seq) };
             let packet = packet(header, &entries_of(config.lanes, |lane| (lane % 12, 5 - i32::from(lane))));
-            let address = agent.link().address(1);
-            agent.link().hand_over(address, &packet, true).unwrap();
+            agent.link().hand_over(Port::Worker(address(1)), &[packet], Some(1));
             if seq == 20 {
                 agent.flip((config.job, 1)).unwrap();
             }
@@ -120,8 +87,8 @@ impl<D: Device> Pair<D> {
         let from = (self.config.job, worker);
         self.reference
             .process_burst(from, [buffer.as_mut_slice()], |answer| expected = Some(answer.to_vec()));
-        let address = self.agent.link().address(worker);
-        let found = self.agent.link().hand_over(address, datagram, expected.is_some());
+        let (port, answers) = (Port::Worker(address(worker)), expected.iter().count());
+        let found = self.agent.link().hand_over(port, &[datagram.to_vec()], Some(answers)).pop();
         let read = |answer: &Option<Vec<u8>>| answer.as_deref().map(|bytes| Header::parse(bytes).unwrap());
         assert_eq!(read(&found), read(&expected), "to {:?}", Header::parse_without_entries(datagram));
         assert_eq!(found, expected, "to {:?}", Header::parse_without_entries(datagram));

@@ -166,5 +166,5 @@ fn the_vectors_are_reproduced() {
         eprintln!("SKIPPED {file}: the XDP plane does not offer {need}");
         assert!(matches!(need, Need::Lanes | Need::AgentPackets));
     }
-    assert!(skipped.len() < vectors.len() / 4, "{skipped:?}");
+    assert!(vectors.len() - skipped.len() > 30, "{skipped:?}");
 }

@@ -1,0 +1,48 @@
+//! The vectors find every bug that is planted in the program: those of the data plane in software, in the controls that have its place.
+//!
+//! `cargo test -p libra-p4 --features planted-bugs --test planted -- --nocapture` prints who found which.
+
+use libra_conformance::{Vector, folder, read_folder, run};
+use libra_dataplane::planted::{PlantedBug, clear, plant};
+use libra_p4::{Sizes, Switch};
+
+#[path = "reference/device.rs"]
+mod device;
+#[path = "reference/target.rs"]
+mod target;
+use device::{Device as _, Here};
+use target::P4Target;
+
+/// Those that [`Switch`] has a place for.
+const BUGS: [PlantedBug; 7] = [
+    PlantedBug::NoDedup,
+    PlantedBug::GenerationNotChecked,
+    PlantedBug::FlipInTheMiddle,
+    PlantedBug::CutOffByOne,
+    PlantedBug::StaleViewAccepted,
+    PlantedBug::StalePlanAccepted,
+    PlantedBug::MarkSeenForgotten,
+];
+
+#[test]
+fn the_vectors_find_every_bug_of_the_program() {
+    let vectors = read_folder(&folder()).unwrap_or_else(|error| panic!("{error}"));
+    let sizes = Sizes::default();
+    let mut here = Here(Switch::new(sizes));
+    let mut failure = |vector: &Vector| {
+        here.begin_anew(sizes);
+        run(vector, &mut P4Target::new(&mut here, sizes)).err()
+    };
+    assert_eq!(vectors.iter().find_map(&mut failure), None, "nothing is planted yet");
+    let mut missed = Vec::new();
+    for bug in BUGS {
+        plant(bug);
+        let found: Vec<_> = vectors.iter().filter_map(&mut failure).collect();
+        clear();
+        match found.first() {
+            Some(failure) => println!("{bug}: {} vectors, first {failure}", found.len()),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
