@@ -22,9 +22,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::console::Console;
 use crate::device::Device;
-use crate::pair::{CONFIG, step};
+use crate::pair::{CONFIG, Step, step};
 use crate::vectors::say;
-use crate::{go_round, run};
+use crate::{add_in_a_burst, go_round, of_floats, run};
 
 /// Where the switch is reached, and from where: a machine of the agent, and one of all workers.
 const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 4700);
@@ -261,8 +261,8 @@ impl Device for Bmv2 {
     }
 }
 
-/// The program, compiled; or why it cannot be run here.
-fn compiled() -> Result<PathBuf, String> {
+/// A program of `programs/p4`, compiled; or why it cannot be run here.
+fn compiled(program: &str) -> Result<PathBuf, String> {
     let user = Command::new("id").arg("-u").output().map_err(|error| error.to_string())?;
     if user.stdout.trim_ascii() != b"0" {
         return Err("it needs root, for network namespaces".to_owned());
@@ -273,8 +273,8 @@ fn compiled() -> Result<PathBuf, String> {
             return Err(format!("{tool} is not on the PATH"));
         }
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/libra_v1model.p4");
-    let program = std::env::temp_dir().join(format!("libra-p4-{}.json", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4").join(program);
+    let program = std::env::temp_dir().join(format!("{program}-{}.json", std::process::id()));
     let output = Command::new("p4c-bm2-ss").args(["--std", "p4-16", "-o"]).arg(&program).arg(source).output();
     let output = output.map_err(|error| error.to_string())?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -283,10 +283,18 @@ fn compiled() -> Result<PathBuf, String> {
 
 /// Runs something in bmv2, or says why not.
 pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
+    let sizes = Sizes::default();
+    in_bmv2_of("libra_v1model.p4", |program| {
+        run((Bmv2::start(program, sizes), sizes), RegionConfig { lanes: sizes.lanes, ..CONFIG });
+    });
+}
+
+/// Does something with a program that is compiled for bmv2, or says why not.
+fn in_bmv2_of(program: &str, run: impl FnOnce(&Path)) {
     // One at a time: they share addresses, and packets that are late are taken for lost.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let program = match compiled() {
+    let program = match compiled(program) {
         Ok(program) => program,
         Err(reason) => {
             assert!(std::env::var_os("LIBRA_P4_REQUIRED").is_none(), "bmv2 cannot be tested: {reason}");
@@ -294,19 +302,30 @@ pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
             return;
         }
     };
-    let sizes = Sizes::default();
-    run((Bmv2::start(&program, sizes), sizes), RegionConfig { lanes: sizes.lanes, ..CONFIG });
+    run(&program);
     std::fs::remove_file(program).unwrap();
+}
+
+fn some_steps(config: RegionConfig) -> Vec<Step> {
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    prop::collection::vec(step(config), 600).new_tree(&mut runner).unwrap().current()
 }
 
 // rules W3, W4, W5, W6, W7, W9, W10, D1, D2, D3, D5, D6, D7, E2
 #[test]
 fn bmv2_does_what_the_reference_does() {
-    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let mut runner = TestRunner::new_with_rng(Config::default(), random);
-    let steps = prop::collection::vec(step(Sizes::default().lanes), 600).new_tree(&mut runner);
-    let steps = steps.unwrap().current();
-    in_bmv2(|bmv2, config| run(bmv2, config, 65_533, (1500, 7), steps));
+    in_bmv2(|bmv2, config| run(bmv2, config, 65_533, (1500, 7), some_steps(config)));
+}
+
+/// Both in one, as it is compiled for minutes.
+#[test]
+fn bmv2_adds_floats_as_the_reference_does() {
+    let sizes = Sizes::of_tables();
+    in_bmv2_of("libra_v1model_table.p4", |program| {
+        run((Bmv2::start(program, sizes), sizes), of_floats(), 65_533, (1500, 7), some_steps(of_floats()));
+        add_in_a_burst((Bmv2::start(program, sizes), sizes), of_floats());
+    });
 }
 
 #[test]

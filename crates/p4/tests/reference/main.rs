@@ -9,8 +9,8 @@ mod pair;
 mod target;
 mod vectors;
 
-use libra_dataplane::{Header, Kind, NackReason, RegionConfig, WINDOW};
-use libra_p4::{Port, Sizes, Switch};
+use libra_dataplane::{Arithmetic, FLOAT_TABLES, Header, Kind, NackReason, RegionConfig, WINDOW};
+use libra_p4::{Port, Sizes, Sums, Switch};
 use proptest::prelude::*;
 
 use device::{Device, Here};
@@ -50,10 +50,57 @@ proptest! {
         durable in prop_oneof![Just(0_u16), Just(65_533), any::<u16>()],
         seen in prop_oneof![Just(0_u32), 1..3000_u32],
         gap in 0..30_u32,
-        steps in prop::collection::vec(step(SMALL.lanes), 0..400),
+        steps in prop::collection::vec(step(CONFIG), 0..400),
     ) {
         run(here(), CONFIG, durable, (seen, gap), steps);
     }
+}
+
+fn floats_here() -> (Here, Sizes) {
+    let sizes = Sizes { sums: Sums::Table, ..SMALL };
+    (Here(Switch::new(sizes)), sizes)
+}
+
+/// The same region, of floats that are added by tables.
+fn of_floats() -> RegionConfig {
+    RegionConfig { arithmetic: Arithmetic::Table, ..CONFIG }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn the_program_adds_floats_as_the_reference_does(
+        seen in prop_oneof![Just(0_u32), 1..3000_u32],
+        gap in 0..30_u32,
+        steps in prop::collection::vec(step(of_floats()), 0..400),
+    ) {
+        run(floats_here(), of_floats(), 65_533, (seen, gap), steps);
+    }
+}
+
+/// Pushes of the same value, so that their order makes no difference, that come faster than they pass: a sum that misses one is smaller.
+fn add_in_a_burst<D: Device>(device: (D, Sizes), config: RegionConfig) {
+    const PUSHES: u32 = 300;
+    let mut pair = Pair::new(device, config, 0, &[]);
+    let value = 1.1_f32.to_bits();
+    let push =
+        |seq| packet(header(Kind::Push, 0, seq), &entries_of(config.lanes, |_| (3, value.cast_signed())));
+    let pushes: Vec<_> = (0..PUSHES).map(push).collect();
+    let answers = pair.agent.link().hand_over(Port::Worker(address(0)), &pushes, Some(pushes.len()));
+    let kinds = answers.iter().map(|answer| Header::parse(answer).unwrap().kind);
+    assert_eq!(kinds.filter(|kind| *kind == Kind::Ack).count(), pushes.len());
+    let sum = (0..PUSHES).fold(0, |sum, _| FLOAT_TABLES.add(sum, value));
+    let (_, taken) = pair.agent.flip(pair::NAME).unwrap().unwrap();
+    assert_eq!(taken.pushes, PUSHES);
+    let lanes = u32::from(config.lanes);
+    let expected: Vec<_> = (3 * lanes..4 * lanes).map(|slot| (slot, sum)).collect();
+    assert_eq!(pair.agent.drain(pair::NAME).unwrap(), expected);
+}
+
+#[test]
+fn a_burst_of_floats_is_added_whole() {
+    add_in_a_burst(floats_here(), of_floats());
 }
 
 /// Windows that are gone round several times, in one epoch and in many.

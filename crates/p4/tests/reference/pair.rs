@@ -173,31 +173,41 @@ pub(crate) enum Step {
     Active(bool),
 }
 
-fn entries(lanes: u8) -> impl Strategy<Value = Vec<(u16, i32)>> {
-    let bound = (1 << 19) - 1;
+fn entries(config: RegionConfig) -> impl Strategy<Value = Vec<(u16, i32)>> {
+    let of_float = |value: f32| value.to_bits().cast_signed();
+    let (value, unsound) = match config.arithmetic {
+        Arithmetic::Fixed { bound } => {
+            let bound = bound.cast_signed();
+            ((-bound..=bound).boxed(), bound + 1)
+        }
+        Arithmetic::F32 | Arithmetic::Table => {
+            let any_finite = prop::num::f32::NORMAL | prop::num::f32::SUBNORMAL | prop::num::f32::ZERO;
+            let value = prop_oneof![3 => -4.0_f32..4.0, 1 => any_finite];
+            (value.prop_map(of_float).boxed(), of_float(f32::INFINITY))
+        }
+    };
     let entry = prop_oneof![
-        8 => (0..CELLS - 1, -bound..=bound),
+        8 => (0..CELLS - 1, value),
         1 => Just((CELLS - 1, 0)),
     ];
-    let sound = prop::collection::vec(entry, usize::from(lanes));
-    let unsound = (sound.clone(), 0..usize::from(lanes), any::<bool>()).prop_map(
-        move |(mut entries, place, is_cell)| {
-            // Beyond all regions of the switch, or beyond the bound.
-            if is_cell {
-                entries[place].0 = 0x7000;
-            } else {
-                entries[place].1 = bound + 1;
-            }
-            entries
-        },
-    );
+    let lanes = usize::from(config.lanes);
+    let sound = prop::collection::vec(entry, lanes);
+    let unsound = (sound.clone(), 0..lanes, any::<bool>()).prop_map(move |(mut entries, place, is_cell)| {
+        // Beyond all regions of the switch, or beyond the bound.
+        if is_cell {
+            entries[place].0 = 0x7000;
+        } else {
+            entries[place].1 = unsound;
+        }
+        entries
+    });
     prop_oneof![9 => sound, 1 => unsound]
 }
 
-pub(crate) fn step(lanes: u8) -> impl Strategy<Value = Step> {
-    let worker = 0..WORKERS;
+pub(crate) fn step(config: RegionConfig) -> impl Strategy<Value = Step> {
+    let (worker, lanes) = (0..WORKERS, config.lanes);
     prop_oneof![
-        60 => (worker.clone(), prop_oneof![12 => Just(0_u32), 3 => 1..40_u32, 1 => 1000..1100_u32], entries(lanes), 0..8_u8)
+        60 => (worker.clone(), prop_oneof![12 => Just(0_u32), 3 => 1..40_u32, 1 => 1000..1100_u32], entries(config), 0..8_u8)
             .prop_map(|(worker, back, entries, flags)| Step::Push { worker, back, entries, flags }),
         10 => (worker.clone(), prop::collection::vec(0..CELLS, usize::from(lanes)))
             .prop_map(|(worker, cells)| Step::Pull { worker, cells }),
