@@ -38,7 +38,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     Clock() clock;
     Conditions() conditions;
 #ifdef SUMS_BY_TABLE
-    Turn() turn;
+    Begin() begin;
+    Turns() turns;
     Again() again;
 #endif
     Room() room;
@@ -55,14 +56,16 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     Answer() answer;
 
     apply {
+#ifdef SUMS_BY_TABLE
+        begin.apply(hdr);
+#endif
         number.apply(hdr, meta);
         cells_inside.apply(hdr);
         clock.apply(hdr, meta);
         conditions.apply(hdr, meta);
-#ifdef SUMS_BY_TABLE
-        turn.apply(hdr, meta);
-#endif
+#ifndef SUMS_BY_TABLE
         room.apply(hdr, meta);
+#endif
         meta.epoch = meta.clock[31:16];
         meta.epoch_before = meta.clock[31:16] - 1;
         meta.bank = meta.clock[16:16];
@@ -72,8 +75,15 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         } else {
             meta.bank_of_deed = meta.clock[16:16];
         }
+#ifdef SUMS_BY_TABLE
+        cells_of_bank.apply(hdr, meta);
+        turns.apply(hdr, meta);
+        room.apply(hdr, meta);
+        window.apply(hdr, meta);
+#else
         window.apply(hdr, meta);
         cells_of_bank.apply(hdr, meta);
+#endif
         window_bank.apply(hdr, meta);
         taken.apply(hdr, meta);
         cut_bits.apply(hdr, meta);

@@ -158,8 +158,8 @@ struct metadata_t {
     bit<32> cut_bits;
     bit<32> cut_next;
 #ifdef SUMS_BY_TABLE
-    // How often sums of the region have changed, and whether that is as often as when they were read for this packet.
-    bit<32> turn;
+    // For each lane whether its sum is as it was read for this packet, and whether all of them are, and the bank as well.
+    bit<LANES> turns;
     bit<1> is_turn;
 #endif
     // What is done.

@@ -53,8 +53,9 @@ fn forget(sizes: &Sizes) -> Vec<String> {
     let tables = of_admission.into_iter().chain(inside).chain(others);
     let lanes = (0..sizes.lanes)
         .flat_map(|lane| ["sums", "values"].map(|register| format!("lanes.lane{lane}.{register}")));
-    let turns = (sizes.sums == Sums::Table).then_some("turn.turns");
-    let registers = REGISTERS.into_iter().chain(turns).map(str::to_owned).chain(lanes);
+    let turns = (0..if sizes.sums == Sums::Table { sizes.lanes } else { 0 })
+        .map(|lane| format!("turns.turn{lane}.turns"));
+    let registers = REGISTERS.into_iter().map(str::to_owned).chain(lanes).chain(turns);
     tables
         .map(|table| format!("table_clear {table}"))
         .chain(registers.map(|register| format!("register_reset LibraIngress.aggregate.{register}")))

@@ -285,7 +285,7 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
         each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | base;")),
     );
     if sizes.sums == Sums::Table {
-        text += &floats::summands(sizes.lanes);
+        text += &floats::passes(sizes.lanes);
     }
     text
 }

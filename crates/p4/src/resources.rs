@@ -200,12 +200,11 @@ impl Resources {
     }
 }
 
-/// Where floats are added whether it is the turn of a packet is known a stage after the turn, and whether it passes again a stage after the
-/// decision.
+/// Where floats are added room is given after the turns of the cells, which are known two stages after the clock.
 const fn decision_stage(sizes: &Sizes) -> u32 {
     match sizes.sums {
         Sums::Fixed { .. } => DECISION_STAGE,
-        Sums::Table => DECISION_STAGE + 2,
+        Sums::Table => DECISION_STAGE + 3,
     }
 }
 
@@ -221,7 +220,7 @@ fn arrays(sizes: &Sizes) -> Vec<Array> {
     let (lanes, regions, flows) = (u32::from(sizes.lanes), u64::from(sizes.regions), sizes.flows() as u64);
     let (cells, entries) = (sizes.cells() as u64, sizes.window_entries() as u64);
     let array = |name, count, cells, cell_bits, stage| Array { name, count, cells, cell_bits, stage };
-    let turns = (sizes.sums == Sums::Table).then(|| array("turns", 1, regions, 32, 1));
+    let turns = (sizes.sums == Sums::Table).then(|| array("turns", lanes, cells, 32, room - 1));
     let others = [
         array("clocks", 1, regions, 32, 1),
         array("conditions", 1, regions, 8, 1),
@@ -282,8 +281,8 @@ fn phv_bits(sizes: &Sizes) -> PhvBits {
     let of = |name: &str| declared_bits(name, sizes);
     let frame = ["ethernet_h", "ipv4_h", "udp_h", "libra_h"].map(of).iter().sum::<u32>();
     let lanes = u32::from(sizes.lanes);
-    // A turn and a port, and of each lane a sum and a value.
-    let again = if sizes.sums == Sums::Table { 32 + 16 + lanes * 64 } else { 0 };
+    // Passes, an epoch and a port, and of each lane a turn, a sum and a value.
+    let again = if sizes.sums == Sums::Table { 8 + 16 + 16 + lanes * 96 } else { 0 };
     PhvBits { headers: frame + lanes * of("entry_h") + again, metadata: of("metadata_t") }
 }
 
@@ -374,7 +373,7 @@ mod tests {
     #[test]
     fn four_lanes_of_floats_fit() {
         let floats = Resources::of(&Sizes::of_tables()).unwrap();
-        assert_eq!((floats.stages, floats.egress_stages, floats.stateful_alus()), (9, 11, 17));
+        assert_eq!((floats.stages, floats.egress_stages, floats.stateful_alus()), (10, 11, 20));
         assert_eq!(floats.lacking(), [""; 0]);
         let entries = |name: &str| floats.tables.iter().find(|table| table.name == name).unwrap().entries;
         assert_eq!((entries("adders.log_m"), entries("adders.log_d")), (4 * 4096, 4 * 8192));

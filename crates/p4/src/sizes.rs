@@ -100,17 +100,17 @@ impl Sizes {
         2 * self.window_entries() / 32
     }
 
-    /// Bytes of all registers: sums of both banks and values of each lane, windows with the bank of each entry, cuts, and four words of each region, or
-    /// five where they count turns.
+    /// Bytes of all registers: sums of both banks and values of each lane, and turns where it has them, windows with the bank of each entry, cuts, and four
+    /// words of each region.
     #[must_use]
     pub const fn register_bytes(&self) -> u64 {
-        let lanes = self.lanes as usize * 3 * self.cells();
-        let flows = 2 * self.window_entries() + self.cut_words() + 2 * self.flows();
-        let of_region = match self.sums {
-            Sums::Fixed { .. } => 4,
-            Sums::Table => 5,
+        let of_cell = match self.sums {
+            Sums::Fixed { .. } => 3,
+            Sums::Table => 4,
         };
-        4 * (lanes + flows + of_region * self.regions as usize) as u64
+        let lanes = self.lanes as usize * of_cell * self.cells();
+        let flows = 2 * self.window_entries() + self.cut_words() + 2 * self.flows();
+        4 * (lanes + flows + 4 * self.regions as usize) as u64
     }
 
     /// Bytes of a packet with its entries.

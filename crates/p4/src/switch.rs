@@ -28,9 +28,12 @@ pub enum Port {
 }
 
 /// A push of floats between two passes: the header `again`, computed sums and all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    turn: u32,
+    /// After an odd number of passes sums have been read.
+    passes: u8,
+    epoch: u16,
+    turns: Vec<u32>,
     sums: Vec<u32>,
 }
 
@@ -104,8 +107,7 @@ struct Passing {
     epoch: u16,
     durable: u16,
     conditions: u32,
-    again: Option<Again>,
-    turn: u32,
+    again: Again,
     is_turn: bool,
     has_room: bool,
     is_new: bool,
@@ -161,6 +163,7 @@ impl Passing {
 /// Registers of one lane.
 #[derive(Debug, Clone)]
 struct Lane {
+    turns: Register,
     sums: Register,
     values: Register,
 }
@@ -174,7 +177,6 @@ pub struct Switch {
     regions: BTreeMap<(u16, u8), RegionEntry>,
     clocks: Register,
     conditions: Register,
-    turns: Register,
     arrivals: Register,
     generations: Register,
     banks: Register,
@@ -190,6 +192,7 @@ impl Switch {
     pub fn new(sizes: Sizes) -> Self {
         let regions = usize::from(sizes.regions);
         let lane = Lane {
+            turns: Register::new("turns", sizes.cells()),
             sums: Register::new("sums", 2 * sizes.cells()),
             values: Register::new("values", sizes.cells()),
         };
@@ -200,7 +203,6 @@ impl Switch {
             regions: BTreeMap::new(),
             clocks: Register::new("clocks", regions),
             conditions: Register::new("conditions", regions),
-            turns: Register::new("turns", regions),
             arrivals: Register::new("arrivals", regions),
             generations: Register::new("generations", sizes.window_entries()),
             banks: Register::new("banks", sizes.window_entries()),
@@ -245,17 +247,17 @@ impl Switch {
     pub fn pass(&mut self, port: Port, datagram: &[u8], again: Option<Again>) -> Passed {
         self.packets += 1;
         let Some(mut passing) = self.parse(datagram) else { return Passed::Dropped };
-        passing.again = again;
+        passing.again = again.unwrap_or_default();
         self.admission(&mut passing, port);
         self.clock(&mut passing);
         self.conditions(&mut passing);
+        self.cells_inside(&mut passing);
+        self.cells_of_bank(&mut passing);
         if self.sizes.sums == Sums::Table {
-            self.turn(&mut passing);
+            self.turns(&mut passing);
         }
         self.room(&mut passing);
-        self.cells_inside(&mut passing);
         self.window(&mut passing);
-        self.cells_of_bank(&mut passing);
         self.window_bank(&mut passing);
         self.taken(&mut passing);
         self.cut_bits(&mut passing);
@@ -266,14 +268,14 @@ impl Switch {
         }
         self.lanes(&mut passing);
         self.cells_inside(&mut passing);
-        match (passing.fate, passing.again.take()) {
-            (Fate::Again, Some(read)) => {
-                let summands = read.sums.iter().zip(&passing.entries);
-                let sums = summands.map(|(sum, entry)| Adder::of_program().add(*sum, entry.value)).collect();
-                Passed::Again(Again { sums, ..read })
-            }
-            _ => answer(&passing).map_or(Passed::Dropped, Passed::Answered),
+        if passing.fate != Fate::Again {
+            return answer(&passing).map_or(Passed::Dropped, Passed::Answered);
         }
+        let mut again = passing.again;
+        for (sum, entry) in again.sums.iter_mut().zip(&passing.entries) {
+            *sum = Adder::of_program().add(*sum, entry.value);
+        }
+        Passed::Again(again)
     }
 
     fn parse(&self, datagram: &[u8]) -> Option<Passing> {
@@ -322,8 +324,7 @@ impl Switch {
             epoch: 0,
             durable: 0,
             conditions: 0,
-            again: None,
-            turn: 0,
+            again: Again::default(),
             is_turn: false,
             has_room: false,
             is_new: false,
@@ -382,18 +383,31 @@ impl Switch {
         passing.conditions = conditions;
     }
 
-    fn turn(&mut self, passing: &mut Passing) {
-        let is_push = passing.form == Form::Push && passing.is_worker && passing.is_fit;
-        let of_read = passing.again.as_ref().filter(|_| is_push).map(|again| again.turn);
-        let swaps = passing.swaps();
-        passing.turn = self.turns.access(passing.number, passing.index(), |turn| {
-            let before = *turn;
-            if swaps || of_read == Some(before) {
-                *turn = before.wrapping_add(1);
-            }
-            before
-        });
-        passing.is_turn = of_read == Some(passing.turn);
+    fn turns(&mut self, passing: &mut Passing) {
+        if passing.form != Form::Push || !passing.is_worker || !passing.is_fit {
+            return;
+        }
+        let has_read = passing.again.passes % 2 == 1;
+        let mut turns = Vec::with_capacity(self.lanes.len());
+        let mut is_turn = has_read && passing.again.epoch == passing.epoch;
+        for (place, (lane, entry)) in self.lanes.iter_mut().zip(&passing.entries).enumerate() {
+            let cell = usize::from(entry.cell) % self.sizes.cells();
+            let read = passing.again.turns.get(place).filter(|_| has_read);
+            let turn = lane.turns.access(passing.number, cell, |turn| {
+                let before = *turn;
+                // Nothing changes by a summand that is nothing, as padding is.
+                if read == Some(&before) && entry.value != 0 {
+                    *turn = before.wrapping_add(1);
+                }
+                before
+            });
+            is_turn &= read == Some(&turn);
+            turns.push(turn);
+        }
+        passing.is_turn = is_turn;
+        if !has_read {
+            passing.again.turns = turns;
+        }
     }
 
     fn room(&mut self, passing: &mut Passing) {
@@ -507,14 +521,14 @@ impl Switch {
             match sum_deed {
                 SumDeed::None => {}
                 SumDeed::Add => {
-                    let computed = passing.again.as_ref().map(|again| again.sums[place]);
+                    let computed = passing.again.sums.get(place).copied();
                     lane.sums.access(number, cell, |sum| {
                         *sum = computed.unwrap_or_else(|| sum.wrapping_add(entry.value));
                     });
                 }
                 SumDeed::Read => {
                     let sum = lane.sums.access(number, cell, |sum| *sum);
-                    passing.again.iter_mut().for_each(|again| again.sums.push(sum));
+                    passing.again.sums.push(sum);
                 }
                 SumDeed::Take => entry.value = lane.sums.access(number, cell, core::mem::take),
             }

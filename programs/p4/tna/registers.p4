@@ -50,39 +50,6 @@ control Conditions(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-#ifdef SUMS_BY_TABLE
-control Turn(in headers_t hdr, inout metadata_t meta) {
-    Register<bit<32>, bit<8>>(REGIONS) turns;
-    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) end_if_read = {
-        void apply(inout bit<32> turn, out bit<32> result) {
-            result = turn;
-            if (turn == hdr.again.turn) {
-                turn = turn + 1;
-            }
-        }
-    };
-    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) end = {
-        void apply(inout bit<32> turn) { turn = turn + 1; }
-    };
-    RegisterAction<bit<32>, bit<8>, bit<32>>(turns) read = {
-        void apply(inout bit<32> turn, out bit<32> result) { result = turn; }
-    };
-
-    apply {
-        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1 && hdr.again.isValid()) {
-            meta.turn = end_if_read.execute(meta.index);
-            if (meta.turn == hdr.again.turn) {
-                meta.is_turn = 1;
-            }
-        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
-            end.execute(meta.index);
-        } else {
-            meta.turn = read.execute(meta.index);
-        }
-    }
-}
-#endif
-
 control Room(in headers_t hdr, inout metadata_t meta) {
     Register<bit<32>, bit<8>>(REGIONS) arrivals;
     RegisterAction<bit<32>, bit<8>, bit<1>>(arrivals) arrive = {
@@ -101,7 +68,8 @@ control Room(in headers_t hdr, inout metadata_t meta) {
 
     apply {
 #ifdef SUMS_BY_TABLE
-        if (meta.is_turn == 1) {
+        if (meta.turns == ALL_TURNS && hdr.again.epoch == meta.epoch) {
+            meta.is_turn = 1;
 #else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
 #endif
@@ -316,6 +284,44 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
 }
 
 #ifdef SUMS_BY_TABLE
+control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<1> is_turn) {
+    Register<bit<32>, bit<CELL_BITS>>(CELLS) turns;
+    RegisterAction<bit<32>, bit<CELL_BITS>, bit<32>>(turns) read = {
+        void apply(inout bit<32> count, out bit<32> result) { result = count; }
+    };
+    RegisterAction<bit<32>, bit<CELL_BITS>, bit<1>>(turns) compare = {
+        void apply(inout bit<32> count, out bit<1> result) {
+            if (count == turn) {
+                result = 1;
+            } else {
+                result = 0;
+            }
+        }
+    };
+    RegisterAction<bit<32>, bit<CELL_BITS>, bit<1>>(turns) end = {
+        void apply(inout bit<32> count, out bit<1> result) {
+            if (count == turn) {
+                count = count + 1;
+                result = 1;
+            } else {
+                result = 0;
+            }
+        }
+    };
+
+    apply {
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+            if (has_read == 0) {
+                turn = read.execute(entry.cell[CELL_BITS - 1:0]);
+            } else if (entry.value == 0) {
+                is_turn = compare.execute(entry.cell[CELL_BITS - 1:0]);
+            } else {
+                is_turn = end.execute(entry.cell[CELL_BITS - 1:0]);
+            }
+        }
+    }
+}
+
 control Lane(inout entry_h entry, inout bit<32> float_sum, in metadata_t meta) {
 #else
 control Lane(inout entry_h entry, in metadata_t meta) {

@@ -33,25 +33,6 @@ control Conditions(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-#ifdef SUMS_BY_TABLE
-// How often sums of a region have changed: by a push, or as the banks were swapped. A push ends the turn that its sums were read in.
-control Turn(in headers_t hdr, inout metadata_t meta) {
-    register<bit<32>>(REGIONS) turns;
-
-    apply {
-        turns.read(meta.turn, (bit<32>)meta.index);
-        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
-            if (hdr.again.isValid() && meta.turn == hdr.again.turn) {
-                meta.is_turn = 1;
-                turns.write((bit<32>)meta.index, meta.turn + 1);
-            }
-        } else if (meta.form == Form.FLIP && meta.is_agent == 1 && meta.is_fit == 1 && hdr.libra.flags & FLAG_LAST != 0) {
-            turns.write((bit<32>)meta.index, meta.turn + 1);
-        }
-    }
-}
-#endif
-
 // How many pushes came since the banks were swapped, duplicates included, and whether the bank has room for one more (rule D4).
 control Room(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) arrivals;
@@ -60,7 +41,8 @@ control Room(in headers_t hdr, inout metadata_t meta) {
         bit<32> count;
         arrivals.read(count, (bit<32>)meta.index);
 #ifdef SUMS_BY_TABLE
-        if (meta.is_turn == 1) {
+        if (meta.turns == ALL_TURNS && hdr.again.epoch == meta.epoch) {
+            meta.is_turn = 1;
 #else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
 #endif
@@ -160,6 +142,30 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
         }
     }
 }
+
+#ifdef SUMS_BY_TABLE
+// How often the sum of each cell of a lane has changed, in whichever bank. A push that has read it compares; nothing changes by a summand that is nothing, as
+// padding is, so that it ends no turn.
+control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<1> is_turn) {
+    register<bit<32>>(CELLS) turns;
+
+    apply {
+        bit<32> cell = (bit<32>)entry.cell[CELL_BITS - 1:0];
+        bit<32> now;
+        turns.read(now, cell);
+        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
+            if (has_read == 0) {
+                turn = now;
+            } else if (now == turn) {
+                is_turn = 1;
+                if (entry.value != 0) {
+                    turns.write(cell, now + 1);
+                }
+            }
+        }
+    }
+}
+#endif
 
 // The registers of one lane: the sums of both banks, and the values. A sum of floats comes from `adder.p4`, which needs the one before it.
 #ifdef SUMS_BY_TABLE

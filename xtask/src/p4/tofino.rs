@@ -11,6 +11,8 @@ use crate::{Outcome, shell};
 
 /// The driver of p4c and the two programs that it starts for this target.
 const TOOLS: [&str; 3] = ["p4c", "p4c-barefoot", "bfas"];
+/// With sums of integers, and with sums of floats.
+const PROGRAMS: [&str; 2] = ["libra_tna", "libra_tna_table"];
 /// What one pass through a Tofino 1 has.
 const STAGES: u64 = 12;
 
@@ -33,27 +35,26 @@ pub(super) fn run() -> Result<Outcome> {
         let reason = format!("Tofino: {} must be on the PATH, see docs/p4.md", missing.join(", "));
         return Ok(Outcome::Skipped(reason));
     }
-    let out = shell::target_directory()?.join("p4/tofino");
+    for program in PROGRAMS {
+        check(program).with_context(|| format!("programs/p4/{program}.p4 for Tofino"))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Compiles a program, and looks at what it takes.
+fn check(program: &str) -> Result<()> {
+    let out = shell::target_directory()?.join("p4").join(program);
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
     }
     let folder = out.display().to_string();
+    let source = format!("programs/p4/{program}.p4");
     // `-g` makes it leave the report.
-    let arguments = [
-        "--target",
-        "tofino",
-        "--arch",
-        "tna",
-        "--std",
-        "p4-16",
-        "-g",
-        "-o",
-        &folder,
-        "programs/p4/libra_tna.p4",
-    ];
-    println!("p4c compiles the program for Tofino; that takes some minutes");
+    let arguments = ["--target", "tofino", "--arch", "tna", "--std", "p4-16", "-g", "-o", &folder, &source];
+    println!("p4c compiles {source} for Tofino; that takes some minutes");
     shell::output(shell::program("p4c", &arguments))?;
-    let assembly = fs::read_to_string(out.join("pipe/libra_tna.bfa")).context("p4c left no assembly")?;
+    let assembly =
+        fs::read_to_string(out.join(format!("pipe/{program}.bfa"))).context("p4c left no assembly")?;
     ensure!(
         selects(&assembly) > 0,
         "this p4c loses what parsers select by, so the program would take all packets for the same: use one with p4lang/p4c#5753"
@@ -62,14 +63,13 @@ pub(super) fn run() -> Result<Outcome> {
     let Report { stages, sram_blocks, register_blocks, tcam_blocks, stateful_alus, logical_tables, phv_bits } =
         report;
     println!(
-        "Tofino: {stages} of {STAGES} stages, {sram_blocks} of 960 SRAM blocks ({register_blocks} of registers), {tcam_blocks} of 288 TCAM blocks, {stateful_alus} of 48 stateful ALUs, \
+        "{program}: {stages} of {STAGES} stages, {sram_blocks} of 960 SRAM blocks ({register_blocks} of registers), {tcam_blocks} of 288 TCAM blocks, {stateful_alus} of 48 stateful ALUs, \
          {logical_tables} of 192 logical tables, {phv_bits} of 4096 PHV bits"
     );
     ensure!(stages <= STAGES, "the program needs {stages} stages, a Tofino has {STAGES}");
     let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4", "--lib", "bfrt"]);
     test.env("LIBRA_P4_BFRT", out.join("bfrt.json"));
-    shell::run(test)?;
-    Ok(Outcome::Passed)
+    shell::run(test)
 }
 
 impl Report {

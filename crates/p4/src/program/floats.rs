@@ -66,35 +66,57 @@ pub(super) fn again(lanes: u8) -> String {
     format!(
         "{}#pragma once
 
-// In which turn sums were read, by which port the push came, the sum of each lane, and what is added to it.
+// How often the push has passed: after an odd number of times it has read sums. In which epoch, and by which port it came; of each lane
+// the turn in which its sum was read, the sum, and what is added to it.
 header again_h {{
-    bit<32> turn;
+    bit<8> passes;
+    bit<16> epoch;
     bit<16> came_by;
 {}
 {}
+{}
 }}
+
+const bit<{lanes}> ALL_TURNS = {:#x};
 ",
         head("The header of a push between its passes."),
+        words("turn"),
         words("sum"),
-        words("value")
+        words("value"),
+        (1_u32 << lanes) - 1
     )
 }
 
-/// The control that fills that header.
-pub(super) fn summands(lanes: u8) -> String {
+/// The controls that fill that header, and compare it.
+pub(super) fn passes(lanes: u8) -> String {
+    let turn = |lane| {
+        format!(
+            "        turn{lane}.apply(hdr.entries[{lane}], hdr.again.turn{lane}, hdr.again.passes[0:0], meta, meta.turns[{lane}:{lane}]);"
+        )
+    };
     let copy = |lane| format!("        hdr.again.value{lane} = hdr.entries[{lane}].value;");
     format!(
         "
+// Whose turn it is.
+control Turns(inout headers_t hdr, inout metadata_t meta) {{
+{}
+
+    apply {{
+{}
+    }}
+}}
+
 // A push that will pass again takes along what is added.
 control Summands(inout headers_t hdr) {{
     action take_along() {{
-        hdr.again.setValid();
 {}
     }}
 
     apply {{ take_along(); }}
 }}
 ",
+        each_lane(lanes, |lane| format!("    Turn() turn{lane};")),
+        each_lane(lanes, turn),
         each_lane(lanes, copy)
     )
 }

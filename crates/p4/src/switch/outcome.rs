@@ -2,17 +2,26 @@
 
 use libra_dataplane::{Flags, Header, Kind, NackReason, PacketWriter};
 
-use super::{Again, Fate, Form, Passing, SumDeed, ValueDeed};
+use super::{Fate, Form, Passing, SumDeed, ValueDeed};
 
 /// What becomes of a packet, in the order of rule W6.
 pub(super) fn decision(passing: &mut Passing) {
     (passing.fate, passing.sum_deed, passing.value_deed) = decided(passing);
 }
 
+/// After so many passes a push is dropped.
+const PASSES_MAX: u8 = 254;
+
 /// A push whose turn it is not has no room, and is not refused for that: it reads the sums, and passes once more.
 pub(super) fn go_again(passing: &mut Passing) {
     if !passing.is_turn && passing.fate == Fate::Refused(NackReason::BankFull) {
-        passing.again = Some(Again { turn: passing.turn, sums: Vec::new() });
+        if passing.again.passes == PASSES_MAX {
+            passing.fate = Fate::Dropped;
+            return;
+        }
+        passing.again.passes += 1;
+        passing.again.epoch = passing.epoch;
+        passing.again.sums.clear();
         passing.fate = Fate::Again;
         passing.sum_deed = SumDeed::Read;
     }

@@ -38,7 +38,7 @@ const THRIFT: &str = "9390";
 const MARK: (u16, u16) = (u16::MAX, u16::MAX);
 /// Packets under way at once: bmv2 has room for so many frames.
 const WINDOW: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command, whose failure is a failure of the test.
 fn run_command(program: &str, arguments: &[&str]) {

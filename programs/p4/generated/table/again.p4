@@ -2,10 +2,16 @@
 
 #pragma once
 
-// In which turn sums were read, by which port the push came, the sum of each lane, and what is added to it.
+// How often the push has passed: after an odd number of times it has read sums. In which epoch, and by which port it came; of each lane
+// the turn in which its sum was read, the sum, and what is added to it.
 header again_h {
-    bit<32> turn;
+    bit<8> passes;
+    bit<16> epoch;
     bit<16> came_by;
+    bit<32> turn0;
+    bit<32> turn1;
+    bit<32> turn2;
+    bit<32> turn3;
     bit<32> sum0;
     bit<32> sum1;
     bit<32> sum2;
@@ -15,3 +21,5 @@ header again_h {
     bit<32> value2;
     bit<32> value3;
 }
+
+const bit<4> ALL_TURNS = 0xf;

@@ -74,10 +74,24 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
     apply { bases.apply(); }
 }
 
+// Whose turn it is.
+control Turns(inout headers_t hdr, inout metadata_t meta) {
+    Turn() turn0;
+    Turn() turn1;
+    Turn() turn2;
+    Turn() turn3;
+
+    apply {
+        turn0.apply(hdr.entries[0], hdr.again.turn0, hdr.again.passes[0:0], meta, meta.turns[0:0]);
+        turn1.apply(hdr.entries[1], hdr.again.turn1, hdr.again.passes[0:0], meta, meta.turns[1:1]);
+        turn2.apply(hdr.entries[2], hdr.again.turn2, hdr.again.passes[0:0], meta, meta.turns[2:2]);
+        turn3.apply(hdr.entries[3], hdr.again.turn3, hdr.again.passes[0:0], meta, meta.turns[3:3]);
+    }
+}
+
 // A push that will pass again takes along what is added.
 control Summands(inout headers_t hdr) {
     action take_along() {
-        hdr.again.setValid();
         hdr.again.value0 = hdr.entries[0].value;
         hdr.again.value1 = hdr.entries[1].value;
         hdr.again.value2 = hdr.entries[2].value;
