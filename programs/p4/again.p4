@@ -11,7 +11,7 @@
 #include "reply.p4"
 
 // After so many passes a push is dropped: three that miss each other's turns in a ring would otherwise do so for ever.
-const bit<8> PASSES_MAX = 254;
+const bit<16> PASSES_MAX = 254;
 
 // A packet that comes by a port has read nothing yet.
 control Begin(inout headers_t hdr) {
@@ -35,7 +35,7 @@ control Again(inout headers_t hdr, inout metadata_t meta) {
                 // Who has come too late has read no turns this time, and does so the next time.
                 hdr.again.passes = hdr.again.passes + 1;
                 summands.apply(hdr);
-                hdr.again.epoch = meta.epoch;
+                hdr.again.clock = meta.clock;
                 meta.fate = Fate.AGAIN;
                 meta.sum_deed = SumDeed.READ;
             }

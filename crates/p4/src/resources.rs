@@ -281,8 +281,8 @@ fn phv_bits(sizes: &Sizes) -> PhvBits {
     let of = |name: &str| declared_bits(name, sizes);
     let frame = ["ethernet_h", "ipv4_h", "udp_h", "libra_h"].map(of).iter().sum::<u32>();
     let lanes = u32::from(sizes.lanes);
-    // Passes, an epoch and a port, and of each lane a turn, a sum and a value.
-    let again = if sizes.sums == Sums::Table { 8 + 16 + 16 + lanes * 96 } else { 0 };
+    // A clock, a port and passes, and of each lane a turn, a sum and a value.
+    let again = if sizes.sums == Sums::Table { 32 + 16 + 16 + lanes * 96 } else { 0 };
     PhvBits { headers: frame + lanes * of("entry_h") + again, metadata: of("metadata_t") }
 }
 

@@ -30,9 +30,10 @@ pub enum Port {
 /// A push of floats between two passes: the header `again`, computed sums and all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
+    /// The epoch that took packets and the durable one, in the last pass.
+    clock: (u16, u16),
     /// After an odd number of passes sums have been read.
     passes: u8,
-    epoch: u16,
     turns: Vec<u32>,
     sums: Vec<u32>,
 }
@@ -389,7 +390,7 @@ impl Switch {
         }
         let has_read = passing.again.passes % 2 == 1;
         let mut turns = Vec::with_capacity(self.lanes.len());
-        let mut is_turn = has_read && passing.again.epoch == passing.epoch;
+        let mut is_turn = has_read && passing.again.clock == (passing.epoch, passing.durable);
         for (place, (lane, entry)) in self.lanes.iter_mut().zip(&passing.entries).enumerate() {
             let cell = usize::from(entry.cell) % self.sizes.cells();
             let read = passing.again.turns.get(place).filter(|_| has_read);

@@ -68,7 +68,7 @@ control Room(in headers_t hdr, inout metadata_t meta) {
 
     apply {
 #ifdef SUMS_BY_TABLE
-        if (meta.turns == ALL_TURNS && hdr.again.epoch == meta.epoch) {
+        if (meta.turns == ALL_TURNS && hdr.again.clock == meta.clock) {
             meta.is_turn = 1;
 #else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {

@@ -20,7 +20,7 @@ pub(super) fn go_again(passing: &mut Passing) {
             return;
         }
         passing.again.passes += 1;
-        passing.again.epoch = passing.epoch;
+        passing.again.clock = (passing.epoch, passing.durable);
         passing.again.sums.clear();
         passing.fate = Fate::Again;
         passing.sum_deed = SumDeed::Read;

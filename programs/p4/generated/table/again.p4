@@ -2,12 +2,12 @@
 
 #pragma once
 
-// How often the push has passed: after an odd number of times it has read sums. In which epoch, and by which port it came; of each lane
-// the turn in which its sum was read, the sum, and what is added to it.
+// When the push has passed for the last time, by which port it came, and how often it has passed: after an odd number of times it has read
+// sums. Of each lane the turn in which its sum was read, the sum, and what is added to it.
 header again_h {
-    bit<8> passes;
-    bit<16> epoch;
+    bit<32> clock;
     bit<16> came_by;
+    bit<16> passes;
     bit<32> turn0;
     bit<32> turn1;
     bit<32> turn2;
