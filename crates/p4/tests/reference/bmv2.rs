@@ -290,7 +290,7 @@ pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
         Ok(program) => program,
         Err(reason) => {
             assert!(std::env::var_os("LIBRA_P4_REQUIRED").is_none(), "bmv2 cannot be tested: {reason}");
-            say(&format!("SKIPPED bmv2: {reason}\n"));
+            say(&format!("\nSKIPPED bmv2: {reason}\n"));
             return;
         }
     };
