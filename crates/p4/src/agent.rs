@@ -311,6 +311,7 @@ impl<L: Link> Agent<L> {
     ) -> Result<BankPackets, AgentError<L::Error>> {
         let held = self.held_mut(name);
         held.epoch = change(held.epoch);
+        held.is_drained = false;
         let packet = held.flip(true);
         let answers = self.exchange(vec![packet], Kind::Ack)?;
         let taken = taken(&answers[0]);

@@ -437,11 +437,8 @@ impl Switch {
         let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
-            let was_seen = match () {
-                () if is_planted(PlantedBug::NoDedup) => false,
-                () if is_planted(PlantedBug::GenerationNotChecked) => *seen > 0,
-                () => *seen >= number,
-            };
+            let oldest = if is_planted(PlantedBug::GenerationNotChecked) { 1 } else { number };
+            let was_seen = *seen >= oldest && !is_planted(PlantedBug::NoDedup);
             let is_new = takes && !was_seen;
             let is_seen = looks && was_seen;
             if is_new {

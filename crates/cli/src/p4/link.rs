@@ -10,8 +10,8 @@ use libra_p4::{Bmv2Tables, Link, Setup, Sizes, TableChange};
 use socket2::{Domain, Socket, Type};
 use thiserror::Error;
 
-/// Packets under way at once: what the queue of a port holds for sure.
-const WINDOW: usize = 64;
+/// Packets under way at once: a port of bmv2 has room for 32 frames until it reads them, and loses the others. Some of them may be flooded.
+const WINDOW: usize = 24;
 /// Longer than a switch in software takes for as many on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer is no longer than a frame.

@@ -49,7 +49,7 @@ fn reproduce(what: &str, mut device: impl Device, sizes: Sizes, modes: &[Mode]) 
     let seconds = begun.elapsed().as_secs_f64();
     let count: usize = skipped.values().map(Vec::len).sum();
     let mut text =
-        format!("conformance, {what}: {passed} vectors passed in {seconds:.1} s, SKIPPED {count}\n");
+        format!("\nconformance, {what}: {passed} vectors passed in {seconds:.1} s, SKIPPED {count}\n");
     for (need, files) in skipped {
         text += &format!("    does not offer {need} ({}): {}\n", files.len(), files.join(" "));
     }
