@@ -39,6 +39,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     Conditions() conditions;
 #ifdef SUMS_BY_TABLE
     Begin() begin;
+    CellsOfRegion() cells_of_region;
     Turns() turns;
     Again() again;
 #endif
@@ -63,9 +64,11 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         cells_inside.apply(hdr);
         clock.apply(hdr, meta);
         conditions.apply(hdr, meta);
-#ifndef SUMS_BY_TABLE
-        room.apply(hdr, meta);
+#ifdef SUMS_BY_TABLE
+        cells_of_region.apply(hdr);
+        turns.apply(hdr, meta);
 #endif
+        room.apply(hdr, meta);
         meta.epoch = meta.clock[31:16];
         meta.epoch_before = meta.clock[31:16] - 1;
         meta.bank = meta.clock[16:16];
@@ -75,15 +78,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         } else {
             meta.bank_of_deed = meta.clock[16:16];
         }
-#ifdef SUMS_BY_TABLE
-        cells_of_bank.apply(hdr, meta);
-        turns.apply(hdr, meta);
-        room.apply(hdr, meta);
-        window.apply(hdr, meta);
-#else
         window.apply(hdr, meta);
         cells_of_bank.apply(hdr, meta);
-#endif
         window_bank.apply(hdr, meta);
         taken.apply(hdr, meta);
         cut_bits.apply(hdr, meta);

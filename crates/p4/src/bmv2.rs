@@ -24,6 +24,7 @@ pub struct Setup {
 pub(crate) const ADMISSION: &str = "LibraIngress.admission";
 const INSIDE: [&str; 2] = ["LibraIngress.aggregate.cells_inside", "LibraIngress.aggregate.cells_again"];
 const BANKS: &str = "LibraIngress.aggregate.cells_of_bank";
+const REGIONS: &str = "LibraIngress.aggregate.cells_of_region";
 pub(crate) const HOST: &str = "LibraIngress.host";
 
 pub(crate) const ARP_REQUEST: u16 = 1;
@@ -49,7 +50,11 @@ fn forget(sizes: &Sizes) -> Vec<String> {
     let of_admission =
         ["addresses", "workers", "agents", "regions", "tenures"].map(|table| format!("{ADMISSION}.{table}"));
     let inside = INSIDE.map(|control| format!("{control}.masks"));
-    let others = [format!("{BANKS}.bases"), format!("{HOST}.names"), format!("{HOST}.pings")];
+    let bases = match sizes.sums {
+        Sums::Fixed { .. } => BANKS,
+        Sums::Table => REGIONS,
+    };
+    let others = [format!("{bases}.bases"), format!("{HOST}.names"), format!("{HOST}.pings")];
     let tables = of_admission.into_iter().chain(inside).chain(others);
     let lanes = (0..sizes.lanes)
         .flat_map(|lane| ["sums", "values"].map(|register| format!("lanes.lane{lane}.{register}")));
@@ -206,9 +211,15 @@ fn entries_of(entry: &RegionEntry, sizes: &Sizes) -> Vec<(Entry, String)> {
     for control in INSIDE {
         entries.push(((format!("{control}.masks"), name.clone()), format!("keep {}", cells - 1)));
     }
-    for (bank, bit) in [(0, 0), (1, 1 << sizes.cell_bits)] {
-        let base = u32::from(base) | bit;
-        entries.push(((format!("{BANKS}.bases"), format!("{index} {bank}")), format!("place {base}")));
+    match sizes.sums {
+        Sums::Fixed { .. } => {
+            for (bank, bit) in [(0, 0), (1, 1 << sizes.cell_bits)] {
+                let base = u32::from(base) | bit;
+                entries
+                    .push(((format!("{BANKS}.bases"), format!("{index} {bank}")), format!("place {base}")));
+            }
+        }
+        Sums::Table => entries.push(((format!("{REGIONS}.bases"), name.clone()), format!("place {base}"))),
     }
     entries.push((
         (format!("{ADMISSION}.regions"), name.clone()),

@@ -257,7 +257,29 @@ control CellsInside(inout headers_t hdr) {{
     apply {{ masks.apply(); }}
 }}
 
-control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
+{}
+",
+        each(&|lane| format!("    Lane() lane{lane};")),
+        each(&|lane| match sizes.sums {
+            Sums::Fixed { .. } => format!("        lane{lane}.apply(hdr.entries[{lane}], meta);"),
+            Sums::Table => format!("        lane{lane}.apply(hdr.entries[{lane}], hdr.again.sum{lane}, meta);"),
+        }),
+        each(&|lane| format!("        hdr.entries[{lane}].setInvalid();")),
+        each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell & mask;")),
+        match sizes.sums {
+            Sums::Fixed { .. } => cells_of_bank(sizes.lanes),
+            Sums::Table => floats::cells_of_region_and_bank(sizes.lanes),
+        }
+    );
+    if sizes.sums == Sums::Table {
+        text += &floats::passes(sizes.lanes);
+    }
+    text
+}
+
+fn cells_of_bank(lanes: u8) -> String {
+    format!(
+        "control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
     action place(bit<16> base) {{
 {}
     }}
@@ -273,21 +295,11 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
     }}
 
     apply {{ bases.apply(); }}
-}}
-",
-        each(&|lane| format!("    Lane() lane{lane};")),
-        each(&|lane| match sizes.sums {
-            Sums::Fixed { .. } => format!("        lane{lane}.apply(hdr.entries[{lane}], meta);"),
-            Sums::Table => format!("        lane{lane}.apply(hdr.entries[{lane}], hdr.again.sum{lane}, meta);"),
-        }),
-        each(&|lane| format!("        hdr.entries[{lane}].setInvalid();")),
-        each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell & mask;")),
-        each(&|lane| format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | base;")),
-    );
-    if sizes.sums == Sums::Table {
-        text += &floats::passes(sizes.lanes);
-    }
-    text
+}}",
+        each_lane(lanes, |lane| format!(
+            "        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | base;"
+        ))
+    )
 }
 
 #[cfg(test)]

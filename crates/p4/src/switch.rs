@@ -253,12 +253,13 @@ impl Switch {
         self.clock(&mut passing);
         self.conditions(&mut passing);
         self.cells_inside(&mut passing);
-        self.cells_of_bank(&mut passing);
+        self.cells_of_region(&mut passing);
         if self.sizes.sums == Sums::Table {
             self.turns(&mut passing);
         }
         self.room(&mut passing);
         self.window(&mut passing);
+        self.cells_of_bank(&mut passing);
         self.window_bank(&mut passing);
         self.taken(&mut passing);
         self.cut_bits(&mut passing);
@@ -503,10 +504,15 @@ impl Switch {
         passing.entries.iter_mut().for_each(|entry| entry.cell &= region.cells - 1);
     }
 
-    fn cells_of_bank(&self, passing: &mut Passing) {
+    fn cells_of_region(&self, passing: &mut Passing) {
         let Some(region) = passing.region else { return };
-        let bank = if passing.bank_of_deed() == 1 { 1 << self.sizes.cell_bits } else { 0 };
-        passing.entries.iter_mut().for_each(|entry| entry.cell |= region.base | bank);
+        passing.entries.iter_mut().for_each(|entry| entry.cell |= region.base);
+    }
+
+    fn cells_of_bank(&self, passing: &mut Passing) {
+        if passing.region.is_some() && passing.bank_of_deed() == 1 {
+            passing.entries.iter_mut().for_each(|entry| entry.cell |= 1 << self.sizes.cell_bits);
+        }
     }
 
     fn lanes(&mut self, passing: &mut Passing) {

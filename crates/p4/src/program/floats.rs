@@ -87,6 +87,48 @@ const bit<{lanes}> ALL_TURNS = {:#x};
     )
 }
 
+/// What places the cells of a packet: the turns of a cell are those of both banks, and needed before it is known which one it is.
+pub(super) fn cells_of_region_and_bank(lanes: u8) -> String {
+    let place = |with: &str| {
+        each_lane(lanes, |lane| {
+            format!("        hdr.entries[{lane}].cell = hdr.entries[{lane}].cell | {with};")
+        })
+    };
+    format!(
+        "control CellsOfRegion(inout headers_t hdr) {{
+    action place(bit<16> base) {{
+{}
+    }}
+
+    table bases {{
+        key = {{
+            hdr.libra.job : exact @name(\"job\");
+            hdr.libra.region : exact @name(\"region\");
+        }}
+        actions = {{ place; @defaultonly NoAction; }}
+        const default_action = NoAction;
+        size = REGIONS;
+    }}
+
+    apply {{ bases.apply(); }}
+}}
+
+control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
+    action place() {{
+{}
+    }}
+
+    apply {{
+        if (meta.bank_of_deed == 1) {{
+            place();
+        }}
+    }}
+}}",
+        place("base"),
+        place("1 << CELL_BITS")
+    )
+}
+
 /// The controls that fill that header, and compare it.
 pub(super) fn passes(lanes: u8) -> String {
     let turn = |lane| {

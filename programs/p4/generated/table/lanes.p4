@@ -53,7 +53,7 @@ control CellsInside(inout headers_t hdr) {
     apply { masks.apply(); }
 }
 
-control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
+control CellsOfRegion(inout headers_t hdr) {
     action place(bit<16> base) {
         hdr.entries[0].cell = hdr.entries[0].cell | base;
         hdr.entries[1].cell = hdr.entries[1].cell | base;
@@ -63,15 +63,30 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
 
     table bases {
         key = {
-            meta.index : exact @name("index");
-            meta.bank_of_deed : exact @name("bank");
+            hdr.libra.job : exact @name("job");
+            hdr.libra.region : exact @name("region");
         }
         actions = { place; @defaultonly NoAction; }
         const default_action = NoAction;
-        size = 2 * REGIONS;
+        size = REGIONS;
     }
 
     apply { bases.apply(); }
+}
+
+control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
+    action place() {
+        hdr.entries[0].cell = hdr.entries[0].cell | 1 << CELL_BITS;
+        hdr.entries[1].cell = hdr.entries[1].cell | 1 << CELL_BITS;
+        hdr.entries[2].cell = hdr.entries[2].cell | 1 << CELL_BITS;
+        hdr.entries[3].cell = hdr.entries[3].cell | 1 << CELL_BITS;
+    }
+
+    apply {
+        if (meta.bank_of_deed == 1) {
+            place();
+        }
+    }
 }
 
 // Whose turn it is.
