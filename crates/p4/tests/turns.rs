@@ -98,6 +98,7 @@ struct Waiting {
 struct Bench {
     agent: Agent<Here>,
     reference: Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>,
+    sent: BTreeMap<(u16, u32), Vec<u8>>,
     waiting: Vec<Waiting>,
     next: [u32; WORKERS as usize],
     passed_again: u64,
@@ -113,7 +114,7 @@ impl Bench {
         let memory = RegionMemory::allocate(&CONFIG, |words| vec![0; words]);
         let region = Region::new(CONFIG, memory).expect("it is sound");
         let reference = Pipeline::new(vec![region]).expect("one region");
-        Self { agent, reference, waiting: Vec::new(), next: [0; 3], passed_again: 0 }
+        Self { agent, reference, sent: BTreeMap::new(), waiting: Vec::new(), next: [0; 3], passed_again: 0 }
     }
 
     fn pass(&mut self, worker: u16, packet: Vec<u8>, again: Option<Again>) {
@@ -146,7 +147,11 @@ impl Bench {
         match step {
             Step::Send { worker, back, cells, values } => {
                 let seq = self.next[usize::from(worker)].saturating_sub(back);
-                self.pass(worker, push(worker, seq, cells, values), None);
+                // What is sent again is the same.
+                let packet =
+                    self.sent.entry((worker, seq)).or_insert_with(|| push(worker, seq, cells, values));
+                let packet = packet.clone();
+                self.pass(worker, packet, None);
             }
             Step::Pass(index) if !self.waiting.is_empty() => {
                 let Waiting { worker, packet, again } = self.waiting.remove(index.index(self.waiting.len()));
