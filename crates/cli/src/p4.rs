@@ -116,7 +116,7 @@ fn generate(arguments: &GenerateArguments) -> Result<()> {
         SumsName::Fixed => "programs/p4/generated",
         SumsName::Table => "programs/p4/generated/table",
     };
-    let out = arguments.out.as_deref().unwrap_or(Path::new(usual));
+    let out = arguments.out.as_deref().unwrap_or_else(|| Path::new(usual));
     if arguments.check {
         return check(out, &files);
     }

@@ -126,8 +126,8 @@ impl Adder {
 
 /// A slice of a word, of at most 16 bits.
 fn bits(word: u32, slice: Range<u32>) -> u16 {
-    let slice = word >> slice.start & (1_u64 << (slice.end - slice.start)) as u32 - 1;
-    u16::try_from(slice).expect("a key has at most 16 bits")
+    let mask = u32::MAX >> (u32::BITS - (slice.end - slice.start));
+    u16::try_from((word >> slice.start) & mask).expect("a key has at most 16 bits")
 }
 
 fn found<T: Copy>(prefixes: &[Prefix<T>], key: u16) -> Option<T> {
@@ -140,7 +140,8 @@ fn exp() -> Vec<Prefix<u32>> {
     let scales = table("log_m_ln2").iter().skip(IMPLIED).map(signed);
     let least = rests.clone().min().zip(scales.clone().max()).map_or(0, |(rest, scale)| rest - scale);
     let most = rests.max().zip(scales.min()).map_or(0, |(rest, scale)| rest - scale);
-    let key = |log: i32| usize::from((log as i16).cast_unsigned());
+    // A key is 16 bits of two's complement.
+    let key = |log: i32| (log & 0xffff).cast_unsigned() as usize;
     prefixes(key(least)..key(most) + 1, |key| exp[key], |term| u32::from(term) << TERM_SHIFT)
 }
 
