@@ -19,6 +19,7 @@
 //! packets at the rate of its links), and disks.
 
 mod costs;
+mod counterpart;
 mod engine;
 mod fabric;
 mod formula;
@@ -35,6 +36,7 @@ mod user;
 mod tests;
 
 pub use costs::{Costs, Item, Prices, WakeLatency, Work, fit};
+pub use counterpart::{Counterpart, Tally};
 pub use engine::Host;
 pub use fabric::{DATAGRAM_OVERHEAD, LinkCounts, LinkSpec};
 pub use formula::{Estimate, dense_pairs_per_second, estimate};

@@ -149,15 +149,15 @@ impl Prices {
 pub struct Costs {
     /// The machine, and when it was measured, in words.
     pub machine: String,
-    /// The network thread of a worker, without its kernel.
+    /// The network thread of a worker, with loop, sockets and kernel, but for being woken.
     pub worker: Prices,
-    /// A server, likewise.
+    /// The thread of a server, without loop and kernel.
     pub server: Prices,
     /// A switch in software, likewise: its pipeline and its agent.
     pub switch: Prices,
-    /// The thread that a worker's user has: to make a push, and to hear of its end.
+    /// The thread that a worker's user has: to make a push, and to hear of its end; with all that its kernel does.
     pub user: Prices,
-    /// What loop, sockets and kernel take of the thread of any role.
+    /// What loop, sockets and kernel take of the thread of a server or switch, and a wake of that of any role.
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,

@@ -117,7 +117,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let speed = match setting.site {
         Site::OneMachine(host) | Site::Rack { host, .. } => host.speed,
     };
-    let worker_ns = costs.worker.and(&costs.kernel).of(&worker) / speed;
+    let worker_ns = costs.worker.of(&worker) / speed;
     let user_ns = costs.user.of(&user) / speed;
     let server_ns = costs.server.and(&costs.kernel).of(&server) / speed;
     let switch = costs.switch.and(&costs.kernel);

@@ -1,5 +1,6 @@
 //! A cluster with a load on simulated machines, and what came of it.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
 
 use crate::performance::costs::{Costs, Item, Prices, Work};
+use crate::performance::counterpart::Counterpart;
 use crate::performance::engine::{Engine, Host, Program};
 use crate::performance::fabric::{LinkCounts, LinkSpec, Place};
 use crate::performance::member::Pid;
@@ -131,8 +133,6 @@ pub struct Replay {
 /// Which role is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// The first worker.
-    Worker,
     /// The first server.
     Server,
     /// The switch.
@@ -205,7 +205,6 @@ impl Setting {
         };
         let steps = member.recorded.take().unwrap_or_default();
         let fresh: fn(Pid) -> AnyRole = match member.role {
-            AnyRole::Worker(_) => worker,
             AnyRole::Server(_) => server,
             _ => switch,
         };
@@ -295,7 +294,15 @@ impl Setting {
         }
     }
 
-    fn pushes(&self, worker: u16) -> Pushes {
+    /// All others to one worker, at these addresses of theirs: for a worker on sockets, alone.
+    #[must_use]
+    pub fn counterpart(&self, streams: SocketAddr, datagrams: SocketAddr) -> Counterpart {
+        Counterpart::new(self.cluster(), streams, datagrams)
+    }
+
+    /// What a worker pushes, without end.
+    #[must_use]
+    pub fn pushes(&self, worker: u16) -> Pushes {
         let pushes = self.model.pushes(worker, self.seed, self.drawn);
         let System::Het(bound) = self.system else { return pushes };
         let hot: BTreeSet<u64> = (0..self.hot).map(|rank| self.model.key(rank)).collect();
@@ -382,13 +389,6 @@ impl Simulation {
             engine.start(centre, switch(pid), prices, hardware, recorded == Some(Recorded::Switch));
             kinds.insert(pid, "switch");
         }
-        let first = engine.processes.len();
-        for number in 0..usize::from(setting.workers) {
-            let keeps = recorded == Some(Recorded::Worker) && number == 0;
-            let (pid, prices) = (engine.processes.len(), costs.worker.and(&costs.kernel));
-            engine.start(rack[number % rack.len()], worker(pid), prices, false, keeps);
-            kinds.insert(pid, "worker");
-        }
         let wake = Prices(
             costs
                 .kernel
@@ -398,9 +398,15 @@ impl Simulation {
                 .map(|(item, price)| (*item, *price))
                 .collect(),
         );
+        let first = engine.processes.len();
+        for number in 0..usize::from(setting.workers) {
+            let (pid, prices) = (engine.processes.len(), costs.worker.and(&wake));
+            engine.start(rack[number % rack.len()], worker(pid), prices, false, false);
+            kinds.insert(pid, "worker");
+        }
         for (number, pushes) in pushes.into_iter().enumerate() {
             let user = User::new(first + number, pushes, setting.open);
-            let pid = engine.start_user(user, costs.user.and(&wake));
+            let pid = engine.start_user(user, costs.user.clone());
             kinds.insert(pid, "user");
         }
         Self { engine, setting: setting.clone(), kinds }

@@ -277,7 +277,7 @@ fn a_training_is_replayed_to_its_last_push() {
 /// A replay of what a role was handed does what the role did, in each step: it checks that itself.
 #[test]
 fn a_recording_is_replayed_alone() {
-    for recorded in [Recorded::Worker, Recorded::Server, Recorded::Switch] {
+    for recorded in [Recorded::Server, Recorded::Switch] {
         let recording = setting(System::Libra, 2, false).record(recorded).unwrap();
         let mut ticks = 0;
         let samples = recording.replay(|| {
