@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of things that are counted.
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 /// Something that costs processor time. A *run* is datagrams that the kernel takes or gives in one piece (GSO and GRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub enum Item {
     Pair,
     /// A value of such a row.
     Value,
+    /// A row of a push that leaves as packets while another leaves in a message: no processor foresees which of the two a row will do.
+    Mixed,
     /// A message about an epoch, either way: sums that were drained, or new values.
     Epoch,
     /// A byte of such a message.
@@ -65,6 +67,7 @@ impl Item {
         Self::Command,
         Self::Pair,
         Self::Value,
+        Self::Mixed,
         Self::Epoch,
         Self::EpochByte,
         Self::MessageIn,

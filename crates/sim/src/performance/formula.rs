@@ -85,6 +85,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
         .with(Item::Command, 2.0)
         .with(Item::Pair, shape.hot + shape.cold)
         .with(Item::Value, values)
+        .with(Item::Mixed, shape.hot.min(shape.cold))
         .with(Item::RunOut, runs)
         .with(Item::PacketOut, shape.packets)
         .with(Item::PacketByteOut, packet_bytes)

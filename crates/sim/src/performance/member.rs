@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
+use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES};
 use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent};
 
 use crate::performance::costs::{Item, Prices, Work};
@@ -242,17 +243,24 @@ pub(crate) fn drain(
         }
         split_runs(outgoing, own, turn);
     }
+    let mut rows = 0;
     while let Some(action) = with_role!(role, role => role.poll_action()) {
         let output = match action {
             Action::Connect { link, address } => Output::Connect { link, address },
             Action::Close { link } => Output::Close { link },
             Action::Send { link, message } => {
                 let bytes = message.encode();
+                rows += if let Message::Push(push) = &message { push.keys.len() } else { 0 };
                 turn.work += work_of_message(&message, bytes.len(), false);
                 Output::Message { link, bytes }
             }
         };
         turn.put(output);
+    }
+    if rows > 0 {
+        let headers = HEADER_BYTES as f64 * turn.work.count(Item::PacketOut);
+        let entries = (turn.work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
+        turn.work += Work::of(Item::Mixed, entries.min(rows as f64));
     }
     while let Some(event) = role.poll_event() {
         turn.work += Work::of(Item::Command, 1.0);

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES};
 use libra_net::probe::ProbeNode;
 use libra_net::{NodeOptions, WorkerNode};
 use libra_sim::performance::{
@@ -47,6 +48,7 @@ const SHAPES: &[Shape] = &[
     shape(4000, 1, 1.0, 16),
     shape(1000, 16, 1.0, 240),
     shape(10_000, 1, 0.1, 240),
+    shape(3000, 1, 0.3, 240),
     shape(10_000, 1, 0.0, 240),
     shape(3000, 1, 0.0, 240),
     shape(500, 1, 0.0, 240),
@@ -56,6 +58,7 @@ const SHAPES: &[Shape] = &[
 const WORKER: &[Item] = &[
     Item::Command,
     Item::Pair,
+    Item::Mixed,
     Item::RunOut,
     Item::PacketOut,
     Item::PacketByteOut,
@@ -151,6 +154,11 @@ fn sample(shape: &Shape) -> Result<Sample> {
     let of_push =
         |commands: f64| Work::of(Item::Command, commands).with(Item::Pair, rows).with(Item::Value, values);
     let work = (end.work + begin.work.times(-1.0)).times(1.0 / pushes) + of_push(2.0);
+    let headers = HEADER_BYTES as f64 * work.count(Item::PacketOut);
+    let entries = (work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
+    let hot = entries / shape.width as f64;
+    let mixed = if work.count(Item::MessageOut) > 0.0 { hot.min(rows - hot).max(0.0) } else { 0.0 };
+    let work = work.with(Item::Mixed, mixed);
     Ok(Sample {
         worker: (work, (end.worker_ns - begin.worker_ns) / pushes),
         user: (of_push(1.0), (end.user_ns - begin.user_ns) / pushes),
