@@ -18,6 +18,7 @@
 //! What is not modelled: caches that processes take from each other, interrupts, the driver of a network card, congestion control of TCP (a message is a train of
 //! packets at the rate of its links), and disks.
 
+mod cores;
 mod costs;
 mod counterpart;
 mod engine;
@@ -35,9 +36,9 @@ mod user;
 #[cfg(test)]
 mod tests;
 
+pub use cores::Host;
 pub use costs::{Costs, Item, Prices, WakeLatency, Work, fit};
 pub use counterpart::{Counterpart, Tally};
-pub use engine::Host;
 pub use fabric::{DATAGRAM_OVERHEAD, LinkCounts, LinkSpec};
 pub use formula::{Estimate, dense_pairs_per_second, estimate};
 pub use recording::Recording;

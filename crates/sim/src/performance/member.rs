@@ -90,6 +90,8 @@ pub(crate) struct Process {
     /// The core that it has, or had last.
     pub(crate) core: usize,
     pub(crate) state: State,
+    /// Whether it waits for a core though it had more to do: then it is not woken when it gets one.
+    pub(crate) pushed_aside: bool,
     pub(crate) inbox: Inbox,
     pub(crate) prices: Prices,
     /// Whether datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
@@ -112,6 +114,7 @@ impl Process {
             place,
             core: 0,
             state: State::Asleep,
+            pushed_aside: false,
             inbox: Inbox::default(),
             prices,
             line_rate,

@@ -12,9 +12,10 @@ use libra_proto::{Cluster, Controller, HotPath, Instant, Link, Server, Sizes, Sw
 use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
 
+use crate::performance::cores::Host;
 use crate::performance::costs::{Costs, Item, Prices, Work};
 use crate::performance::counterpart::Counterpart;
-use crate::performance::engine::{Engine, Host, Program};
+use crate::performance::engine::{Engine, Program};
 use crate::performance::fabric::{LinkCounts, LinkSpec, Place};
 use crate::performance::member::Pid;
 use crate::performance::recording::Recording;
