@@ -2,8 +2,9 @@
 //!
 //! A process is ready when something waits for it. Ready processes of a host queue for its cores, first come first served; one that has a core
 //! takes turn after turn until nothing waits for it, or others wait and it has held the core for a slice. A turn is not interrupted. Users go before
-//! roles, which give way to them after the turn they are in: threads of roles wait for their turn (`SCHED_BATCH`, see `libra_net`), those of users do not. What
-//! a user leaves goes to the role that has waited longest, so roles take turns much more often than a slice would have them.
+//! roles, which give way to them after the turn they are in: threads of roles wait for their turn (`SCHED_BATCH`, see `libra_net`), those of users do not. Kernels
+//! put who is woken beside the one that woke it, so a user runs where its worker runs (of 5,156 wakes a second of a user 4,865 pushed its worker aside,
+//! while the other core was idle for more than half of the time). What a user leaves goes to the role that has waited longest.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -268,7 +269,13 @@ impl Engine {
             return;
         }
         let cores = &mut self.places[self.processes[pid].place];
-        if let Some((core, since)) = cores.take(self.processes[pid].core) {
+        let is_of_waker = match &self.programs[pid] {
+            Program::User(user) => !cores.host.polls && self.processes[user.worker].state == State::Running,
+            Program::Member(_) => false,
+        };
+        if is_of_waker {
+            self.wait(pid);
+        } else if let Some((core, since)) = cores.take(self.processes[pid].core) {
             self.processes[pid].core = core;
             if cores.host.polls {
                 return self.begin(pid, self.now, Work::default());

@@ -13,7 +13,17 @@ use crate::performance::run::Simulation;
 fn costs() -> Costs {
     Costs {
         machine: "none".to_owned(),
-        worker: Prices([(Item::Turn, 100.0), (Item::PacketByteOut, 1.0), (Item::MessageByteOut, 1.0)].into()),
+        worker: Prices(
+            [
+                (Item::Turn, 100.0),
+                (Item::RunIn, 500.0),
+                (Item::RunOut, 1000.0),
+                (Item::PacketByteOut, 1.0),
+                (Item::MessageOut, 1000.0),
+                (Item::MessageByteOut, 1.0),
+            ]
+            .into(),
+        ),
         server: Prices([(Item::Turn, 100.0), (Item::MessageByteIn, 2.0), (Item::EpochByte, 1.0)].into()),
         switch: Prices([(Item::PacketIn, 50.0), (Item::PacketByteIn, 0.2), (Item::EpochByte, 0.5)].into()),
         user: Prices([(Item::Pair, 1.0)].into()),
@@ -168,7 +178,8 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     assert!((of("worker", Item::MessageOut) - 1.0).abs() < 0.1, "a push is a message");
     let kernel = |item| costs.kernel.0[&item];
     // The user: woken, then makes the push; the worker: woken, sends.
-    let wake = costs.wake_latency_ns.after(0.0) + kernel(Item::Wake);
+    let latency = costs.wake_latency_ns.after(0.0);
+    let wake = latency + kernel(Item::Wake);
     let mut expected = 2000.0;
     expected += wake + 100.0 + message + kernel(Item::MessageOut);
     let spec = LinkSpec::DUAL_100G;
@@ -179,7 +190,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     };
     // The server: woken, adds, answers; the worker: woken, tells its user, which is woken.
     expected += path(message) + wake + 100.0 + 2.0 * message + kernel(Item::MessageOut);
-    expected += path(answer) + wake + 100.0 + wake;
+    expected += path(answer) + wake + 100.0 + latency;
     let found = report.latency_us[0] * 1000.0;
     // A first packet that overtakes the tail of its train makes the difference.
     assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
@@ -199,8 +210,8 @@ fn who_polls_is_not_woken() {
     assert!(sleeps.work_per_pair["server"].count(Item::Wake) > 0.0);
     assert_eq!(polls.work_per_pair["server"].count(Item::Wake), 0.0);
     assert!(
-        polls.latency_us[0] + 4.0 * 6.0 <= sleeps.latency_us[0],
-        "four wakes of 6 us: {polls:?}, {sleeps:?}"
+        polls.latency_us[0] + 3.0 * 6.0 + 5.0 <= sleeps.latency_us[0],
+        "three wakes of 6 us, and one of a user, whose price has it: {polls:?}, {sleeps:?}"
     );
 }
 
@@ -213,6 +224,29 @@ fn more_workers_are_not_slower_and_the_switch_relieves_the_server() {
     assert!(rates[3] > 1.3 * past.pairs_per_second, "{rates:?} against {past:?}");
     assert_eq!(past.connections, 16);
     assert!(past.roles["server"].most > 0.97, "{past:?}");
+}
+
+/// Of a push of which some rows are hot, those that are fewer are counted: here the hot ones, and none where all rows go one way.
+#[test]
+fn rows_that_leave_both_ways_are_counted() {
+    let mixed = |system, hot| {
+        let report = run(&Setting { hot, ..setting(system, 2, true) });
+        let worker = report.work_per_pair["worker"];
+        (worker.count(Item::Mixed), worker.count(Item::PacketByteOut))
+    };
+    let (count, bytes) = mixed(System::Libra, 300);
+    assert!(count > 0.05 && (6.0 * count / bytes - 1.0).abs() < 0.15, "{count} of {bytes}");
+    assert_eq!(mixed(System::Libra, 100_000).0, 0.0);
+    assert_eq!(mixed(System::PsSparse, 300).0, 0.0);
+}
+
+/// On a machine with fewer cores than threads roles give way to users, so that none waits for a slice of another.
+#[test]
+fn a_machine_is_busy_though_its_threads_take_turns() {
+    let host = Host { cores: 2, speed: 1.0, polls: false };
+    let report = run(&Setting { site: Site::OneMachine(host), ..setting(System::Libra, 4, false) });
+    assert!(report.cores_most > 0.95, "{report:?}");
+    assert!(report.latency_us[1] < 20.0 * report.latency_us[0], "{report:?}");
 }
 
 /// The formula says what the simulation finds, for 8 to 32 workers.
