@@ -250,6 +250,7 @@ mod tests {
         worker.handle_start(now);
         for _ in 0..100_000 {
             now = now + core::time::Duration::from_micros(10);
+            outgoing.clear();
             worker.poll_transmit(now, &mut outgoing);
             for (_, datagram) in outgoing.iter() {
                 others.handle_datagrams(now, own, &mut datagram.to_vec(), datagram.len());
