@@ -246,24 +246,28 @@ pub(crate) fn drain(
         }
         split_runs(outgoing, own, turn);
     }
-    let mut rows = 0;
+    let (mut cold_rows, mut width) = (0, 1);
     while let Some(action) = with_role!(role, role => role.poll_action()) {
         let output = match action {
             Action::Connect { link, address } => Output::Connect { link, address },
             Action::Close { link } => Output::Close { link },
             Action::Send { link, message } => {
                 let bytes = message.encode();
-                rows += if let Message::Push(push) = &message { push.keys.len() } else { 0 };
+                if let Message::Push(push) = &message {
+                    cold_rows += push.keys.len();
+                    width = push.gradients.len() / push.keys.len().max(1);
+                }
                 turn.work += work_of_message(&message, bytes.len(), false);
                 Output::Message { link, bytes }
             }
         };
         turn.put(output);
     }
-    if rows > 0 {
+    if cold_rows > 0 {
         let headers = HEADER_BYTES as f64 * turn.work.count(Item::PacketOut);
         let entries = (turn.work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
-        turn.work += Work::of(Item::Mixed, entries.min(rows as f64));
+        let hot_rows = entries / width.max(1) as f64;
+        turn.work += Work::of(Item::Mixed, hot_rows.min(cold_rows as f64));
     }
     while let Some(event) = role.poll_event() {
         turn.work += Work::of(Item::Command, 1.0);

@@ -229,15 +229,19 @@ fn more_workers_are_not_slower_and_the_switch_relieves_the_server() {
 /// Of a push of which some rows are hot, those that are fewer are counted: here the hot ones, and none where all rows go one way.
 #[test]
 fn rows_that_leave_both_ways_are_counted() {
-    let mixed = |system, hot| {
-        let report = run(&Setting { hot, ..setting(system, 2, true) });
-        let worker = report.work_per_pair["worker"];
+    let mixed = |system, hot, width| {
+        let mut setting = Setting { hot, ..setting(system, 2, true) };
+        setting.model.width = width;
+        let worker = run(&setting).work_per_pair["worker"];
         (worker.count(Item::Mixed), worker.count(Item::PacketByteOut))
     };
-    let (count, bytes) = mixed(System::Libra, 300);
-    assert!(count > 0.05 && (6.0 * count / bytes - 1.0).abs() < 0.15, "{count} of {bytes}");
-    assert_eq!(mixed(System::Libra, 100_000).0, 0.0);
-    assert_eq!(mixed(System::PsSparse, 300).0, 0.0);
+    for width in [1, 4] {
+        let (count, bytes) = mixed(System::Libra, 300, width);
+        let bytes = bytes / width as f64;
+        assert!(count > 0.05 && (6.0 * count / bytes - 1.0).abs() < 0.15, "{count} of {bytes}");
+    }
+    assert_eq!(mixed(System::Libra, 100_000, 1).0, 0.0);
+    assert_eq!(mixed(System::PsSparse, 300, 1).0, 0.0);
 }
 
 /// On a machine with fewer cores than threads roles give way to users, so that none waits for a slice of another.
