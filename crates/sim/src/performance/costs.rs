@@ -156,11 +156,11 @@ pub struct Costs {
     pub worker: Prices,
     /// The thread of a server, without loop and kernel.
     pub server: Prices,
-    /// A switch in software, likewise: its pipeline and its agent.
+    /// A switch in software, without them too: its pipeline and its agent.
     pub switch: Prices,
-    /// The thread that a worker's user has: to make a push, and to hear of its end; with all that its kernel does.
+    /// The thread that a worker's user has, to make a push and to hear of its end, with its kernel, but for being woken.
     pub user: Prices,
-    /// What loop, sockets and kernel take of the thread of a server or switch, and a wake of that of any role.
+    /// What loop, sockets and kernel take of the thread of a server or switch, and a wake of that of any.
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,

@@ -407,7 +407,7 @@ impl Simulation {
         }
         for (number, pushes) in pushes.into_iter().enumerate() {
             let user = User::new(first + number, pushes, setting.open);
-            let pid = engine.start_user(user, costs.user.clone());
+            let pid = engine.start_user(user, costs.user.and(&wake));
             kinds.insert(pid, "user");
         }
         Self { engine, setting: setting.clone(), kinds }

@@ -13,6 +13,7 @@ use libra_sim::performance::{
     Costs, Host, Item, Model, PowerLaw, Prices, Pushes, Setting, Site, System, Tally, Work, fit,
 };
 use procfs::process::{Process, Task};
+use rustix::thread::gettid;
 
 use super::replay::tell_fit;
 use crate::bench::usage::processor_time;
@@ -83,15 +84,13 @@ pub(super) fn pass() -> Result<Pass> {
     SHAPES.iter().map(sample).collect::<Result<_>>().map(Pass)
 }
 
-/// The prices of a worker, but for its being woken, and of its user: those that explain what each shape took in most passes.
+/// The prices of a worker and of its user, but for their being woken: those that explain what each shape took in most passes.
 pub(super) fn prices(kernel: &Prices, passes: &[Pass]) -> (Prices, Prices) {
     let wake = kernel.0.get(&Item::Wake).copied().unwrap_or(0.0);
-    let worker = |Sample { worker: (work, nanos), .. }: &Sample| {
-        // To be woken has a price of its own.
-        (*work, (nanos - wake * work.count(Item::Wake)).max(nanos / 2.0))
-    };
-    let worker = medians(passes, worker);
-    let user = medians(passes, |sample| sample.user);
+    // To be woken has a price of its own.
+    let awake = |(work, nanos): (Work, f64)| (work, (nanos - wake * work.count(Item::Wake)).max(nanos / 2.0));
+    let worker = medians(passes, |sample| awake(sample.worker));
+    let user = medians(passes, |sample| awake(sample.user));
     let price = |name, items, totals: &[(Work, f64)]| {
         // All shapes count alike.
         let samples: Vec<_> = totals.iter().map(|(work, nanos)| (work.times(1.0 / nanos), 1.0)).collect();
@@ -102,13 +101,14 @@ pub(super) fn prices(kernel: &Prices, passes: &[Pass]) -> (Prices, Prices) {
     (price("worker", WORKER, &worker), price("user", USER, &user))
 }
 
-/// For each shape what took a time in the middle.
+/// For each shape what took a time in the middle, or the mean of the two in the middle.
 fn medians(passes: &[Pass], of: impl Fn(&Sample) -> (Work, f64)) -> Vec<(Work, f64)> {
     let shapes = passes.first().map_or(0, |pass| pass.0.len());
     let median = |shape: usize| {
         let mut all: Vec<(Work, f64)> = passes.iter().map(|pass| of(&pass.0[shape])).collect();
         all.sort_by(|one, other| one.1.total_cmp(&other.1));
-        all[all.len() / 2]
+        let [low, high] = [(all.len() - 1) / 2, all.len() / 2].map(|place| all[place]);
+        ((low.0 + high.0).times(0.5), f64::midpoint(low.1, high.1))
     };
     (0..shapes).map(median).collect()
 }
@@ -143,7 +143,8 @@ fn sample(shape: &Shape) -> Result<Sample> {
     let others = thread::spawn(move || node.run(others));
     let worker = WorkerNode::join(NodeOptions::new(streams))?;
     let thread = thread_of_worker()?;
-    let mut load = Load { worker, tally, thread, pushes: setting.pushes(0), open: VecDeque::new() };
+    let own = Process::myself()?.task_from_tid(gettid().as_raw_nonzero().get())?;
+    let mut load = Load { worker, tally, thread, own, pushes: setting.pushes(0), open: VecDeque::new() };
     load.go_on(setting.warm_up)?;
     let begin = load.counts()?;
     let pushes = load.go_on(setting.measured)? as f64;
@@ -161,7 +162,10 @@ fn sample(shape: &Shape) -> Result<Sample> {
     let work = work.with(Item::Mixed, mixed);
     Ok(Sample {
         worker: (work, (end.worker_ns - begin.worker_ns) / pushes),
-        user: (of_push(1.0), (end.user_ns - begin.user_ns) / pushes),
+        user: (
+            of_push(1.0).with(Item::Wake, (end.user_sleeps - begin.user_sleeps) / pushes),
+            (end.user_ns - begin.user_ns) / pushes,
+        ),
     })
 }
 
@@ -173,11 +177,18 @@ fn thread_of_worker() -> Result<Task> {
     named.max_by_key(|task| task.tid).context("a worker has no thread")
 }
 
+/// How often a thread has slept.
+fn sleeps(thread: &Task) -> Result<f64> {
+    Ok(thread.status()?.voluntary_ctxt_switches.unwrap_or(0) as f64)
+}
+
 /// A worker, and what it is told to do.
 struct Load {
     worker: WorkerNode,
     tally: Tally,
     thread: Task,
+    /// The thread of its user: this one.
+    own: Task,
     pushes: Pushes,
     open: VecDeque<u64>,
 }
@@ -187,6 +198,7 @@ struct Counts {
     work: Work,
     worker_ns: f64,
     user_ns: f64,
+    user_sleeps: f64,
 }
 
 impl Load {
@@ -212,13 +224,13 @@ impl Load {
 
     fn counts(&self) -> Result<Counts> {
         let used = self.thread.schedstat().context("this kernel does not say what a thread has used")?;
-        let sleeps = self.thread.status()?.voluntary_ctxt_switches.unwrap_or(0);
-        let work = self.tally.work().with(Item::Wake, sleeps as f64);
+        let work = self.tally.work().with(Item::Wake, sleeps(&self.thread)?);
         Ok(Counts {
             // Both ways, but answers are short.
             work: work.with(Item::MessageByteOut, self.worker.stream_bytes() as f64),
             worker_ns: used.sum_exec_runtime as f64,
             user_ns: processor_time().as_nanos() as f64,
+            user_sleeps: sleeps(&self.own)?,
         })
     }
 
@@ -258,7 +270,14 @@ mod tests {
         let nanos: Vec<f64> =
             medians(&passes, |sample| sample.worker).iter().map(|(_, nanos)| *nanos).collect();
         assert_eq!(nanos, [40.0, 8.0]);
+        let (_, of_two) = medians(&passes[..2], |sample| sample.worker)[0];
+        assert_eq!(of_two, 30.0);
         let (worker, _) = prices(&Prices::default(), &[Pass(vec![of(50.0)])]);
         assert!((worker.0[&Item::Pair] - 5.0).abs() < 1e-6, "{worker:?}");
+        let mut woken = of(50.0);
+        woken.worker.0 = woken.worker.0.with(Item::Wake, 2.0);
+        let kernel = Prices([(Item::Wake, 10.0)].into());
+        let (worker, _) = prices(&kernel, &[Pass(vec![woken])]);
+        assert!((worker.0[&Item::Pair] - 3.0).abs() < 1e-6, "{worker:?}");
     }
 }
