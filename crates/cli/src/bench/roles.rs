@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
     /// With --validate: how long each run measures
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
-    /// With --validate: how often prices are measured, and then runs of each number of workers; the median of the errors counts
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    /// With --validate: how often prices are measured, and then runs of each number of workers: an odd number, as the error in the middle counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = odd)]
     repeats: u8,
     /// The machine and the day, in words, for the file
     #[arg(long, value_name = "TEXT", default_value = "this machine")]
@@ -77,6 +77,10 @@ pub(super) fn load(source: &str) -> Result<Costs> {
     }
     let text = std::fs::read_to_string(source).with_context(|| format!("cannot read {source}"))?;
     serde_json::from_str(&text).with_context(|| format!("{source} holds no costs of `libra bench roles`"))
+}
+
+fn odd(text: &str) -> Result<u8, &'static str> {
+    text.parse().ok().filter(|number| number % 2 == 1).ok_or("not an odd number below 256")
 }
 
 /// Prices that are measured, or were.
@@ -140,4 +144,15 @@ fn tell(costs: &Costs) {
         ("", format!("{latency:.0} ns"), format!("after {:.0} us of idleness", idle / 1000.0))
     });
     print("an idle core wakes".to_owned(), waking.collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_have_a_middle() {
+        assert_eq!(odd("3"), Ok(3));
+        assert!(["", "0", "2", "256", "-1"].into_iter().all(|text| odd(text).is_err()));
+    }
 }
