@@ -14,7 +14,7 @@ use crate::performance::fabric::{DATAGRAM_OVERHEAD, LinkSpec, Train};
 use crate::performance::run::{Setting, Site, System};
 use crate::random::Random;
 
-/// Header of a packet of the hot path, and bytes of an entry whose row has one value.
+/// Header of a packet of the hot path, and bytes of an entry, which has one value.
 const HEADER_BYTES: f64 = 30.0;
 const ENTRY_BYTES: f64 = 6.0;
 /// Packets that end an epoch (rule E1), and slots of a block: a block is drained whole.
@@ -71,9 +71,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let width = setting.model.width as f64;
     let (pairs, values) = (setting.model.batch as f64, (shape.hot + shape.cold) * width);
     let runs = (shape.packets / RUN_PACKETS).ceil();
-    let entry_bytes = 2.0 + 4.0 * width;
-    let entry_bytes = if width <= 1.0 { ENTRY_BYTES } else { entry_bytes };
-    let packet_bytes = shape.packets * HEADER_BYTES + shape.hot * entry_bytes;
+    let packet_bytes = shape.packets * HEADER_BYTES + shape.hot * width * ENTRY_BYTES;
     // A message for each server that has a cold row.
     let messages = if shape.cold > 0.0 { servers } else { 0.0 };
     let gap = setting.model.rows as f64 / shape.cold.max(1.0);
