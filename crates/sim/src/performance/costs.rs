@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of things that are counted.
-const KINDS: usize = 19;
+const KINDS: usize = 20;
 
 /// Something that costs processor time. A *run* is datagrams that the kernel takes or gives in one piece (GSO and GRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub enum Item {
     Pair,
     /// A value of such a row.
     Value,
+    /// Sixteen neighbouring slots, of which a push in packets has any: what lies side by side comes into a cache together, so some rows of many cost more
+    /// than as many of few.
+    Line,
     /// A row of a push that leaves as packets while another leaves in a message: no processor foresees which of the two a row will do.
     Mixed,
     /// A message about an epoch, either way: sums that were drained, or new values.
@@ -67,6 +70,7 @@ impl Item {
         Self::Command,
         Self::Pair,
         Self::Value,
+        Self::Line,
         Self::Mixed,
         Self::Epoch,
         Self::EpochByte,
@@ -134,6 +138,18 @@ impl Prices {
     #[must_use]
     pub fn of(&self, work: &Work) -> f64 {
         self.0.iter().map(|(item, price)| price * work.count(*item)).sum()
+    }
+
+    /// The prices of these things alone.
+    #[must_use]
+    pub fn only(&self, items: &[Item]) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|(item, _)| items.contains(item))
+                .map(|(item, price)| (*item, *price))
+                .collect(),
+        )
     }
 
     /// Both prices for each thing: of a role, and of the kernel beneath it.

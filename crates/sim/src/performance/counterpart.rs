@@ -14,6 +14,7 @@ use libra_proto::{
 };
 
 use crate::performance::costs::{Item, Work};
+use crate::performance::member::lines_pushed;
 
 /// Packets that an epoch takes at most: a worker keeps those of two, and stands still at 4,096 (rule T2).
 const EPOCH_PACKETS_MAX: u32 = 1024;
@@ -136,6 +137,7 @@ impl Role for Counterpart {
     fn handle_datagrams(&mut self, _now: Instant, from: SocketAddr, datagrams: &mut [u8], stride: usize) {
         self.tally.add(Item::RunOut, 1);
         self.tally.add(Item::PacketByteOut, datagrams.len());
+        self.tally.add(Item::Line, lines_pushed(datagrams, stride));
         self.tally.add(Item::RunIn, 1);
         let mut last: Option<Header> = None;
         for datagram in datagrams.chunks(stride.max(1)) {
@@ -302,6 +304,8 @@ mod tests {
         let work = pushed(System::Libra, 2000, 3000);
         assert_eq!(work.count(Item::PacketOut), 3000.0 * 3.0);
         assert_eq!(work.count(Item::PacketByteOut), 3000.0 * (3.0 * 30.0 + 500.0 * 6.0));
+        // At least as many as 500 slots side by side, and at most all that 2,000 slots have.
+        assert!((32.0..=125.0).contains(&(work.count(Item::Line) / 3000.0)), "{work:?}");
         assert_eq!((work.count(Item::PacketIn), work.count(Item::MessageOut)), (9000.0, 0.0));
         let work = pushed(System::PsSparse, 0, 50);
         assert_eq!((work.count(Item::PacketOut), work.count(Item::MessageOut)), (0.0, 50.0));

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES};
+use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES, Kind, Packet};
 use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent};
 
 use crate::performance::costs::{Item, Prices, Work};
@@ -17,6 +17,8 @@ const MESSAGES_A_TURN: usize = 64;
 /// Datagrams of a run at most, and their bytes.
 const RUN_PACKETS_MAX: usize = 64;
 const RUN_BYTES_MAX: usize = 65_000;
+/// Slots that are side by side in a cache.
+pub(crate) const LINE: u16 = 16;
 /// How often in a row datagrams come before a timer that is due.
 const RECEIVED_UNASKED_MAX: usize = 64;
 
@@ -292,13 +294,23 @@ fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
         let bytes = outgoing.contents(start..end);
         let sent = Work::of(Item::RunOut, 1.0)
             .with(Item::PacketOut, (end - start) as f64)
-            .with(Item::PacketByteOut, bytes.len() as f64);
+            .with(Item::PacketByteOut, bytes.len() as f64)
+            .with(Item::Line, lines_pushed(bytes, stride) as f64);
         turn.work += sent;
         if !turn.forgets {
             turn.put(Output::Run { to, run: Run { from: own, bytes: bytes.to_vec(), stride } });
         }
         start = end;
     }
+}
+
+/// How many lines of slots pushes in datagrams touch. Those of a push ascend.
+pub(crate) fn lines_pushed(datagrams: &[u8], stride: usize) -> usize {
+    let packets = datagrams.chunks(stride.max(1)).filter_map(|datagram| Packet::parse(datagram).ok());
+    let pushes = packets.filter(|packet| packet.header.kind == Kind::Push);
+    let mut last = None;
+    let lines = pushes.flat_map(|packet| packet.entries()).map(|entry| entry.cell / LINE);
+    lines.filter(|line| last.replace(*line) != Some(*line)).count()
 }
 
 /// What a message is, as work.
@@ -313,5 +325,48 @@ pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) ->
             .with(Item::Pair, push.keys.len() as f64),
         _ if arrives => Work::of(Item::MessageIn, 1.0).with(Item::MessageByteIn, bytes),
         _ => Work::of(Item::MessageOut, 1.0).with(Item::MessageByteOut, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
+
+    use super::*;
+
+    #[test]
+    fn slots_side_by_side_are_one_line_and_only_pushes_have_any() {
+        let run = |kind| {
+            let packet = |cells: &[u16]| {
+                let mut bytes = vec![0; packet_bytes(3)];
+                let header = Header { kind, ..header() };
+                let mut writer = PacketWriter::new(header, &mut bytes);
+                assert!(cells.iter().all(|cell| writer.push(*cell, 7)));
+                let end = writer.finish();
+                bytes.truncate(end);
+                bytes
+            };
+            [packet(&[0, 15, 16]), packet(&[17, 64])].concat()
+        };
+        assert_eq!(lines_pushed(&run(Kind::Push), packet_bytes(3)), 3);
+        assert_eq!(lines_pushed(&run(Kind::Pull), packet_bytes(3)), 0);
+        assert_eq!(lines_pushed(&[1, 2, 3], 0), 0, "what is no packet has none");
+    }
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Push,
+            flags: Flags::NONE,
+            entries: 0,
+            job: 1,
+            worker: 0,
+            plan: 1,
+            view: 1,
+            region: 0,
+            epoch: 0,
+            durable: 0,
+            seq: 0,
+            tag: 0,
+        }
     }
 }

@@ -13,7 +13,7 @@ use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
 
 use crate::performance::cores::Host;
-use crate::performance::costs::{Costs, Item, Prices, Work};
+use crate::performance::costs::{Costs, Item, Work};
 use crate::performance::counterpart::Counterpart;
 use crate::performance::engine::{Engine, Program};
 use crate::performance::fabric::{LinkCounts, LinkSpec, Place};
@@ -328,18 +328,6 @@ fn switch(pid: Pid) -> AnyRole {
     AnyRole::Switch(Box::new(Switch::new(address_of(CONTROLLER), address_of(pid), RECEIVE_BYTES)))
 }
 
-/// What a processor beside a pipeline of hardware pays for: epochs, not packets.
-fn agent(prices: &Prices) -> Prices {
-    Prices(
-        prices
-            .0
-            .iter()
-            .filter(|(item, _)| matches!(item, Item::Epoch | Item::EpochByte))
-            .map(|(item, price)| (*item, *price))
-            .collect(),
-    )
-}
-
 /// What was counted when a measurement began.
 pub(crate) struct Begin {
     at: Instant,
@@ -386,19 +374,12 @@ impl Simulation {
         }
         if switches > 0 {
             let (pid, prices) = (engine.processes.len(), costs.switch.and(&costs.kernel));
-            let prices = if hardware { agent(&prices) } else { prices };
+            // A processor beside a pipeline of hardware pays for epochs, not packets.
+            let prices = if hardware { prices.only(&[Item::Epoch, Item::EpochByte]) } else { prices };
             engine.start(centre, switch(pid), prices, hardware, recorded == Some(Recorded::Switch));
             kinds.insert(pid, "switch");
         }
-        let wake = Prices(
-            costs
-                .kernel
-                .0
-                .iter()
-                .filter(|(item, _)| matches!(item, Item::Wake | Item::IdleWake))
-                .map(|(item, price)| (*item, *price))
-                .collect(),
-        );
+        let wake = costs.kernel.only(&[Item::Wake, Item::IdleWake]);
         let first = engine.processes.len();
         for number in 0..usize::from(setting.workers) {
             let (pid, prices) = (engine.processes.len(), costs.worker.and(&wake));

@@ -18,7 +18,8 @@ fn costs() -> Costs {
                 (Item::Turn, 100.0),
                 (Item::RunIn, 500.0),
                 (Item::RunOut, 1000.0),
-                (Item::PacketByteOut, 1.0),
+                (Item::PacketByteOut, 0.8),
+                (Item::Line, 5.0),
                 (Item::MessageOut, 1000.0),
                 (Item::MessageByteOut, 1.0),
             ]

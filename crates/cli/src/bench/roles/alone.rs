@@ -18,8 +18,6 @@ use rustix::thread::gettid;
 use super::replay::tell_fit;
 use crate::bench::usage::processor_time;
 
-/// Values that are hot: as many as in the benchmark of the hot path.
-const SLOTS: u64 = 30_000;
 /// The name that `libra-net` gives the thread of a worker.
 const THREAD: &str = "worker-network";
 /// Pushes of a worker that are under way at once.
@@ -28,37 +26,42 @@ const OPEN: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(80);
 const MEASURED: Duration = Duration::from_millis(200);
 
-/// A load: rows of a push and values of each, how many of all rows are hot, and how long packets are.
+/// A load: rows of the table, of a push, and values of each, how many of all rows are hot, and how long packets are.
 struct Shape {
+    rows: u64,
     batch: usize,
     width: usize,
     hot: f64,
     entries_max: u8,
 }
 
-const fn shape(batch: usize, width: usize, hot: f64, entries_max: u8) -> Shape {
-    Shape { batch, width, hot, entries_max }
+const fn shape(rows: u64, batch: usize, width: usize, hot: f64, entries_max: u8) -> Shape {
+    Shape { rows, batch, width, hot, entries_max }
 }
 
 /// Between these prices hold.
 const SHAPES: &[Shape] = &[
-    shape(10_000, 1, 1.0, 240),
-    shape(3000, 1, 1.0, 240),
-    shape(500, 1, 1.0, 240),
-    shape(10_000, 1, 1.0, 64),
-    shape(4000, 1, 1.0, 16),
-    shape(1000, 16, 1.0, 240),
-    shape(10_000, 1, 0.1, 240),
-    shape(3000, 1, 0.3, 240),
-    shape(10_000, 1, 0.0, 240),
-    shape(3000, 1, 0.0, 240),
-    shape(500, 1, 0.0, 240),
-    shape(1000, 16, 0.0, 240),
+    shape(30_000, 10_000, 1, 1.0, 240),
+    shape(30_000, 3000, 1, 1.0, 240),
+    shape(30_000, 500, 1, 1.0, 240),
+    shape(9000, 3000, 1, 1.0, 240),
+    shape(1500, 500, 1, 1.0, 240),
+    shape(30_000, 10_000, 1, 1.0, 64),
+    shape(30_000, 4000, 1, 1.0, 16),
+    shape(1875, 1000, 16, 1.0, 240),
+    shape(1875, 200, 16, 1.0, 240),
+    shape(30_000, 10_000, 1, 0.1, 240),
+    shape(30_000, 3000, 1, 0.3, 240),
+    shape(30_000, 10_000, 1, 0.0, 240),
+    shape(30_000, 3000, 1, 0.0, 240),
+    shape(30_000, 500, 1, 0.0, 240),
+    shape(1875, 1000, 16, 0.0, 240),
 ];
 
 const WORKER: &[Item] = &[
     Item::Command,
     Item::Pair,
+    Item::Line,
     Item::Mixed,
     Item::RunOut,
     Item::PacketOut,
@@ -86,7 +89,7 @@ pub(super) fn pass() -> Result<Pass> {
 
 /// The prices of a worker and of its user, but for their being woken: those that explain what each shape took in most passes.
 pub(super) fn prices(kernel: &Prices, passes: &[Pass]) -> (Prices, Prices) {
-    let wake = kernel.0.get(&Item::Wake).copied().unwrap_or(0.0);
+    let wake = kernel.of(&Work::of(Item::Wake, 1.0));
     // To be woken has a price of its own.
     let awake = |(work, nanos): (Work, f64)| (work, (nanos - wake * work.count(Item::Wake)).max(nanos / 2.0));
     let worker = medians(passes, |sample| awake(sample.worker));
@@ -114,15 +117,19 @@ fn medians(passes: &[Pass], of: impl Fn(&Sample) -> (Work, f64)) -> Vec<(Work, f
 }
 
 fn setting(shape: &Shape) -> Setting {
-    let rows = SLOTS / shape.width as u64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of few rows")]
-    let hot = (rows as f64 * shape.hot) as u64;
+    let hot = (shape.rows as f64 * shape.hot) as u64;
     Setting {
         system: if hot > 0 { System::Libra } else { System::PsSparse },
         workers: 1,
         servers: 1,
         site: Site::OneMachine(Host { cores: 2, speed: 1.0, polls: false }),
-        model: Model { rows, width: shape.width, law: PowerLaw::new(rows, 1.05), batch: shape.batch },
+        model: Model {
+            rows: shape.rows,
+            width: shape.width,
+            law: PowerLaw::new(shape.rows, 1.05),
+            batch: shape.batch,
+        },
         hot,
         open: OPEN,
         pushes_per_epoch: 64,
@@ -248,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_worker_alone_does_what_it_is_told_and_takes_time() {
-        let Sample { worker: (work, nanos), user: (_, of_user) } = sample(&shape(500, 1, 0.1, 240)).unwrap();
+        let Sample { worker: (work, nanos), user: (_, of_user) } =
+            sample(&shape(30_000, 500, 1, 0.1, 240)).unwrap();
         assert!(nanos > 0.0 && of_user > 0.0);
         assert!(work.count(Item::Command) == 2.0 && work.count(Item::Pair) == 500.0);
         // But for what is under way when it begins and when it ends.
