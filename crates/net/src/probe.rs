@@ -1,7 +1,7 @@
 //! What loop, sockets and kernel take of the threads of two roles that only send to each other, on loopback.
 //!
 //! One asks, the other answers everything with as little as there is. Each runs in the loop in which roles run, so what is measured is what roles pay
-//! beside what they compute.
+//! beside what they compute. A [`ProbeNode`] is a loop with sockets for a role of the caller's: one that answers a member which is measured alone.
 
 use core::hint::spin_loop;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -16,12 +16,13 @@ use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
 use crate::driver::{Ports, drive};
 use crate::links::Links;
-use crate::node::runtime;
+use crate::node::{NodeError, NodeOptions, bind_datagrams, listen, runtime};
 use crate::turns::give_way;
 
 /// A role that hears nothing for so long is done, or has lost something.
@@ -127,6 +128,52 @@ impl Drop for Awake {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+/// A loop with a socket for datagrams and one for streams, on loopback.
+pub struct ProbeNode {
+    runtime: Runtime,
+    listener: TcpListener,
+    socket: DatagramSocket,
+    streams: SocketAddr,
+    datagrams: SocketAddr,
+}
+
+impl ProbeNode {
+    /// Binds both to any free port.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn bind() -> Result<Self, NodeError> {
+        let runtime = runtime()?;
+        let (listener, streams) = listen(&runtime, (Ipv4Addr::LOCALHOST, 0).into())?;
+        let (socket, datagrams) = bind_datagrams(&runtime, &NodeOptions::new(streams), None)?;
+        Ok(Self { runtime, listener, socket, streams, datagrams })
+    }
+
+    /// Where it accepts streams.
+    #[must_use]
+    pub fn streams(&self) -> SocketAddr {
+        self.streams
+    }
+
+    /// Where it takes datagrams.
+    #[must_use]
+    pub fn datagrams(&self) -> SocketAddr {
+        self.datagrams
+    }
+
+    /// Drives a role until it has something to tell, and returns that.
+    ///
+    /// # Errors
+    /// Why the sockets failed.
+    pub fn run<R: Role>(self, role: R) -> io::Result<R::Event> {
+        let (_commands, none) = mpsc::unbounded_channel();
+        let links = Links::new(Duration::from_secs(1));
+        let ports =
+            Ports { listener: Some(self.listener), datagrams: Some(self.socket), ..Ports::new(links) };
+        self.runtime.block_on(drive(role, ports, none, ControlFlow::Break))
     }
 }
 

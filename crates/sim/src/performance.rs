@@ -13,12 +13,15 @@
 //! ```
 //!
 //! [`Setting::run`] simulates, [`estimate`] computes what limits where a simulation would take too long, and both use the same [`Costs`]. Those are fitted to
-//! what single roles take when what they were handed in a simulation is handed to them alone, see [`Recording`].
+//! what single roles take: a switch and a server when what they were handed in a simulation is handed to them alone, see [`Recording`], and a worker with its user on real
+//! sockets before a [`Counterpart`] that answers them.
 //!
 //! What is not modelled: caches that processes take from each other, interrupts, the driver of a network card, congestion control of TCP (a message is a train of
 //! packets at the rate of its links), and disks.
 
+mod cores;
 mod costs;
+mod counterpart;
 mod engine;
 mod fabric;
 mod formula;
@@ -34,8 +37,9 @@ mod user;
 #[cfg(test)]
 mod tests;
 
+pub use cores::Host;
 pub use costs::{Costs, Item, Prices, WakeLatency, Work, fit};
-pub use engine::Host;
+pub use counterpart::{Counterpart, Tally};
 pub use fabric::{DATAGRAM_OVERHEAD, LinkCounts, LinkSpec};
 pub use formula::{Estimate, dense_pairs_per_second, estimate};
 pub use recording::Recording;

@@ -1,35 +1,35 @@
 //! `libra bench roles`: what roles and the kernel beneath them cost, each measured alone: the input of `libra bench simulate`.
 
+mod alone;
 mod kernel;
 mod replay;
 mod validate;
 
-use std::hint::black_box;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use libra_net::probe::Awake;
-use libra_sim::performance::{Costs, Item, Prices};
-use rustix::time::{ClockId, clock_gettime};
+use libra_sim::performance::{Costs, Item};
 
 use super::report::print;
 use crate::arguments::{clear, write_json};
 
+/// How often a worker is measured.
+const PASSES: usize = 7;
+
 /// Measures what a worker, a switch, a server and the kernel beneath them take of a processor, each alone.
 ///
-/// A role is handed what it was handed in a simulation, alone and without sockets, and each step is timed; loop, sockets and kernel are measured with two threads that
-/// only send to each other. What comes of it is a price for each packet, byte, pair and message: what `libra bench simulate` needs. With --validate, the prices predict
-/// what `libra bench hot-path` measures on this machine.
+/// A worker and its user run as they do in a cluster, before one thread that says yes to all. A switch and a server are handed what they were handed in a simulation,
+/// alone and without sockets, and each step is timed; their loop, sockets and kernel are measured with two threads that only send to each other. What comes of it is a
+/// price for each packet, byte, pair and message: what `libra bench simulate` needs. With --validate, the prices predict what `libra bench hot-path` measures on this
+/// machine.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Predicts from these costs instead of measuring anew: a file that --json has written, or `built-in`
     #[arg(long, value_name = "FILE")]
     costs: Option<String>,
-    /// Measures roles whose cores have other work between two of their turns, and other data in half of their caches: as where there are fewer cores than threads.
-    /// --validate does so by itself
+    /// Measures a switch and a server whose cores have other work between two of their turns, and other data in half of their caches: as where there are fewer cores
+    /// than threads. --validate does so by itself
     #[arg(long, conflicts_with = "costs")]
     shared: bool,
     /// Runs `libra bench hot-path` with 1, 2 and 4 workers, and compares it with what a simulation of this machine predicts
@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
     /// With --validate: how long each run measures
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
-    /// With --validate: runs of each number of workers; the one counts in which others had least work for the machine
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    /// With --validate: how often prices are measured, and then runs of each number of workers: an odd number, as the error in the middle counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = odd)]
     repeats: u8,
     /// The machine and the day, in words, for the file
     #[arg(long, value_name = "TEXT", default_value = "this machine")]
@@ -57,13 +57,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.json {
         clear(path)?;
     }
-    let costs = match &arguments.costs {
-        Some(source) => load(source)?,
-        None => measure(&arguments.machine, arguments.shared || arguments.validate)?,
-    };
     if arguments.validate {
-        return validate::run(arguments, &costs);
+        return validate::run(arguments);
     }
+    let mut calibration = Calibration::begin(arguments)?;
+    (0..PASSES).try_for_each(|_| calibration.pass())?;
+    let costs = calibration.costs();
+    tell(&costs);
     if let Some(path) = &arguments.json {
         write_json(path, &costs)?;
     }
@@ -79,14 +79,54 @@ pub(super) fn load(source: &str) -> Result<Costs> {
     serde_json::from_str(&text).with_context(|| format!("{source} holds no costs of `libra bench roles`"))
 }
 
-fn measure(machine: &str, shared: bool) -> Result<Costs> {
-    let (kernel, wake_latency_ns) = (kernel::measure()?, kernel::wake_latency());
-    let user = {
-        let _awake = Awake::new();
-        user(&kernel)
-    };
-    let mut costs = Costs { machine: machine.to_owned(), user, kernel, wake_latency_ns, ..Costs::measured() };
-    replay::measure(&mut costs, shared)?;
+fn odd(text: &str) -> Result<u8, &'static str> {
+    text.parse().ok().filter(|number| number % 2 == 1).ok_or("not an odd number below 256")
+}
+
+/// Prices that are measured, or were.
+enum Calibration {
+    Given(Costs),
+    Measured {
+        /// All but those of worker and user.
+        costs: Box<Costs>,
+        /// What says those.
+        passes: Vec<alone::Pass>,
+    },
+}
+
+impl Calibration {
+    /// Measures all that does not take passes.
+    fn begin(arguments: &Arguments) -> Result<Self> {
+        if let Some(source) = &arguments.costs {
+            return load(source).map(Self::Given);
+        }
+        let (kernel, wake_latency_ns) = (kernel::measure()?, kernel::wake_latency());
+        let machine = arguments.machine.clone();
+        let mut costs = Box::new(Costs { machine, kernel, wake_latency_ns, ..Costs::measured() });
+        replay::measure(&mut costs, arguments.shared || arguments.validate)?;
+        Ok(Self::Measured { costs, passes: Vec::new() })
+    }
+
+    /// Measures worker and user once more.
+    fn pass(&mut self) -> Result<()> {
+        if let Self::Measured { passes, .. } = self {
+            passes.push(alone::pass()?);
+        }
+        Ok(())
+    }
+
+    fn costs(&self) -> Costs {
+        match self {
+            Self::Given(costs) => costs.clone(),
+            Self::Measured { costs, passes } => {
+                let (worker, user) = alone::prices(&costs.kernel, passes);
+                Costs { worker, user, ..costs.as_ref().clone() }
+            }
+        }
+    }
+}
+
+fn tell(costs: &Costs) {
     for (name, prices) in [
         ("worker", &costs.worker),
         ("switch", &costs.switch),
@@ -104,43 +144,15 @@ fn measure(machine: &str, shared: bool) -> Result<Costs> {
         ("", format!("{latency:.0} ns"), format!("after {:.0} us of idleness", idle / 1000.0))
     });
     print("an idle core wakes".to_owned(), waking.collect());
-    Ok(costs)
 }
 
-/// Processor time of this thread, in nanoseconds.
-fn thread_time() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What the user of a worker takes to make a push of one value a row, as the workers of the benchmark do, and to hand it to another thread.
-fn user(kernel: &Prices) -> Prices {
-    const PUSHES: usize = 2000;
-    const REPEATS: usize = 5;
-    let time_of = |rows: usize| {
-        // As many as workers of the benchmark go through: more than the caches of a core hold.
-        let batches: Vec<Vec<u64>> = (0..64).map(|batch| (batch..batch + rows as u64).collect()).collect();
-        let mut least = u64::MAX;
-        for _ in 0..REPEATS {
-            // As many are under way as an operation of the benchmark has: memory goes back and is taken again.
-            let (sender, receiver) = mpsc::sync_channel::<(Vec<u64>, Vec<f32>)>(8);
-            let other = thread::spawn(move || receiver.iter().map(|(keys, _)| keys.len()).sum::<usize>());
-            let begin = thread_time();
-            for keys in batches.iter().cycle().take(PUSHES) {
-                let push = (black_box(keys).clone(), vec![black_box(0.001_f32); rows]);
-                if sender.send(push).is_err() {
-                    break;
-                }
-            }
-            least = least.min(thread_time() - begin);
-            drop(sender);
-            let _ = other.join();
-        }
-        least as f64 / PUSHES as f64
-    };
-    let (few, many) = (time_of(100), time_of(10_000));
-    let pair = (many - few) / 9900.0;
-    // It also wakes the thread of its worker, which is most of what a short push takes here, and is woken by it.
-    let command = (few - 100.0 * pair).max(kernel.0.get(&Item::Turn).copied().unwrap_or(0.0));
-    Prices([(Item::Command, command), (Item::Pair, pair)].into())
+    #[test]
+    fn rounds_have_a_middle() {
+        assert_eq!(odd("3"), Ok(3));
+        assert!(["", "0", "2", "256", "-1"].into_iter().all(|text| odd(text).is_err()));
+    }
 }

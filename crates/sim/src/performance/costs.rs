@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of things that are counted.
-const KINDS: usize = 18;
+const KINDS: usize = 20;
 
 /// Something that costs processor time. A *run* is datagrams that the kernel takes or gives in one piece (GSO and GRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,6 +36,11 @@ pub enum Item {
     Pair,
     /// A value of such a row.
     Value,
+    /// Sixteen neighbouring slots, of which a push in packets has any: what lies side by side comes into a cache together, so some rows of many cost more
+    /// than as many of few.
+    Line,
+    /// A row of a push that leaves as packets while another leaves in a message: no processor foresees which of the two a row will do.
+    Mixed,
     /// A message about an epoch, either way: sums that were drained, or new values.
     Epoch,
     /// A byte of such a message.
@@ -65,6 +70,8 @@ impl Item {
         Self::Command,
         Self::Pair,
         Self::Value,
+        Self::Line,
+        Self::Mixed,
         Self::Epoch,
         Self::EpochByte,
         Self::MessageIn,
@@ -133,6 +140,18 @@ impl Prices {
         self.0.iter().map(|(item, price)| price * work.count(*item)).sum()
     }
 
+    /// The prices of these things alone.
+    #[must_use]
+    pub fn only(&self, items: &[Item]) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|(item, _)| items.contains(item))
+                .map(|(item, price)| (*item, *price))
+                .collect(),
+        )
+    }
+
     /// Both prices for each thing: of a role, and of the kernel beneath it.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
@@ -149,15 +168,15 @@ impl Prices {
 pub struct Costs {
     /// The machine, and when it was measured, in words.
     pub machine: String,
-    /// The network thread of a worker, without its kernel.
+    /// The network thread of a worker, with loop, sockets and kernel, but for being woken.
     pub worker: Prices,
-    /// A server, likewise.
+    /// The thread of a server, without loop and kernel.
     pub server: Prices,
-    /// A switch in software, likewise: its pipeline and its agent.
+    /// A switch in software, without them too: its pipeline and its agent.
     pub switch: Prices,
-    /// The thread that a worker's user has: to make a push, and to hear of its end.
+    /// The thread that a worker's user has, to make a push and to hear of its end, with its kernel, but for being woken.
     pub user: Prices,
-    /// What loop, sockets and kernel take of the thread of any role.
+    /// What loop, sockets and kernel take of the thread of a server or switch, and a wake of that of any.
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,

@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use crate::performance::costs::{Item, Work};
 use crate::performance::fabric::{DATAGRAM_OVERHEAD, LinkSpec, Train};
+use crate::performance::member::LINE;
 use crate::performance::run::{Setting, Site, System};
 use crate::random::Random;
 
-/// Header of a packet of the hot path, and bytes of an entry whose row has one value.
+/// Header of a packet of the hot path, and bytes of an entry, which has one value.
 const HEADER_BYTES: f64 = 30.0;
 const ENTRY_BYTES: f64 = 6.0;
 /// Packets that end an epoch (rule E1), and slots of a block: a block is drained whole.
@@ -43,6 +44,8 @@ pub struct Estimate {
 #[derive(Debug, Clone, Copy, Default)]
 struct Shape {
     hot: f64,
+    /// Of sixteen slots, of hot rows.
+    lines: f64,
     cold: f64,
     packets: f64,
     /// Of an epoch.
@@ -71,9 +74,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let width = setting.model.width as f64;
     let (pairs, values) = (setting.model.batch as f64, (shape.hot + shape.cold) * width);
     let runs = (shape.packets / RUN_PACKETS).ceil();
-    let entry_bytes = 2.0 + 4.0 * width;
-    let entry_bytes = if width <= 1.0 { ENTRY_BYTES } else { entry_bytes };
-    let packet_bytes = shape.packets * HEADER_BYTES + shape.hot * entry_bytes;
+    let packet_bytes = shape.packets * HEADER_BYTES + shape.hot * width * ENTRY_BYTES;
     // A message for each server that has a cold row.
     let messages = if shape.cold > 0.0 { servers } else { 0.0 };
     let gap = setting.model.rows as f64 / shape.cold.max(1.0);
@@ -85,6 +86,8 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
         .with(Item::Command, 2.0)
         .with(Item::Pair, shape.hot + shape.cold)
         .with(Item::Value, values)
+        .with(Item::Line, shape.lines)
+        .with(Item::Mixed, shape.hot.min(shape.cold))
         .with(Item::RunOut, runs)
         .with(Item::PacketOut, shape.packets)
         .with(Item::PacketByteOut, packet_bytes)
@@ -117,7 +120,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let speed = match setting.site {
         Site::OneMachine(host) | Site::Rack { host, .. } => host.speed,
     };
-    let worker_ns = costs.worker.and(&costs.kernel).of(&worker) / speed;
+    let worker_ns = costs.worker.of(&worker) / speed;
     let user_ns = costs.user.of(&user) / speed;
     let server_ns = costs.server.and(&costs.kernel).of(&server) / speed;
     let switch = costs.switch.and(&costs.kernel);
@@ -197,12 +200,13 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
     let mut random = Random::new(setting.seed).fork(0);
     let width = setting.model.width as f64;
     let entries = (f64::from(setting.entries_max) / width).floor().max(1.0);
-    let mut hot = 0.0;
+    let (mut hot, mut lines) = (0.0, 0.0);
     let mut pushes = Vec::with_capacity(DRAWN);
     for _ in 0..DRAWN {
         let mut ranks = setting.model.draw_ranks(&mut random);
         ranks.retain(|rank| *rank < hot_rows);
         hot += ranks.len() as f64 / DRAWN as f64;
+        lines += lines_of(&ranks, setting.model.width as u64) / DRAWN as f64;
         pushes.push(ranks);
     }
     let cold = setting.model.batch as f64 - hot;
@@ -232,7 +236,15 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
         );
     }
     let slots = (blocks.len() as u64 * BLOCK).min(hot_rows * setting.model.width as u64) as f64;
-    Shape { hot, cold, packets, pushes: of_epoch, slots }
+    Shape { hot, lines, cold, packets, pushes: of_epoch, slots }
+}
+
+/// How many lines the slots of hot rows are in, which are given in the order of ranks.
+fn lines_of(ranks: &[u64], width: u64) -> f64 {
+    let line = |slot: u64| slot / u64::from(LINE);
+    let of_ranks: BTreeSet<u64> =
+        ranks.iter().flat_map(|rank| line(rank * width)..=line(rank * width + width - 1)).collect();
+    of_ranks.len() as f64
 }
 
 #[expect(

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
+use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES, Kind, Packet};
 use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent};
 
 use crate::performance::costs::{Item, Prices, Work};
@@ -16,6 +17,8 @@ const MESSAGES_A_TURN: usize = 64;
 /// Datagrams of a run at most, and their bytes.
 const RUN_PACKETS_MAX: usize = 64;
 const RUN_BYTES_MAX: usize = 65_000;
+/// Slots that are side by side in a cache.
+pub(crate) const LINE: u16 = 16;
 /// How often in a row datagrams come before a timer that is due.
 const RECEIVED_UNASKED_MAX: usize = 64;
 
@@ -89,6 +92,8 @@ pub(crate) struct Process {
     /// The core that it has, or had last.
     pub(crate) core: usize,
     pub(crate) state: State,
+    /// Whether it waits for a core though it had more to do: then it is not woken when it gets one.
+    pub(crate) pushed_aside: bool,
     pub(crate) inbox: Inbox,
     pub(crate) prices: Prices,
     /// Whether datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
@@ -111,6 +116,7 @@ impl Process {
             place,
             core: 0,
             state: State::Asleep,
+            pushed_aside: false,
             inbox: Inbox::default(),
             prices,
             line_rate,
@@ -242,17 +248,28 @@ pub(crate) fn drain(
         }
         split_runs(outgoing, own, turn);
     }
+    let (mut cold_rows, mut width) = (0, 1);
     while let Some(action) = with_role!(role, role => role.poll_action()) {
         let output = match action {
             Action::Connect { link, address } => Output::Connect { link, address },
             Action::Close { link } => Output::Close { link },
             Action::Send { link, message } => {
                 let bytes = message.encode();
+                if let Message::Push(push) = &message {
+                    cold_rows += push.keys.len();
+                    width = push.gradients.len() / push.keys.len().max(1);
+                }
                 turn.work += work_of_message(&message, bytes.len(), false);
                 Output::Message { link, bytes }
             }
         };
         turn.put(output);
+    }
+    if cold_rows > 0 {
+        let headers = HEADER_BYTES as f64 * turn.work.count(Item::PacketOut);
+        let entries = (turn.work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
+        let hot_rows = entries / width.max(1) as f64;
+        turn.work += Work::of(Item::Mixed, hot_rows.min(cold_rows as f64));
     }
     while let Some(event) = role.poll_event() {
         turn.work += Work::of(Item::Command, 1.0);
@@ -277,13 +294,23 @@ fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
         let bytes = outgoing.contents(start..end);
         let sent = Work::of(Item::RunOut, 1.0)
             .with(Item::PacketOut, (end - start) as f64)
-            .with(Item::PacketByteOut, bytes.len() as f64);
+            .with(Item::PacketByteOut, bytes.len() as f64)
+            .with(Item::Line, lines_pushed(bytes, stride) as f64);
         turn.work += sent;
         if !turn.forgets {
             turn.put(Output::Run { to, run: Run { from: own, bytes: bytes.to_vec(), stride } });
         }
         start = end;
     }
+}
+
+/// How many lines of slots pushes in datagrams touch. Those of a push ascend.
+pub(crate) fn lines_pushed(datagrams: &[u8], stride: usize) -> usize {
+    let packets = datagrams.chunks(stride.max(1)).filter_map(|datagram| Packet::parse(datagram).ok());
+    let pushes = packets.filter(|packet| packet.header.kind == Kind::Push);
+    let mut last = None;
+    let lines = pushes.flat_map(|packet| packet.entries()).map(|entry| entry.cell / LINE);
+    lines.filter(|line| last.replace(*line) != Some(*line)).count()
 }
 
 /// What a message is, as work.
@@ -298,5 +325,48 @@ pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) ->
             .with(Item::Pair, push.keys.len() as f64),
         _ if arrives => Work::of(Item::MessageIn, 1.0).with(Item::MessageByteIn, bytes),
         _ => Work::of(Item::MessageOut, 1.0).with(Item::MessageByteOut, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
+
+    use super::*;
+
+    #[test]
+    fn slots_side_by_side_are_one_line_and_only_pushes_have_any() {
+        let run = |kind| {
+            let packet = |cells: &[u16]| {
+                let mut bytes = vec![0; packet_bytes(3)];
+                let header = Header { kind, ..header() };
+                let mut writer = PacketWriter::new(header, &mut bytes);
+                assert!(cells.iter().all(|cell| writer.push(*cell, 7)));
+                let end = writer.finish();
+                bytes.truncate(end);
+                bytes
+            };
+            [packet(&[0, 15, 16]), packet(&[17, 64])].concat()
+        };
+        assert_eq!(lines_pushed(&run(Kind::Push), packet_bytes(3)), 3);
+        assert_eq!(lines_pushed(&run(Kind::Pull), packet_bytes(3)), 0);
+        assert_eq!(lines_pushed(&[1, 2, 3], 0), 0, "what is no packet has none");
+    }
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Push,
+            flags: Flags::NONE,
+            entries: 0,
+            job: 1,
+            worker: 0,
+            plan: 1,
+            view: 1,
+            region: 0,
+            epoch: 0,
+            durable: 0,
+            seq: 0,
+            tag: 0,
+        }
     }
 }

@@ -94,21 +94,13 @@ impl Recording {
         let own = crate::world::address_of(self.number);
         let mut outgoing = Outgoing::default();
         let mut samples = Vec::new();
-        // What a user has made comes from the caches of another core: it is made long before it is handed in.
-        let commands =
-            self.steps.iter().flat_map(|step| &step.fed).filter(|fed| matches!(fed, Fed::Command(_)));
-        let mut commands = commands.cloned().collect::<Vec<_>>().into_iter();
         for (number, step) in self.steps.iter().enumerate() {
             let mut turn = Turn { work: Work::of(Item::Turn, 1.0), forgets: true, ..Turn::default() };
             for input in &step.fed {
                 turn.work += input.work();
             }
             // What a kernel has just copied is in the caches of this core.
-            let fresh = |fed: &Fed| match fed {
-                Fed::Command(_) => commands.next(),
-                fed => Some(fed.clone()),
-            };
-            let fed: Vec<Fed> = step.fed.iter().filter_map(fresh).collect();
+            let fed = step.fed.clone();
             let begin = clock();
             fed.into_iter().for_each(|input| input.hand_in(&mut role, step.now));
             drain(&mut role, step.now, &mut outgoing, &mut turn, own);

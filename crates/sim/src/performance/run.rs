@@ -1,5 +1,6 @@
 //! A cluster with a load on simulated machines, and what came of it.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,10 @@ use libra_proto::{Cluster, Controller, HotPath, Instant, Link, Server, Sizes, Sw
 use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
 
-use crate::performance::costs::{Costs, Item, Prices, Work};
-use crate::performance::engine::{Engine, Host, Program};
+use crate::performance::cores::Host;
+use crate::performance::costs::{Costs, Item, Work};
+use crate::performance::counterpart::Counterpart;
+use crate::performance::engine::{Engine, Program};
 use crate::performance::fabric::{LinkCounts, LinkSpec, Place};
 use crate::performance::member::Pid;
 use crate::performance::recording::Recording;
@@ -131,8 +134,6 @@ pub struct Replay {
 /// Which role is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// The first worker.
-    Worker,
     /// The first server.
     Server,
     /// The switch.
@@ -205,7 +206,6 @@ impl Setting {
         };
         let steps = member.recorded.take().unwrap_or_default();
         let fresh: fn(Pid) -> AnyRole = match member.role {
-            AnyRole::Worker(_) => worker,
             AnyRole::Server(_) => server,
             _ => switch,
         };
@@ -295,7 +295,15 @@ impl Setting {
         }
     }
 
-    fn pushes(&self, worker: u16) -> Pushes {
+    /// All others to one worker, at these addresses of theirs: for a worker on sockets, alone.
+    #[must_use]
+    pub fn counterpart(&self, streams: SocketAddr, datagrams: SocketAddr) -> Counterpart {
+        Counterpart::new(self.cluster(), streams, datagrams)
+    }
+
+    /// What a worker pushes, without end.
+    #[must_use]
+    pub fn pushes(&self, worker: u16) -> Pushes {
         let pushes = self.model.pushes(worker, self.seed, self.drawn);
         let System::Het(bound) = self.system else { return pushes };
         let hot: BTreeSet<u64> = (0..self.hot).map(|rank| self.model.key(rank)).collect();
@@ -318,18 +326,6 @@ fn server(pid: Pid) -> AnyRole {
 
 fn switch(pid: Pid) -> AnyRole {
     AnyRole::Switch(Box::new(Switch::new(address_of(CONTROLLER), address_of(pid), RECEIVE_BYTES)))
-}
-
-/// What a processor beside a pipeline of hardware pays for: epochs, not packets.
-fn agent(prices: &Prices) -> Prices {
-    Prices(
-        prices
-            .0
-            .iter()
-            .filter(|(item, _)| matches!(item, Item::Epoch | Item::EpochByte))
-            .map(|(item, price)| (*item, *price))
-            .collect(),
-    )
 }
 
 /// What was counted when a measurement began.
@@ -378,26 +374,18 @@ impl Simulation {
         }
         if switches > 0 {
             let (pid, prices) = (engine.processes.len(), costs.switch.and(&costs.kernel));
-            let prices = if hardware { agent(&prices) } else { prices };
+            // A processor beside a pipeline of hardware pays for epochs, not packets.
+            let prices = if hardware { prices.only(&[Item::Epoch, Item::EpochByte]) } else { prices };
             engine.start(centre, switch(pid), prices, hardware, recorded == Some(Recorded::Switch));
             kinds.insert(pid, "switch");
         }
+        let wake = costs.kernel.only(&[Item::Wake, Item::IdleWake]);
         let first = engine.processes.len();
         for number in 0..usize::from(setting.workers) {
-            let keeps = recorded == Some(Recorded::Worker) && number == 0;
-            let (pid, prices) = (engine.processes.len(), costs.worker.and(&costs.kernel));
-            engine.start(rack[number % rack.len()], worker(pid), prices, false, keeps);
+            let (pid, prices) = (engine.processes.len(), costs.worker.and(&wake));
+            engine.start(rack[number % rack.len()], worker(pid), prices, false, false);
             kinds.insert(pid, "worker");
         }
-        let wake = Prices(
-            costs
-                .kernel
-                .0
-                .iter()
-                .filter(|(item, _)| matches!(item, Item::Wake | Item::IdleWake))
-                .map(|(item, price)| (*item, *price))
-                .collect(),
-        );
         for (number, pushes) in pushes.into_iter().enumerate() {
             let user = User::new(first + number, pushes, setting.open);
             let pid = engine.start_user(user, costs.user.and(&wake));

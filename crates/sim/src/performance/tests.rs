@@ -13,7 +13,18 @@ use crate::performance::run::Simulation;
 fn costs() -> Costs {
     Costs {
         machine: "none".to_owned(),
-        worker: Prices([(Item::Turn, 100.0), (Item::PacketByteOut, 1.0), (Item::MessageByteOut, 1.0)].into()),
+        worker: Prices(
+            [
+                (Item::Turn, 100.0),
+                (Item::RunIn, 500.0),
+                (Item::RunOut, 1000.0),
+                (Item::PacketByteOut, 0.8),
+                (Item::Line, 5.0),
+                (Item::MessageOut, 1000.0),
+                (Item::MessageByteOut, 1.0),
+            ]
+            .into(),
+        ),
         server: Prices([(Item::Turn, 100.0), (Item::MessageByteIn, 2.0), (Item::EpochByte, 1.0)].into()),
         switch: Prices([(Item::PacketIn, 50.0), (Item::PacketByteIn, 0.2), (Item::EpochByte, 0.5)].into()),
         user: Prices([(Item::Pair, 1.0)].into()),
@@ -215,6 +226,33 @@ fn more_workers_are_not_slower_and_the_switch_relieves_the_server() {
     assert!(past.roles["server"].most > 0.97, "{past:?}");
 }
 
+/// Of a push of which some rows are hot, those that are fewer are counted: here the hot ones, and none where all rows go one way.
+#[test]
+fn rows_that_leave_both_ways_are_counted() {
+    let mixed = |system, hot, width| {
+        let mut setting = Setting { hot, ..setting(system, 2, true) };
+        setting.model.width = width;
+        let worker = run(&setting).work_per_pair["worker"];
+        (worker.count(Item::Mixed), worker.count(Item::PacketByteOut))
+    };
+    for width in [1, 4] {
+        let (count, bytes) = mixed(System::Libra, 300, width);
+        let bytes = bytes / width as f64;
+        assert!(count > 0.05 && (6.0 * count / bytes - 1.0).abs() < 0.15, "{count} of {bytes}");
+    }
+    assert_eq!(mixed(System::Libra, 100_000, 1).0, 0.0);
+    assert_eq!(mixed(System::PsSparse, 300, 1).0, 0.0);
+}
+
+/// On a machine with fewer cores than threads roles give way to users, so that none waits for a slice of another.
+#[test]
+fn a_machine_is_busy_though_its_threads_take_turns() {
+    let host = Host { cores: 2, speed: 1.0, polls: false };
+    let report = run(&Setting { site: Site::OneMachine(host), ..setting(System::Libra, 4, false) });
+    assert!(report.cores_most > 0.95, "{report:?}");
+    assert!(report.latency_us[1] < 20.0 * report.latency_us[0], "{report:?}");
+}
+
 /// The formula says what the simulation finds, for 8 to 32 workers.
 #[test]
 fn formula_and_simulation_agree() {
@@ -277,7 +315,7 @@ fn a_training_is_replayed_to_its_last_push() {
 /// A replay of what a role was handed does what the role did, in each step: it checks that itself.
 #[test]
 fn a_recording_is_replayed_alone() {
-    for recorded in [Recorded::Worker, Recorded::Server, Recorded::Switch] {
+    for recorded in [Recorded::Server, Recorded::Switch] {
         let recording = setting(System::Libra, 2, false).record(recorded).unwrap();
         let mut ticks = 0;
         let samples = recording.replay(|| {

@@ -1,4 +1,4 @@
-//! What roles take for what they do: each is handed again what it was handed in a simulation.
+//! What a switch and a server take for what they do: each is handed again what it was handed in a simulation.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -11,15 +11,6 @@ use libra_sim::performance::{
 /// A replay is repeated, and each step counts with the median of what it took: it does the same each time, and is interrupted in some.
 const REPLAYS: usize = 5;
 
-// Rows have no price: those of a worker leave as bytes, of packets or of messages, which take as long as what is done for them.
-const WORKER: &[Item] = &[
-    Item::PacketIn,
-    Item::Command,
-    Item::PacketOut,
-    Item::PacketByteOut,
-    Item::MessageOut,
-    Item::MessageByteOut,
-];
 const SWITCH: &[Item] = &[Item::RunIn, Item::PacketIn, Item::PacketByteIn, Item::EpochByte];
 // An epoch is paid for by the byte: its messages are all of one size, as all rows are hot, so that nothing tells one price from the other.
 const SERVER: &[Item] = &[Item::EpochByte, Item::MessageIn, Item::Pair];
@@ -50,12 +41,11 @@ const SHAPES: &[Shape] = &[
     Shape { entries_max: 240, batch: 500, hot: 0, pushes_per_epoch: 64 },
 ];
 
-/// Fills in what roles cost. What they cost before hardly matters: it decides only what comes together.
+/// Fills in what switch and server cost. What they cost before hardly matters: it decides only what comes together.
 pub(super) fn measure(costs: &mut Costs, shared: bool) -> Result<()> {
-    let worker = price("worker", WORKER, Recorded::Worker, (costs, shared))?;
     let switch = price("switch", SWITCH, Recorded::Switch, (costs, shared))?;
     let server = price("server", SERVER, Recorded::Server, (costs, shared))?;
-    (costs.worker, costs.switch, costs.server) = (worker, switch, server);
+    (costs.switch, costs.server) = (switch, server);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use procfs::{CurrentSI, KernelStats};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Arguments;
+use super::{Arguments, Calibration};
 use crate::arguments::write_json;
 use crate::bench::report::{million, print};
 use crate::leash;
@@ -22,7 +22,8 @@ const OPEN: usize = 8;
 const PUSHES_PER_EPOCH: u32 = 64;
 const ZIPF: f64 = 1.05;
 
-#[derive(Debug, Serialize)]
+/// A run and what was predicted for it.
+#[derive(Debug, Clone, Serialize)]
 struct Compared {
     workers: u16,
     system: &'static str,
@@ -36,6 +37,14 @@ struct Compared {
     others: f64,
 }
 
+#[derive(Debug, Serialize)]
+struct Validation {
+    /// For each number of workers and each system the run whose error is in the middle.
+    medians: Vec<Compared>,
+    /// All runs; those of each round with prices that were measured before, between and after them.
+    rounds: Vec<Vec<Compared>>,
+}
+
 /// What a run of the benchmark came to.
 struct Measured {
     pairs_per_second: [f64; 2],
@@ -43,50 +52,79 @@ struct Measured {
     others: f64,
 }
 
-pub(super) fn run(arguments: &Arguments, costs: &Costs) -> Result<()> {
+/// Prices and runs take turns: a machine differs from one minute to the next by more than what is asked.
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut all = Vec::new();
-    for &workers in &arguments.workers {
-        let runs = (0..arguments.repeats).map(|_| measure(workers, arguments.seconds, cores));
-        let runs = runs.collect::<Result<Vec<_>>>()?;
-        let best = runs.into_iter().min_by(|one, other| one.others.total_cmp(&other.others));
-        let best = best.context("there is at least one run")?;
-        // What others take of the cores is a matter of the machine, not of what is predicted: cores are slower by it.
-        let speed = ((cores as f64 - best.others) / cores as f64).clamp(0.05, 1.0);
-        let host = Host { cores, speed, polls: false };
-        for (place, system) in [System::Libra, System::PsSparse].into_iter().enumerate() {
-            let report = predict(costs, system, workers, host)?;
-            let (measured, predicted) = (best.pairs_per_second[place], report.pairs_per_second);
-            let ns = |kind| report.roles.get(kind).map_or(0.0, |role| role.ns_per_pair * speed);
-            all.push(Compared {
-                workers,
-                system: if place == 0 { "through the switch" } else { "past it" },
-                measured,
-                predicted,
-                error: predicted / measured - 1.0,
-                measured_ns: best.ns[place],
-                predicted_ns: [ns("worker") + ns("user"), ns("switch"), ns("server")],
-                others: best.others,
-            });
+    let (mut rounds, mut machine) = (Vec::new(), String::new());
+    for _ in 0..arguments.repeats {
+        let mut calibration = Calibration::begin(arguments)?;
+        calibration.pass()?;
+        let mut runs = Vec::new();
+        for &workers in &arguments.workers {
+            runs.push((workers, measure(workers, arguments.seconds, cores)?));
+            calibration.pass()?;
         }
+        let costs = calibration.costs();
+        let round = runs.iter().map(|(workers, run)| compare(&costs, *workers, run, cores));
+        rounds.push(round.collect::<Result<Vec<_>>>()?.concat());
+        machine = costs.machine;
     }
-    let lines = all.iter().map(|one| {
+    let medians = medians(&rounds);
+    let lines = medians.iter().enumerate().map(|(place, one)| {
         let ns = |[workers, switch, server]: [f64; 3]| format!("{workers:.1}, {switch:.1}, {server:.1}");
+        let errors: Vec<String> =
+            rounds.iter().map(|round| format!("{:+.0}%", round[place].error * 100.0)).collect();
         let note = format!(
-            "measured {}; error {:+.0}%; ns a pair of workers, switch, server: {} for {}; others took {:.2} cores",
+            "measured {}; error {:+.0}%, of {}; ns a pair of workers, switch, server: {} for {}; others took {:.2} cores",
             million(one.measured),
             one.error * 100.0,
+            errors.join(", "),
             ns(one.predicted_ns),
             ns(one.measured_ns),
             one.others
         );
         ("", million(one.predicted), format!("{} workers, {}: {note}", one.workers, one.system))
     });
-    print(format!("predicted for {cores} cores, from costs of {}", costs.machine), lines.collect());
+    print(format!("predicted for {cores} cores, from costs of {machine}"), lines.collect());
     if let Some(path) = &arguments.json {
-        write_json(path, &all)?;
+        write_json(path, &Validation { medians, rounds })?;
     }
     Ok(())
+}
+
+/// One run, through the switch and past it.
+fn compare(costs: &Costs, workers: u16, run: &Measured, cores: usize) -> Result<Vec<Compared>> {
+    // What others take of the cores is a matter of the machine, not of what is predicted: cores are slower by it.
+    let speed = ((cores as f64 - run.others) / cores as f64).clamp(0.05, 1.0);
+    let host = Host { cores, speed, polls: false };
+    let systems = [(System::Libra, "through the switch"), (System::PsSparse, "past it")];
+    let compared = systems.into_iter().enumerate().map(|(place, (system, name))| {
+        let report = predict(costs, system, workers, host)?;
+        let (measured, predicted) = (run.pairs_per_second[place], report.pairs_per_second);
+        let ns = |kind| report.roles.get(kind).map_or(0.0, |role| role.ns_per_pair * speed);
+        Ok(Compared {
+            workers,
+            system: name,
+            measured,
+            predicted,
+            error: predicted / measured - 1.0,
+            measured_ns: run.ns[place],
+            predicted_ns: [ns("worker") + ns("user"), ns("switch"), ns("server")],
+            others: run.others,
+        })
+    });
+    compared.collect()
+}
+
+/// For each place of the rounds, of which there is an odd number, what has the error in the middle.
+fn medians(rounds: &[Vec<Compared>]) -> Vec<Compared> {
+    let places = rounds.first().map_or(0, Vec::len);
+    let median = |place: usize| {
+        let mut all: Vec<&Compared> = rounds.iter().map(|round| &round[place]).collect();
+        all.sort_by(|one, other| one.error.total_cmp(&other.error));
+        all[all.len() / 2].clone()
+    };
+    (0..places).map(median).collect()
 }
 
 /// The benchmark as a simulation.
@@ -156,4 +194,26 @@ fn used_of_machine() -> Result<f64> {
 fn used_of_children() -> Result<f64> {
     let stat = procfs::process::Process::myself()?.stat()?;
     Ok((stat.cutime + stat.cstime) as f64 / procfs::ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_in_the_middle_counts() {
+        let of = |error| Compared {
+            workers: 1,
+            system: "past it",
+            measured: 1.0,
+            predicted: 1.0 + error,
+            error,
+            measured_ns: [0.0; 3],
+            predicted_ns: [0.0; 3],
+            others: 0.0,
+        };
+        let rounds = [[0.5, -0.1], [-0.3, -0.2], [0.1, 0.9]].map(|errors| errors.map(of).to_vec());
+        let errors: Vec<f64> = medians(&rounds).iter().map(|one| one.error).collect();
+        assert_eq!(errors, [0.1, -0.1]);
+    }
 }
