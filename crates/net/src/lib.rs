@@ -61,6 +61,6 @@ mod turns;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
-pub use node::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode};
+pub use node::{ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode};
 pub use plane_thread::PlaneThread;
-pub use worker::{Accepted, WorkerNode};
+pub use worker::{Accepted, WorkerClient, WorkerNode};
