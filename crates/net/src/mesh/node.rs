@@ -6,7 +6,7 @@ mod streams;
 use core::fmt::Display;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
@@ -48,6 +48,8 @@ pub struct NodeSettings {
     pub silence_max: Option<Duration>,
     /// How long to wait for a scheduler or server that does not listen yet.
     pub patience: Duration,
+    /// What the scheduler tells everybody who joins; not looked at here. Nothing elsewhere.
+    pub notice: String,
 }
 
 /// Who gets what comes for a node.
@@ -121,7 +123,8 @@ impl Node {
             NodeRole::Worker => None,
         };
         let is_scheduler = settings.role == NodeRole::Scheduler;
-        let desk = is_scheduler.then(|| Desk::new(settings.workers, settings.servers));
+        let desk =
+            is_scheduler.then(|| Desk::new(settings.workers, settings.servers, settings.notice.clone()));
         let shared = Arc::new(Shared {
             id: AtomicI32::new(if is_scheduler { SCHEDULER } else { 0 }),
             mailbox,
@@ -210,6 +213,24 @@ impl Node {
     #[must_use]
     pub fn servers(&self) -> u16 {
         self.0.settings.servers
+    }
+
+    /// How many processes of a role there are, each with all its customers; none before this node has joined.
+    #[must_use]
+    pub fn processes(&self, role: NodeRole) -> usize {
+        lock(&self.0.state).roster.as_ref().map_or(0, |roster| roster.processes(role).count())
+    }
+
+    /// What the scheduler tells everybody; nothing before this node has joined.
+    #[must_use]
+    pub fn notice(&self) -> String {
+        lock(&self.0.state).roster.as_ref().map(|roster| roster.notice.clone()).unwrap_or_default()
+    }
+
+    /// By which address this node reaches the scheduler; none at the scheduler itself.
+    #[must_use]
+    pub fn scheduler_ip(&self) -> Option<IpAddr> {
+        self.0.link_to(SCHEDULER).ok()?.remote_host()?.parse().ok()
     }
 
     /// The first node of this process; 0 as long as it has none.
