@@ -179,6 +179,12 @@ fn a_scheduler_that_is_killed_ends_every_wait_and_is_named() {
 }
 
 #[test]
+fn who_answers_or_asks_somebody_who_has_died_is_not_ended_by_it() {
+    kill_one("deferred", "worker0", "worker 0 (node 9) at 127.", &[]);
+    kill_one("deferred", "server1", "server 1 (node 10) at 127.", &[]);
+}
+
+#[test]
 fn who_waits_for_a_callback_of_its_own_is_told_too() {
     kill_one("callback", "server0", "server 0 (node 8) at 127.", &[]);
 }
