@@ -111,6 +111,10 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
     let job = JobSettings { expects_plan: plan.is_some(), drop_percent, drop_seed, patience };
     let switch =
         if role == NodeRole::Scheduler { switch_settings(plan, find("LIBRA_SWITCH"))? } else { None };
+    if switch.is_some() && (node.servers == 0 || node.workers == 0) {
+        let problem = "is set, and hot keys need a server and a worker".to_owned();
+        return Err(CallError::Environment { name: "LIBRA_PLAN", problem });
+    }
     Ok(Configuration {
         node,
         switch,
@@ -200,6 +204,12 @@ mod tests {
         assert!(worker.switch.is_none() && worker.job.expects_plan);
         let error = with_both("scheduler", "10.0.0.1").unwrap_err().to_string();
         assert!(error.contains("LIBRA_SWITCH is \"10.0.0.1\", and must be an address and a port"), "{error}");
+        let of_scheduler =
+            [("DMLC_ROLE", "scheduler"), ("LIBRA_PLAN", "plan.toml"), ("LIBRA_SWITCH", "127.0.0.1:7700")];
+        let known: HashMap<_, _> =
+            USUAL.iter().copied().chain(of_scheduler).chain([("DMLC_NUM_SERVER", "0")]).collect();
+        let error = read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned())).unwrap_err();
+        assert!(error.to_string().contains("LIBRA_PLAN is set, and hot keys need a server"), "{error}");
         assert!(with("LIBRA_PROFILE", Some("plan.toml")).unwrap().profile.is_some());
     }
 

@@ -187,7 +187,9 @@ impl Mailbox for Exchange {
 
     fn note(&self, level: u8, text: &dyn Display) {
         if level <= self.verbose {
-            eprintln!("libra: {} {}: {text}", self.role, std::process::id());
+            // In one piece: other processes write there, too.
+            let line = format!("libra: {} {}: {text}\n", self.role, std::process::id());
+            eprint!("{line}");
         }
     }
 }

@@ -5,10 +5,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use libra_net::mesh::{Letter, Node, worker_id};
-use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
+use libra_plan::{
+    Budget, DEFAULT_HEADROOM_BITS, DEFAULT_P, Frequencies, Plan, Provenance, SLOT_BYTES, SLOTS_PER_REGION,
+    TableShape,
+};
 
 use crate::arrays::{is_for_sums, keys_of, values_of};
 use crate::error::CallError;
+
+/// So many keys are hot at most. An epoch costs a server as much as it touches slots, and keys of low rank are touched by few pushes each:
+/// with ten times as many a program is slower (docs/benchmarks/README.md).
+const KEYS_MAX: u64 = SLOTS_PER_REGION as u64;
 
 /// Counts what the worker of rank 0 pushes, which stands for all.
 pub(crate) struct Profile {
@@ -60,8 +67,9 @@ impl Profile {
             tool: concat!("libra ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..Provenance::default()
         };
-        let plan = Plan::new(1, provenance, &frequencies, Budget::default(), DEFAULT_HEADROOM_BITS);
-        self.put(&plan.expect("the usual budget and headroom are sound").to_toml())
+        let budget = Budget { p: DEFAULT_P, c: 1.0, on_chip_bytes: KEYS_MAX * SLOT_BYTES };
+        let plan = Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS);
+        self.put(&plan.expect("such a budget and the usual headroom are sound").to_toml())
     }
 
     fn put(&self, text: &str) -> Result<(), CallError> {

@@ -13,7 +13,7 @@ use libra_net::mesh::{Mailbox, Node, NodeRole};
 use libra_net::{ControllerNode, ControllerThread, FaultRates, NodeError, NodeOptions, ServerNode};
 use libra_plan::Plan;
 use libra_proto::{
-    Cluster, ControllerEvent, HotPath, MemberEvent, Outcome, ServerEvent, Sizes, Statistics,
+    Cluster, ControllerEvent, HotPath, MemberEvent, Outcome, Peer, ServerEvent, Sizes, Statistics,
     SwitchStatistics, WorkerStatistics,
 };
 use libra_store::{Init, Optimizer, TableSpec};
@@ -27,7 +27,7 @@ use crate::exchange::Exchange;
 const EPOCH_TIME_MAX: Duration = Duration::from_millis(5);
 /// After so long a person should hear that a switch is missing.
 const SWITCH_LATE: Duration = Duration::from_secs(3);
-/// How long the end of a job may take when all have come to it.
+/// How long a process that is done waits for the others, or until they have heard what it said last.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// A mesh is asked so often whether somebody has died.
 const LOOK: Duration = Duration::from_millis(100);
@@ -129,23 +129,18 @@ impl Job {
         Ok(())
     }
 
-    /// Ends the part of this process, when all it has to do is done: everybody else comes to this, too.
-    pub(crate) fn end(&self, node: &Node, patience: Duration, exchange: &Arc<Exchange>) {
+    /// Ends the part of this process. A worker waits for a while until what it asked for is answered, and for the others; the scheduler and
+    /// servers wait for all workers, which need them until then.
+    pub(crate) fn end(&self, node: &Node, patience: Duration, exchange: &Exchange) {
         let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).take();
         match part {
             None | Some(Part::Prepared(_)) => {}
-            Some(Part::Controller(controller)) => {
-                end_controller(&controller, node, patience + FAREWELL, exchange)
-            }
+            Some(Part::Controller(controller)) => end_controller(&controller, node, exchange),
             Some(Part::Server(events)) => {
-                let until = Instant::now() + patience + FAREWELL;
-                while node.failure().is_none() && Instant::now() < until {
-                    if !matches!(events.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
-                        return;
-                    }
-                }
+                let is_running = || matches!(events.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
+                while node.failure().is_none() && is_running() {}
             }
-            Some(Part::Worker(requests)) => requests.end(patience + FAREWELL),
+            Some(Part::Worker(requests)) => requests.end(patience, FAREWELL),
         }
     }
 }
@@ -216,9 +211,9 @@ fn run_controller(
         ControllerEvent::Joined { peer, remote, .. } => {
             of_events.note(1, &format_args!("{peer} of the job is at {remote}"))
         }
-        ControllerEvent::Lost { peer, reason } => {
-            of_events
-                .note(0, &format_args!("{peer} of the job {reason}; nothing is lost, and the others go on"));
+        ControllerEvent::Lost { peer: peer @ Peer::Switch(_), reason } => {
+            let how = format_args!("{peer} of the job {reason}; nothing is lost, and the others go on");
+            of_events.note(0, &how);
         }
         ControllerEvent::Settled { moved, took, .. } if *moved > 0 => {
             of_events.note(1, &format_args!("{moved} regions of hot keys have moved in {took:?}"));
@@ -286,23 +281,20 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
     }
 }
 
-fn end_controller(controller: &ControllerThread, node: &Node, patience: Duration, exchange: &Arc<Exchange>) {
-    let until = Instant::now() + patience;
+fn end_controller(controller: &ControllerThread, node: &Node, exchange: &Exchange) {
     loop {
-        let reason = match (node.failure(), Instant::now() < until) {
-            (Some(failure), _) => failure.to_string(),
-            (None, false) => "the scheduler has finalized".to_owned(),
-            (None, true) => match controller.wait(LOOK) {
-                Some(Ok(outcome)) => return exchange.note(1, &summary(&outcome)),
-                Some(Err(error)) => {
-                    return exchange.note(0, &format_args!("the job of hot keys failed: {error}"));
-                }
-                None => continue,
-            },
-        };
-        controller.abort(reason);
-        controller.wait(FAREWELL);
-        return;
+        if let Some(failure) = node.failure() {
+            controller.abort(failure.to_string());
+            controller.wait(FAREWELL);
+            return;
+        }
+        match controller.wait(LOOK) {
+            Some(Ok(outcome)) => return exchange.note(1, &summary(&outcome)),
+            Some(Err(error)) => {
+                return exchange.note(0, &format_args!("the job of hot keys failed: {error}"));
+            }
+            None => {}
+        }
     }
 }
 

@@ -366,19 +366,21 @@ impl HotRequests {
         drop(customer.deliver(Received { sender: server, meta: letter.meta, payload }));
     }
 
-    /// Waits until everything is answered, says that this worker is done, and waits until all are.
-    pub(super) fn end(&self, patience: Duration) {
-        let until = Instant::now() + patience;
-        let is_in_vain =
-            |state: &State| state.ended.is_some() || self.node.failure().is_some() || Instant::now() >= until;
+    /// Waits until everything is answered, says that this worker is done, and waits until all are; so long at most for each of the two.
+    pub(super) fn end(&self, patience: Duration, farewell: Duration) {
+        let is_vain = |state: &State, until: Instant| {
+            state.ended.is_some() || self.node.failure().is_some() || Instant::now() >= until
+        };
         let mut state = self.lock();
-        while !state.open.is_empty() && !is_in_vain(&state) {
+        let until = Instant::now() + patience;
+        while !state.open.is_empty() && !is_vain(&state, until) {
             state = self.wait(state);
         }
         if let Some(client) = self.client.get() {
             client.command(WorkerCommand::Report { text: String::new() });
         }
-        while !state.is_finished && !is_in_vain(&state) {
+        let until = Instant::now() + farewell;
+        while !state.is_finished && !is_vain(&state, until) {
             state = self.wait(state);
         }
     }
