@@ -97,6 +97,17 @@ impl Cluster {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
+        Self::start_each(program, servers, workers, arguments, |_| variables.to_vec())
+    }
+
+    /// The same, with variables for each role.
+    pub(crate) fn start_each<'v>(
+        program: &Path,
+        servers: usize,
+        workers: usize,
+        arguments: &[&str],
+        variables_of: impl Fn(&str) -> Vec<(&'v str, &'v str)>,
+    ) -> Self {
         let address = own_address();
         let roles = [("scheduler", 1), ("server", servers), ("worker", workers)];
         let processes =
@@ -109,7 +120,7 @@ impl Cluster {
                 .env("DMLC_NUM_WORKER", workers.to_string())
                 .env("DMLC_PS_ROOT_URI", &address)
                 .env("DMLC_PS_ROOT_PORT", "9000")
-                .envs(variables.iter().copied())
+                .envs(variables_of(role))
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()

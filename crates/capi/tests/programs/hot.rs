@@ -188,3 +188,16 @@ fn what_is_missing_for_a_plan_is_told_to_all() {
         }
     }
 }
+
+#[test]
+fn who_expects_a_plan_of_a_scheduler_without_one_says_so() {
+    let Some(program) = compile("c++", "tests/programs/hot.cc", &["-std=c++14"]) else { return };
+    let of_workers =
+        |role: &str| if role == "worker" { vec![("LIBRA_PLAN", "plan.toml")] } else { Vec::new() };
+    for ((role, _), output) in Cluster::start_each(&program, 1, 1, &["1"], of_workers).finish() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected =
+            if role == "worker" { "LIBRA_PLAN is set here, and not for the scheduler" } else { "has died" };
+        assert!(!output.status.success() && said.contains(expected), "{role}: {said}");
+    }
+}
