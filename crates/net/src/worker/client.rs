@@ -37,3 +37,6 @@ impl WorkerClient {
         let _ = self.commands.send(command);
     }
 }
+
+#[cfg(test)]
+mod tests;
