@@ -2,6 +2,8 @@
 //
 //   hot ROUNDS [DIRECTORY]   with a directory, worker 0 writes `half` into it in the middle of its rounds, with pushes under way, and
 //                            goes on when there is a file `on`
+//
+// With BEGIN_WITH_A_VALUE in the environment the handlers of servers have a value before the first push.
 
 #include <algorithm>
 #include <chrono>
@@ -145,7 +147,9 @@ int main(int argc, char** argv) {
   ps::Start(0);
   if (ps::IsServer()) {
     auto* server = new ps::KVServer<float>(0);
-    server->set_request_handle(ps::KVServerDefaultHandle<float>());
+    ps::KVServerDefaultHandle<float> handle;
+    if (std::getenv("BEGIN_WITH_A_VALUE") != nullptr) handle.store[0] = 0;
+    server->set_request_handle(handle);
     ps::RegisterExitCallback([server] { delete server; });
   }
   if (ps::IsWorker()) RunWorker(rounds, argc > 2 ? argv[2] : "");

@@ -131,17 +131,24 @@ fn a_switch_that_is_killed_loses_nothing() {
 }
 
 #[test]
-fn a_handler_of_the_programs_own_gets_hot_keys_as_well() {
+fn a_handler_of_the_programs_own_or_one_that_begins_with_values_gets_hot_keys_as_well() {
     let directory = tempfile::tempdir().unwrap();
-    let Some((_, plan)) = program_and_plan(directory.path()) else { return };
-    let Some(program) = compile("c++", "examples/sums.cc", &["-std=c++11"]) else { return };
-    let switches = format!("{}:7700", own_address());
-    let mut switch = start_switch(&switches);
-    let variables = [("LIBRA_PLAN", plan.as_str()), ("LIBRA_SWITCH", &switches), ("PS_VERBOSE", "1")];
-    let said = all_well(Cluster::start(&program, SERVERS, WORKERS, &[], &variables).finish());
-    assert_eq!(said.matches("every weight is -10").count(), WORKERS, "{said}");
-    assert!(summary(&said).iter().all(|number| *number == 0), "{said}");
-    assert!(switch.wait().unwrap().success());
+    let Some((program, plan)) = program_and_plan(directory.path()) else { return };
+    let Some(with_own) = compile("c++", "examples/sums.cc", &["-std=c++11"]) else { return };
+    for (program, expected) in [(program, "every sum is right"), (with_own, "every weight is -10")] {
+        let switches = format!("{}:7700", own_address());
+        let mut switch = start_switch(&switches);
+        let variables = [
+            ("LIBRA_PLAN", plan.as_str()),
+            ("LIBRA_SWITCH", &switches),
+            ("PS_VERBOSE", "1"),
+            ("BEGIN_WITH_A_VALUE", "yes"),
+        ];
+        let said = all_well(Cluster::start(&program, SERVERS, WORKERS, &[], &variables).finish());
+        assert_eq!(said.matches(expected).count(), WORKERS, "{said}");
+        assert!(summary(&said).iter().all(|number| *number == 0), "{said}");
+        assert!(switch.wait().unwrap().success());
+    }
 }
 
 #[test]
