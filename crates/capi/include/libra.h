@@ -296,7 +296,7 @@ enum libra_status libra_environment_set(const char *name,
 enum libra_status libra_node_open(struct libra_node **node);
 
 /*
- Takes a place, and waits until everybody has one. Each further customer of a worker that takes part in barriers calls it, too.
+ Takes a place, and waits until everybody has one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
  */
 enum libra_status libra_node_join(const struct libra_node *node);
 

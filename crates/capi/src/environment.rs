@@ -1,12 +1,15 @@
 //! The variables with which programs of ps-lite are configured, and ours.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use libra_net::mesh::{NodeRole, NodeSettings};
 
 use crate::error::CallError;
+use crate::hot::JobSettings;
 use crate::interface;
 
 /// Set by the program itself; they go before those of the process.
@@ -29,6 +32,20 @@ fn find(name: &str) -> Option<String> {
 pub(crate) struct Configuration {
     pub(crate) node: NodeSettings,
     pub(crate) verbose: u8,
+    /// Of the scheduler, if hot keys are to go through a switch.
+    pub(crate) switch: Option<SwitchSettings>,
+    pub(crate) job: JobSettings,
+    /// Where to write a plan of what the first worker pushes.
+    pub(crate) profile: Option<PathBuf>,
+}
+
+/// Which keys go through a switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SwitchSettings {
+    /// The file of the plan.
+    pub(crate) plan: PathBuf,
+    /// Where the scheduler awaits a switch.
+    pub(crate) switch: SocketAddr,
 }
 
 /// Reads all variables.
@@ -87,11 +104,51 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
         heartbeat: Duration::from_secs(if heartbeat == 0 { 1 } else { heartbeat }),
         silence_max: (silence > 0).then(|| Duration::from_secs(silence)),
         patience: Duration::from_secs(optional("LIBRA_PATIENCE", 0, seconds, 300)?),
+        notice: String::new(),
     };
+    let plan = find("LIBRA_PLAN");
+    let NodeSettings { drop_percent, drop_seed, patience, .. } = node;
+    let job = JobSettings { expects_plan: plan.is_some(), drop_percent, drop_seed, patience };
+    let switch =
+        if role == NodeRole::Scheduler { switch_settings(plan, find("LIBRA_SWITCH"))? } else { None };
+    if switch.is_some() && (node.servers == 0 || node.workers == 0) {
+        let problem = "is set, and hot keys need a server and a worker".to_owned();
+        return Err(CallError::Environment { name: "LIBRA_PLAN", problem });
+    }
     Ok(Configuration {
         node,
+        switch,
+        job,
+        profile: find("LIBRA_PROFILE").map(PathBuf::from),
         verbose: u8::try_from(optional("PS_VERBOSE", 0, 255, 0)?).expect("it is at most 255"),
     })
+}
+
+/// A plan and the address of a switch go together.
+fn switch_settings(
+    plan: Option<String>,
+    switch: Option<String>,
+) -> Result<Option<SwitchSettings>, CallError> {
+    match (plan, switch) {
+        (None, None) => Ok(None),
+        (Some(plan), Some(switch)) => {
+            let problem =
+                || format!("is {switch:?}, and must be an address and a port, such as 10.0.0.1:7700");
+            let address = switch
+                .parse()
+                .map_err(|_| CallError::Environment { name: "LIBRA_SWITCH", problem: problem() })?;
+            Ok(Some(SwitchSettings { plan: plan.into(), switch: address }))
+        }
+        (None, Some(_)) => {
+            let problem =
+                "is not set, and LIBRA_SWITCH is: a switch needs to know which keys are hot".to_owned();
+            Err(CallError::Environment { name: "LIBRA_PLAN", problem })
+        }
+        (Some(_), None) => {
+            let problem = "is not set, and LIBRA_PLAN is: hot keys need a switch".to_owned();
+            Err(CallError::Environment { name: "LIBRA_SWITCH", problem })
+        }
+    }
 }
 
 fn small(number: u64) -> u16 {
@@ -131,6 +188,29 @@ mod tests {
         assert_eq!(with("PS_DROP_MSG", Some("10")).unwrap().node.drop_percent, 10);
         let silence_max = with("PS_HEARTBEAT_TIMEOUT", Some("60")).unwrap().node.silence_max;
         assert_eq!(silence_max, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn the_scheduler_alone_reads_a_plan_and_where_a_switch_is_awaited() {
+        let with_both = |role: &'static str, switch: &'static str| {
+            let usual = [("DMLC_ROLE", role), ("LIBRA_PLAN", "plan.toml"), ("LIBRA_SWITCH", switch)];
+            let known: HashMap<_, _> = USUAL.iter().copied().chain(usual).collect();
+            read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned()))
+        };
+        let scheduler = with_both("scheduler", "10.0.0.1:7700").unwrap();
+        let switch = "10.0.0.1:7700".parse().unwrap();
+        assert_eq!(scheduler.switch, Some(SwitchSettings { plan: "plan.toml".into(), switch }));
+        let worker = with_both("worker", "10.0.0.1:7700").unwrap();
+        assert!(worker.switch.is_none() && worker.job.expects_plan);
+        let error = with_both("scheduler", "10.0.0.1").unwrap_err().to_string();
+        assert!(error.contains("LIBRA_SWITCH is \"10.0.0.1\", and must be an address and a port"), "{error}");
+        let of_scheduler =
+            [("DMLC_ROLE", "scheduler"), ("LIBRA_PLAN", "plan.toml"), ("LIBRA_SWITCH", "127.0.0.1:7700")];
+        let known: HashMap<_, _> =
+            USUAL.iter().copied().chain(of_scheduler).chain([("DMLC_NUM_SERVER", "0")]).collect();
+        let error = read_with(&|wanted| known.get(wanted).map(|value| (*value).to_owned())).unwrap_err();
+        assert!(error.to_string().contains("LIBRA_PLAN is set, and hot keys need a server"), "{error}");
+        assert!(with("LIBRA_PROFILE", Some("plan.toml")).unwrap().profile.is_some());
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub(crate) enum CallError {
         /// How many there are.
         needed: usize,
     },
+    /// Hot keys cannot go through a switch, although there is a plan.
+    #[error("hot keys cannot go through a switch: {reason}")]
+    Switching {
+        /// Why.
+        reason: String,
+    },
     /// A thread cannot be had.
     #[error("cannot start a thread: {said}")]
     Thread {

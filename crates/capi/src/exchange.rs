@@ -2,13 +2,15 @@
 
 use core::fmt::Display;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use libra_net::mesh::{Mailbox, MeshError, Node, NodeRole, Payload, Received};
+use libra_net::mesh::{Letter, Mailbox, MeshError, Node, NodeRole, Payload, Received};
 
 use crate::customer::{Customer, Handler};
 use crate::error::CallError;
+use crate::hot::{APPLICATION, HotRequests};
+use crate::profile::Profile;
 
 /// Application and number.
 type Address = (i32, i32);
@@ -22,6 +24,10 @@ pub(crate) struct Exchange {
     verbose: u8,
     places: RwLock<Places>,
     on_failure: Mutex<OnFailure>,
+    /// Sends requests of a worker of which some keys are hot, if there is a plan.
+    hot: OnceLock<Arc<HotRequests>>,
+    /// Counts pushes, if somebody wants a plan of them.
+    profile: Option<Profile>,
 }
 
 #[derive(Default)]
@@ -40,8 +46,9 @@ struct Places {
 }
 
 impl Exchange {
-    pub(crate) fn new(role: NodeRole, verbose: u8) -> Self {
-        Self { role, verbose, places: RwLock::default(), on_failure: Mutex::default() }
+    pub(crate) fn new(role: NodeRole, verbose: u8, profile: Option<Profile>) -> Self {
+        let (places, on_failure) = (RwLock::default(), Mutex::default());
+        Self { role, verbose, places, on_failure, hot: OnceLock::new(), profile }
     }
 
     /// Makes a customer, which gets everything that came for it before.
@@ -63,6 +70,34 @@ impl Exchange {
         }
         places.customers.insert((app, number), Arc::clone(&customer));
         Ok(customer)
+    }
+
+    /// Counts pushes for a plan, if somebody wants one.
+    pub(crate) fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
+    }
+
+    /// From now on requests may have hot keys.
+    pub(crate) fn set_hot(&self, hot: Arc<HotRequests>) {
+        self.hot.get_or_init(|| hot);
+    }
+
+    /// Sends a message of a customer.
+    pub(crate) fn send(
+        &self,
+        customer: &Arc<Customer>,
+        recipient: i32,
+        letter: Letter,
+    ) -> Result<(), MeshError> {
+        if let Some(profile) = self.profile.as_ref().filter(|_| letter.meta.app == APPLICATION) {
+            profile.see(&customer.node, &letter);
+        }
+        match self.hot.get() {
+            Some(hot) if letter.meta.request && letter.meta.app == APPLICATION => {
+                hot.send(customer, recipient, letter)
+            }
+            _ => customer.node.send(recipient, letter),
+        }
     }
 
     pub(crate) fn remove(&self, customer: &Customer) {
@@ -103,6 +138,12 @@ impl Exchange {
 
 impl Mailbox for Exchange {
     fn deliver(&self, received: Received) -> Option<Payload> {
+        let received = match self.hot.get() {
+            Some(hot) if !received.meta.request && received.meta.app == APPLICATION => {
+                hot.receive(received)?
+            }
+            _ => received,
+        };
         let address = self.address_of(&received);
         let find = |places: &Places| places.customers.get(&address).cloned();
         let customer = find(&self.places.read().unwrap_or_else(PoisonError::into_inner));
@@ -146,7 +187,9 @@ impl Mailbox for Exchange {
 
     fn note(&self, level: u8, text: &dyn Display) {
         if level <= self.verbose {
-            eprintln!("libra: {} {}: {text}", self.role, std::process::id());
+            // In one piece: other processes write there, too.
+            let line = format!("libra: {} {}: {text}\n", self.role, std::process::id());
+            eprint!("{line}");
         }
     }
 }

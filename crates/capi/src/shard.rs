@@ -5,11 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use libra_net::mesh::{Bytes, Letter, Meta, Payload};
 use libra_store::{Init, Optimizer, Store, TableSpec};
 
-/// What ps-lite calls `FLOAT`.
-pub(crate) const FLOAT: u32 = 9;
+use crate::arrays::{FLOAT, Floats};
 
 /// The sums of one server.
-pub(crate) struct Shard(Mutex<Rows>);
+pub(crate) struct Shard {
+    rows: Mutex<Rows>,
+    /// Whether all sums began with zero.
+    began_empty: bool,
+}
 
 struct Rows {
     store: Store,
@@ -19,21 +22,13 @@ struct Rows {
     negated: Vec<f32>,
 }
 
-/// Values that are sent from where they were made.
-struct Floats(Vec<f32>);
-
-impl AsRef<[u8]> for Floats {
-    fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
-    }
-}
-
 /// A store finds rows of neighbouring keys by their keys alone, in a third of the time, if the table has no more keys than this.
 const NEAR_KEYS: u64 = 1 << 32;
 
 impl Shard {
     /// Of a server whose range of keys begins with this one. Programs number their keys from there, or spread them over the whole range.
-    pub(crate) fn new(first_key: u64) -> Self {
+    /// Sums of these keys begin with these values, all others with zero.
+    pub(crate) fn new(first_key: u64, keys: &[u64], values: &[f32]) -> Self {
         let near_end = first_key.saturating_add(NEAR_KEYS);
         let ranges = [("near", first_key..near_end), ("below", 0..first_key), ("above", near_end..u64::MAX)];
         let sums = ranges.into_iter().filter(|(_, keys)| !keys.is_empty()).map(|(name, keys)| TableSpec {
@@ -45,12 +40,14 @@ impl Shard {
         });
         let store =
             Store::new(sums.collect(), 0).expect("tables with keys that are not of another are sound");
-        Self(Mutex::new(Rows { store, last: 0.0, negated: Vec::new() }))
+        let mut rows = Rows { store, last: 0.0, negated: Vec::new() };
+        rows.add(keys, values);
+        Self { rows: Mutex::new(rows), began_empty: keys.is_empty() }
     }
 
-    /// Adds values to those of keys.
-    pub(crate) fn add(&self, keys: &[u64], values: &[f32]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(keys, values);
+    /// Whether sums of hot keys may be kept elsewhere, where they begin with zero.
+    pub(crate) fn began_empty(&self) -> bool {
+        self.began_empty
     }
 
     /// Does what a request says. Returns the answer, or why there is none.
@@ -69,7 +66,7 @@ impl Shard {
                 keys.len()
             ));
         }
-        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         if meta.push {
             rows.add(keys, bytemuck::cast_slice(bytes));
         }
@@ -128,7 +125,7 @@ mod tests {
     #[test]
     fn sums_are_those_of_a_loop_to_the_bit_and_the_highest_key_has_one_too() {
         for first_key in [0, 1 << 40, u64::MAX / 2, u64::MAX - 5, u64::MAX] {
-            check(&Shard::new(first_key));
+            check(&Shard::new(first_key, &[], &[]));
         }
     }
 
@@ -139,10 +136,10 @@ mod tests {
         for step in 0..50_u8 {
             let values: Vec<f32> =
                 (0..keys.len()).map(|at| 0.1 * at as f32 - f32::from(step) / 3.0).collect();
-            shard.add(&keys, &values);
+            shard.rows.lock().unwrap().add(&keys, &values);
             sums.iter_mut().zip(&values).for_each(|(sum, value)| *sum += value);
         }
-        let rows = shard.0.lock().unwrap();
+        let rows = shard.rows.lock().unwrap();
         let read = rows.read(&keys);
         assert!(read.iter().zip(&sums).all(|(read, sum)| read.to_bits() == sum.to_bits()));
         assert_eq!((rows.read(&keys[..1000]).as_slice(), rows.read(&[5])), (&sums[..1000], vec![0.0]));

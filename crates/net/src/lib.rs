@@ -12,7 +12,8 @@
 //!
 //! [`ControllerNode`], [`ServerNode`] and [`SwitchNode`] block the thread that runs them until their job is over. A
 //! [`WorkerNode`] has a thread for its loop, and is itself the handle of a training loop: it implements
-//! [`Parameters`](libra_proto::Parameters). [`FaultRates`] make the network worse than it is.
+//! [`Parameters`](libra_proto::Parameters). For processes that do something else there are [`WorkerClient`], which waits for nothing, and
+//! [`ControllerThread`]. [`FaultRates`] make the network worse than it is.
 //!
 //! The smallest cluster, without tables and without a switch:
 //!
@@ -61,6 +62,6 @@ mod turns;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
-pub use node::{ControllerNode, NodeError, NodeOptions, ServerNode, SwitchNode};
+pub use node::{ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode};
 pub use plane_thread::PlaneThread;
-pub use worker::{Accepted, WorkerNode};
+pub use worker::{Accepted, WorkerClient, WorkerNode};

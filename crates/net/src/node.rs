@@ -1,5 +1,9 @@
 //! A role with its sockets, ready to run on a thread of its own.
 
+mod background;
+
+pub use self::background::ControllerThread;
+
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;

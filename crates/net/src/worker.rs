@@ -1,21 +1,24 @@
 //! A worker on a thread of its own, and the blocking handle that a training loop holds.
 
+mod client;
+mod network;
+
+pub use self::client::WorkerClient;
+
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
-use std::thread;
 use std::time::Instant;
 
 use libra_proto::{
-    ClientError, Cluster, Level, Parameters, PullId, Pulled, Tick, Worker, WorkerCommand, WorkerEvent,
+    ClientError, Cluster, Level, Parameters, PullId, Pulled, Tick, WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
-use crate::driver::{Ports, drive};
-use crate::links::Links;
-use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
+use self::network::{Network, start_network};
+use crate::node::{NodeError, NodeOptions};
 
 /// Pushes that may be under way before the next one waits: enough to hide a round trip, few enough that values stay fresh.
 const PUSHES_OPEN_MAX: usize = 2;
@@ -104,33 +107,13 @@ impl UnderWay {
 impl WorkerNode {
     /// Joins the cluster of a controller, and waits until the cluster is complete.
     pub fn join(options: NodeOptions) -> Result<Self, NodeError> {
-        let runtime = runtime()?;
-        let (socket, address) = bind_datagrams(&runtime, &options, None)?;
-        let (commands, inbox) = mpsc::unbounded_channel();
         let (outbox, events) = std_mpsc::channel();
-        let links = Links::new(options.patience);
-        let stream_bytes = links.bytes();
-        let network = move || {
-            let role = Worker::new(options.controller, address);
-            let busy_poll = options.busy_poll;
-            let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
-            let last = outbox.clone();
-            let driven = runtime.block_on(drive(role, ports, inbox, |event| {
-                let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
-                // A handle that was dropped has no use for the event, and the job none for this worker.
-                if outbox.send((Instant::now(), event)).is_err() || over {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            }));
-            if let Err(error) = driven {
-                let reason = format!("the worker's sockets failed: {error}");
-                let _ = last.send((Instant::now(), WorkerEvent::Ended { reason }));
-            }
-        };
-        let spawned = thread::Builder::new().name("worker-network".to_owned()).spawn(network);
-        spawned.map_err(NodeError::io("cannot start a thread for the worker's network"))?;
+        // A handle that was dropped has no use for the event, and the job none for this worker.
+        let network = start_network(options, move |event| match outbox.send((Instant::now(), event)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        })?;
+        let Network { commands, stream_bytes } = network;
         match events.recv().map(|(_, event)| event) {
             Ok(WorkerEvent::Started { worker, share, barrier, cluster }) => Ok(Self {
                 number: worker,

@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("libra-p4", &["libra-dataplane", "libra-proto"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
-    ("libra-capi", &["libra-net", "libra-store"]),
+    ("libra-capi", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
         "libra-cli",

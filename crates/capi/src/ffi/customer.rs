@@ -167,13 +167,13 @@ pub unsafe extern "C" fn libra_send(
         // SAFETY: likewise; before anything else may fail, so that it is released.
         let letter = unsafe { letter_of(message, release, owner) }?;
         // SAFETY: likewise.
-        let customer = unsafe { &reference(customer, "customer")?.customer };
+        let Customer { customer, exchange } = unsafe { reference(customer, "customer") }?;
         let (timestamp, is_own) =
             (letter.meta.timestamp, letter.meta.request && letter.meta.customer == customer.number);
         if is_own {
             customer.tracker.asked(timestamp, recipient);
         }
-        customer.node.send(recipient, letter).map_err(|error| {
+        exchange.send(customer, recipient, letter).map_err(|error| {
             let error = CallError::from(error);
             if is_own {
                 customer.tracker.refuse(timestamp, error.clone());

@@ -200,6 +200,7 @@ pub(super) unsafe fn letter_of(
         pull: has(FLAG_PULL),
         simple: has(FLAG_SIMPLE),
         refused: has(FLAG_REFUSED),
+        internal: false,
     };
     // Texts are short, and seldom have an owner that outlives the call.
     let text = if message.text_bytes == 0 {

@@ -11,6 +11,8 @@ use super::status::{Status, guard};
 use crate::environment;
 use crate::error::CallError;
 use crate::exchange::Exchange;
+use crate::hot::{Job, Preparation};
+use crate::profile::Profile;
 
 /// How long handlers may take with what has come, when a node is closed.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -19,6 +21,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 pub struct Node {
     pub(super) node: mesh::Node,
     pub(super) exchange: Arc<Exchange>,
+    job: Job,
 }
 
 /// What a process does.
@@ -73,10 +76,16 @@ pub unsafe extern "C" fn libra_environment_set(name: *const c_char, value: *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_open(node: *mut *mut Node) -> Status {
     guard(|| {
-        let environment::Configuration { node: settings, verbose } = environment::read()?;
-        let exchange = Arc::new(Exchange::new(settings.role, verbose));
+        let environment::Configuration { node: settings, verbose, switch, job, profile } =
+            environment::read()?;
+        let profile = profile.map(Profile::new);
+        let exchange = Arc::new(Exchange::new(settings.role, verbose, profile));
+        let preparation = switch.as_ref().map(Preparation::new).transpose()?;
+        let notice = preparation.as_ref().map_or_else(String::new, |prepared| prepared.address().to_string());
+        let settings = mesh::NodeSettings { notice, ..settings };
         let opened = mesh::Node::open(settings, Arc::clone(&exchange) as Arc<dyn Mailbox>)?;
-        let opened = Box::into_raw(Box::new(Node { node: opened, exchange }));
+        let opened =
+            Box::into_raw(Box::new(Node { node: opened, exchange, job: Job::new(job, preparation) }));
         // SAFETY: see the module above.
         unsafe { write(node, opened, "node") }.inspect_err(|_| {
             // SAFETY: nobody else has it.
@@ -85,11 +94,16 @@ pub unsafe extern "C" fn libra_node_open(node: *mut *mut Node) -> Status {
     })
 }
 
-/// Takes a place, and waits until everybody has one. Each further customer of a worker that takes part in barriers calls it, too.
+/// Takes a place, and waits until everybody has one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_join(node: *const Node) -> Status {
-    // SAFETY: see the module above.
-    guard(|| Ok(unsafe { reference(node, "node") }?.node.join()?))
+    guard(|| {
+        // SAFETY: see the module above.
+        let Node { node, exchange, job } = unsafe { reference(node, "node") }?;
+        node.join()?;
+        exchange.profile().map_or(Ok(()), |profile| profile.begin(node))?;
+        job.begin(node, exchange)
+    })
 }
 
 /// Waits until all nodes of a group have called this.
@@ -107,8 +121,10 @@ pub unsafe extern "C" fn libra_node_close(node: *const Node) -> Status {
         // SAFETY: see the module above.
         let node = unsafe { reference(node, "node") }?;
         node.exchange.settle(SETTLE);
+        node.job.end(&node.node, SETTLE, &node.exchange);
+        let written = node.exchange.profile().map_or(Ok(()), |profile| profile.end(&node.node));
         node.node.close();
-        Ok(())
+        written
     })
 }
 

@@ -79,7 +79,7 @@ fn status_of(error: &CallError) -> Status {
         },
         CallError::Refused { .. } => Status::Refused,
         CallError::UnknownRequest { .. } => Status::Unknown,
-        CallError::Thread { .. } => Status::System,
+        CallError::Thread { .. } | CallError::Switching { .. } => Status::System,
         CallError::Panicked { .. } => Status::Panicked,
         _ => Status::Invalid,
     }

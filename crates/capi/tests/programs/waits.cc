@@ -2,6 +2,7 @@
 //
 //   death PID_DIRECTORY   every process writes its number there, named after its role and rank, and then waits for an answer that never comes
 //   callback DIRECTORY    the same, but the worker waits for its callback only, and is told by a failure callback
+//   deferred DIRECTORY    servers answer from a thread of their own, when who asked has died, and workers ask servers that may have
 //   late                  handlers are set long after requests have come
 //   refused               a handler throws, and the default handler gets values that do not fit
 //   order                 a worker pushes and pulls the same keys without waiting, and each pull must see all pushes before it
@@ -11,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -65,6 +68,71 @@ int Death(const std::string& directory, bool by_callback) {
     ps::Finalize(0, true);
   } catch (const ps::PeerError& error) {
     if (!is_caught) std::printf("%s was told at the end: %s\n", Role(), error.what());
+    return 3;
+  }
+  return 0;
+}
+
+int Deferred(const std::string& directory) {
+  ps::Start(0);
+  std::atomic<bool> is_told(false);
+  ps::Postoffice::Get()->RegisterFailureCallback([&is_told](const std::string&) { is_told = true; });
+  std::unique_ptr<ps::KVServer<float>> server;
+  std::atomic<int> answered(0);
+  std::vector<std::thread> deferred;
+  std::mutex mutex;
+  if (ps::IsServer()) {
+    server.reset(new ps::KVServer<float>(0));
+    server->set_request_handle([&](const ps::KVMeta& meta, const ps::KVPairs<float>&, ps::KVServer<float>* self) {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (is_told) {
+        self->Response(meta);
+        return;
+      }
+      deferred.emplace_back([&is_told, &answered, meta, self] {
+        while (!is_told) Sleep(5);
+        self->Response(meta);
+        ++answered;
+      });
+    });
+  }
+  if (ps::IsWorker()) {
+    ps::KVWorker<float> worker(0, 0);
+    worker.Push({1, ps::kMaxKey}, {1.0f, 1.0f});
+    WritePid(directory);
+    while (!is_told) Sleep(5);
+    std::string said;
+    try {
+      // To ask is no error: to wait is.
+      const int timestamp = worker.Push({1, ps::kMaxKey}, {1.0f, 1.0f});
+      worker.Wait(timestamp);
+    } catch (const ps::PeerError& error) {
+      said = error.what();
+    }
+    std::printf("worker was told: %s\n", said.c_str());
+  } else {
+    // Both workers have asked all servers when all have said their names.
+    if (ps::IsServer()) {
+      for (size_t asked = 0; asked < static_cast<size_t>(ps::NumWorkers());) {
+        Sleep(5);
+        std::lock_guard<std::mutex> lock(mutex);
+        asked = deferred.size();
+      }
+    }
+    WritePid(directory);
+    while (!is_told) Sleep(5);
+  }
+  std::vector<std::thread> answering;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    answering.swap(deferred);
+  }
+  for (std::thread& thread : answering) thread.join();
+  CHECK_EQ(static_cast<size_t>(answered.load()), answering.size());
+  try {
+    ps::Finalize(0, true);
+  } catch (const ps::PeerError& error) {
+    std::printf("%s was told at the end: %s\n", Role(), error.what());
     return 3;
   }
   return 0;
@@ -192,6 +260,7 @@ int Order() {
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   if (how == "death" || how == "callback") return Death(argv[2], how == "callback");
+  if (how == "deferred") return Deferred(argv[2]);
   if (how == "late") return Late();
   if (how == "refused") return Refused();
   return Order();

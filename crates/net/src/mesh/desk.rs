@@ -26,6 +26,8 @@ pub(super) enum Joined {
 pub(super) struct Desk {
     workers: u16,
     servers: u16,
+    /// What everybody is told.
+    notice: String,
     /// Who has come, in this order.
     arrived: Vec<Arrival>,
     roster: Option<Roster>,
@@ -44,9 +46,9 @@ struct Arrival {
 }
 
 impl Desk {
-    pub(super) fn new(workers: u16, servers: u16) -> Self {
+    pub(super) fn new(workers: u16, servers: u16, notice: String) -> Self {
         let (arrived, barriers, left) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        Self { workers, servers, arrived, roster: None, barriers, left }
+        Self { workers, servers, notice, arrived, roster: None, barriers, left }
     }
 
     pub(super) fn roster(&self) -> Option<&Roster> {
@@ -104,7 +106,8 @@ impl Desk {
             let owner = *owners.entry(arrival.stream).or_insert(id);
             Member { id, owner, role: arrival.role, host: arrival.host.clone(), port: arrival.port }
         });
-        self.roster = Some(Roster { you: SCHEDULER, members: members.collect() });
+        let members = members.collect();
+        self.roster = Some(Roster { you: SCHEDULER, members, notice: self.notice.clone() });
     }
 
     /// What each process is told once everybody is there.
@@ -201,7 +204,7 @@ mod tests {
     }
 
     fn complete() -> Desk {
-        let mut desk = Desk::new(2, 1);
+        let mut desk = Desk::new(2, 1, "hear, hear".into());
         assert_eq!(desk.join(1, join(NodeRole::Worker), "a".into()), Joined::Waiting);
         assert_eq!(desk.join(2, join(NodeRole::Server), "b".into()), Joined::Waiting);
         assert_eq!(desk.join(3, join(NodeRole::Worker), "c".into()), Joined::Complete);
@@ -214,6 +217,7 @@ mod tests {
         let told = desk.rosters();
         let Control::Roster(roster) = &told[1].1 else { panic!("{told:?}") };
         assert_eq!((told.len(), told[1].0, roster.you), (3, Some(2), 8));
+        assert_eq!(roster.notice, "hear, hear");
         let ids: Vec<_> = roster.members.iter().map(|member| (member.id, member.host.as_str())).collect();
         assert_eq!(ids, [(9, "a"), (8, "b"), (11, "c")]);
         assert_eq!(desk.name_of(3), "worker 1 (node 11) at c");
@@ -221,7 +225,7 @@ mod tests {
 
     #[test]
     fn customers_of_one_process_count_as_workers_and_share_its_first_number() {
-        let mut desk = Desk::new(2, 1);
+        let mut desk = Desk::new(2, 1, "hear, hear".into());
         desk.join(1, join(NodeRole::Worker), "a".into());
         assert_eq!(desk.join_again(1), Joined::Waiting);
         assert_eq!(desk.join(2, join(NodeRole::Server), "b".into()), Joined::Complete);

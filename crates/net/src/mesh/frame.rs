@@ -5,7 +5,7 @@ use super::message::{Meta, SECTIONS, WORD};
 pub(super) const HEAD_BYTES: usize = 88;
 /// The first bytes of every frame: whoever speaks something else is found out at once.
 const MAGIC: u32 = 0x6c69_6272;
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,7 @@ const PUSH: u8 = 2;
 const PULL: u8 = 4;
 const SIMPLE: u8 = 8;
 const REFUSED: u8 = 16;
+const INTERNAL: u8 = 32;
 
 impl Head {
     /// One without a message.
@@ -55,6 +56,7 @@ impl Head {
             (meta.pull, PULL),
             (meta.simple, SIMPLE),
             (meta.refused, REFUSED),
+            (meta.internal, INTERNAL),
         ];
         let flags = flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
         let mut bytes = [0; HEAD_BYTES];
@@ -104,6 +106,7 @@ impl Head {
             pull: is(PULL),
             simple: is(SIMPLE),
             refused: is(REFUSED),
+            internal: is(INTERNAL),
         };
         let lengths = core::array::from_fn(|_| u64::from_le_bytes(reader.take()));
         Some(Self { kind, sequence, taken, sender, meta, lengths })
@@ -155,6 +158,7 @@ mod tests {
             pull: true,
             simple: false,
             refused: true,
+            internal: true,
         };
         let head = Head {
             kind: Kind::Control,

@@ -51,6 +51,8 @@ pub struct Meta {
     pub simple: bool,
     /// A response to a request that could not be served; the text says why.
     pub refused: bool,
+    /// It is between the libraries of two processes, and not for the application.
+    pub internal: bool,
 }
 
 /// A message on its way out.
@@ -118,8 +120,8 @@ impl Payload {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..end]
     }
 
-    /// A copy of what is on its way out, for a message that a node sends to itself.
-    pub(super) fn copied(letter: &Letter) -> Option<Self> {
+    /// A copy of what is on its way out, for a message that goes over no stream. `None` if that is more than there can be.
+    pub fn copied(letter: &Letter) -> Option<Self> {
         let sections = letter.sections();
         let mut payload = Self::prepare(Vec::new(), sections.map(|section| section.len() as u64))?;
         let ranges = payload.sections.clone();

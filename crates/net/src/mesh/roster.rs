@@ -115,6 +115,8 @@ pub(super) struct Roster {
     /// The first node of the process that this is for.
     pub(super) you: i32,
     pub(super) members: Vec<Member>,
+    /// What the scheduler was given to tell everybody.
+    pub(super) notice: String,
 }
 
 impl Roster {

@@ -65,6 +65,7 @@ fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
                     heartbeat: Duration::from_millis(100),
                     silence_max: None,
                     patience: Duration::from_secs(5),
+                    notice: String::new(),
                 };
                 let (sender, messages) = mpsc::channel();
                 let inbox = Arc::new(Inbox { messages: sender, failures: Mutex::default() });

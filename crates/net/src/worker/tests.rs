@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
 
 use libra_plan::shard_of;
 use libra_proto::{
@@ -11,7 +12,9 @@ use libra_proto::{
 use libra_store::{Init, Optimizer, TableSpec};
 
 use super::*;
-use crate::node::{ControllerNode, ServerNode, listen, run_member};
+use crate::driver::Ports;
+use crate::links::Links;
+use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
 
 #[test]
 fn a_stall_is_a_time_without_an_answer_while_pushes_are_under_way() {

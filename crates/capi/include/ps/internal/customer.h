@@ -61,7 +61,8 @@ class Customer {
     Require(libra_customer_serve_sums(customer_, keys, values, count));
   }
 
-  /* Sends a message. Its arrays are sent from where they are, and held until that is done. */
+  /* Sends a message. Its arrays are sent from where they are, and held until that is done. If the recipient has died or finalized, the wait
+     for a request says so, and an answer is for nobody: nothing is thrown, as handlers send from threads of their own. */
   void Send(const Message& message) {
     libra_message to = libra_message();
     const Meta& meta = message.meta;
@@ -77,7 +78,7 @@ class Customer {
     to.text = meta.body.data();
     to.text_bytes = meta.body.size();
     if (message.keys.empty() && message.vals.empty()) {
-      Require(libra_send(customer_, meta.recver, &to, nullptr, nullptr));
+      RequireSent(libra_send(customer_, meta.recver, &to, nullptr, nullptr));
       return;
     }
     std::unique_ptr<Message> held(new Message(message));
@@ -87,11 +88,15 @@ class Customer {
     to.value_bytes = held->vals.size();
     to.lengths = held->lens.data();
     to.length_count = held->lens.size();
-    Require(libra_send(customer_, meta.recver, &to, &Customer::Sent, held.release()));
+    RequireSent(libra_send(customer_, meta.recver, &to, &Customer::Sent, held.release()));
   }
 
  private:
   DISALLOW_COPY_AND_ASSIGN(Customer);
+
+  static void RequireSent(libra_status status) {
+    if (status != LIBRA_STATUS_DIED && status != LIBRA_STATUS_LEFT) Require(status);
+  }
 
   static void Sent(void* owner) { delete static_cast<Message*>(owner); }
 

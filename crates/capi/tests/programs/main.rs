@@ -1,157 +1,16 @@
 //! Programs in C and C++, compiled against the headers and run as real processes. Without compilers it says loudly that it was skipped.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
+mod cluster;
+mod hot;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No cluster of these takes that long.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where cargo has put the shared library: beside this test.
-fn library_directory() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let directory = exe.parent().unwrap();
-    assert!(directory.join("liblibra_c.so").is_file(), "cargo has built no shared library");
-    directory.to_owned()
-}
-
-const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
-
-/// Whether there is such a program; says loudly if not.
-fn is_there(compiler: &str, source: &str) -> bool {
-    let status = Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if status.is_err() {
-        eprintln!("!! SKIPPED: there is no {compiler} to compile {source} with");
-    }
-    status.is_ok()
-}
-
-/// Compiles a source; `None` without a compiler.
-fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
-    if !is_there(compiler, source) {
-        return None;
-    }
-    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
-    static COMPILED: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
-    let directory = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap());
-    let name: String = [compiler, source, &options.concat()].concat().replace(['/', '.', '=', '+', '-'], "_");
-    let program = directory.path().join(&name);
-    // Several tests want the same program.
-    let own = Arc::clone(COMPILED.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default());
-    let _compiling = own.lock().unwrap_or_else(PoisonError::into_inner);
-    if program.is_file() {
-        return Some(program);
-    }
-    let libraries = library_directory();
-    let output = Command::new(compiler)
-        .args(WARNINGS)
-        .args(options)
-        .arg("-I")
-        .arg(root().join("include"))
-        .arg(root().join(source))
-        .arg("-o")
-        .arg(&program)
-        .arg(format!("-L{}", libraries.display()))
-        .arg(format!("-Wl,-rpath,{}", libraries.display()))
-        .args(["-llibra_c", "-pthread"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
-}
-
-/// How a program is started. cargo's tests have a search path in which a library of an earlier `cargo build` comes before the one beside
-/// this test.
-fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.env_remove("LD_LIBRARY_PATH");
-    command
-}
-
-struct Cluster {
-    /// By role and number.
-    processes: BTreeMap<(&'static str, usize), Child>,
-}
-
-/// An address of this machine that is nobody else's, so that no port of it is taken.
-fn own_address() -> String {
-    static ASKED: AtomicU32 = AtomicU32::new(0);
-    let [.., second, third] = std::process::id().to_be_bytes();
-    format!("127.{}.{third}.{}", second % 128, 1 + ASKED.fetch_add(1, Ordering::Relaxed) % 250)
-}
-
-impl Cluster {
-    fn start(
-        program: &Path,
-        servers: usize,
-        workers: usize,
-        arguments: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
-        let address = own_address();
-        let roles = [("scheduler", 1), ("server", servers), ("worker", workers)];
-        let processes =
-            roles.into_iter().flat_map(|(role, count)| (0..count).map(move |number| (role, number)));
-        let start = |(role, number)| {
-            let child = command(program)
-                .args(arguments)
-                .env("DMLC_ROLE", role)
-                .env("DMLC_NUM_SERVER", servers.to_string())
-                .env("DMLC_NUM_WORKER", workers.to_string())
-                .env("DMLC_PS_ROOT_URI", &address)
-                .env("DMLC_PS_ROOT_PORT", "9000")
-                .envs(variables.iter().copied())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            ((role, number), child)
-        };
-        Self { processes: processes.map(start).collect() }
-    }
-
-    /// What became of all; panics if one does not end.
-    fn finish(mut self) -> Vec<((&'static str, usize), Output)> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.processes.values_mut().any(|child| child.try_wait().unwrap().is_none()) {
-            if Instant::now() > deadline {
-                self.processes.values_mut().for_each(|child| child.kill().unwrap());
-                panic!("the cluster hangs");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let processes = self.processes.into_iter();
-        processes.map(|(who, child)| (who, child.wait_with_output().unwrap())).collect()
-    }
-}
-
-/// Runs a cluster whose processes must all end well. Returns what they printed.
-fn run(
-    program: &Path,
-    servers: usize,
-    workers: usize,
-    arguments: &[&str],
-    variables: &[(&str, &str)],
-) -> String {
-    let mut printed = String::new();
-    for (who, output) in Cluster::start(program, servers, workers, arguments, variables).finish() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{who:?} ended with {}: {said}", output.status);
-        printed += &String::from_utf8_lossy(&output.stdout);
-    }
-    printed
-}
+use cluster::{Cluster, PATIENCE, WARNINGS, command, compile, is_there, root, run};
 
 #[test]
 fn headers_compile_as_every_standard_since_11_without_a_warning() {
@@ -264,11 +123,11 @@ fn what_cannot_be_done_is_told_to_who_waits_for_it_and_ends_nothing() {
 }
 
 /// Kills one process and looks at what the others say.
-fn kill_one(how: &str, dead: &'static str, expected: &str) {
+fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &str)]) {
     let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
     let directory = tempfile::tempdir().unwrap();
     let pids = directory.path();
-    let mut cluster = Cluster::start(&program, 2, 2, &[how, pids.to_str().unwrap()], &[]);
+    let mut cluster = Cluster::start(&program, 2, 2, &[how, pids.to_str().unwrap()], variables);
     let deadline = Instant::now() + PATIENCE;
     let is_complete = || {
         let files = fs::read_dir(pids).unwrap().map(|file| file.unwrap().file_name());
@@ -306,20 +165,26 @@ fn kill_one(how: &str, dead: &'static str, expected: &str) {
 
 #[test]
 fn a_server_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "server1", "server 1 (node 10) at 127.");
+    kill_one("death", "server1", "server 1 (node 10) at 127.", &[]);
 }
 
 #[test]
 fn a_worker_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "worker0", "worker 0 (node 9) at 127.");
+    kill_one("death", "worker0", "worker 0 (node 9) at 127.", &[]);
 }
 
 #[test]
 fn a_scheduler_that_is_killed_ends_every_wait_and_is_named() {
-    kill_one("death", "scheduler0", "the scheduler at 127.");
+    kill_one("death", "scheduler0", "the scheduler at 127.", &[]);
+}
+
+#[test]
+fn who_answers_or_asks_somebody_who_has_died_is_not_ended_by_it() {
+    kill_one("deferred", "worker0", "worker 0 (node 9) at 127.", &[]);
+    kill_one("deferred", "server1", "server 1 (node 10) at 127.", &[]);
 }
 
 #[test]
 fn who_waits_for_a_callback_of_its_own_is_told_too() {
-    kill_one("callback", "server0", "server 0 (node 8) at 127.");
+    kill_one("callback", "server0", "server 0 (node 8) at 127.", &[]);
 }

@@ -1,0 +1,42 @@
+//! The handle of a worker that waits for nothing.
+
+use core::ops::ControlFlow;
+
+use libra_proto::{WorkerCommand, WorkerEvent};
+use tokio::sync::mpsc;
+
+use super::network::{Network, start_network};
+use crate::node::{NodeError, NodeOptions};
+
+/// A worker of a cluster, for callers that do not block: commands go in, and a function is told what comes of them.
+pub struct WorkerClient {
+    commands: mpsc::UnboundedSender<WorkerCommand>,
+}
+
+impl WorkerClient {
+    /// Joins the cluster of a controller. `on_event` is called from the worker's thread, so it should not take long. The first event is
+    /// [`WorkerEvent::Started`], or [`WorkerEvent::Ended`]; the last is that or [`WorkerEvent::Finished`].
+    ///
+    /// # Errors
+    /// The machine has no socket or no thread for it.
+    pub fn start(
+        options: NodeOptions,
+        mut on_event: impl FnMut(WorkerEvent) + Send + 'static,
+    ) -> Result<Self, NodeError> {
+        let network = start_network(options, move |event| {
+            on_event(event);
+            ControlFlow::Continue(())
+        });
+        let Network { commands, stream_bytes: _ } = network?;
+        Ok(Self { commands })
+    }
+
+    /// Asks for something. Before the first event and after the last nobody hears of it.
+    pub fn command(&self, command: WorkerCommand) {
+        // Who is not there any more has said so by its last event.
+        let _ = self.commands.send(command);
+    }
+}
+
+#[cfg(test)]
+mod tests;

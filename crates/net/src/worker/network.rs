@@ -1,0 +1,52 @@
+//! The thread that runs the role of a worker.
+
+use core::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use libra_proto::{Worker, WorkerCommand, WorkerEvent};
+use tokio::sync::mpsc;
+
+use crate::driver::{Ports, drive};
+use crate::links::Links;
+use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
+
+/// What a handle of a worker holds of its thread.
+pub(super) struct Network {
+    pub(super) commands: mpsc::UnboundedSender<WorkerCommand>,
+    /// Bytes of messages to and from everybody.
+    pub(super) stream_bytes: Arc<AtomicU64>,
+}
+
+/// Starts a worker that joins the cluster of a controller. `on_event` hears of everything from its thread, which ends after the last
+/// event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when that says so.
+pub(super) fn start_network(
+    options: NodeOptions,
+    mut on_event: impl FnMut(WorkerEvent) -> ControlFlow<()> + Send + 'static,
+) -> Result<Network, NodeError> {
+    let runtime = runtime()?;
+    let (socket, address) = bind_datagrams(&runtime, &options, None)?;
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let links = Links::new(options.patience);
+    let stream_bytes = links.bytes();
+    let network = move || {
+        let role = Worker::new(options.controller, address);
+        let busy_poll = options.busy_poll;
+        let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
+        let driven = runtime.block_on(drive(role, ports, inbox, |event| {
+            let over = matches!(event, WorkerEvent::Finished | WorkerEvent::Ended { .. });
+            match on_event(event) {
+                ControlFlow::Continue(()) if !over => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        }));
+        if let Err(error) = driven {
+            let reason = format!("the worker's sockets failed: {error}");
+            let _ = on_event(WorkerEvent::Ended { reason });
+        }
+    };
+    let spawned = thread::Builder::new().name("worker-network".to_owned()).spawn(network);
+    spawned.map_err(NodeError::io("cannot start a thread for the worker's network"))?;
+    Ok(Network { commands, stream_bytes })
+}
