@@ -22,8 +22,8 @@ pub(super) const PORTS: [u16; 2] = [0, 1];
 /// Where the agent sends from: nobody but its switch hears of it.
 const AGENT: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 1);
 
-/// How long it may take until it listens to its agent, and how often to look.
-const START_MAX: Duration = Duration::from_secs(10);
+/// How long it may take until it listens to its agent, which a program with large tables needs, and how often to look.
+const START_MAX: Duration = Duration::from_secs(60);
 const START_PAUSE: Duration = Duration::from_millis(50);
 
 /// Ends the switch when this process does not hold the input any more, and with it the veth pair. Ctrl-C reaches the shell, too, which

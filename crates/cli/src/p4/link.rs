@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Packets under way at once: a port of bmv2 has room for 32 frames until it reads them, and loses the others. Some of them may be flooded.
 const WINDOW: usize = 24;
 /// Longer than a switch in software takes for as many on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// An answer is no longer than a frame.
 const ANSWER_BYTES_MAX: usize = 2048;
 
