@@ -65,6 +65,9 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         clock.apply(hdr, meta);
         conditions.apply(hdr, meta);
 #ifdef SUMS_BY_TABLE
+        if (hdr.again.clock == meta.clock) {
+            meta.is_clock = 1;
+        }
         cells_of_region.apply(hdr);
         turns.apply(hdr, meta);
 #endif

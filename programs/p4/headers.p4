@@ -158,8 +158,9 @@ struct metadata_t {
     bit<32> cut_bits;
     bit<32> cut_next;
 #ifdef SUMS_BY_TABLE
-    // For each lane whether its sum is as it was read for this packet, and whether all of them are, and the bank as well.
-    bit<LANES> turns;
+    // For each lane whether its sum is as it was read for this packet, whether the clock is, and whether all of that is so.
+    TURNS
+    bit<1> is_clock;
     bit<1> is_turn;
 #endif
     // What is done.

@@ -68,7 +68,7 @@ control Room(in headers_t hdr, inout metadata_t meta) {
 
     apply {
 #ifdef SUMS_BY_TABLE
-        if (meta.turns == ALL_TURNS && hdr.again.clock == meta.clock) {
+        if (ALL_TURNS(meta) && meta.is_clock == 1) {
             meta.is_turn = 1;
 #else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
@@ -284,13 +284,13 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
 }
 
 #ifdef SUMS_BY_TABLE
-control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<1> is_turn) {
+control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<8> is_turn) {
     Register<bit<32>, bit<CELL_BITS>>(CELLS) turns;
     RegisterAction<bit<32>, bit<CELL_BITS>, bit<32>>(turns) read = {
         void apply(inout bit<32> count, out bit<32> result) { result = count; }
     };
-    RegisterAction<bit<32>, bit<CELL_BITS>, bit<1>>(turns) compare = {
-        void apply(inout bit<32> count, out bit<1> result) {
+    RegisterAction<bit<32>, bit<CELL_BITS>, bit<8>>(turns) compare = {
+        void apply(inout bit<32> count, out bit<8> result) {
             if (count == turn) {
                 result = 1;
             } else {
@@ -298,8 +298,8 @@ control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metada
             }
         }
     };
-    RegisterAction<bit<32>, bit<CELL_BITS>, bit<1>>(turns) end = {
-        void apply(inout bit<32> count, out bit<1> result) {
+    RegisterAction<bit<32>, bit<CELL_BITS>, bit<8>>(turns) end = {
+        void apply(inout bit<32> count, out bit<8> result) {
             if (count == turn) {
                 count = count + 1;
                 result = 1;
@@ -309,17 +309,29 @@ control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metada
         }
     };
 
-    apply {
-        if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
-            if (has_read == 0) {
-                turn = read.execute(entry.cell[CELL_BITS - 1:0]);
-            } else if (entry.value == 0) {
-                is_turn = compare.execute(entry.cell[CELL_BITS - 1:0]);
-            } else {
-                is_turn = end.execute(entry.cell[CELL_BITS - 1:0]);
-            }
+    action read_turn() { turn = read.execute(entry.cell[CELL_BITS - 1:0]); }
+    action compare_turn() { is_turn = compare.execute(entry.cell[CELL_BITS - 1:0]); }
+    action end_turn() { is_turn = end.execute(entry.cell[CELL_BITS - 1:0]); }
+
+    table ways {
+        key = {
+            meta.form : ternary;
+            meta.is_worker : ternary;
+            meta.is_fit : ternary;
+            has_read : ternary;
+            entry.value : ternary;
         }
+        actions = { read_turn; compare_turn; end_turn; @defaultonly NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (Form.PUSH, 1, 1, 0, _) : read_turn();
+            (Form.PUSH, 1, 1, 1, 0) : compare_turn();
+            (Form.PUSH, 1, 1, 1, _) : end_turn();
+        }
+        size = 4;
     }
+
+    apply { ways.apply(); }
 }
 
 control Lane(inout entry_h entry, inout bit<32> float_sum, in metadata_t meta) {

@@ -41,7 +41,7 @@ control Room(in headers_t hdr, inout metadata_t meta) {
         bit<32> count;
         arrivals.read(count, (bit<32>)meta.index);
 #ifdef SUMS_BY_TABLE
-        if (meta.turns == ALL_TURNS && hdr.again.clock == meta.clock) {
+        if (ALL_TURNS(meta) && meta.is_clock == 1) {
             meta.is_turn = 1;
 #else
         if (meta.form == Form.PUSH && meta.is_worker == 1 && meta.is_fit == 1) {
@@ -146,7 +146,7 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
 #ifdef SUMS_BY_TABLE
 // How often the sum of each cell of a lane has changed, in whichever bank. A push that has read it compares; nothing changes by a summand that is nothing, as
 // padding is, so that it ends no turn.
-control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<1> is_turn) {
+control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<8> is_turn) {
     register<bit<32>>(CELLS) turns;
 
     apply {

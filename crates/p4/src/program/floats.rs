@@ -62,6 +62,9 @@ fn entries(about: &str, entries: impl Iterator<Item = String>) -> String {
 
 /// The header of a push between its passes.
 pub(super) fn again(lanes: u8) -> String {
+    let all = |between: &str, of_lane: &dyn Fn(u8) -> String| {
+        (0..lanes).map(of_lane).collect::<Vec<_>>().join(between)
+    };
     let words = |name: &str| each_lane(lanes, |lane| format!("    bit<32> {name}{lane};"));
     format!(
         "{}#pragma once
@@ -77,13 +80,16 @@ header again_h {{
 {}
 }}
 
-const bit<{lanes}> ALL_TURNS = {:#x};
+// Of each lane a field of its own, as hardware writes all of them at once: 1 if it is its turn.
+#define TURNS {}
+#define ALL_TURNS(meta) ({})
 ",
         head("The header of a push between its passes."),
         words("turn"),
         words("sum"),
         words("value"),
-        (1_u32 << lanes) - 1
+        all(" ", &|lane| format!("bit<8> is_turn{lane};")),
+        all(" && ", &|lane| format!("meta.is_turn{lane} == 1"))
     )
 }
 
@@ -133,7 +139,7 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
 pub(super) fn passes(lanes: u8) -> String {
     let turn = |lane| {
         format!(
-            "        turn{lane}.apply(hdr.entries[{lane}], hdr.again.turn{lane}, hdr.again.passes[0:0], meta, meta.turns[{lane}:{lane}]);"
+            "        turn{lane}.apply(hdr.entries[{lane}], hdr.again.turn{lane}, hdr.again.passes[0:0], meta, meta.is_turn{lane});"
         )
     };
     let copy = |lane| format!("        hdr.again.value{lane} = hdr.entries[{lane}].value;");

@@ -45,7 +45,7 @@ struct Epoch {
     pushes: u32,
 }
 
-/// See the [module](self).
+/// All others to one worker: a controller, a server and a switch in one role, which say yes to everything with as little as there is.
 #[derive(Debug)]
 pub struct Counterpart {
     cluster: Cluster,

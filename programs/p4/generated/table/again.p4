@@ -22,4 +22,6 @@ header again_h {
     bit<32> value3;
 }
 
-const bit<4> ALL_TURNS = 0xf;
+// Of each lane a field of its own, as hardware writes all of them at once: 1 if it is its turn.
+#define TURNS bit<8> is_turn0; bit<8> is_turn1; bit<8> is_turn2; bit<8> is_turn3;
+#define ALL_TURNS(meta) (meta.is_turn0 == 1 && meta.is_turn1 == 1 && meta.is_turn2 == 1 && meta.is_turn3 == 1)

@@ -97,10 +97,10 @@ control Turns(inout headers_t hdr, inout metadata_t meta) {
     Turn() turn3;
 
     apply {
-        turn0.apply(hdr.entries[0], hdr.again.turn0, hdr.again.passes[0:0], meta, meta.turns[0:0]);
-        turn1.apply(hdr.entries[1], hdr.again.turn1, hdr.again.passes[0:0], meta, meta.turns[1:1]);
-        turn2.apply(hdr.entries[2], hdr.again.turn2, hdr.again.passes[0:0], meta, meta.turns[2:2]);
-        turn3.apply(hdr.entries[3], hdr.again.turn3, hdr.again.passes[0:0], meta, meta.turns[3:3]);
+        turn0.apply(hdr.entries[0], hdr.again.turn0, hdr.again.passes[0:0], meta, meta.is_turn0);
+        turn1.apply(hdr.entries[1], hdr.again.turn1, hdr.again.passes[0:0], meta, meta.is_turn1);
+        turn2.apply(hdr.entries[2], hdr.again.turn2, hdr.again.passes[0:0], meta, meta.is_turn2);
+        turn3.apply(hdr.entries[3], hdr.again.turn3, hdr.again.passes[0:0], meta, meta.is_turn3);
     }
 }
 
