@@ -54,7 +54,7 @@ struct SizeArguments {
     /// How lanes add
     #[arg(long, value_enum, default_value_t = SumsName::Fixed)]
     sums: SumsName,
-    /// Entries of a packet, and registers of sums that it passes [default: 16, and for --sums table 4]
+    /// Entries of a packet, and registers of sums that it passes [default: 16, and for --sums table 2]
     #[arg(long, value_name = "N")]
     lanes: Option<u8>,
     /// Two to the power of N cells a lane: with 16 lanes and 11, there are 32,768 slots

@@ -46,10 +46,10 @@ pub struct OutOfRange {
 }
 
 impl Sizes {
-    /// Those of the program that adds floats by tables, which a Tofino has room for in four lanes.
+    /// Those of the program that adds floats by tables, which a Tofino has room for in two lanes.
     #[must_use]
     pub fn of_tables() -> Self {
-        Self { lanes: 4, sums: Sums::Table, ..Self::default() }
+        Self { lanes: 2, sums: Sums::Table, ..Self::default() }
     }
 
     /// Whether these make a program.

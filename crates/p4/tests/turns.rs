@@ -106,7 +106,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let sizes = Sizes { cell_bits: 4, flow_bits: 3, regions: 4, ..Sizes::of_tables() };
+        let sizes =
+            Sizes { lanes: CONFIG.lanes, cell_bits: 4, flow_bits: 3, regions: 4, ..Sizes::of_tables() };
         let mut agent = Agent::new(Here(Switch::new(sizes)), sizes);
         agent.open(CONFIG, 0, []).expect("it fits");
         let add = |worker| TableChange::AddWorker { address: address(worker), job: CONFIG.job, worker };

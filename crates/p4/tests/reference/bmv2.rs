@@ -322,9 +322,10 @@ fn bmv2_does_what_the_reference_does() {
 #[test]
 fn bmv2_adds_floats_as_the_reference_does() {
     let sizes = Sizes::of_tables();
+    let config = RegionConfig { lanes: sizes.lanes, ..of_floats() };
     in_bmv2_of("libra_v1model_table.p4", |program| {
-        run((Bmv2::start(program, sizes), sizes), of_floats(), 65_533, (1500, 7), some_steps(of_floats()));
-        add_in_a_burst((Bmv2::start(program, sizes), sizes), of_floats());
+        run((Bmv2::start(program, sizes), sizes), config, 65_533, (1500, 7), some_steps(config));
+        add_in_a_burst((Bmv2::start(program, sizes), sizes), config);
     });
 }
 

@@ -5,13 +5,9 @@
 control Adders(inout again_h again) {
     Adder() adder0;
     Adder() adder1;
-    Adder() adder2;
-    Adder() adder3;
 
     apply {
         adder0.apply(again.sum0, again.value0);
         adder1.apply(again.sum1, again.value1);
-        adder2.apply(again.sum2, again.value2);
-        adder3.apply(again.sum3, again.value3);
     }
 }

@@ -10,18 +10,12 @@ header again_h {
     bit<16> passes;
     bit<32> turn0;
     bit<32> turn1;
-    bit<32> turn2;
-    bit<32> turn3;
     bit<32> sum0;
     bit<32> sum1;
-    bit<32> sum2;
-    bit<32> sum3;
     bit<32> value0;
     bit<32> value1;
-    bit<32> value2;
-    bit<32> value3;
 }
 
 // Of each lane a field of its own, as hardware writes all of them at once: 1 if it is its turn.
-#define TURNS bit<8> is_turn0; bit<8> is_turn1; bit<8> is_turn2; bit<8> is_turn3;
-#define ALL_TURNS(meta) (meta.is_turn0 == 1 && meta.is_turn1 == 1 && meta.is_turn2 == 1 && meta.is_turn3 == 1)
+#define TURNS bit<8> is_turn0; bit<8> is_turn1;
+#define ALL_TURNS(meta) (meta.is_turn0 == 1 && meta.is_turn1 == 1)

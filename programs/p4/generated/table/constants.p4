@@ -2,7 +2,7 @@
 
 #pragma once
 
-#define LANES 4
+#define LANES 2
 #define CELL_BITS 11
 #define CELLS 2048
 #define FLOW_BITS 6
@@ -37,8 +37,8 @@ const bit<16> STALE_VIEW = 6;
 
 const bit<16> UDP_BYTES_BARE = 38;
 const bit<16> IP_BYTES_BARE = 58;
-const bit<16> UDP_BYTES_FULL = 62;
-const bit<16> IP_BYTES_FULL = 82;
+const bit<16> UDP_BYTES_FULL = 50;
+const bit<16> IP_BYTES_FULL = 70;
 
 // The exponent of what is not finite.
 const bit<8> NOT_FINITE = 0xff;

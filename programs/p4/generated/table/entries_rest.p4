@@ -7,15 +7,5 @@
 
     state rest1 {
         packet.extract(hdr.entries[1]);
-        transition rest2;
-    }
-
-    state rest2 {
-        packet.extract(hdr.entries[2]);
-        transition rest3;
-    }
-
-    state rest3 {
-        packet.extract(hdr.entries[3]);
         transition accept;
     }

@@ -5,14 +5,10 @@
 control Lanes(inout headers_t hdr, in metadata_t meta) {
     Lane() lane0;
     Lane() lane1;
-    Lane() lane2;
-    Lane() lane3;
 
     apply {
         lane0.apply(hdr.entries[0], hdr.again.sum0, meta);
         lane1.apply(hdr.entries[1], hdr.again.sum1, meta);
-        lane2.apply(hdr.entries[2], hdr.again.sum2, meta);
-        lane3.apply(hdr.entries[3], hdr.again.sum3, meta);
     }
 }
 
@@ -23,8 +19,6 @@ control EntriesRemoval(inout headers_t hdr) {
         hdr.udp.bytes = UDP_BYTES_BARE;
         hdr.entries[0].setInvalid();
         hdr.entries[1].setInvalid();
-        hdr.entries[2].setInvalid();
-        hdr.entries[3].setInvalid();
     }
 
     apply { remove(); }
@@ -36,8 +30,6 @@ control CellsInside(inout headers_t hdr) {
     action keep(bit<16> mask) {
         hdr.entries[0].cell = hdr.entries[0].cell & mask;
         hdr.entries[1].cell = hdr.entries[1].cell & mask;
-        hdr.entries[2].cell = hdr.entries[2].cell & mask;
-        hdr.entries[3].cell = hdr.entries[3].cell & mask;
     }
 
     table masks {
@@ -57,8 +49,6 @@ control CellsOfRegion(inout headers_t hdr) {
     action place(bit<16> base) {
         hdr.entries[0].cell = hdr.entries[0].cell | base;
         hdr.entries[1].cell = hdr.entries[1].cell | base;
-        hdr.entries[2].cell = hdr.entries[2].cell | base;
-        hdr.entries[3].cell = hdr.entries[3].cell | base;
     }
 
     table bases {
@@ -78,8 +68,6 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
     action place() {
         hdr.entries[0].cell = hdr.entries[0].cell | 1 << CELL_BITS;
         hdr.entries[1].cell = hdr.entries[1].cell | 1 << CELL_BITS;
-        hdr.entries[2].cell = hdr.entries[2].cell | 1 << CELL_BITS;
-        hdr.entries[3].cell = hdr.entries[3].cell | 1 << CELL_BITS;
     }
 
     apply {
@@ -93,14 +81,10 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
 control Turns(inout headers_t hdr, inout metadata_t meta) {
     Turn() turn0;
     Turn() turn1;
-    Turn() turn2;
-    Turn() turn3;
 
     apply {
         turn0.apply(hdr.entries[0], hdr.again.turn0, hdr.again.passes[0:0], meta, meta.is_turn0);
         turn1.apply(hdr.entries[1], hdr.again.turn1, hdr.again.passes[0:0], meta, meta.is_turn1);
-        turn2.apply(hdr.entries[2], hdr.again.turn2, hdr.again.passes[0:0], meta, meta.is_turn2);
-        turn3.apply(hdr.entries[3], hdr.again.turn3, hdr.again.passes[0:0], meta, meta.is_turn3);
     }
 }
 
@@ -109,8 +93,6 @@ control Summands(inout headers_t hdr) {
     action take_along() {
         hdr.again.value0 = hdr.entries[0].value;
         hdr.again.value1 = hdr.entries[1].value;
-        hdr.again.value2 = hdr.entries[2].value;
-        hdr.again.value3 = hdr.entries[3].value;
     }
 
     apply { take_along(); }
