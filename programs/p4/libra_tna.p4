@@ -14,8 +14,10 @@
 #include "forward.p4"
 
 const MulticastGroupId_t FLOOD_GROUP = 1;
+#ifdef SUMS_BY_TABLE
 // The port that leads back to ingress, of the pipe that ports 0 to 63 are of.
 const PortId_t RECIRCULATION_PORT = 68;
+#endif
 
 // From ingress to egress, before all headers of a frame that is flooded: it does not go back where it came from. All others go by egress.
 header bridge_h {

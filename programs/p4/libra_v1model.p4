@@ -16,8 +16,10 @@ typedef bit<9> PortId_t;
 #include "forward.p4"
 
 const bit<16> FLOOD_GROUP = 1;
+#ifdef SUMS_BY_TABLE
 // What bmv2 says of a packet that passes once more.
 const bit<32> RECIRCULATED = 4;
+#endif
 
 parser LibraParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     PacketParser() packets;

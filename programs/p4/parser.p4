@@ -11,7 +11,12 @@ const bit<8> PROTOCOL_UDP = 17;
 // Version 4, and no options.
 const bit<8> PLAIN_IPV4 = 0x45;
 
+#ifdef SUMS_BY_TABLE
+// What comes before the headers of a packet is parsed already.
 parser PacketParser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
+#else
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
+#endif
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
