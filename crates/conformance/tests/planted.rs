@@ -9,24 +9,13 @@ use libra_dataplane::planted::{PlantedBug, clear, plant};
 mod pipeline;
 use pipeline::PipelineTarget;
 
-/// The bugs of the data plane; those of the roles are the simulator's to find.
-const BUGS: [PlantedBug; 7] = [
-    PlantedBug::NoDedup,
-    PlantedBug::GenerationNotChecked,
-    PlantedBug::FlipInTheMiddle,
-    PlantedBug::CutOffByOne,
-    PlantedBug::StaleViewAccepted,
-    PlantedBug::StalePlanAccepted,
-    PlantedBug::MarkSeenForgotten,
-];
-
 #[test]
 fn the_vectors_find_every_bug_of_the_data_plane() {
     let vectors = read_folder(&folder()).unwrap_or_else(|error| panic!("{error}"));
     let failures = || vectors.iter().filter_map(|vector| run(vector, &mut PipelineTarget::new()).err());
     assert_eq!(failures().next(), None, "nothing is planted yet");
     let mut missed = Vec::new();
-    for bug in BUGS {
+    for bug in PlantedBug::OF_DATA_PLANE {
         plant(bug);
         let found: Vec<_> = failures().collect();
         clear();

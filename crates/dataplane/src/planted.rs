@@ -62,6 +62,17 @@ pub enum PlantedBug {
 }
 
 impl PlantedBug {
+    /// Those of this crate, which vectors find; those of the roles are the simulator's to find.
+    pub const OF_DATA_PLANE: [Self; 7] = [
+        Self::NoDedup,
+        Self::GenerationNotChecked,
+        Self::FlipInTheMiddle,
+        Self::CutOffByOne,
+        Self::StaleViewAccepted,
+        Self::StalePlanAccepted,
+        Self::MarkSeenForgotten,
+    ];
+
     /// Every bug, in the order of their bits.
     pub const ALL: [Self; 21] = [
         Self::NoDedup,

@@ -7,6 +7,7 @@ mod console;
 mod device;
 mod pair;
 mod target;
+mod turns;
 mod vectors;
 
 use libra_dataplane::{Arithmetic, FLOAT_TABLES, Header, Kind, NackReason, RegionConfig, WINDOW};

@@ -2,16 +2,14 @@
 //! been carried out at once, when it was answered.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::SocketAddrV4;
 
-use libra_dataplane::{
-    Arithmetic, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, packet_bytes,
-};
-use libra_p4::{Again, Agent, Link, Passed, Port, Sizes, Switch, TableChange};
+use libra_dataplane::{Arithmetic, Header, Kind, Pipeline, Region, RegionConfig, RegionMemory};
+use libra_p4::{Again, Agent, Passed, Port, Sizes, Switch, TableChange};
 use proptest::prelude::*;
 
-const WORKERS: u16 = 3;
+use crate::device::Here;
+use crate::pair::{WORKERS, address, packet};
+
 const CELLS: u16 = 4;
 const CONFIG: RegionConfig = RegionConfig {
     job: 1,
@@ -25,23 +23,6 @@ const CONFIG: RegionConfig = RegionConfig {
     arithmetic: Arithmetic::Table,
 };
 const NAME: (u16, u8) = (CONFIG.job, CONFIG.region);
-
-struct Here(Switch);
-
-impl Link for Here {
-    type Error = Infallible;
-
-    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-        let answer =
-            |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("the agent is always answered");
-        Ok(packets.iter().map(answer).collect())
-    }
-
-    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
-        changes.iter().for_each(|change| self.0.change(change));
-        Ok(())
-    }
-}
 
 /// What happens next.
 #[derive(Debug, Clone)]
@@ -74,18 +55,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn address(worker: u16) -> SocketAddrV4 {
-    SocketAddrV4::new([10, 0, 0, 2].into(), 5000 + worker)
-}
-
 fn push(worker: u16, seq: u32, cells: [u16; 4], values: [f32; 4]) -> Vec<u8> {
     let RegionConfig { job, region, plan, view, .. } = CONFIG;
     let header = Header { job, region, plan, view, worker, seq, ..Header::of_kind(Kind::Push) };
-    let mut packet = vec![0; packet_bytes(CONFIG.lanes)];
-    let mut writer = PacketWriter::new(header, &mut packet);
-    assert!(cells.iter().zip(values).all(|(cell, value)| writer.push(*cell, value.to_bits())));
-    assert_eq!(writer.finish(), packet.len());
-    packet
+    packet(
+        header,
+        &std::array::from_fn::<_, 4, _>(|lane| (cells[lane], values[lane].to_bits().cast_signed())),
+    )
 }
 
 /// A push between two passes.
