@@ -6,6 +6,8 @@
 //!                                  └───────────────┘
 //! ```
 
+use std::fs::File;
+use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::network::{ip, run};
 
@@ -48,6 +52,7 @@ impl Bmv2 {
                 program.display()
             );
         }
+        check(program)?;
         let id = std::process::id();
         let (agent_interface, port) = (format!("agent{id}"), format!("port{id}"));
         ip(&["link", "add", &agent_interface, "type", "veth", "peer", "name", &port])
@@ -100,10 +105,47 @@ impl Bmv2 {
     }
 }
 
+/// Whether a file is a program for bmv2: with any other simple_switch ends, and would be waited for.
+fn check(program: &Path) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Program {
+        #[serde(rename = "pipelines")]
+        _pipelines: Vec<IgnoredAny>,
+    }
+    let of_file = || format!("--bmv2 {}", program.display());
+    let text = BufReader::new(File::open(program).with_context(of_file)?);
+    let read: Result<Program, _> = serde_json::from_reader(text);
+    read.map(drop).with_context(|| {
+        format!("{} is no program for bmv2; `p4c-bm2-ss` makes it, see docs/p4.md", of_file())
+    })
+}
+
 impl Drop for Bmv2 {
     fn drop(&mut self) {
         drop(self.leash.stdin.take());
         // It ends when its input does.
         drop(self.leash.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_program_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("program.json");
+        for (text, is_program) in
+            [(r#"{"pipelines": [{"name": "ingress"}]}"#, true), ("{}", false), ("no JSON", false)]
+        {
+            std::fs::write(&file, text).unwrap();
+            match check(&file) {
+                Ok(()) => assert!(is_program, "{text}"),
+                Err(error) => {
+                    assert!(!is_program && format!("{error:#}").contains("program.json"), "{error:#}")
+                }
+            }
+        }
     }
 }
