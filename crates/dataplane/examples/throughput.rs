@@ -10,42 +10,58 @@ use libra_dataplane::{
     RegionMemory, packet_bytes,
 };
 
-const ENTRIES: u8 = 240;
+/// What a switch of hardware has lanes for, and what an Ethernet frame holds.
+const ENTRIES: [u8; 2] = [16, 240];
 const BURST: usize = 32;
 /// Packets between two flips.
 const EPOCH: u32 = 64;
-const PACKET_BYTES: usize = packet_bytes(ENTRIES);
 
-type Packets = Vec<[u8; PACKET_BYTES]>;
+type Packets = Vec<Box<[u8]>>;
 
 fn main() {
+    println!("bursts of {BURST}, a flip and a drain every {EPOCH} packets, one core");
+    ENTRIES.into_iter().for_each(report_all);
+}
+
+fn report_all(entries: u8) {
+    println!("{entries} entries a packet");
     let fixed = Arithmetic::Fixed { bound: (1 << 19) - 1 };
     let scattered = |random: &mut u64| {
         let mut cells: Vec<u16> = (0..CELLS_MAX - 1).collect();
-        for place in 0..usize::from(ENTRIES) {
+        for place in 0..usize::from(entries) {
             *random ^= *random << 13;
             *random ^= *random >> 7;
             *random ^= *random << 17;
             let other = place + usize::try_from(*random).expect("64 bits") % (cells.len() - place);
             cells.swap(place, other);
         }
-        cells.truncate(usize::from(ENTRIES));
+        cells.truncate(usize::from(entries));
         cells.sort_unstable();
         cells
     };
     let neighbours = |random: &mut u64| {
         *random = random.wrapping_add(1);
         let first = u16::try_from(*random * 977 % 32_000).expect("below 32000");
-        (first..first + u16::from(ENTRIES)).collect()
+        (first..first + u16::from(entries)).collect()
     };
-    println!(
-        "{ENTRIES} entries a packet, bursts of {BURST}, a flip and a drain every {EPOCH} packets, one core"
-    );
-    report("push, fixed point, cells next to each other", Kind::Push, fixed, neighbours);
-    report("push, fixed point, cells all over the region", Kind::Push, fixed, scattered);
-    report("push, f32, cells all over the region", Kind::Push, Arithmetic::F32, scattered);
-    report("push, table, cells all over the region", Kind::Push, Arithmetic::Table, scattered);
-    report("pull, cells all over the region", Kind::Pull, fixed, scattered);
+    let thirds = |random: &mut u64| {
+        *random = random.wrapping_add(1);
+        let mut cell = u16::try_from(*random * 977 % 31_000).expect("below 31000");
+        let next = |_| {
+            *random ^= *random << 13;
+            *random ^= *random >> 7;
+            *random ^= *random << 17;
+            cell += u16::try_from(*random % 5 + 1).expect("at most 5");
+            cell
+        };
+        (0..entries).map(next).collect()
+    };
+    report(entries, "push, fixed point, cells next to each other", Kind::Push, fixed, neighbours);
+    report(entries, "push, fixed point, a third of neighbouring cells", Kind::Push, fixed, thirds);
+    report(entries, "push, fixed point, cells all over the region", Kind::Push, fixed, scattered);
+    report(entries, "push, f32, cells all over the region", Kind::Push, Arithmetic::F32, scattered);
+    report(entries, "push, table, cells all over the region", Kind::Push, Arithmetic::Table, scattered);
+    report(entries, "pull, cells all over the region", Kind::Pull, fixed, scattered);
 }
 
 /// A number of either sign for a cell.
@@ -57,11 +73,17 @@ fn gradient(arithmetic: Arithmetic, cell: u16) -> u32 {
     }
 }
 
-fn header(kind: Kind, seq: u32) -> Header {
-    Header { entries: ENTRIES, job: 1, plan: 1, view: 1, seq, ..Header::of_kind(kind) }
+fn header(kind: Kind, entries: u8, seq: u32) -> Header {
+    Header { entries, job: 1, plan: 1, view: 1, seq, ..Header::of_kind(kind) }
 }
 
-fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(&mut u64) -> Vec<u16>) {
+fn report(
+    entries: u8,
+    name: &str,
+    kind: Kind,
+    arithmetic: Arithmetic,
+    mut cells: impl FnMut(&mut u64) -> Vec<u16>,
+) {
     let config = RegionConfig {
         job: 1,
         region: 0,
@@ -82,12 +104,12 @@ fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(
     let mut bursts: Vec<Packets> = (0..2)
         .map(|_| {
             let packet = |_| {
-                let mut packet = [0; PACKET_BYTES];
-                let mut writer = PacketWriter::new(header(kind, 0), &mut packet);
+                let mut packet = vec![0; packet_bytes(entries)].into_boxed_slice();
+                let mut writer = PacketWriter::new(header(kind, entries, 0), &mut packet);
                 for cell in cells(&mut random) {
                     assert!(writer.push(cell, gradient(arithmetic, cell)));
                 }
-                assert_eq!(writer.finish(), PACKET_BYTES);
+                assert_eq!(writer.finish(), packet_bytes(entries));
                 packet
             };
             (0..BURST).map(packet).collect()
@@ -102,11 +124,11 @@ fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(
     while start.elapsed() < Duration::from_secs(2) {
         for packets in &mut bursts {
             for packet in packets.iter_mut() {
-                packet[..HEADER_BYTES].copy_from_slice(&header(kind, seq).to_bytes());
+                packet[..HEADER_BYTES].copy_from_slice(&header(kind, entries, seq).to_bytes());
                 seq += 1;
             }
             let before = Instant::now();
-            let burst = black_box(packets).iter_mut().map(<[u8; PACKET_BYTES]>::as_mut_slice);
+            let burst = black_box(packets).iter_mut().map(|packet| &mut packet[..]);
             pipeline.process_burst((1, 0), burst, |answer| {
                 answers += 1;
                 black_box(answer);
@@ -126,7 +148,7 @@ fn report(name: &str, kind: Kind, arithmetic: Arithmetic, mut cells: impl FnMut(
     let counters = pipeline.counters();
     assert_eq!(counters.packets, u64::from(seq));
     assert_eq!(counters.pushes + counters.pulls, counters.packets);
-    let entries = f64::from(seq) * f64::from(ENTRIES);
+    let entries = f64::from(seq) * f64::from(entries);
     println!(
         "{name:46} {:7.1} Mentries/s  {:5.2} ns/entry  {:6.1} ns/packet  (drain {:4.2} ns/entry, {answers} answers)",
         entries / processing.as_secs_f64() / 1e6,

@@ -211,6 +211,19 @@ impl<M: Memory> Region<M> {
         touched.fill(0);
     }
 
+    /// Writes the values of neighbouring slots, from `first_slot` on, for workers to read. `false`, and nothing written, if there are not
+    /// so many slots before those of the padding.
+    ///
+    /// The same as `INSTALL` packets for these slots, without the packets.
+    pub fn install(&mut self, first_slot: u32, values: &[u32]) -> bool {
+        let slots = self.config.slots().saturating_sub(usize::from(self.config.lanes));
+        let slots = self.memory.values.as_mut().get_mut(..slots);
+        let behind = slots.and_then(|slots| slots.get_mut(first_slot as usize..));
+        let Some(slots) = behind.and_then(|slots| slots.get_mut(..values.len())) else { return false };
+        slots.copy_from_slice(values);
+        true
+    }
+
     /// What the active bank took in this epoch.
     #[must_use]
     pub const fn active_packets(&self) -> BankPackets {

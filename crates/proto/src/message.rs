@@ -330,10 +330,19 @@ pub struct SlotValues {
 }
 
 impl SlotValues {
+    /// The first slot of each run with the values of the run, ascending.
+    pub fn by_run(&self) -> impl Iterator<Item = (u16, &[u32])> {
+        let mut rest = self.values.0.as_slice();
+        self.slots.iter().map(move |&(first, count)| {
+            let (values, behind) = rest.split_at(rest.len().min(count.into()));
+            rest = behind;
+            (first, values)
+        })
+    }
+
     /// Each slot with its value, ascending.
     pub fn by_slot(&self) -> impl Iterator<Item = (u16, u32)> {
-        let slots = self.slots.iter().flat_map(|&(first, count)| (0..count).map(move |slot| first + slot));
-        slots.zip(self.values.0.iter().copied())
+        self.by_run().flat_map(|(first, values)| (first..).zip(values.iter().copied()))
     }
 }
 

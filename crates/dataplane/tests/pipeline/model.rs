@@ -252,6 +252,7 @@ enum Step {
     Other { kind: u8, worker: u16, named: Named, entries: Vec<Entry>, mended: bool },
     Flip,
     Drain,
+    Install { first_slot: u32, values: Vec<u32> },
     Durable,
     Readable(bool),
     Active(bool),
@@ -290,6 +291,8 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(kind, worker, named, entries, mended)| Step::Other { kind, worker, named, entries, mended }),
         4 => Just(Step::Flip),
         3 => Just(Step::Drain),
+        3 => (0..40_u32, prop::collection::vec(any::<u32>(), 0..12))
+            .prop_map(|(first_slot, values)| Step::Install { first_slot, values }),
         1 => Just(Step::Durable),
         1 => prop::bool::weighted(0.8).prop_map(Step::Readable),
         1 => prop::bool::weighted(0.8).prop_map(Step::Active),
@@ -328,6 +331,18 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
                 drained.extend((first_slot..).zip(sums.iter().copied()).filter(|&(_, sum)| sum != 0));
             });
             assert_eq!(drained, model.drain());
+        }
+        Step::Install { first_slot, values } => {
+            let first = usize::try_from(first_slot).unwrap();
+            let slots = usize::from(config.cells - 1) * usize::from(config.lanes);
+            let before = region.values().to_vec();
+            let fits = first + values.len() <= slots;
+            assert_eq!(region.install(first_slot, &values), fits, "{} from {first} of {slots}", values.len());
+            if fits {
+                model.values.extend((first..).zip(values));
+            } else {
+                assert_eq!(region.values(), before);
+            }
         }
         Step::Durable => {
             model.durable = model.epoch.wrapping_sub(1);

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use libra_dataplane::{
-    BankPackets, Counters, Header, Kind, PacketWriter, Pipeline, RegionConfig, Verdict, packet_bytes,
-};
+use libra_dataplane::{BankPackets, Counters, Pipeline, RegionConfig};
 
 use crate::message::{Cut, SlotValues};
 use crate::region::{self, Epoch, SoftRegion};
@@ -117,7 +115,6 @@ pub struct SoftPlane {
     /// What regions have counted that it has no more.
     gone: Counters,
     unknown_senders: u64,
-    packet: Vec<u8>,
 }
 
 impl Default for SoftPlane {
@@ -128,7 +125,6 @@ impl Default for SoftPlane {
             workers: HashMap::default(),
             gone: Counters::default(),
             unknown_senders: 0,
-            packet: vec![0; packet_bytes(u8::MAX)],
         }
     }
 }
@@ -176,34 +172,15 @@ impl Plane for SoftPlane {
         region.set_durable(durable);
     }
 
-    /// Writes values through the pipeline, as an agent beside a hardware pipeline would.
     fn install(&mut self, region: u8, values: &SlotValues) {
-        let config = *self.region(region).config();
-        let header = Header {
-            job: config.job,
-            plan: config.plan,
-            view: config.view,
-            region,
-            ..Header::of_kind(Kind::Install)
-        };
-        let (lanes, padding) = (u16::from(config.lanes), config.cells - 1);
-        // Beyond one lane a packet has one entry of each (rule W13).
-        let bytes = packet_bytes(if lanes == 1 { u8::MAX } else { config.lanes });
-        let mut entries = values.by_slot().peekable();
-        while entries.peek().is_some() {
-            let mut writer = PacketWriter::new(header, &mut self.packet[..bytes]);
-            while writer.room() > 0
-                && let Some(&(slot, value)) = entries.peek()
-            {
-                let is_of_lane = slot % lanes == u16::from(writer.entries()) % lanes;
-                let (cell, value) = if is_of_lane { (slot / lanes, value) } else { (padding, 0) };
-                let fitted = writer.push(cell, value);
-                debug_assert!(fitted, "there was room");
-                entries.next_if(|_| is_of_lane);
-            }
-            let length = writer.finish();
-            let verdict = self.pipeline.process(&mut self.packet[..length]);
-            debug_assert!(matches!(verdict, Verdict::Reply(_)), "the shard has the same layout: {verdict:?}");
+        let region = self.region_mut(region);
+        for (first_slot, values) in values.by_run() {
+            let written = region.install(first_slot.into(), values);
+            debug_assert!(
+                written,
+                "the shard has the same layout: {} slots from {first_slot} on",
+                values.len()
+            );
         }
     }
 
