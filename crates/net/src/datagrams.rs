@@ -80,10 +80,22 @@ impl DatagramSocket {
         self.socket.readable().await
     }
 
-    /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last.
+    /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last. What one sender has sent comes
+    /// in the order in which it arrived.
     /// Returns whether there was anything.
     pub(crate) fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
-        self.receive_by(take, |socket, receive| socket.try_io(Interest::READABLE, receive))
+        self.receive_by(take, |socket, receive| {
+            let mut count = 0;
+            let tried = socket.try_io(Interest::READABLE, || {
+                count = receive()?;
+                // Fewer than there was room for are all that there was: the runtime need not find that out by a call of its own.
+                if count < RECEIVES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match tried {
+                Err(error) if count == 0 => Err(error),
+                _ => Ok(count),
+            }
+        })
     }
 
     /// The same, though nobody has said that there is anything: the runtime may not have looked for a while.
@@ -109,8 +121,13 @@ impl DatagramSocket {
             Err(error) if is_passing(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
-        for (meta, buffer) in metas.iter().zip(receive).take(count) {
-            take(meta.addr, &mut buffer[..meta.len], meta.stride);
+        // Runs of one sender are taken one behind the other: the answers to them leave in one call.
+        let mut order: [usize; RECEIVES] = core::array::from_fn(|place| place);
+        let order = &mut order[..count];
+        order.sort_by_key(|place| metas[*place].addr);
+        for &mut place in order {
+            let meta = &metas[place];
+            take(meta.addr, &mut receive[place][..meta.len], meta.stride);
         }
         Ok(count > 0)
     }
