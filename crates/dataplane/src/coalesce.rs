@@ -1,32 +1,45 @@
 //! One acknowledgement for many packets.
 
 use crate::packet::{PacketWriter, SeqRange};
-use crate::wire::{ENTRY_BYTES, HEADER_BYTES, Header};
+use crate::wire::{Answer, ENTRY_BYTES, HEADER_BYTES, Header};
 
 /// The most ranges that one acknowledgement lists.
 const RANGES_MAX: usize = 64;
 
 /// Acknowledgements of one worker's pushes that are not yet sent.
 pub(crate) struct Coalesced {
-    /// What all of them say; `seq` is that of the newest.
-    header: Option<Header>,
+    /// The newest push of them, and what all of them say.
+    newest: Option<(Header, Answer)>,
     ranges: [SeqRange; RANGES_MAX],
     count: usize,
 }
 
 impl Coalesced {
     pub(crate) const fn new() -> Self {
-        Self { header: None, ranges: [SeqRange { first: 0, count: 0 }; RANGES_MAX], count: 0 }
+        Self { newest: None, ranges: [SeqRange { first: 0, count: 0 }; RANGES_MAX], count: 0 }
     }
 
-    /// Takes up an acknowledgement; sends those before it if they cannot go together (rule W8).
-    pub(crate) fn add(&mut self, ack: Header, emit: &mut impl FnMut(&[u8])) {
-        let fits = self.header.is_none_or(|header| header == Header { seq: header.seq, ..ack });
-        if !fits || !self.extend(ack.seq) {
-            self.flush(emit);
-            self.extend(ack.seq);
+    /// Takes up the acknowledgement of a push; sends those before it if they cannot go together (rule W8).
+    #[inline]
+    pub(crate) fn add(&mut self, push: &Header, ack: Answer, emit: &mut impl FnMut(&[u8])) {
+        if self.goes_with(push, ack)
+            && self.extend(push.seq)
+            && let Some((newest, _)) = &mut self.newest
+        {
+            newest.seq = push.seq;
+            return;
         }
-        self.header = Some(ack);
+        self.flush(emit);
+        self.extend(push.seq);
+        self.newest = Some((*push, ack));
+    }
+
+    /// Whether nothing but `seq` tells this acknowledgement from those before it.
+    #[inline]
+    fn goes_with(&self, push: &Header, ack: Answer) -> bool {
+        self.newest.as_ref().is_some_and(|(newest, same)| {
+            (newest.plan, newest.region, *same) == (push.plan, push.region, ack)
+        })
     }
 
     /// Adds a sequence number to the ranges; `false` if it does not fit.
@@ -47,7 +60,8 @@ impl Coalesced {
 
     /// Sends what is there.
     pub(crate) fn flush(&mut self, emit: &mut impl FnMut(&[u8])) {
-        let Some(header) = self.header.take() else { return };
+        let Some((newest, ack)) = self.newest.take() else { return };
+        let header = newest.answered(ack);
         let mut buffer = [0; HEADER_BYTES + RANGES_MAX * ENTRY_BYTES];
         let mut writer = PacketWriter::new(header, &mut buffer);
         match self.ranges.split_at(self.count.min(RANGES_MAX)).0 {
@@ -76,26 +90,15 @@ mod tests {
 
     #[test]
     fn acknowledgements_that_differ_in_more_than_seq_stay_apart() {
-        let ack = Header {
-            kind: Kind::Ack,
-            flags: Flags::NONE,
-            entries: 0,
-            job: 1,
-            worker: 2,
-            plan: 3,
-            view: 4,
-            region: 5,
-            epoch: 6,
-            durable: 7,
-            seq: 0,
-            tag: 0,
-        };
+        let push =
+            Header { entries: 9, job: 1, worker: 2, plan: 3, region: 5, ..Header::of_kind(Kind::Push) };
+        let ack = Answer { kind: Kind::Ack, flags: Flags::NONE, view: 4, epoch: 6, durable: 7 };
         let others = [
-            Header { plan: 9, ..ack },
-            Header { view: 9, ..ack },
-            Header { region: 9, ..ack },
-            Header { epoch: 9, ..ack },
-            Header { durable: 9, ..ack },
+            (Header { plan: 9, ..push }, ack),
+            (Header { region: 9, ..push }, ack),
+            (push, Answer { view: 9, ..ack }),
+            (push, Answer { epoch: 9, ..ack }),
+            (push, Answer { durable: 9, ..ack }),
         ];
         for other in others {
             let mut sent = Vec::new();
@@ -105,12 +108,13 @@ mod tests {
                 sent.push((Header { entries: 0, seq: 0, ..packet.header }, seqs));
             };
             let mut acknowledged = Coalesced::new();
-            for (header, seq) in [(ack, 0), (ack, 1), (other, 2), (other, 3), (ack, 4)] {
-                acknowledged.add(Header { seq, ..header }, &mut emit);
+            let this = (push, ack);
+            for ((push, ack), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
+                acknowledged.add(&Header { seq, ..push }, ack, &mut emit);
             }
             acknowledged.flush(&mut emit);
-            let pairs = [(ack, [0, 1].as_slice()), (other, &[2, 3]), (ack, &[4])];
-            assert_eq!(sent, pairs.map(|(header, seqs)| (header, seqs.to_vec())));
+            let pairs = [(this, [0, 1].as_slice()), (other, &[2, 3]), (this, &[4])];
+            assert_eq!(sent, pairs.map(|((push, ack), seqs)| (push.answered(ack), seqs.to_vec())));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::pass;
 use crate::planted::{PlantedBug, is_planted};
 use crate::region::Region;
 use crate::window::{SEQ_MAX, Seen, Window, accept};
-use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
+use crate::wire::{Answer, Flags, Header, Kind, Malformed, NackReason};
 
 /// Why a packet was not carried out. It changed nothing (rule W6).
 pub(crate) enum Refusal {
@@ -30,9 +30,8 @@ impl From<Malformed> for Refusal {
 }
 
 impl<M: Memory> Region<M> {
-    /// Carries out a packet for this region, and says which header to answer with. The entries that the header counts
-    /// are in place.
-    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+    /// Carries out a packet for this region, and says what to answer. The entries that the answer counts are in place.
+    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
         match header.kind {
             Kind::Push => self.execute_push(header, packet),
             Kind::Pull => self.execute_pull(header, packet),
@@ -42,7 +41,7 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(header)?;
@@ -76,10 +75,10 @@ impl<M: Memory> Region<M> {
             Flags::NONE
         };
         self.counters.count_retransmit(header.flags);
-        Ok((deed, self.answer(header, Kind::Ack, flags, epoch)))
+        Ok((deed, self.answer(Kind::Ack, flags, epoch)))
     }
 
-    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(header)?;
@@ -88,35 +87,34 @@ impl<M: Memory> Region<M> {
             return Err(NackReason::NotInstalled.into());
         }
         pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
-        Ok((Deed::Pulled, self.answer(header, Kind::Pull, Flags::VALUES, self.epoch())))
+        Ok((Deed::Pulled, self.answer(Kind::Pull, Flags::VALUES, self.epoch())))
     }
 
-    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<(Deed, Header), Refusal> {
+    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<(Deed, Answer), Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         pass::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
-        Ok((Deed::Installed, self.answer(header, Kind::Ack, Flags::NONE, self.epoch())))
+        Ok((Deed::Installed, self.answer(Kind::Ack, Flags::NONE, self.epoch())))
     }
 
-    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Header), Refusal> {
+    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         let idle = self.idle_bank();
         let sums = idle.of_mut(&mut self.memory.sums).as_mut();
         let touched = idle.of_mut(&mut self.memory.touched).as_mut();
         pass::drain(self.config.shape(), body_mut(packet), sums, touched)?;
-        Ok((Deed::Drained, self.answer(header, Kind::Drain, Flags::VALUES, self.epoch_of(idle))))
+        Ok((Deed::Drained, self.answer(Kind::Drain, Flags::VALUES, self.epoch_of(idle))))
     }
 
-    /// The header of an answer of this region (rule W7).
-    const fn answer(&self, header: &Header, kind: Kind, flags: Flags, epoch: u16) -> Header {
-        Header { view: self.config.view, ..header.answer(kind, flags, epoch, self.durable()) }
+    /// An answer of this region.
+    const fn answer(&self, kind: Kind, flags: Flags, epoch: u16) -> Answer {
+        Answer { kind, flags, view: self.config.view, epoch, durable: self.durable() }
     }
 
-    /// The header of a refusal of this region. It carries the view of the region: who asked under an older one learns
-    /// which it is.
-    pub(crate) const fn refusal(&self, header: &Header, reason: NackReason) -> Header {
-        Header { view: self.config.view, ..header.refusal(reason, self.durable()) }
+    /// A refusal of this region.
+    pub(crate) const fn refusal(&self, reason: NackReason) -> Answer {
+        Answer::refusal(reason, self.config.view, self.durable())
     }
 
     fn check_plan(&self, header: &Header) -> Result<(), NackReason> {

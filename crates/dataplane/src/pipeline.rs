@@ -8,7 +8,7 @@ use crate::config::Memory;
 use crate::counters::{Counters, DropReason, Fate, Verdict};
 use crate::execute::Refusal;
 use crate::region::Region;
-use crate::wire::{Flags, Header, Kind, NackReason};
+use crate::wire::{Answer, Flags, Header, Kind, NackReason};
 
 /// Executes packets on the regions of a switch.
 ///
@@ -40,13 +40,6 @@ impl fmt::Display for DuplicateRegion {
 }
 
 impl core::error::Error for DuplicateRegion {}
-
-/// What became of a packet.
-enum Outcome {
-    /// Everything was done but writing this header over the packet. Entries that it counts are in place.
-    Answer(Header),
-    Drop(DropReason),
-}
 
 impl<R, M> Pipeline<R, M>
 where
@@ -119,16 +112,16 @@ where
     /// Who may send what is not asked: an `INSTALL` must come from the owning shard, a `DRAIN` from the agent, and the
     /// caller sees to that. For packets straight from a worker there is [`process_burst`](Self::process_burst).
     pub fn process(&mut self, packet: &mut [u8]) -> Verdict {
-        let outcome = match Header::parse_without_entries(packet) {
-            Ok(header) => self.execute(&header, packet),
-            Err(malformed) => self.drop_stray(DropReason::Malformed(malformed)),
+        let answered = match Header::parse_without_entries(packet) {
+            Ok(header) => self.execute(&header, packet).map(|answer| header.answered(answer)),
+            Err(malformed) => Err(self.drop_stray(DropReason::Malformed(malformed))),
         };
-        match outcome {
-            Outcome::Answer(header) => {
+        match answered {
+            Ok(header) => {
                 header.emit(packet);
                 Verdict::Reply(header.packet_bytes())
             }
-            Outcome::Drop(reason) => Verdict::Drop(reason),
+            Err(reason) => Verdict::Drop(reason),
         }
     }
 
@@ -161,43 +154,45 @@ where
                 continue;
             }
             match self.execute(&header, packet) {
-                Outcome::Answer(answer) if answer.kind == Kind::Ack && answer.flags == Flags::NONE => {
-                    acknowledged.add(answer, &mut emit);
+                Ok(answer) if answer.kind == Kind::Ack && answer.flags == Flags::NONE => {
+                    acknowledged.add(&header, answer, &mut emit);
                 }
-                Outcome::Answer(answer) => {
+                Ok(answer) => {
                     acknowledged.flush(&mut emit);
-                    answer.emit(packet);
-                    emit(packet.get(..answer.packet_bytes()).unwrap_or_default());
+                    let header = header.answered(answer);
+                    header.emit(packet);
+                    emit(packet.get(..header.packet_bytes()).unwrap_or_default());
                 }
-                Outcome::Drop(_) => {}
+                Err(_) => {}
             }
         }
         acknowledged.flush(&mut emit);
     }
 
-    /// Everything but the header of the answer.
-    fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Outcome {
+    /// Everything but the header of the answer. The entries that the answer counts are in place.
+    #[inline]
+    fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<Answer, DropReason> {
         let Some(region) = self.find(header.job, header.region) else {
             return match header.kind {
-                Kind::Ack | Kind::Nack | Kind::Stream => self.drop_stray(DropReason::Unexpected),
+                Kind::Ack | Kind::Nack | Kind::Stream => Err(self.drop_stray(DropReason::Unexpected)),
                 Kind::Push | Kind::Pull | Kind::Install | Kind::Drain => {
                     self.strays.count(Fate::Refused(NackReason::UnknownFlow));
-                    Outcome::Answer(header.refusal(NackReason::UnknownFlow, 0))
+                    Ok(Answer::refusal(NackReason::UnknownFlow, header.view, 0))
                 }
             };
         };
         match region.execute(header, packet) {
             Ok((deed, answer)) => {
                 region.counters.count(Fate::Done(deed));
-                Outcome::Answer(answer)
+                Ok(answer)
             }
             Err(Refusal::Nack(reason)) => {
                 region.counters.count(Fate::Refused(reason));
-                Outcome::Answer(region.refusal(header, reason))
+                Ok(region.refusal(reason))
             }
             Err(Refusal::Drop(reason)) => {
                 region.counters.count(Fate::Dropped(reason));
-                Outcome::Drop(reason)
+                Err(reason)
             }
         }
     }
@@ -210,9 +205,9 @@ where
         regions.get_mut(self.recent)
     }
 
-    fn drop_stray(&mut self, reason: DropReason) -> Outcome {
+    fn drop_stray(&mut self, reason: DropReason) -> DropReason {
         self.strays.count(Fate::Dropped(reason));
-        Outcome::Drop(reason)
+        reason
     }
 }
 

@@ -13,7 +13,7 @@ use crate::faults::Faults;
 
 /// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged. Few, so that the first answers leave
 /// before the last requests are read: 16 made a step of training 2% longer, and what a lost packet adds to it twice as much.
-const RECEIVES: usize = 4;
+const RECEIVES: usize = 8;
 const RECEIVE_BYTES: usize = 65_535;
 /// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;

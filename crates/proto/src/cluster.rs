@@ -101,6 +101,12 @@ impl HotPath {
         Self { lanes, entries_max, ..self }
     }
 
+    /// Packets of a flow that a worker keeps for a replay, at most (rule T2): as many as have two million entries, so that
+    /// small packets do not make small epochs.
+    pub fn undurable_max(&self) -> u32 {
+        (1 << 21_u32 >> u32::from(self.entries_max.max(1)).next_power_of_two().ilog2()).clamp(8192, 1 << 16)
+    }
+
     /// Slots that rows of one region can have (rule W14).
     pub fn slots_per_region(&self) -> u16 {
         let slots = u32::from(self.cells_max.saturating_sub(1)) * u32::from(self.lanes);
@@ -336,6 +342,15 @@ mod tests {
     use libra_store::{Init, Optimizer};
 
     use super::*;
+
+    // rule T2
+    #[test]
+    fn a_worker_keeps_more_packets_if_they_are_small() {
+        let kept = |entries_max| HotPath { entries_max, ..HotPath::for_workers(1) }.undurable_max();
+        let of = [0, 1, 16, 32, 33, 64, 128, 129, 240, 255];
+        let expected = [65_536, 65_536, 65_536, 65_536, 32_768, 32_768, 16_384, 8192, 8192, 8192];
+        assert_eq!(of.map(kept), expected);
+    }
 
     // rule C8
     #[test]

@@ -17,7 +17,6 @@ use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
 use crate::switch::plane::Plane;
 use crate::time::Instant;
-use crate::transport::flow::UNDURABLE_MAX;
 
 /// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
@@ -304,8 +303,9 @@ impl<P: Plane> Agent<P> {
         // A worker stands still when a flow keeps all that it may (rule T2), and it keeps packets of two epochs: the one that is
         // being committed, and this one. All packets of a bank may be of one flow. What many workers push is closed earlier
         // than it must be, but in plans of the usual headroom half of a bank is less, and to count flows is not needed.
-        let packets = plan.pushes_per_bank_max().min(UNDURABLE_MAX) / 2;
-        BankPackets { pushes: packets, last: self.cluster.hot_path.pushes_per_epoch }
+        let hot_path = &self.cluster.hot_path;
+        let packets = plan.pushes_per_bank_max().min(hot_path.undurable_max()) / 2;
+        BankPackets { pushes: packets, last: hot_path.pushes_per_epoch }
     }
 
     /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.

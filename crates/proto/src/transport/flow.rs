@@ -7,10 +7,6 @@ use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
 
 use super::timeline::Transmission;
 
-/// So many packets of a flow may be kept for a replay: what bounds the memory of a worker while epochs are slow (rule T2).
-/// A flow that keeps so many stands still, so a switch closes epochs before that (rule E1).
-pub(crate) const UNDURABLE_MAX: u32 = 8192;
-const _: () = assert!(UNDURABLE_MAX as usize == 8 * WINDOW);
 /// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
 /// the last packet that had the first of them is gone from any network.
 const RENUMBER_AFTER: u32 = 1 << 30;
@@ -111,13 +107,14 @@ impl Flow {
     }
 
     /// Whether the dedup window of the switch can tell this packet from the one it overwrites: everything a window
-    /// before it must be acknowledged. And whether what is kept for a replay has its bound (rule T2).
-    pub(crate) fn may_send(&mut self, seq: u32) -> bool {
+    /// before it must be acknowledged. And whether fewer than `undurable_max` packets are kept for a replay (rule T2): that bounds the memory
+    /// of a worker while epochs are slow.
+    pub(crate) fn may_send(&mut self, seq: u32, undurable_max: u32) -> bool {
         self.unacknowledged = self.unacknowledged.max(self.first);
         while self.packet(self.unacknowledged).is_some_and(|packet| packet.state.is_answered()) {
             self.unacknowledged += 1;
         }
-        ((seq - self.unacknowledged) as usize) < WINDOW && seq - self.first < UNDURABLE_MAX
+        ((seq - self.unacknowledged) as usize) < WINDOW && seq - self.first < undurable_max
     }
 
     /// The packet of this number, if it was sent and is not answered (rule T11).

@@ -15,6 +15,7 @@ use super::patience::{PROBE_INTERVAL, Patience};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
 use super::window::Window;
+use crate::cluster::HotPath;
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -117,11 +118,27 @@ pub(crate) struct Identity {
     pub(crate) plan: u16,
 }
 
+/// How many packets a worker sends without an answer, and keeps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// On their way to one switch (rule T3).
+    pub(crate) in_flight: u32,
+    /// Of one flow, not durable (rule T2).
+    pub(crate) undurable: u32,
+}
+
+impl Bounds {
+    pub(crate) fn of(hot_path: &HotPath) -> Self {
+        Self { in_flight: hot_path.packets_in_flight_max, undurable: hot_path.undurable_max() }
+    }
+}
+
 /// A worker's path to one switch.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     address: SocketAddr,
     identity: Identity,
+    undurable_max: u32,
     rtt: Rtt,
     in_flight: usize,
     window: Window,
@@ -150,13 +167,14 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(address: SocketAddr, identity: Identity, in_flight_max: u32) -> Self {
+    pub(crate) fn new(address: SocketAddr, identity: Identity, bounds: Bounds) -> Self {
         Self {
             address,
             identity,
+            undurable_max: bounds.undurable,
             rtt: Rtt::new(),
             in_flight: 0,
-            window: Window::new(in_flight_max),
+            window: Window::new(bounds.in_flight),
             regions: Vec::new(),
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
@@ -540,7 +558,7 @@ impl Path {
 
     /// Sends one packet, if it still waits for that. `false` means that its flow may not send it yet.
     fn transmit(&mut self, now: Instant, reference: PacketRef, outgoing: &mut Outgoing) -> bool {
-        let address = self.address;
+        let (address, undurable_max) = (self.address, self.undurable_max);
         if self.packet(reference).is_none() {
             return true;
         }
@@ -552,7 +570,7 @@ impl Path {
         if flow.packet(reference.seq).is_none_or(|packet| packet.state != State::Queued) {
             return true;
         }
-        if !flow.may_send(reference.seq) {
+        if !flow.may_send(reference.seq, undurable_max) {
             return false;
         }
         let sent = flows.timeline.send(now, reference);

@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, NackReason, WINDOW};
 use proptest::prelude::*;
 
-use self::scene::{Arrival, CELLS, Link, READABLE, REGIONS, Scene, UNREADABLE, ack, header, ms, nack, write};
-use super::flow::UNDURABLE_MAX;
+use self::scene::{
+    Arrival, CELLS, Link, READABLE, REGIONS, Scene, UNDURABLE_MAX, UNREADABLE, ack, header, ms, nack, write,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]

@@ -16,7 +16,7 @@ use crate::message::Replay;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 use crate::transport::flow::{self, Cargo, Flow};
-use crate::transport::path::{Identity, Path, RegionFlows};
+use crate::transport::path::{Bounds, Identity, Path, RegionFlows};
 
 /// Packets in one replay, at most: about a megabyte.
 const REPLAY_PACKETS_MAX: usize = 512;
@@ -25,7 +25,7 @@ const REPLAY_PACKETS_MAX: usize = 512;
 #[derive(Debug, Clone)]
 pub(crate) struct HotClient {
     identity: Identity,
-    in_flight_max: u32,
+    bounds: Bounds,
     /// One for each switch that holds a region.
     paths: BTreeMap<u16, Path>,
     /// Who holds each region.
@@ -53,7 +53,7 @@ impl HotClient {
         let regions = placement.regions();
         Self {
             identity: Identity { job: cluster.job, worker, plan: plan.number },
-            in_flight_max: cluster.hot_path.packets_in_flight_max,
+            bounds: Bounds::of(&cluster.hot_path),
             paths: BTreeMap::new(),
             tenures: vec![Tenure::default(); regions.len()],
             parked: regions.iter().map(|region| (region.region, RegionFlows::default())).collect(),
@@ -83,7 +83,7 @@ impl HotClient {
             let place = tenure.holder.and_then(|holder| Some((holder, *view.switches.get(&holder)?)));
             if let Some((holder, address)) = place {
                 let path = self.paths.entry(holder);
-                let path = path.or_insert_with(|| Path::new(address, self.identity, self.in_flight_max));
+                let path = path.or_insert_with(|| Path::new(address, self.identity, self.bounds));
                 path.hurried = self.hurried;
                 path.put(region, flows, tenure.view_on_wire());
             } else {

@@ -91,7 +91,7 @@ impl Checkers {
         Self {
             roster: Roster::default(),
             job: cluster.job,
-            packets: Packets::default(),
+            packets: Packets::new(cluster.hot_path.undurable_max()),
             epochs: Epochs::new(rows, placement.as_ref(), &cluster.hot_path),
             frontiers: Frontiers::default(),
             cold: ColdPushes::default(),

@@ -6,8 +6,6 @@ use libra_dataplane::{Entry, Flags, HEADER_BYTES, Packet, WINDOW};
 
 use super::{Verdict, lasting_flags};
 
-/// What the worker may keep for a replay (rule T2).
-const UNDURABLE_MAX: u32 = 8192;
 const WINDOW_U32: u32 = 1024;
 const _: () = assert!(WINDOW == WINDOW_U32 as usize);
 
@@ -82,12 +80,18 @@ impl Flow {
 }
 
 /// All flows, by worker and region.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Packets {
+    /// What a worker may keep of a flow for a replay (rule T2).
+    undurable_max: u32,
     flows: BTreeMap<(u16, u8), Flow>,
 }
 
 impl Packets {
+    pub(super) fn new(undurable_max: u32) -> Self {
+        Self { undurable_max, flows: BTreeMap::new() }
+    }
+
     pub(super) fn flow(&self, worker: u16, region: u8) -> Option<&Flow> {
         self.flows.get(&(worker, region))
     }
@@ -113,9 +117,10 @@ impl Packets {
             let what = if again { "sent again without a mark" } else { "marked, and was not sent before" };
             return Err(format!("{} is {what}", name(packet)));
         }
+        let undurable_max = self.undurable_max;
         let flow = self.flow_mut(header.worker, header.region);
         let below = flow.applied_below;
-        if header.seq >= below + UNDURABLE_MAX {
+        if header.seq >= below + undurable_max {
             return Err(format!("{} is sent while {below} is not durable", name(packet)));
         }
         // What it overwrites in the dedup window.

@@ -8,7 +8,7 @@ use libra_dataplane::{
     packet_bytes,
 };
 
-use super::scene::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address};
+use super::scene::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address, bounds};
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
@@ -97,7 +97,7 @@ impl Bottleneck {
         };
         let region = Region::new(config, RegionMemory::allocate(&config, |words| vec![0; words])).unwrap();
         let sender = |worker| {
-            let mut path = Path::new(address(), Identity { worker, ..IDENTITY }, setup.in_flight_max);
+            let mut path = Path::new(address(), Identity { worker, ..IDENTITY }, bounds(setup.in_flight_max));
             path.put(REGION, RegionFlows::default(), VIEW);
             Sender { path, submitted: 0, accepted: 0, wake: None, last_arrival: Instant::ZERO }
         };

@@ -6,7 +6,9 @@ use libra_dataplane::{Flags, Header, Kind, NackReason};
 use proptest::prelude::*;
 
 use super::moving::{Arrival, Moving};
-use super::scene::{IDENTITY, Link, READABLE, REGIONS, Scene, UNREADABLE, VIEW, ack, address, ms, nack};
+use super::scene::{
+    IDENTITY, Link, READABLE, REGIONS, Scene, UNREADABLE, VIEW, ack, address, bounds, ms, nack,
+};
 use crate::role::Outgoing;
 use crate::transport::path::{Path, RegionFlows};
 
@@ -99,7 +101,7 @@ fn a_packet_that_was_never_sent_goes_to_the_next_holder_without_a_mark() {
     moving.push(READABLE, 1);
     moving.push(READABLE, 2);
     assert_eq!(moving.log.len(), 1);
-    (moving.link, moving.paths[1]) = (Link::GOOD, Path::new(moving.paths[1].address(), IDENTITY, 8));
+    (moving.link, moving.paths[1]) = (Link::GOOD, Path::new(moving.paths[1].address(), IDENTITY, bounds(8)));
     moving.move_region(READABLE, 1);
     let marks: Vec<bool> = moving.log[1..].iter().map(|(_, h)| h.flags.contains(Flags::RETRANSMIT)).collect();
     assert_eq!(marks, [true, false]);
@@ -171,7 +173,7 @@ fn a_durable_epoch_of_the_former_holder_does_not_free_what_the_next_one_took() {
 
 #[test]
 fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
-    let mut path = Path::new(address(), IDENTITY, 2);
+    let mut path = Path::new(address(), IDENTITY, bounds(2));
     path.put(READABLE, RegionFlows::default(), VIEW);
     path.put(UNREADABLE, RegionFlows::default(), VIEW);
     let mut submit = |region, operation| {

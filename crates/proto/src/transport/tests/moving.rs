@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, Pipeline, Region, Verdict};
 
-use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, ms, new_region, submit};
+use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, bounds, ms, new_region, submit};
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
@@ -88,7 +88,7 @@ pub(super) struct Moving {
 impl Moving {
     /// Both regions are at switch 0 under view 1.
     pub(super) fn new(link: Link, in_flight_max: u32, seed: u64) -> Self {
-        let path = |place| Path::new(place_address(place), IDENTITY, in_flight_max);
+        let path = |place| Path::new(place_address(place), IDENTITY, bounds(in_flight_max));
         let mut moving = Self {
             now: Instant::ZERO + ms(1),
             paths: [path(0), path(1)],

@@ -12,7 +12,7 @@ use libra_dataplane::{
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::{Cargo, edit_header};
-use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
+use crate::transport::path::{Bounds, Delivery, Identity, Path, RegionFlows};
 
 pub(super) const JOB: u16 = 7;
 pub(super) const WORKER: u16 = 1;
@@ -25,6 +25,8 @@ pub(super) const READABLE: u8 = 0;
 pub(super) const UNREADABLE: u8 = 5;
 pub(super) const REGIONS: [u8; 2] = [READABLE, UNREADABLE];
 
+/// What a worker keeps of a flow whose packets are large.
+pub(super) const UNDURABLE_MAX: u32 = 8192;
 pub(super) const IDENTITY: Identity = Identity { job: JOB, worker: WORKER, plan: PLAN };
 
 /// A region of a switch, held under this view.
@@ -143,12 +145,16 @@ pub(super) struct Scene {
     pub(super) most_unanswered: usize,
 }
 
+pub(super) const fn bounds(in_flight: u32) -> Bounds {
+    Bounds { in_flight, undurable: UNDURABLE_MAX }
+}
+
 impl Scene {
     pub(super) fn new(link: Link, in_flight_max: u32, bank_packets_max: u32, seed: u64) -> Self {
         let regions = REGIONS.map(|region| new_region(region, VIEW, bank_packets_max));
         let mut pipeline = Pipeline::new(regions.to_vec()).unwrap();
         pipeline.region_mut(JOB, READABLE).unwrap().set_readable(true);
-        let mut path = Path::new(address(), IDENTITY, in_flight_max);
+        let mut path = Path::new(address(), IDENTITY, bounds(in_flight_max));
         for region in REGIONS {
             path.put(region, RegionFlows::default(), VIEW);
         }
