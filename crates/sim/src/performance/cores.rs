@@ -1,4 +1,4 @@
-//! The cores of a machine, and who waits for one.
+//! The cores of a machine, who waits for one, and how evenly they work.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use libra_proto::Instant;
 
 use crate::performance::member::Pid;
+use crate::random::Random;
 
 /// How long a process keeps a core that others wait for: what a kernel of today gives a thread that does not ask for less.
 const SLICE: Duration = Duration::from_millis(3);
@@ -65,9 +66,45 @@ impl Cores {
     }
 }
 
+/// How many times as long as its price a turn takes. No two turns that do the same take the same; did they, processes would wait for each other in a
+/// step that real ones do not keep.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    spread: f64,
+    random: Random,
+}
+
+impl Pace {
+    /// With this standard deviation of logarithms; 0 draws nothing.
+    pub(crate) fn new(spread: f64, seed: u64) -> Self {
+        Self { spread, random: Random::new(seed).fork(0x00f0_5e11) }
+    }
+
+    /// That of the next turn: around 1.
+    pub(crate) fn factor(&mut self) -> f64 {
+        if self.spread == 0.0 {
+            return 1.0;
+        }
+        // Twelve numbers below one have a sum that is as good as normal, and a variance of one.
+        let normal = (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0;
+        (self.spread * normal - self.spread * self.spread / 2.0).exp()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_take_what_they_cost_on_average_and_differ_by_the_spread() {
+        let mut pace = Pace::new(0.2, 1);
+        let factors: Vec<f64> = (0..100_000).map(|_| pace.factor()).collect();
+        let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len() as f64;
+        assert!((mean(&factors) - 1.0).abs() < 0.01, "{}", mean(&factors));
+        let squares: Vec<f64> = factors.iter().map(|factor| factor.ln().powi(2)).collect();
+        assert!((mean(&squares).sqrt() - 0.2).abs() < 0.01, "{}", mean(&squares).sqrt());
+        assert!((0..100).all(|seed| Pace::new(0.0, seed).factor() == 1.0));
+    }
 
     #[test]
     fn roles_give_way_to_users_and_after_a_slice_to_each_other() {

@@ -180,6 +180,9 @@ pub struct Costs {
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,
+    /// By how much the times of turns differ that do the same: the standard deviation of their logarithms. 0 in files of before it was measured.
+    #[serde(default)]
+    pub spread: f64,
 }
 
 /// How long an idle core takes to wake: the longer it was idle, the deeper it sleeps. Points of idle time and latency, both in nanoseconds and

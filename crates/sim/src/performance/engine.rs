@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use libra_proto::{Instant, Link, LinkEvent, WorkerCommand, WorkerEvent};
 
-use crate::performance::cores::{Cores, Host};
+use crate::performance::cores::{Cores, Host, Pace};
 use crate::performance::costs::{Costs, Item, Prices, WakeLatency, Work};
 use crate::performance::fabric::{Fabric, Hop, LinkCounts, LinkSpec, Place, Train, instant};
 use crate::performance::member::{Member, Output, Pid, Process, Run, State, Streamed, Turn};
@@ -97,6 +97,7 @@ pub(crate) struct Engine {
     /// Messages that came to a process on each of its links, while it was measured.
     pub(crate) messages_in: BTreeMap<(Pid, Link), u64>,
     wake_latency: WakeLatency,
+    pace: Pace,
     /// Bytes on the wire of what is on its way between machines.
     pub(crate) bytes_under_way: u64,
     pub(crate) bytes_sent: u64,
@@ -116,6 +117,7 @@ impl Engine {
             processes: Vec::new(),
             programs: Vec::new(),
             places: Vec::new(),
+            pace: Pace::new(costs.spread, seed),
             fabric: Fabric::new(link, forwarding, seed),
             streams: Vec::new(),
             held_until: BTreeMap::new(),
@@ -301,17 +303,18 @@ impl Engine {
 
     /// A process gets a core.
     fn begin(&mut self, pid: Pid, at: Instant, woken: Work) {
-        let nanos = self.charge(pid, woken);
+        let factor = self.pace.factor();
+        let nanos = self.charge(pid, woken, factor);
         let process = &mut self.processes[pid];
         process.state = State::Running;
         process.held_ns = 0.0;
         self.schedule(at + Duration::from_nanos(instant(nanos).as_nanos()), Happening::Turn { of: pid });
     }
 
-    /// Counts work and the time that it takes on the core that the process has. Returns that time.
-    fn charge(&mut self, pid: Pid, work: Work) -> f64 {
+    /// Counts work and the time that it takes on the core that the process has, `factor` times what its price is. Returns that time.
+    fn charge(&mut self, pid: Pid, work: Work, factor: f64) -> f64 {
         let process = &mut self.processes[pid];
-        let nanos = process.prices.of(&work) / self.places[process.place].host.speed;
+        let nanos = factor * process.prices.of(&work) / self.places[process.place].host.speed;
         process.work += work;
         process.busy_ns += nanos;
         process.held_ns += nanos;
@@ -342,7 +345,8 @@ impl Engine {
             Program::User(user) => {
                 let worker = user.worker;
                 user.next_turn(now, &mut inbox.events).map(|(work, command)| {
-                    let nanos = self.charge(pid, work);
+                    let factor = self.pace.factor();
+                    let nanos = self.charge(pid, work, factor);
                     let done = now + Duration::from_nanos(instant(nanos).as_nanos());
                     if let Some(command) = command {
                         self.schedule(done, Happening::Command { to: worker, command });
@@ -394,13 +398,14 @@ impl Engine {
 
     /// Sends what left in a turn, each thing when the work before it was done. Returns how long the turn took.
     fn carry_out(&mut self, pid: Pid, turn: Turn) -> f64 {
+        let factor = self.pace.factor();
         let speed = self.places[self.processes[pid].place].host.speed;
         for (work, output) in turn.outputs {
-            let nanos = self.processes[pid].prices.of(&work) / speed;
+            let nanos = factor * self.processes[pid].prices.of(&work) / speed;
             let at = self.now + Duration::from_nanos(instant(nanos).as_nanos());
             self.schedule(at, Happening::Leaves { from: pid, output });
         }
-        self.charge(pid, turn.work)
+        self.charge(pid, turn.work, factor)
     }
 
     /// A pipeline of hardware takes packets when they come; messages wait for the processor beside it, which also makes them.
@@ -425,17 +430,18 @@ impl Engine {
         loop {
             let Program::Member(member) = &mut self.programs[pid] else { return };
             let Some(turn) = member.next_turn(now, &mut self.processes[pid].inbox) else { break };
-            let process = &self.processes[pid];
-            let mut free_at = process.agent_free_at.max(now);
+            let factor = self.pace.factor();
+            let mut free_at = self.processes[pid].agent_free_at.max(now);
             for (work, output) in turn.outputs {
                 let at = if matches!(output, Output::Run { .. }) {
                     now
                 } else {
-                    free_at + Duration::from_nanos(instant(self.processes[pid].prices.of(&work)).as_nanos())
+                    let nanos = factor * self.processes[pid].prices.of(&work);
+                    free_at + Duration::from_nanos(instant(nanos).as_nanos())
                 };
                 self.schedule(at, Happening::Leaves { from: pid, output });
             }
-            let nanos = self.charge(pid, turn.work);
+            let nanos = self.charge(pid, turn.work, factor);
             free_at = free_at + Duration::from_nanos(instant(nanos).as_nanos());
             self.processes[pid].agent_free_at = free_at;
         }

@@ -12,6 +12,7 @@ use crate::performance::run::Simulation;
 /// Prices that are easy to add up.
 fn costs() -> Costs {
     Costs {
+        spread: 0.0,
         machine: "none".to_owned(),
         worker: Prices(
             [

@@ -43,9 +43,14 @@ const SHAPES: &[Shape] = &[
 
 /// Fills in what switch and server cost. What they cost before hardly matters: it decides only what comes together.
 pub(super) fn measure(costs: &mut Costs, shared: bool) -> Result<()> {
-    let switch = price("switch", SWITCH, Recorded::Switch, (costs, shared))?;
-    let server = price("server", SERVER, Recorded::Server, (costs, shared))?;
-    (costs.switch, costs.server) = (switch, server);
+    let mut spread = Spread::default();
+    let switch = price("switch", SWITCH, Recorded::Switch, (costs, shared), &mut spread)?;
+    let server = price("server", SERVER, Recorded::Server, (costs, shared), &mut spread)?;
+    (costs.switch, costs.server, costs.spread) = (switch, server, spread.deviation());
+    println!(
+        "turns: the logarithms of times of the same turn have a standard deviation of {:.3}",
+        costs.spread
+    );
     Ok(())
 }
 
@@ -68,7 +73,34 @@ fn setting(costs: &Costs, shape: &Shape) -> Setting {
     }
 }
 
-fn price(name: &str, items: &[Item], role: Recorded, (costs, shared): (&Costs, bool)) -> Result<Prices> {
+/// By how much times of the same step differ. Steps count by the time they take: what is short tells more of the clock.
+#[derive(Default)]
+struct Spread {
+    nanos: f64,
+    squares: f64,
+}
+
+impl Spread {
+    /// Times of one step, and the one in their middle.
+    fn add(&mut self, times: &[f64], median: f64) {
+        for time in times.iter().filter(|time| **time > 0.0) {
+            self.nanos += median;
+            self.squares += median * (time / median).ln().powi(2);
+        }
+    }
+
+    fn deviation(&self) -> f64 {
+        if self.nanos > 0.0 { (self.squares / self.nanos).sqrt() } else { 0.0 }
+    }
+}
+
+fn price(
+    name: &str,
+    items: &[Item],
+    role: Recorded,
+    (costs, shared): (&Costs, bool),
+    spread: &mut Spread,
+) -> Result<Prices> {
     let begun = Instant::now();
     let mut of_others = vec![1_u64; if shared { OTHERS_BYTES / size_of::<u64>() } else { 0 }];
     let mut begins = false;
@@ -87,7 +119,9 @@ fn price(name: &str, items: &[Item], role: Recorded, (costs, shared): (&Costs, b
         for (number, (work, _)) in replays[0].iter().enumerate() {
             let mut times: Vec<f64> = replays.iter().map(|replay| replay[number].1).collect();
             times.sort_by(f64::total_cmp);
-            total = (total.0 + *work, total.1 + times[REPLAYS / 2]);
+            let median = times[REPLAYS / 2];
+            spread.add(&times, median);
+            total = (total.0 + *work, total.1 + median);
         }
         totals.push(total);
     }
