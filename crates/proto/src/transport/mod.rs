@@ -6,6 +6,7 @@
 //! (paper section 3.6). A push is kept until the epoch that took it is durable. How many are on their way follows loss and
 //! delay ([`Window`](window::Window)).
 
+pub(crate) mod bounds;
 pub(crate) mod flow;
 pub(crate) mod path;
 mod patience;

@@ -10,12 +10,12 @@ use libra_dataplane::{
     Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, WINDOW, epoch_newer,
 };
 
+use super::bounds::Bounds;
 use super::flow::{self, Accepted, Cargo, Flow, State};
 use super::patience::{PROBE_INTERVAL, Patience};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
 use super::window::Window;
-use crate::cluster::HotPath;
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -116,21 +116,6 @@ pub(crate) struct Identity {
     pub(crate) job: u16,
     pub(crate) worker: u16,
     pub(crate) plan: u16,
-}
-
-/// How many packets a worker sends without an answer, and keeps.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    /// On their way to one switch (rule T3).
-    pub(crate) in_flight: u32,
-    /// Of one flow, not durable (rule T2).
-    pub(crate) undurable: u32,
-}
-
-impl Bounds {
-    pub(crate) fn of(hot_path: &HotPath) -> Self {
-        Self { in_flight: hot_path.packets_in_flight_max, undurable: hot_path.undurable_max() }
-    }
 }
 
 /// A worker's path to one switch.

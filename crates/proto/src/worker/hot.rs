@@ -15,8 +15,9 @@ use crate::cluster::{Cluster, Tenure, View};
 use crate::message::Replay;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
+use crate::transport::bounds::Bounds;
 use crate::transport::flow::{self, Cargo, Flow};
-use crate::transport::path::{Bounds, Identity, Path, RegionFlows};
+use crate::transport::path::{Identity, Path, RegionFlows};
 
 /// Packets in one replay, at most: about a megabyte.
 const REPLAY_PACKETS_MAX: usize = 512;

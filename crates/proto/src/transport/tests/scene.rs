@@ -11,8 +11,9 @@ use libra_dataplane::{
 
 use crate::role::Outgoing;
 use crate::time::Instant;
+use crate::transport::bounds::Bounds;
 use crate::transport::flow::{Cargo, edit_header};
-use crate::transport::path::{Bounds, Delivery, Identity, Path, RegionFlows};
+use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
 
 pub(super) const JOB: u16 = 7;
 pub(super) const WORKER: u16 = 1;
