@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use libra_net::mesh::{Bytes, Letter, Node, Payload, Received};
+use libra_net::mesh::{Bytes, Letter, Node, Payload, Received, thread_number};
 
 use crate::error::CallError;
 use crate::shard::Shard;
@@ -36,7 +36,8 @@ struct Queue {
     is_held: bool,
     is_busy: bool,
     is_closed: bool,
-    serving: Option<ThreadId>,
+    /// The number of the thread that handles messages.
+    serving: Option<u64>,
 }
 
 impl Queue {
@@ -139,7 +140,7 @@ impl Customer {
     }
 
     fn run(&self) {
-        self.lock().serving = Some(thread::current().id());
+        self.lock().serving = Some(thread_number());
         while let Some(received) = self.next() {
             if received.meta.internal || self.is_for_shard(&received) {
                 self.serve(&received);
@@ -184,7 +185,7 @@ impl Customer {
     pub(crate) fn settle(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut queue = self.lock();
-        let is_own = queue.serving == Some(thread::current().id());
+        let is_own = queue.serving == Some(thread_number());
         while !is_own && !queue.is_held && (queue.is_busy || !queue.messages.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -203,10 +204,11 @@ impl Customer {
             queue.messages.clear();
             queue.is_held = false;
         }
+        let is_own = queue.serving == Some(thread_number());
         drop(queue);
         self.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+        if let Some(thread) = thread.filter(|_| !is_own) {
             // What panicked has said so.
             let _ = thread.join();
         }

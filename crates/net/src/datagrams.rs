@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 
 use libra_proto::{Instant, Outgoing};
-use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -88,8 +88,8 @@ impl DatagramSocket {
             let mut count = 0;
             let tried = socket.try_io(Interest::READABLE, || {
                 count = receive()?;
-                // Fewer than there was room for are all that there was: the runtime need not find that out by a call of its own.
-                if count < RECEIVES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                // Fewer than one call can take are all that there was: the runtime need not find that out by a call of its own.
+                if count < RECEIVES.min(BATCH_SIZE) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match tried {
                 Err(error) if count == 0 => Err(error),

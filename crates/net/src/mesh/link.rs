@@ -16,6 +16,7 @@ use super::control::Control;
 use super::flow::{Receiving, Sending, Verdict};
 use super::frame::{HEAD_BYTES, Head, Kind, filling};
 use super::message::{Letter, Meta, Payload, Received};
+use super::threads::thread_number;
 
 /// After so many messages or bytes without an answer on which it could ride along, an acknowledgement goes by itself.
 const UNTOLD_MESSAGES: u64 = 64;
@@ -59,7 +60,10 @@ pub(super) struct Link {
     taken: AtomicU64,
     /// The other end has been told so.
     told: AtomicU64,
+    /// That which writes, and then that which reads.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The number of the thread that reads, and tells others what has come.
+    reader: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -125,12 +129,14 @@ impl Link {
             taken: AtomicU64::new(0),
             told: AtomicU64::new(0),
             threads: Mutex::default(),
+            reader: AtomicU64::new(0),
         });
         let (for_writer, for_reader) = (Arc::clone(&link), Arc::clone(&link));
         let write =
             thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write(&writer))?;
         lock(&link.threads).push(write);
         let read = thread::Builder::new().name("mesh-read".to_owned()).spawn(move || {
+            for_reader.reader.store(thread_number(), Ordering::Relaxed);
             let reason = for_reader.read(reader, &*events).err();
             let reason =
                 reason.map_or_else(|| "the connection was closed".to_owned(), |error| error.to_string());
@@ -215,14 +221,15 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Waits for its threads, unless one of them asks.
+    /// Waits for its threads, but for the one that reads if that asks.
     pub(super) fn join(&self) {
-        let threads = core::mem::take(&mut *lock(&self.threads));
+        let mut threads = core::mem::take(&mut *lock(&self.threads));
+        if self.reader.load(Ordering::Relaxed) == thread_number() {
+            threads.pop();
+        }
         for handle in threads {
-            if handle.thread().id() != thread::current().id() {
-                // What panicked has said so.
-                let _ = handle.join();
-            }
+            // What panicked has said so.
+            let _ = handle.join();
         }
     }
 

@@ -21,6 +21,7 @@ mod link;
 mod message;
 mod node;
 mod roster;
+mod threads;
 
 pub use error::MeshError;
 pub use message::{Bytes, Letter, Meta, Payload, Received};
@@ -28,6 +29,7 @@ pub use node::{Mailbox, Node, NodeSettings};
 pub use roster::{
     EVERYBODY, NodeRole, SCHEDULER, SERVER_GROUP, WORKER_GROUP, ids_of, is_in, rank_of, server_id, worker_id,
 };
+pub use threads::thread_number;
 
 #[cfg(test)]
 mod tests;
