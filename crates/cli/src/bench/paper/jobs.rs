@@ -13,27 +13,29 @@ use crate::leash;
 pub(super) struct Jobs<'a> {
     task: &'a Task,
     epochs: String,
+    batch: String,
     directory: TempDir,
 }
 
 impl<'a> Jobs<'a> {
-    /// Makes the plan.
-    pub(super) fn of(task: &'a Task, epochs: u32) -> Result<Self> {
+    /// Makes the plan, for workers with this batch.
+    pub(super) fn of(task: &'a Task, epochs: u32, batch: usize) -> Result<Self> {
         let directory = TempDir::new().context("cannot make a directory for reports")?;
-        let jobs = Self { task, epochs: epochs.to_string(), directory };
-        libra(&[&["profile", "--out", &jobs.path("plan.toml")?, "--quiet"][..], &task.options()].concat())?;
+        let jobs = Self { task, epochs: epochs.to_string(), batch: batch.to_string(), directory };
+        let profile = ["profile", "--quiet", "--out", &jobs.path("plan.toml")?, "--batch", &jobs.batch];
+        libra(&[&profile[..], &task.options()].concat())?;
         Ok(jobs)
     }
 
-    /// Trains the task with these workers and no switch, and returns the report of the job.
+    /// Trains the task with these workers, its own batch and no switch, and returns the report of the job.
     pub(super) fn without_switch(&self, workers: &str) -> Result<Value> {
         self.train(&["--workers", workers, "--switch", "none"])
     }
 
-    /// The same with a switch.
+    /// Trains it with a switch.
     pub(super) fn with_switch(&self, workers: &str, more: &[&str]) -> Result<Value> {
         let plan = self.path("plan.toml")?;
-        self.train(&[&["--workers", workers, "--plan", &plan][..], more].concat())
+        self.train(&[&["--workers", workers, "--plan", &plan, "--batch", &self.batch][..], more].concat())
     }
 
     fn train(&self, more: &[&str]) -> Result<Value> {

@@ -109,7 +109,7 @@ fn simulate(
 /// A job on this machine, whose members drop datagrams. Each job a few times, all kinds in turn, and the best of each counts.
 fn measure(tasks: &Tasks, task: &Task, finding: &mut Finding, bars: Bars) -> Result<Series> {
     bars.line("  jobs on this machine");
-    let jobs = Jobs::of(task, task.epochs_quick)?;
+    let jobs = Jobs::of(task, task.epochs_quick, task.config.batch)?;
     let rates = &[0.0, PAPERS, 0.01][..if tasks.quick { 2 } else { 3 }];
     // Seconds of the fastest job of each kind, and the packets that it sent again.
     let mut best = vec![(f64::INFINITY, 0); rates.len()];

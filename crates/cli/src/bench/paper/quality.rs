@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use libra_proto::ArithmeticMode;
+use libra_train::Mode;
 use serde_json::Value;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
@@ -13,7 +14,7 @@ use crate::progress::Bars;
 const ARITHMETICS: [ArithmeticMode; 3] = [ArithmeticMode::Fixed, ArithmeticMode::Table, ArithmeticMode::F32];
 
 /// Workers of a run with a switch.
-const WORKERS: &str = "2";
+const WORKERS: usize = 2;
 
 /// What a task is judged by, and how far it may be off.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         section: "the paper trains its models, and reports no quality; that aggregation in the network costs none is what it takes for granted".to_owned(),
         notes: vec![format!(
             "Each task is trained by one worker without a switch, and by {WORKERS} workers through a switch, with each arithmetic of its slots. Where workers do \
-             not wait for each other (async), the last digits differ from run to run."
+             not wait for each other (async), the last digits differ from run to run; where they do (sync), they share the batch of one worker."
         )],
         ..Finding::default()
     };
@@ -46,7 +47,10 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
     let mut series: Vec<Series> = Vec::new();
     for task in &tasks.all()? {
         bars.line(&format!("  {}: profile", task.label()));
-        let jobs = Jobs::of(task, if tasks.quick { task.epochs_quick } else { task.config.epochs })?;
+        let epochs = if tasks.quick { task.epochs_quick } else { task.config.epochs };
+        // Workers that wait for each other train as one with all their batches as one: together they have that of one worker.
+        let share = if task.mode == Mode::Sync { WORKERS } else { 1 };
+        let jobs = Jobs::of(task, epochs, task.config.batch / share)?;
         bars.line(&format!("  {}: one worker, no switch", task.label()));
         let alone = jobs.without_switch("1")?;
         let judged = judged(&alone)?;
@@ -57,8 +61,10 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         for (way, arithmetic) in (1u8..).zip(ARITHMETICS) {
             let name = arithmetic.to_string();
             bars.line(&format!("  {}: {WORKERS} workers, a switch that adds by {name}", task.label()));
-            let found =
-                value(&jobs.with_switch(WORKERS, &["--mode", &mode, "--arithmetic", &name])?, judged)?;
+            let found = value(
+                &jobs.with_switch(&WORKERS.to_string(), &["--mode", &mode, "--arithmetic", &name])?,
+                judged,
+            )?;
             row.push(format!("{found:.4}"));
             points.push((f64::from(way), found));
             finding.claims.push(claim(task, &name, judged, expected, found));
