@@ -15,7 +15,7 @@ fn the_vectors_find_every_bug_of_the_data_plane() {
     let failures = || vectors.iter().filter_map(|vector| run(vector, &mut PipelineTarget::new()).err());
     assert_eq!(failures().next(), None, "nothing is planted yet");
     let mut missed = Vec::new();
-    for bug in PlantedBug::OF_DATA_PLANE {
+    for &bug in PlantedBug::OF_DATA_PLANE {
         plant(bug);
         let found: Vec<_> = failures().collect();
         clear();

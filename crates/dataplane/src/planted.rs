@@ -62,16 +62,8 @@ pub enum PlantedBug {
 }
 
 impl PlantedBug {
-    /// Those of this crate, which vectors find; those of the roles are the simulator's to find.
-    pub const OF_DATA_PLANE: [Self; 7] = [
-        Self::NoDedup,
-        Self::GenerationNotChecked,
-        Self::FlipInTheMiddle,
-        Self::CutOffByOne,
-        Self::StaleViewAccepted,
-        Self::StalePlanAccepted,
-        Self::MarkSeenForgotten,
-    ];
+    /// Those of this crate, which vectors find: all before the first of the roles, which are the simulator's to find.
+    pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
     pub const ALL: [Self; 21] = [

@@ -24,7 +24,7 @@ fn the_vectors_find_every_bug_of_the_program() {
     };
     assert_eq!(vectors.iter().find_map(&mut failure), None, "nothing is planted yet");
     let mut missed = Vec::new();
-    for bug in PlantedBug::OF_DATA_PLANE {
+    for &bug in PlantedBug::OF_DATA_PLANE {
         plant(bug);
         let found: Vec<_> = vectors.iter().filter_map(&mut failure).collect();
         clear();
