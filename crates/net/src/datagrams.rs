@@ -1,7 +1,7 @@
 //! The hot path's socket: UDP, with runs of datagrams handed to and taken from the kernel in one piece (GSO and GRO).
 
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use libra_proto::{Instant, Outgoing};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
@@ -21,6 +21,8 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// The kernel takes no longer run of datagrams in one call, whatever their size.
 const RUN_BYTES_MAX: usize = 65_000;
+/// How many datagrams a run has at most, from Linux 6.10 on; before that it is half as many, and that is what quinn-udp says.
+const RUN_DATAGRAMS_MAX: usize = 128;
 
 const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 
@@ -28,6 +30,8 @@ const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// Whether runs may have [`RUN_DATAGRAMS_MAX`].
+    takes_long_runs: bool,
     receive: [Vec<u8>; RECEIVES],
     faults: Option<Faults>,
     survivors: Outgoing,
@@ -46,7 +50,8 @@ impl DatagramSocket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         let socket = UdpSocket::from_std(socket)?;
-        Ok(Self { socket, state, receive, faults, survivors: Outgoing::default() })
+        let takes_long_runs = takes_long_runs();
+        Ok(Self { socket, state, takes_long_runs, receive, faults, survivors: Outgoing::default() })
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -141,9 +146,59 @@ impl DatagramSocket {
             core::mem::swap(outgoing, &mut self.survivors);
             self.survivors.clear();
         }
-        let sent = send_runs(&self.socket, &self.state, outgoing).await;
+        let sent = self.send_runs(outgoing).await;
         outgoing.clear();
         sent
+    }
+
+    /// Sends datagrams in runs to one destination, of one length but for the last of a run.
+    async fn send_runs(&self, outgoing: &Outgoing) -> io::Result<()> {
+        let Self { socket, state, .. } = self;
+        let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
+        let mut start = 0;
+        while let Some((destination, segment)) = length(start) {
+            let segments_max = self.run_datagrams_max().min(RUN_BYTES_MAX / segment.max(1)).max(1);
+            let is_next =
+                |end: usize| length(end).filter(|(to, _)| end - start < segments_max && *to == destination);
+            let mut end = start + 1;
+            while is_next(end).is_some_and(|(_, length)| length == segment) {
+                end += 1;
+            }
+            if is_next(end).is_some_and(|(_, length)| length < segment) {
+                end += 1;
+            }
+            let contents = outgoing.contents(start..end);
+            let transmit =
+                Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
+            loop {
+                let sent =
+                    socket.try_io(Interest::WRITABLE, || state.try_send(UdpSockRef::from(socket), &transmit));
+                match sent {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+                    // However often it is sent again: it will not fit.
+                    Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                        let text = format!(
+                            "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"
+                        );
+                        return Err(io::Error::new(error.kind(), text));
+                    }
+                    // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.
+                    Err(_) => break,
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// How many datagrams the kernel takes in one call. One, once it has refused a run.
+    fn run_datagrams_max(&self) -> usize {
+        match self.state.max_gso_segments() {
+            0 | 1 => 1,
+            _ if self.takes_long_runs => RUN_DATAGRAMS_MAX,
+            segments => segments,
+        }
     }
 
     /// When [`send`](Self::send) must be called though there is nothing new to send.
@@ -157,42 +212,66 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionRefused | ConnectionReset)
 }
 
-/// Sends datagrams in runs to one destination, of one length but for the last of a run.
-async fn send_runs(socket: &UdpSocket, state: &UdpSocketState, outgoing: &Outgoing) -> io::Result<()> {
-    let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
-    let mut start = 0;
-    while let Some((destination, segment)) = length(start) {
-        let segments_max = state.max_gso_segments().min(RUN_BYTES_MAX / segment.max(1)).max(1);
-        let is_next =
-            |end: usize| length(end).filter(|(to, _)| end - start < segments_max && *to == destination);
-        let mut end = start + 1;
-        while is_next(end).is_some_and(|(_, length)| length == segment) {
-            end += 1;
+/// Asks the kernel by sending a run to the socket that sends it, one of its own: a socket whose run was refused sends no more of them.
+fn takes_long_runs() -> bool {
+    let ask = || -> io::Result<()> {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let destination = socket.local_addr()?;
+        let contents = &[0; RUN_DATAGRAMS_MAX];
+        let transmit = Transmit { destination, ecn: None, contents, segment_size: Some(1), src_ip: None };
+        state.try_send(UdpSockRef::from(&socket), &transmit)
+    };
+    ask().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ops::Range;
+
+    use super::*;
+
+    /// The datagrams `numbers`, as they arrive in runs. The first two bytes of each are its number.
+    async fn arrive(socket: &mut DatagramSocket, numbers: Range<u16>) -> Vec<usize> {
+        let (mut next, mut runs) = (numbers.start, Vec::new());
+        while next < numbers.end {
+            socket.readable().await.unwrap();
+            socket
+                .receive(|_, datagrams, stride| {
+                    let count = datagrams.chunks(stride).len();
+                    for datagram in datagrams.chunks(stride) {
+                        assert_eq!(datagram[..2], next.to_be_bytes());
+                        next += 1;
+                    }
+                    runs.push(count);
+                })
+                .unwrap();
         }
-        if is_next(end).is_some_and(|(_, length)| length < segment) {
-            end += 1;
-        }
-        let contents = outgoing.contents(start..end);
-        let transmit =
-            Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
-        loop {
-            let sent =
-                socket.try_io(Interest::WRITABLE, || state.try_send(UdpSockRef::from(socket), &transmit));
-            match sent {
-                Ok(()) => break,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
-                // However often it is sent again: it will not fit.
-                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    let text = format!(
-                        "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"
-                    );
-                    return Err(io::Error::new(error.kind(), text));
-                }
-                // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.
-                Err(_) => break,
+        runs
+    }
+
+    #[tokio::test]
+    async fn a_burst_arrives_whole_and_in_order_in_runs_as_long_as_the_kernel_takes() {
+        let bind = || DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        let (mut from, mut to) = (bind(), bind());
+        let destination = to.local_address().unwrap();
+        for known_long in [from.takes_long_runs, false] {
+            from.takes_long_runs = known_long;
+            let mut outgoing = Outgoing::default();
+            // Runs end where a length ends, and with a datagram that is shorter.
+            for number in 0..300_u16 {
+                let bytes = if number < 200 { 100 } else { 80 - usize::from(number % 50 == 0) };
+                let mut datagram = [0; 100];
+                datagram[..2].copy_from_slice(&number.to_be_bytes());
+                outgoing.push(destination, &datagram[..bytes]);
+            }
+            from.send(Instant::ZERO, &mut outgoing).await.unwrap();
+            assert!(outgoing.is_empty());
+            let runs = arrive(&mut to, 0..300).await;
+            assert!(runs.iter().max() <= Some(&from.run_datagrams_max()), "{runs:?}");
+            if from.lacks().is_none() {
+                assert_eq!(runs[0], from.run_datagrams_max(), "{runs:?}");
             }
         }
-        start = end;
     }
-    Ok(())
 }

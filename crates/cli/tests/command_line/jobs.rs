@@ -230,7 +230,7 @@ fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
     let file = directory.path().join("out.json");
     for (operation, workers, size, entries) in [
         ("push", "2", ["--profile", "mtu1500"], 240.0),
-        ("pull", "1", ["--profile", "tofino"], 16.0),
+        ("pull", "1", ["--profile", "tofino"], 27.0),
         ("push-pull", "1", ["--profile", "mtu1500"], 240.0),
         ("push-pull", "1", ["--lanes", "16"], 16.0),
     ] {
