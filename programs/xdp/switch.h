@@ -59,8 +59,10 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
     if (!region->is_active) {
         return refuse(answer, NACK_INACTIVE);
     }
-    u32 is_float = region->arithmetic != ARITHMETIC_FIXED;
-    if (request->seq > SEQ_MAX || !are_sound(ctx, region->cells - 1, region->bound, is_float)) {
+    u32 sound = region->arithmetic == ARITHMETIC_FIXED ? are_sound(ctx, region->cells - 1, region->bound, 0)
+                                                       : are_sound(ctx, region->cells - 1, 0, 1);
+    OPAQUE(sound);
+    if (request->seq > SEQ_MAX || !sound) {
         return drop(answer, COUNT_MALFORMED);
     }
 
@@ -98,8 +100,10 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
             add_all_f32(ctx, bank, region->cells - 1);
         } else if (region->arithmetic == ARITHMETIC_TABLE) {
             add_all_table(ctx, bank, region->cells - 1);
+        } else if (sound & PADDED) {
+            add_padded_fixed(ctx, bank, region->cells - 1);
         } else {
-            add_all_fixed(ctx, bank, region->cells - 1);
+            add_all_fixed(ctx, bank);
         }
     }
     answer->kind = KIND_ACK;
