@@ -18,7 +18,8 @@
 //!
 //! ```
 //! use libra_plan::{
-//!     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Placement, Plan, Provenance, SLOTS_PER_REGION, TableShape,
+//!     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Placement, Plan, Provenance, RegionSlots, SLOTS_PER_REGION,
+//!     TableShape,
 //! };
 //!
 //! let tables = vec![TableShape { name: "item".into(), keys: 0..1000, width: 4, hot: true }];
@@ -34,7 +35,7 @@
 //! assert_eq!(plan.rows.iter().map(|row| row.key).collect::<Vec<_>>(), [3, 7]);
 //! assert_eq!(Plan::from_toml(&plan.to_toml())?, plan);
 //!
-//! let placement = Placement::new(&plan, 1, SLOTS_PER_REGION)?;
+//! let placement = Placement::new(&plan, 1, RegionSlots::by_key(SLOTS_PER_REGION))?;
 //! let place = placement.find(7).expect("row 7 is hot");
 //! assert_eq!((place.region, place.slot, place.width), (0, 4, 4));
 //! assert_eq!(placement.find(100), None);
@@ -55,7 +56,9 @@ mod table;
 
 pub use file::PlanError;
 pub use frequency::{FOLDS, Frequencies, Ranked};
-pub use placement::{Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, Search};
+pub use placement::{
+    Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, RegionSlots, Search,
+};
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use principle::{
     Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,

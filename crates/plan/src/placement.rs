@@ -49,7 +49,7 @@ pub struct RegionLayout {
     pub shard: u16,
     /// Slots its rows take: 0 to this, without a gap. At most as many as the placement was made for.
     pub slots: u16,
-    /// Its rows by rising slot, which is also rank order.
+    /// Its rows by rising slot.
     pub rows: Vec<PlacedRow>,
 }
 
@@ -63,6 +63,15 @@ impl RegionLayout {
         self.slots.div_ceil(lanes.into()) + 1
     }
 
+    fn sort_by_key(&mut self) {
+        self.rows.sort_unstable_by_key(|row| row.key);
+        let mut next = 0;
+        for row in &mut self.rows {
+            row.slot = next;
+            next += u16::try_from(row.width).expect("a row is no wider than a region");
+        }
+    }
+
     /// The position in `rows` of the row that has `slot`; those of the slots after it follow in order.
     #[must_use]
     pub fn row_index_at(&self, slot: u16) -> Option<usize> {
@@ -70,6 +79,34 @@ impl RegionLayout {
             return None;
         }
         Some(self.rows.partition_point(|row| row.slot <= slot) - 1)
+    }
+}
+
+/// The slots of a region, and in which order rows take them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionSlots {
+    most: u16,
+    order: SlotOrder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SlotOrder {
+    Rank,
+    Key,
+}
+
+impl RegionSlots {
+    /// Up to so many slots, and rows by rank: the paper's heat-based layout, in which lanes, to which slots are dealt in turn, are equally hot.
+    #[must_use]
+    pub const fn by_rank(most: u16) -> Self {
+        Self { most, order: SlotOrder::Rank }
+    }
+
+    /// Up to so many slots, and rows by key. Where there is one lane the order means nothing to a switch, and a worker, whose
+    /// rows mostly come by key and go into packets by slot, finds them in order.
+    #[must_use]
+    pub const fn by_key(most: u16) -> Self {
+        Self { most, order: SlotOrder::Key }
     }
 }
 
@@ -110,9 +147,8 @@ pub enum PlacementError {
 /// is in two. Regions are numbered across shards: first those of shard 0, then those of shard 1. A shard
 /// without hot rows has none.
 ///
-/// Within a region the first slot of a row is the sum of the widths before it, so with rows of one width d
-/// the row of rank r (within the region) takes slots r x d to r x d + d: the paper's heat-based layout, once
-/// slots are dealt to lanes by slot modulo lanes.
+/// Within a region the first slot of a row is the sum of the widths before it, in the order that [`RegionSlots`] says: with rows
+/// of one width d by rank, the row of rank r (within the region) takes slots r x d to r x d + d, the paper's heat-based layout.
 #[derive(Debug, Clone)]
 pub struct Placement {
     regions: Vec<RegionLayout>,
@@ -122,16 +158,16 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places the rows of a plan in regions of up to so many slots. There are never more than [`SLOTS_PER_REGION`]; a switch whose
+    /// Places the rows of a plan in regions of so many slots. There are never more than [`SLOTS_PER_REGION`]; a switch whose
     /// registers are short has fewer.
     ///
     /// # Errors
     /// The plan is not valid, a row does not fit a region, or the plan needs too many regions.
-    pub fn new(plan: &Plan, shards: u16, slots_per_region: u16) -> Result<Self, PlacementError> {
+    pub fn new(plan: &Plan, shards: u16, slots: RegionSlots) -> Result<Self, PlacementError> {
         if shards == 0 {
             return Err(PlacementError::NoShards);
         }
-        let slots_per_region = slots_per_region.min(SLOTS_PER_REGION);
+        let slots_per_region = slots.most.min(SLOTS_PER_REGION);
         let tables = plan.checked_tables()?;
         let mut of_shards: Vec<Vec<RegionLayout>> = vec![Vec::new(); usize::from(shards)];
         for row in &plan.rows {
@@ -160,6 +196,9 @@ impl Placement {
         let mut places = Vec::with_capacity(plan.rows.len());
         for (number, layout) in regions.iter_mut().enumerate() {
             layout.region = u8::try_from(number).expect("there are at most REGIONS_MAX regions");
+            if slots.order == SlotOrder::Key {
+                layout.sort_by_key();
+            }
             places.extend(layout.rows.iter().map(|row| Place {
                 region: layout.region,
                 slot: row.slot,

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use libra_dataplane::CELLS_MAX;
-use libra_plan::{Placement, PlacementError, Plan, SLOTS_PER_REGION, TableShape};
+use libra_plan::{Placement, PlacementError, Plan, RegionSlots, SLOTS_PER_REGION, TableShape};
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
@@ -76,9 +76,13 @@ pub struct HotPath {
     pub lanes: u8,
     /// Cells of a region, at most: as many as such a register has.
     pub cells_max: u16,
-    /// Packets that a worker may have on their way to one switch. All workers together must fit the switch's receive buffer.
+    /// Packets that a worker may have on their way to one switch. The controller sees to it that those of all workers fit the switch's
+    /// receive buffer.
     pub packets_in_flight_max: u32,
 }
+
+/// Half of what a flow may be ahead of a packet that is lost: with more it would stand still each time (rule T2).
+const PACKETS_IN_FLIGHT_MAX: u32 = 512;
 
 impl HotPath {
     /// The settings for a number of workers.
@@ -90,7 +94,7 @@ impl HotPath {
             entries_max: 240,
             lanes: 1,
             cells_max: CELLS_MAX,
-            packets_in_flight_max: (1024 / u32::from(workers.max(1))).clamp(16, 512),
+            packets_in_flight_max: PACKETS_IN_FLIGHT_MAX,
         }
     }
 
@@ -107,10 +111,11 @@ impl HotPath {
         (1 << 21_u32 >> u32::from(self.entries_max.max(1)).next_power_of_two().ilog2()).clamp(8192, 1 << 16)
     }
 
-    /// Slots that rows of one region can have (rule W14).
-    pub fn slots_per_region(&self) -> u16 {
+    /// Slots that rows of one region can have, and in which order they take them (rule W14).
+    pub fn region_slots(&self) -> RegionSlots {
         let slots = u32::from(self.cells_max.saturating_sub(1)) * u32::from(self.lanes);
-        u16::try_from(slots).unwrap_or(u16::MAX).min(SLOTS_PER_REGION)
+        let most = u16::try_from(slots).unwrap_or(u16::MAX).min(SLOTS_PER_REGION);
+        if self.lanes > 1 { RegionSlots::by_rank(most) } else { RegionSlots::by_key(most) }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -295,7 +300,7 @@ impl Cluster {
 
     /// Where the rows of its plan lie.
     pub(crate) fn place(&self, plan: &Plan) -> Result<Placement, PlacementError> {
-        Placement::new(plan, self.shards(), self.hot_path.slots_per_region())
+        Placement::new(plan, self.shards(), self.hot_path.region_slots())
     }
 
     /// Whether each row fits a message: it is never split (rule C8).

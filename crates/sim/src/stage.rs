@@ -146,7 +146,7 @@ impl Stage {
     pub fn new(setup: Setup) -> Self {
         let random = Random::new(setup.seed);
         let network = Network::new(setup.quality, random.fork(1));
-        let slots = setup.hot_path.slots_per_region();
+        let slots = setup.hot_path.region_slots();
         let is_placed = |plan| Placement::new(plan, setup.sizes.servers, slots).is_ok();
         let sound = setup.plan.as_ref().is_none_or(is_placed);
         let checkers = sound.then(|| Checkers::new(&setup.rows, &setup.cluster(), setup.sizes.servers));

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_plan::{Placement, SLOTS_PER_REGION};
+use libra_plan::Placement;
 use libra_proto::{
     Durability, Instant, Level, Message, Outcome, PullId, Sizes, Statistics, WorkerCommand, WorkerEvent,
 };
@@ -76,8 +76,8 @@ type Applied = BTreeMap<u64, Vec<(Instant, Pushes)>>;
 
 /// What the server applied to each row, in its order, as far as that follows from what came to it.
 fn applied(stage: &Stage) -> Applied {
-    let placement =
-        Placement::new(&stage.setup.rows.plan(), 1, SLOTS_PER_REGION).expect("it is a small plan");
+    let placement = Placement::new(&stage.setup.rows.plan(), 1, stage.setup.hot_path.region_slots())
+        .expect("it is a small plan");
     let server = stage.servers().start;
     let (mut pushed, mut committed) = (BTreeMap::new(), BTreeMap::new());
     let mut applied = Applied::new();

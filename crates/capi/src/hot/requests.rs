@@ -257,7 +257,7 @@ impl HotRequests {
     }
 
     fn started(&self, cluster: &Cluster) {
-        let slots = cluster.hot_path.slots_per_region();
+        let slots = cluster.hot_path.region_slots();
         let placement = cluster.plan.as_ref().map(|plan| Placement::new(plan, cluster.shards(), slots));
         // The role has placed it, too, and the scheduler starts no job without a plan.
         if let Some(Ok(placement)) = placement {

@@ -86,7 +86,10 @@ pub(super) fn merge(key_count: usize, places: &[usize], hot: &[f32], cold: &[f32
 #[cfg(test)]
 pub(super) mod tests {
     use libra_net::mesh::Meta;
-    use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
+    use libra_plan::{
+        Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, RegionSlots, SLOTS_PER_REGION,
+        TableShape,
+    };
 
     use super::*;
     use crate::arrays::FLOAT;
@@ -101,7 +104,7 @@ pub(super) mod tests {
     }
 
     fn placement() -> Placement {
-        Placement::new(&plan(&[3, 5, 1 << 63]), 2, u16::MAX).unwrap()
+        Placement::new(&plan(&[3, 5, 1 << 63]), 2, RegionSlots::by_key(SLOTS_PER_REGION)).unwrap()
     }
 
     fn request(push: bool, keys: &[u64], values: &[f32]) -> Letter {

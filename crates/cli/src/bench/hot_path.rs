@@ -235,7 +235,7 @@ impl Arguments {
         }
     }
 
-    /// All rows are hot; those that are drawn most come first, as in every plan, so that their slots are in another order than keys.
+    /// All rows are hot; those that are drawn most come first, as in every plan, in another order than keys.
     fn plan(&self, load: &Load) -> Plan {
         let table = load.rows.table();
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };

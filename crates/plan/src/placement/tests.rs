@@ -13,8 +13,8 @@ fn uniform(rows: u64, width: u32) -> Plan {
     plan
 }
 
-/// Rows dealt to shards and regions one after the other: key, region, slot, width.
-fn naive(plan: &Plan, shards: u16, slots_per_region: u16) -> Vec<(u64, usize, u32, u32)> {
+/// Rows dealt to shards and regions one after the other, by rank or, in each region, by key: key, region, slot, width.
+fn naive(plan: &Plan, shards: u16, slots_per_region: u16, by_key: bool) -> Vec<(u64, usize, u32, u32)> {
     let mut placed = Vec::new();
     let mut region = 0;
     for shard in 0..shards {
@@ -31,12 +31,25 @@ fn naive(plan: &Plan, shards: u16, slots_per_region: u16) -> Vec<(u64, usize, u3
         }
         region += usize::from(any);
     }
+    if by_key {
+        placed.sort_by_key(|(key, region, ..)| (*region, *key));
+        for row in 0..placed.len() {
+            let (_, region, ..) = placed[row];
+            let before = placed[..row].iter().rev().take_while(|other| other.1 == region);
+            placed[row].2 = before.map(|(.., width)| width).sum();
+        }
+    }
     placed
 }
 
-fn agrees_with_naive(plan: &Plan, shards: u16, slots_per_region: u16) {
-    let placement = Placement::new(plan, shards, slots_per_region).unwrap();
-    let expected = naive(plan, shards, slots_per_region);
+fn agrees_with_naive(plan: &Plan, shards: u16, most: u16) {
+    for (slots, by_key) in [(RegionSlots::by_rank(most), false), (RegionSlots::by_key(most), true)] {
+        is_placed_as(plan, shards, slots, &naive(plan, shards, most, by_key));
+    }
+}
+
+fn is_placed_as(plan: &Plan, shards: u16, slots: RegionSlots, expected: &[(u64, usize, u32, u32)]) {
+    let placement = Placement::new(plan, shards, slots).unwrap();
     assert_eq!(placement.len(), expected.len());
     assert_eq!(placement.is_empty(), expected.is_empty());
     let listed: Vec<(u64, usize, u32, u32)> = placement
@@ -60,7 +73,7 @@ fn agrees_with_naive(plan: &Plan, shards: u16, slots_per_region: u16) {
         let layout = placement.region(place.region).unwrap();
         assert_eq!(layout.shard, shard_of(*key, shards));
         let last = place.slot + u16::try_from(*width).unwrap() - 1;
-        assert!(last < layout.slots && layout.slots <= slots_per_region);
+        assert!(last < layout.slots && layout.slots <= slots.most);
         for slot in [place.slot, last] {
             assert_eq!(placement.row_at(place.region, slot).unwrap().key, *key);
         }
@@ -96,14 +109,14 @@ proptest! {
 
     #[test]
     fn a_cold_row_has_no_place(plan in plan(), key in any::<u64>()) {
-        let placement = Placement::new(&plan, 3, SLOTS_PER_REGION).unwrap();
+        let placement = Placement::new(&plan, 3, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap();
         prop_assert_eq!(placement.find(key).is_some(), plan.rows.iter().any(|row| row.key == key));
     }
 }
 
 #[test]
 fn rows_of_one_width_take_the_slots_of_their_rank() {
-    let placement = Placement::new(&uniform(100, 8), 1, SLOTS_PER_REGION).unwrap();
+    let placement = Placement::new(&uniform(100, 8), 1, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap();
     for rank in 0..100 {
         let place = placement.find(rank).unwrap();
         assert_eq!((place.region, u64::from(place.slot)), (0, rank * 8));
@@ -115,7 +128,7 @@ fn rows_of_one_width_take_the_slots_of_their_rank() {
 
 #[test]
 fn a_region_is_filled_to_the_last_slot_but_one() {
-    let placement = Placement::new(&uniform(32_768, 1), 1, SLOTS_PER_REGION).unwrap();
+    let placement = Placement::new(&uniform(32_768, 1), 1, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap();
     assert_eq!(placement.regions().iter().map(|layout| layout.slots).collect::<Vec<_>>(), [32_767, 1]);
     assert_eq!(placement.find(32_767).map(|place| (place.region, place.slot)), Some((1, 0)));
     assert_eq!(placement.regions()[0].cells(1), 1 << 15);
@@ -123,17 +136,26 @@ fn a_region_is_filled_to_the_last_slot_but_one() {
 
 #[test]
 fn what_cannot_be_placed_is_refused() {
-    assert_eq!(Placement::new(&example(), 0, SLOTS_PER_REGION).unwrap_err(), PlacementError::NoShards);
+    assert_eq!(
+        Placement::new(&example(), 0, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap_err(),
+        PlacementError::NoShards
+    );
     let mut plan = example();
     plan.number = 0;
     assert_eq!(
-        Placement::new(&plan, 1, SLOTS_PER_REGION).unwrap_err(),
+        Placement::new(&plan, 1, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap_err(),
         PlacementError::Invalid(Invalid::Number)
     );
-    assert_eq!(Placement::new(&uniform(256, 32_767), 1, SLOTS_PER_REGION).unwrap().regions().len(), 256);
-    let error = Placement::new(&uniform(257, 32_767), 1, SLOTS_PER_REGION).unwrap_err();
+    assert_eq!(
+        Placement::new(&uniform(256, 32_767), 1, RegionSlots::by_rank(SLOTS_PER_REGION))
+            .unwrap()
+            .regions()
+            .len(),
+        256
+    );
+    let error = Placement::new(&uniform(257, 32_767), 1, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap_err();
     assert_eq!(error, PlacementError::TooManyRegions { regions: 257, shards: 1 });
-    assert_eq!(Placement::new(&uniform(9, 32), 1, 32).unwrap().regions().len(), 9);
-    let error = Placement::new(&uniform(9, 33), 1, 32).unwrap_err();
+    assert_eq!(Placement::new(&uniform(9, 32), 1, RegionSlots::by_rank(32)).unwrap().regions().len(), 9);
+    let error = Placement::new(&uniform(9, 33), 1, RegionSlots::by_rank(32)).unwrap_err();
     assert_eq!(error, PlacementError::TooWide { table: "item".into(), width: 33, slots: 32 });
 }

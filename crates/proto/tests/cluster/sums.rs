@@ -117,8 +117,7 @@ fn what_a_switch_without_successor_had_is_replayed_and_comes_out_equal_to_the_bi
 /// How many epochs there were, and how many rows each of them changed, summed up.
 fn epochs(stage: &Stage) -> (u64, u64) {
     let Setup { plan, sizes, hot_path, .. } = &stage.setup;
-    let placement =
-        Placement::new(plan.as_ref().unwrap(), sizes.servers, hot_path.slots_per_region()).unwrap();
+    let placement = Placement::new(plan.as_ref().unwrap(), sizes.servers, hot_path.region_slots()).unwrap();
     let (mut epochs, mut rows) = (0, 0);
     for sent in &stage.world.observer.recorder.messages {
         let Message::Drained(drained) = &sent.message else { continue };

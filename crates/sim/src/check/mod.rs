@@ -86,7 +86,7 @@ impl Checkers {
     /// If the plan of the rows cannot be placed.
     pub fn new(rows: &Rows, cluster: &Cluster, shards: u16) -> Self {
         let plan = cluster.plan.as_ref();
-        let placement = plan.map(|plan| Placement::new(plan, shards, cluster.hot_path.slots_per_region()));
+        let placement = plan.map(|plan| Placement::new(plan, shards, cluster.hot_path.region_slots()));
         let placement = placement.transpose().expect("a plan of few rows");
         Self {
             roster: Roster::default(),
