@@ -63,8 +63,11 @@ impl RegionLayout {
         self.slots.div_ceil(lanes.into()) + 1
     }
 
-    fn sort_by_key(&mut self) {
-        self.rows.sort_unstable_by_key(|row| row.key);
+    /// Gives its rows, which come by rank, their slots.
+    fn deal_slots(&mut self, order: SlotOrder) {
+        if order == SlotOrder::Key {
+            self.rows.sort_unstable_by_key(|row| row.key);
+        }
         let mut next = 0;
         for row in &mut self.rows {
             row.slot = next;
@@ -184,8 +187,8 @@ impl Placement {
                 regions.push(RegionLayout { region: 0, shard, slots: 0, rows: Vec::new() });
             }
             let region = regions.last_mut().expect("a region with room is there now");
-            let slot = region.slots;
-            region.rows.push(PlacedRow { key: row.key, slot, width: table.width, scale: row.scale });
+            // Slots are dealt when all rows of the region are there.
+            region.rows.push(PlacedRow { key: row.key, slot: 0, width: table.width, scale: row.scale });
             region.slots += width;
         }
 
@@ -196,9 +199,7 @@ impl Placement {
         let mut places = Vec::with_capacity(plan.rows.len());
         for (number, layout) in regions.iter_mut().enumerate() {
             layout.region = u8::try_from(number).expect("there are at most REGIONS_MAX regions");
-            if slots.order == SlotOrder::Key {
-                layout.sort_by_key();
-            }
+            layout.deal_slots(slots.order);
             places.extend(layout.rows.iter().map(|row| Place {
                 region: layout.region,
                 slot: row.slot,

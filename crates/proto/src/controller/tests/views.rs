@@ -278,3 +278,14 @@ fn a_worker_that_reaches_one_switch_as_little_as_another_is_at_fault_itself() {
     }
     assert_eq!((desk.lost(), desk.holders()), (vec![Switch(0), Worker(2)], vec![Some(1)]));
 }
+
+// rule T3
+#[test]
+fn packets_on_their_way_are_as_many_as_a_switch_has_room_for() {
+    // The switches of these tests have room for 1,820.
+    for (workers, expected) in [(1, 512), (3, 512), (4, 455), (64, 28)] {
+        let desk = Desk::running(1, 1, 0, workers);
+        let found = desk.controller.cluster.hot_path.packets_in_flight_max;
+        assert_eq!(found, expected, "{workers} workers");
+    }
+}
