@@ -20,15 +20,23 @@ struct Block {
     name: u64,
     /// A bit for each key that is there.
     keys: u64,
-    /// Where its numbers begin in the list of all; of a single key its number.
+    /// The number of its first key if they are consecutive, and else where its numbers begin in the list of all.
     first: u32,
     form: Form,
 }
 
+impl Block {
+    /// How many of its keys are below one of them.
+    #[inline]
+    fn keys_below(&self, key: u64) -> u32 {
+        (self.keys & (bit(key) - 1)).count_ones()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// One key: what lies far apart is not looked up twice.
-    Single,
+    /// Each key has the number after that of the key before, as where keys are numbered in order, and the list is not needed.
+    Consecutive,
     /// Keys are counted up to the one that is looked for.
     Counted,
     /// The list has a place for each key there could be.
@@ -39,7 +47,7 @@ enum Form {
 const DENSE: u32 = u64::BITS / 2;
 
 /// No key has this name.
-const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, form: Form::Single };
+const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, form: Form::Consecutive };
 
 /// Finds rows one after the other.
 #[derive(Debug, Clone)]
@@ -62,8 +70,8 @@ impl Search<'_> {
             return None;
         }
         let before = match self.block.form {
-            Form::Single => return Some(self.block.first),
-            Form::Counted => (self.block.keys & (bit(key) - 1)).count_ones() as usize,
+            Form::Consecutive => return Some(self.block.first + self.block.keys_below(key)),
+            Form::Counted => self.block.keys_below(key) as usize,
             Form::Dense => place_in_block(key),
         };
         self.index.numbers.get(self.block.first as usize + before).copied()
@@ -91,8 +99,8 @@ impl Index {
             let first = u32::try_from(numbers.len()).expect("a plan has fewer than 2^31 rows");
             let keys = block.iter().fold(0, |keys, (key, _)| keys | bit(*key));
             let name = block[0].0 >> BLOCK_BITS;
-            if let [(_, number)] = *block {
-                blocks.push(Block { name, keys, first: number, form: Form::Single });
+            if block.is_sorted_by(|(_, number), (_, next)| number + 1 == *next) {
+                blocks.push(Block { name, keys, first: block[0].1, form: Form::Consecutive });
             } else if keys.count_ones() < DENSE {
                 blocks.push(Block { name, keys, first, form: Form::Counted });
                 numbers.extend(block.iter().map(|(_, number)| *number));
@@ -236,6 +244,15 @@ mod tests {
         check(&(0..64).map(|bit| 1 << bit).collect::<Vec<_>>(), 0..6000);
         check(&(0..5000).filter(|key| key % 3 != 0).rev().collect::<Vec<_>>(), 0..6000);
         check(&(0..3000).map(|key| key << 44).collect::<Vec<_>>(), 0..3000);
+    }
+
+    #[test]
+    fn keys_in_order_need_no_list() {
+        let in_order: Vec<u64> = (0..5000).filter(|key| key % 3 != 0).collect();
+        assert!(Index::new(in_order.iter().copied()).numbers.is_empty());
+        check(&in_order, 0..6000);
+        // As over two shards: of each block one half comes after the other halves of all.
+        check(&(0..5000).step_by(2).chain((1..5000).step_by(2)).collect::<Vec<_>>(), 0..6000);
     }
 
     #[test]

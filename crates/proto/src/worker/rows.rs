@@ -168,7 +168,7 @@ impl Directory {
             table = Some(of);
             let width = u32::try_from(of.width).expect("a store refuses rows this wide");
             let number = search.as_mut().and_then(|search| search.find(key));
-            if !number.is_some_and(|number| self.order.mark(number, offset)) {
+            if !number.is_some_and(|number| self.order.add(number, offset)) {
                 if found.cold.is_empty() {
                     found.cold.reserve(keys.len() - index);
                 }
