@@ -17,8 +17,8 @@ use crate::turns::take_turns;
 /// After this many inputs of one kind the role's outputs are drained, so that no input starves the others.
 const INPUTS_MAX: usize = 64;
 /// After so many turns the runtime has one: a socket that is always readable would keep it from looking at streams, so that a switch in
-/// a flood of packets would be taken for dead.
-const TURNS_MAX: u32 = 32;
+/// a flood of packets would be taken for dead, and long before that its epochs would wait for the shards' answers until banks are full.
+const TURNS_MAX: u32 = 4;
 /// With nothing to wait for, the loop still looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
 

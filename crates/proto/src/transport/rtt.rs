@@ -56,7 +56,8 @@ impl Rtt {
     /// How long to wait for an answer when nothing sent later has been answered either.
     pub(crate) fn timeout(&self) -> Duration {
         let base = match self.smoothed {
-            Some(smoothed) => smoothed + (self.variation * 4).max(GRANULARITY),
+            // Round trips through a queue hardly vary while it fills or empties, and then do by more than they ever did.
+            Some(smoothed) => smoothed + (self.variation * 4).max(smoothed / 8).max(GRANULARITY),
             None => INITIAL,
         };
         (base.max(TIMEOUT_MIN) * (1 << self.backoff)).min(TIMEOUT_MAX)
@@ -96,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_path_gets_a_timeout_close_above_its_round_trip() {
+    fn a_steady_path_gets_a_timeout_an_eighth_above_its_round_trip() {
         let mut rtt = Rtt::new();
         for _ in 0..100 {
             rtt.sample(Duration::from_millis(30));
         }
         assert_eq!(rtt.smoothed().unwrap().as_millis(), 30);
-        assert!(rtt.timeout() > Duration::from_millis(30) && rtt.timeout() < Duration::from_millis(36));
+        assert!(rtt.timeout() > Duration::from_millis(33) && rtt.timeout() < Duration::from_millis(34));
     }
 
     #[test]

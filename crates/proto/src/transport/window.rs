@@ -29,8 +29,9 @@ const LOSS_BELIEVED: usize = WHOLE / 2;
 const CUT_MIN: usize = WHOLE / 4;
 /// Round trips vary by so much, and an eighth, without a queue.
 const QUEUEING_MIN: Duration = Duration::from_micros(100);
-/// Processes that wait for a processor look like queues up to here, and a smaller window would not make them faster.
-const DELAY_TOLERATED: Duration = Duration::from_millis(5);
+/// A quarter of the longest timeout (rule T4): up to here timers tell what is lost from what waits. Processes that wait for a processor look
+/// like queues, too, and with a smaller window each of them would only have less to do when it is its turn.
+const DELAY_TOLERATED: Duration = Duration::from_millis(50);
 /// Delay alone leaves a window of this part of the maximum: the delay may be the network's or somebody else's.
 const DELAY_SHRINKS_TO: usize = 8;
 /// For how long, and at most twice as long, the shortest round trip is believed to be that without a queue.
@@ -142,11 +143,12 @@ impl Window {
             self.cut((self.loss / 2).max(CUT_MIN), 0);
         }
         let excess = queueing.saturating_sub(DELAY_TOLERATED);
-        if !excess.is_zero() {
+        let most = if excess.is_zero() { self.size_max } else { self.size_max / DELAY_SHRINKS_TO };
+        if self.size > most {
             // A queue that loses nothing (rule T14).
-            self.cut(share_of(excess, fastest) / 2, self.size_max / DELAY_SHRINKS_TO);
+            self.cut(share_of(excess, fastest) / 2, most);
         } else if round.was_full && (is_queued || !is_overloaded) {
-            self.grow(is_queued);
+            self.grow(is_queued, most);
         }
     }
 
@@ -180,14 +182,14 @@ impl Window {
         }
     }
 
-    /// Grows for a round in which the window was what limited the sender.
-    fn grow(&mut self, is_queued: bool) {
+    /// Grows, up to `most`, for a round in which the window was what limited the sender.
+    fn grow(&mut self, is_queued: bool, most: usize) {
         let growth = if self.size < self.slow_start_threshold {
             self.size.min(self.slow_start_threshold - self.size)
         } else {
             self.size_max / if is_queued { GROWTH_ROUNDS_QUEUED } else { GROWTH_ROUNDS }
         };
-        self.size = (self.size + growth).min(self.size_max);
+        self.size = (self.size + growth).min(most);
     }
 }
 
@@ -317,10 +319,19 @@ mod tests {
     fn a_long_delay_shrinks_it_to_an_eighth_and_not_below() {
         let mut rounds = Rounds::new(512);
         rounds.rounds(10, 0, ROUND_TRIP);
-        assert_eq!(rounds.rounds(10, 0, Duration::from_millis(5)), 512, "it may be that of a processor");
-        assert_eq!(rounds.rounds(100, 0, Duration::from_millis(30)), 64);
+        assert_eq!(rounds.rounds(10, 0, Duration::from_millis(50)), 512, "it may be that of a processor");
+        assert_eq!(rounds.rounds(70, 0, Duration::from_millis(100)), 64);
         // After ten seconds or twenty, that is how long round trips are.
-        assert_eq!(rounds.rounds(1000, 0, Duration::from_millis(30)), 512);
+        assert_eq!(rounds.rounds(1000, 0, Duration::from_millis(100)), 512);
+    }
+
+    // rule T14
+    #[test]
+    fn a_small_window_grows_to_an_eighth_whatever_the_delay() {
+        let mut rounds = Rounds::new(2048);
+        rounds.round(0, ROUND_TRIP);
+        rounds.window.on_silence(rounds.now);
+        assert_eq!(rounds.rounds(60, 0, Duration::from_millis(100)), 256);
     }
 
     // rule T15

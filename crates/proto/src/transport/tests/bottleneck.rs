@@ -83,6 +83,11 @@ pub(super) struct Bottleneck {
 }
 
 impl Bottleneck {
+    /// Packets that wait for the switch.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(super) fn new(setup: Setup) -> Self {
         let config = RegionConfig {
             job: JOB,

@@ -85,6 +85,24 @@ fn no_overload_makes_goodput_collapse() {
     }
 }
 
+// rule T14
+#[test]
+fn a_slow_switch_with_room_for_everything_has_no_more_than_timers_can_wait_for() {
+    // With all windows at their maximum a packet would wait for a third of a second, longer than the longest timeout (rule T4).
+    let service = Duration::from_micros(20);
+    let setup = Setup { workers: 32, in_flight_max: 512, buffer: 1 << 15, service, ..Setup::GOOD };
+    let mut bottleneck = Bottleneck::new(setup);
+    bottleneck.run_for(ms(3000));
+    let arrived = bottleneck.arrived;
+    let accepted = bottleneck.run_for(ms(1000));
+    let arrived = bottleneck.arrived - arrived;
+    let (sum, least) = (accepted.iter().sum::<u64>(), accepted.iter().min().unwrap());
+    assert!(sum > 49_500 && arrived < 50_500, "{sum} of {arrived} accepted");
+    assert!(least * 32 * 2 > sum, "{accepted:?}");
+    let wait = service * u32::try_from(bottleneck.waiting()).unwrap();
+    assert!(wait < ms(75), "{wait:?}");
+}
+
 // rule T15
 #[test]
 fn a_burst_of_loss_is_over_soon_after_it_is_over() {
