@@ -4,6 +4,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
 use libra_store::{TableSpec, first_non_finite};
+use pulp::{Arch, NullaryFnOnce};
 
 use super::order::Order;
 use crate::client::ClientError;
@@ -152,32 +153,11 @@ impl Directory {
     /// [`hot_rows`](Self::hot_rows), the others are listed; of a row that occurs twice only one is hot, as a packet has a slot once.
     pub(crate) fn find(&mut self, keys: &[u64]) -> Result<Found, ClientError> {
         let mut found = Found::default();
-        let looked_up = self.find_each(keys, &mut found);
+        let looked_up = Arch::new().dispatch(Lookup { directory: self, keys, found: &mut found });
         if looked_up.is_err() {
             drop(self.order.take());
         }
         looked_up.map(|()| found)
-    }
-
-    fn find_each(&mut self, keys: &[u64], found: &mut Found) -> Result<(), ClientError> {
-        let mut search = self.placement.as_ref().map(Placement::search);
-        let mut table = self.tables.first();
-        let mut offset = 0;
-        for (index, &key) in keys.iter().enumerate() {
-            let of = find_table(&self.tables, key, table)?;
-            table = Some(of);
-            let width = u32::try_from(of.width).expect("a store refuses rows this wide");
-            let number = search.as_mut().and_then(|search| search.find(key));
-            if !number.is_some_and(|number| self.order.add(number, offset)) {
-                if found.cold.is_empty() {
-                    found.cold.reserve(keys.len() - index);
-                }
-                found.cold.push(cold_row(key, offset, width, self.shards));
-            }
-            offset += width;
-        }
-        found.values = offset as usize;
-        Ok(())
     }
 
     /// The hot rows that were [found](Self::find), by region and then by slot, and what makes those cold that no switch takes.
@@ -317,6 +297,40 @@ impl Directory {
         }
         keys.truncate(kept);
         gradients.truncate(written);
+        Ok(())
+    }
+}
+
+/// Looks up the rows of an operation, with all instructions that this processor has: to count the bits of a block of keys is one of them.
+struct Lookup<'d> {
+    directory: &'d mut Directory,
+    keys: &'d [u64],
+    found: &'d mut Found,
+}
+
+impl NullaryFnOnce for Lookup<'_> {
+    type Output = Result<(), ClientError>;
+
+    #[inline(always)]
+    fn call(self) -> Self::Output {
+        let Self { directory: Directory { tables, placement, shards, order, .. }, keys, found } = self;
+        let mut search = placement.as_ref().map(Placement::search);
+        let mut table = tables.first();
+        let mut offset = 0;
+        for (index, &key) in keys.iter().enumerate() {
+            let of = find_table(tables, key, table)?;
+            table = Some(of);
+            let width = u32::try_from(of.width).expect("a store refuses rows this wide");
+            let number = search.as_mut().and_then(|search| search.find(key));
+            if !number.is_some_and(|number| order.add(number, offset)) {
+                if found.cold.is_empty() {
+                    found.cold.reserve(keys.len() - index);
+                }
+                found.cold.push(cold_row(key, offset, width, *shards));
+            }
+            offset += width;
+        }
+        found.values = offset as usize;
         Ok(())
     }
 }
