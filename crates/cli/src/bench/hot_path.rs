@@ -38,7 +38,6 @@ const COLD_SECONDS_MAX: f64 = 3.0;
 
 /// What the parser of a Tofino reads of a packet (paper, section 3.4).
 const TOFINO_BYTES: usize = 192;
-
 /// No gradient of the workers is larger.
 const GRADIENT_MAX: f32 = 1.0;
 

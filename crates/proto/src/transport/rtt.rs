@@ -9,7 +9,7 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 /// One packet that was not lost costs next to nothing.
 const PROBE_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
-const TIMEOUT_MAX: Duration = Duration::from_millis(200);
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_millis(200);
 
 /// Smoothed round-trip time of a path.
 #[derive(Debug, Clone)]

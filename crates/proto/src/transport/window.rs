@@ -7,6 +7,7 @@
 
 use core::time::Duration;
 
+use super::rtt::TIMEOUT_MAX;
 use crate::time::Instant;
 
 /// The first window, if the maximum allows: enough for short jobs, and a few round trips from any maximum.
@@ -31,7 +32,7 @@ const CUT_MIN: usize = WHOLE / 4;
 const QUEUEING_MIN: Duration = Duration::from_micros(100);
 /// A quarter of the longest timeout (rule T4): up to here timers tell what is lost from what waits. Processes that wait for a processor look
 /// like queues, too, and with a smaller window each of them would only have less to do when it is its turn.
-const DELAY_TOLERATED: Duration = Duration::from_millis(50);
+const DELAY_TOLERATED: Duration = TIMEOUT_MAX.checked_div(4).expect("4 is not 0");
 /// Delay alone leaves a window of this part of the maximum: the delay may be the network's or somebody else's.
 const DELAY_SHRINKS_TO: usize = 8;
 /// For how long, and at most twice as long, the shortest round trip is believed to be that without a queue.

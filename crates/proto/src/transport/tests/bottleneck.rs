@@ -73,7 +73,8 @@ pub(super) struct Bottleneck {
     random: Random,
     pipeline: Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>,
     senders: Vec<Sender>,
-    queue: VecDeque<(usize, Vec<u8>)>,
+    /// Packets that wait for the switch.
+    pub(super) queue: VecDeque<(usize, Vec<u8>)>,
     /// What drops have cost since the last packet was served.
     owed: Duration,
     events: BTreeMap<(Instant, u64), Event>,
@@ -83,11 +84,6 @@ pub(super) struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// Packets that wait for the switch.
-    pub(super) fn waiting(&self) -> usize {
-        self.queue.len()
-    }
-
     pub(super) fn new(setup: Setup) -> Self {
         let config = RegionConfig {
             job: JOB,
