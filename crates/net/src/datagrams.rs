@@ -34,7 +34,6 @@ pub(crate) struct DatagramSocket {
     takes_long_runs: bool,
     receive: [Vec<u8>; RECEIVES],
     faults: Option<Faults>,
-    survivors: Outgoing,
 }
 
 impl DatagramSocket {
@@ -51,7 +50,7 @@ impl DatagramSocket {
         let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         let socket = UdpSocket::from_std(socket)?;
         let takes_long_runs = takes_long_runs();
-        Ok(Self { socket, state, takes_long_runs, receive, faults, survivors: Outgoing::default() })
+        Ok(Self { socket, state, takes_long_runs, receive, faults })
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -139,12 +138,8 @@ impl DatagramSocket {
 
     /// Sends everything in `outgoing`, through the faults if there are any, and empties it.
     pub(crate) async fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> io::Result<()> {
-        if let Some(faults) = &mut self.faults
-            && !faults.spare(outgoing.len())
-        {
-            faults.apply(now, outgoing, &mut self.survivors);
-            core::mem::swap(outgoing, &mut self.survivors);
-            self.survivors.clear();
+        if let Some(faults) = &mut self.faults {
+            faults.apply(now, outgoing);
         }
         let sent = self.send_runs(outgoing).await;
         outgoing.clear();

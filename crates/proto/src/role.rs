@@ -122,6 +122,25 @@ impl Outgoing {
         }
     }
 
+    /// Keeps the datagrams that `keep` wants; those behind the others move up.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let Self { bytes, datagrams } = self;
+        let mut end = 0;
+        datagrams.retain_mut(|(_, range)| {
+            if !keep(&bytes[range.clone()]) {
+                return false;
+            }
+            let moved = end..end + range.len();
+            if moved.start < range.start {
+                bytes.copy_within(range.clone(), moved.start);
+            }
+            end = moved.end;
+            *range = moved;
+            true
+        });
+        bytes.truncate(end);
+    }
+
     /// Takes over the datagrams of another, which is empty then.
     pub fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
