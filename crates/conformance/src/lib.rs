@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod burst;
 mod describe;
 mod ip;
 mod need;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Display};
 
-use libra_dataplane::{Counters, Flags, Header, Kind, Packet};
+use libra_dataplane::Counters;
 
-use crate::describe::{differences, summary};
+use crate::burst::Burst;
 use crate::ip;
 use crate::need::Need;
 use crate::target::Target;
-use crate::vector::{COUNTERS, Counter, Exchange, Line, Sender, Slots, Step, Vector};
+use crate::vector::{COUNTERS, Counter, Line, Slots, Step, Vector};
 
 /// How a vector ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ pub fn run<T: Target>(vector: &Vector, target: &mut T) -> Result<Outcome, Failur
 }
 
 /// Runs a vector with the datagrams of one sender that follow each other handed over at once. Acknowledgements that were made one
-/// are compared one by one.
+/// are compared one by one; what else they list must have been taken (rule W8).
 ///
 /// # Errors
 /// The first line at which the target does something else.
@@ -131,74 +131,6 @@ fn run_with<T: Target>(vector: &Vector, target: &mut T, burst_max: usize) -> Res
     Ok(Outcome::Passed)
 }
 
-/// Datagrams of one sender that were not yet handed over.
-struct Burst {
-    most: usize,
-    from: Sender,
-    datagrams: Vec<Vec<u8>>,
-    /// For each of them its line, and its answer.
-    expected: Vec<(usize, Option<Vec<u8>>)>,
-}
-
-impl Burst {
-    fn new(most: usize) -> Self {
-        Self { most, from: Sender::Agent, datagrams: vec![], expected: vec![] }
-    }
-
-    fn add<T: Target>(
-        &mut self,
-        line: usize,
-        exchange: &Exchange,
-        n: u32,
-        target: &mut T,
-    ) -> Result<(), (usize, Cause)> {
-        if exchange.from != self.from || self.datagrams.len() == self.most {
-            self.flush(target)?;
-            self.from = exchange.from;
-        }
-        self.datagrams.push(exchange.datagram(n));
-        self.expected.push((line, exchange.answer(n)));
-        Ok(())
-    }
-
-    fn flush<T: Target>(&mut self, target: &mut T) -> Result<(), (usize, Cause)> {
-        let Some(&(first, _)) = self.expected.first() else { return Ok(()) };
-        let cannot = |error: T::Error| (first, Cause::Target(error.to_string()));
-        let datagrams = std::mem::take(&mut self.datagrams);
-        let expected = std::mem::take(&mut self.expected);
-        if let ([datagram], [(line, expected)]) = (datagrams.as_slice(), expected.as_slice()) {
-            let found = target.receive(self.from, datagram).map_err(cannot)?;
-            let different = differences(expected.as_deref(), found.as_deref());
-            return mismatch(|| summary(datagram), different).map_err(|cause| (*line, cause));
-        }
-
-        let found = target.receive_burst(self.from, &datagrams).map_err(cannot)?;
-        let mut found = found.into_iter().flat_map(taken_apart);
-        let mut line = first;
-        for (datagram, (at, expected)) in datagrams.iter().zip(&expected) {
-            line = *at;
-            if let Some(expected) = expected {
-                let different = differences(Some(expected), found.next().as_deref());
-                mismatch(|| format!("{} (in a burst)", summary(datagram)), different)
-                    .map_err(|cause| (line, cause))?;
-            }
-        }
-        let more = differences(None, found.next().as_deref());
-        mismatch(|| "a burst, behind its last answer".to_owned(), more).map_err(|cause| (line, cause))
-    }
-}
-
-/// What an answer would have been had every packet been answered by itself.
-fn taken_apart(answer: Vec<u8>) -> Vec<Vec<u8>> {
-    match Packet::parse(&answer) {
-        Ok(packet) if packet.header.kind == Kind::Ack && packet.header.flags == Flags::NONE => {
-            let seqs = packet.acknowledged().flat_map(|range| range.iter());
-            seqs.map(|seq| Header { seq, entries: 0, ..packet.header }.to_bytes().to_vec()).collect()
-        }
-        _ => vec![answer],
-    }
-}
-
 fn carry_out<T: Target>(step: &Step, target: &mut T) -> Result<(), Cause> {
     let cannot = |error: T::Error| Cause::Target(error.to_string());
     let different = match step {
@@ -227,7 +159,7 @@ fn carry_out<T: Target>(step: &Step, target: &mut T) -> Result<(), Cause> {
     mismatch(|| format!("`{}`", step.to_string().split(" =").next().unwrap_or_default()), different)
 }
 
-fn mismatch(to: impl FnOnce() -> String, differences: Vec<Difference>) -> Result<(), Cause> {
+pub(crate) fn mismatch(to: impl FnOnce() -> String, differences: Vec<Difference>) -> Result<(), Cause> {
     if differences.is_empty() { Ok(()) } else { Err(Cause::Mismatch { to: to(), differences }) }
 }
 

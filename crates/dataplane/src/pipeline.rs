@@ -7,7 +7,7 @@ use crate::coalesce::Coalesced;
 use crate::config::Memory;
 use crate::counters::{Counters, DropReason, Fate, Verdict};
 use crate::execute::Refusal;
-use crate::region::Region;
+use crate::region::{Region, Taken};
 use crate::wire::{Answer, Flags, Header, Kind, NackReason};
 
 /// Executes packets on the regions of a switch.
@@ -129,7 +129,7 @@ where
     ///
     /// Only `PUSH` and `PULL` packets that name this worker are executed, all others are dropped and counted (rule W3). The
     /// answers are those of [`process`](Self::process) in the same order, except that acknowledgements without values
-    /// that follow each other and differ only in `seq` become one, which lists them as ranges.
+    /// that follow each other and differ only in `seq` become one, which lists them as ranges, and below each range what was taken before.
     pub fn process_burst<'a>(
         &mut self,
         from: (u16, u16),
@@ -155,10 +155,13 @@ where
             }
             match self.execute(&header, packet) {
                 Ok(answer) if answer.kind == Kind::Ack && answer.flags == Flags::NONE => {
-                    acknowledged.add(&header, answer, &mut emit);
+                    if !acknowledged.add(&header, answer) {
+                        self.acknowledge(&mut acknowledged, &mut emit);
+                        acknowledged.add(&header, answer);
+                    }
                 }
                 Ok(answer) => {
-                    acknowledged.flush(&mut emit);
+                    self.acknowledge(&mut acknowledged, &mut emit);
                     let header = header.answered(answer);
                     header.emit(packet);
                     emit(packet.get(..header.packet_bytes()).unwrap_or_default());
@@ -166,7 +169,15 @@ where
                 Err(_) => {}
             }
         }
-        acknowledged.flush(&mut emit);
+        self.acknowledge(&mut acknowledged, &mut emit);
+    }
+
+    fn acknowledge(&self, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
+        let Some((push, ack)) = acknowledged.newest() else { return };
+        let taken =
+            self.region(push.job, push.region).and_then(|region| region.taken_by(push.worker, ack.epoch));
+        let next = taken.map_or(0, Taken::next);
+        acknowledged.flush(next, |seq| taken.is_some_and(|taken| taken.contains(seq)), emit);
     }
 
     /// Everything but the header of the answer. The entries that the answer counts are in place.

@@ -9,7 +9,8 @@ use crate::packet::EntryBytes;
 use crate::pass;
 use crate::planted::{PlantedBug, is_planted};
 use crate::touched;
-use crate::window::{Bank, WINDOW_U32, WINDOW_WORDS, Window, accept};
+use crate::window::{Bank, Seen, WINDOW_U32, WINDOW_WORDS, Window, accept};
+use crate::wire::epoch_newer;
 
 /// Why a bank could not be flipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +53,25 @@ pub struct Region<M> {
     durable: u16,
     readable: bool,
     active: bool,
+}
+
+/// What of a flow an acknowledgement that names some epoch may say to be taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken<'a> {
+    window: Window<'a>,
+    /// Of which banks.
+    by: [bool; 2],
+}
+
+impl Taken<'_> {
+    pub(crate) fn contains(self, seq: u32) -> bool {
+        matches!(self.window.seen(seq), Seen::Duplicate { bank } if *bank.of(&self.by))
+    }
+
+    /// One past the highest sequence number of the flow.
+    pub(crate) const fn next(self) -> u32 {
+        self.window.next_seq()
+    }
 }
 
 impl<M: Memory> Region<M> {
@@ -289,6 +309,13 @@ impl<M: Memory> Region<M> {
             (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) if self.pushes_in_bank() > 0 => self.epoch,
             _ => self.epoch.wrapping_sub(1),
         }
+    }
+
+    /// What of a flow was taken by this epoch or one before it, the idle one or the active one.
+    pub(crate) fn taken_by(&self, flow: u16, epoch: u16) -> Option<Taken<'_>> {
+        let by = |bank| !epoch_newer(self.epoch_of(bank), epoch);
+        let (even, odd) = (by(Bank::Even), by(Bank::Odd));
+        self.window(flow).map(|window| Taken { window, by: [even, odd] })
     }
 
     pub(crate) fn window_words_mut(&mut self, flow: u16) -> Option<&mut [u32; WINDOW_WORDS]> {

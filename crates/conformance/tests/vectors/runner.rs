@@ -7,7 +7,9 @@ use libra_conformance::{
     FlowSeqs, IpVerdict, Need, Outcome, RegionName, Sender, Slots, Target, Vector, WorkerName, run,
     run_in_bursts,
 };
-use libra_dataplane::{BankPackets, Counters, Kind, RegionConfig};
+use libra_dataplane::{
+    BankPackets, Counters, HEADER_BYTES, Kind, Packet, PacketWriter, RegionConfig, SeqRange,
+};
 
 use crate::pipeline::PipelineTarget;
 use crate::scene::{FIXED, REGION, Scene, header, packet, push, worker};
@@ -50,7 +52,7 @@ impl Target for Liar {
     }
 
     fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
-        self.target.cut(region, flow + 9)
+        self.target.cut(region, if flow == 0 { 9 } else { flow })
     }
 
     fn set_switch(&mut self, address: SocketAddrV4) -> Result<(), String> {
@@ -156,6 +158,36 @@ fn answers_that_are_missing_or_too_many_are_noticed() {
         "a.txt:15: another answer to a burst, behind its last answer:\n    \
          answer: expected none, found 1 bytes that are no packet (shorter than a header)"
     );
+}
+
+// rule W8
+#[test]
+fn an_acknowledgement_may_repeat_others_but_not_make_up_any() {
+    /// What acknowledges several packets, with one more range.
+    fn longer<const FIRST: u32, const COUNT: u16>(mut answers: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        for answer in answers.iter_mut().filter(|answer| answer.len() > HEADER_BYTES) {
+            let packet = Packet::parse(answer).unwrap();
+            let mut bytes = [0; 100];
+            let mut writer = PacketWriter::new(packet.header, &mut bytes);
+            let more = SeqRange { first: FIRST, count: COUNT };
+            for SeqRange { first, count } in packet.acknowledged().chain([more]) {
+                assert!(writer.push(count, first));
+            }
+            let end = writer.finish();
+            *answer = bytes[..end].to_vec();
+        }
+        answers
+    }
+    let vector = vector(FIXED, |scene| {
+        for seq in 0..3 {
+            scene.taken(worker(1), &push(1, seq, &[(0, 1)]));
+        }
+    });
+    // The last line says that the counters are others.
+    let run = |lie| run_in_bursts(&vector, &mut liar(lie)).unwrap_err().to_string();
+    assert!(run(longer::<0, 3>).contains("`counters`"), "{}", run(longer::<0, 3>));
+    let expected = "another answer to a burst:\n    acknowledged: expected what was taken, found 3";
+    assert!(run(longer::<2, 4>).ends_with(expected), "{}", run(longer::<2, 4>));
 }
 
 #[test]

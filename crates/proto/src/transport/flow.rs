@@ -42,7 +42,7 @@ pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) cargo: Cargo,
     pub(crate) state: State,
-    /// The newest time that it was sent.
+    /// The newest time that it was sent to the switch that has the region now; its order is 0 before that.
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
     /// Whether it was sent again because what was sent later had been answered.
@@ -75,6 +75,11 @@ impl Flow {
     /// The oldest packet that is still needed.
     pub(crate) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// Every packet below it is answered, as far as was looked: the first that an answer may be news of.
+    pub(crate) fn first_open(&self) -> u32 {
+        self.unacknowledged.max(self.first)
     }
 
     /// Whether packets are accepted and wait for their epoch to become durable.
@@ -110,17 +115,18 @@ impl Flow {
     /// before it must be acknowledged. And whether fewer than `undurable_max` packets are kept for a replay (rule T2): that bounds the memory
     /// of a worker while epochs are slow.
     pub(crate) fn may_send(&mut self, seq: u32, undurable_max: u32) -> bool {
-        self.unacknowledged = self.unacknowledged.max(self.first);
+        self.unacknowledged = self.first_open();
         while self.packet(self.unacknowledged).is_some_and(|packet| packet.state.is_answered()) {
             self.unacknowledged += 1;
         }
         ((seq - self.unacknowledged) as usize) < WINDOW && seq - self.first < undurable_max
     }
 
-    /// The packet of this number, if it was sent and is not answered (rule T11).
+    /// The packet of this number, if it was sent and is not answered (rule T11). A switch that goes on from a cut may name what it was not
+    /// sent.
     fn unanswered(&mut self, seq: u32) -> Option<&mut Packet> {
         let open = |packet: &&mut Packet| matches!(packet.state, State::Queued | State::InFlight);
-        self.packet(seq).filter(open).filter(|packet| packet.transmissions > 0)
+        self.packet(seq).filter(open).filter(|packet| packet.sent.order > 0)
     }
 
     /// Marks a packet as taken by an epoch. Returns what it carried, if this is news.
@@ -148,7 +154,7 @@ impl Flow {
                 continue;
             }
             in_flight += usize::from(packet.state == State::InFlight);
-            packet.state = State::Queued;
+            (packet.state, packet.sent) = (State::Queued, Transmission::default());
             seqs.push(seq);
         }
         self.awaited.clear();

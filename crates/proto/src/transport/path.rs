@@ -322,7 +322,7 @@ impl Path {
             Kind::Ack if !values => {
                 let flow = &self.flows(header.region).push;
                 // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
-                let open = flow.first()..flow.next();
+                let open = flow.first_open()..flow.next();
                 for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
                     if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch) {
                         deliver(Delivery::Accepted(cargo, None));

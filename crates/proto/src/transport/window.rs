@@ -24,6 +24,8 @@ const WHOLE: usize = 1 << 10;
 const LOSS_TOLERATED: usize = WHOLE / 8;
 /// And that may be lost where packets queue. Without loss they queue at a switch that is busy, which has room for all (rule T3).
 const LOSS_TOLERATED_QUEUED: usize = WHOLE / 32;
+/// So many lost packets of one round make a share; fewer may be chance, and only the share smoothed over rounds tells.
+const LOST_SURE: usize = 4;
 /// Up to here a loss that does not follow the window is believed to be the link's.
 const LOSS_BELIEVED: usize = WHOLE / 2;
 /// What a window gives up at least, so that others find room in the queue.
@@ -139,7 +141,7 @@ impl Window {
         let is_queued = queueing > QUEUEING_MIN + base / 8;
         let lost = WHOLE * round.lost / (round.lost + round.answered);
         self.loss = (self.loss * 3 + lost) / 4;
-        let is_overloaded = self.is_overloaded(is_queued, lost);
+        let is_overloaded = self.is_overloaded(is_queued, lost, round.lost);
         if is_overloaded && round.lost > 0 {
             self.cut((self.loss / 2).max(CUT_MIN), 0);
         }
@@ -154,13 +156,14 @@ impl Window {
     }
 
     /// Whether what is lost is lost because there is too much of it (rule T13).
-    fn is_overloaded(&mut self, is_queued: bool, lost: usize) -> bool {
+    fn is_overloaded(&mut self, is_queued: bool, share: usize, packets: usize) -> bool {
         if is_queued || self.loss <= self.loss_tolerated {
             self.before_cuts = None;
             if self.loss < self.loss_tolerated / 2 {
                 self.loss_tolerated = LOSS_TOLERATED;
             }
-            return is_queued && self.loss.max(lost) > LOSS_TOLERATED_QUEUED;
+            let is_sure = self.loss > LOSS_TOLERATED_QUEUED || packets >= LOST_SURE;
+            return is_queued && share > LOSS_TOLERATED_QUEUED && is_sure;
         }
         let (size, loss) = *self.before_cuts.get_or_insert((self.size, self.loss));
         if loss > LOSS_BELIEVED {
@@ -235,6 +238,7 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_micros(200);
 
     /// Rounds of a sender that has always more to send, one after the other.
+    #[derive(Clone)]
     struct Rounds {
         window: Window,
         now: Instant,
@@ -301,6 +305,26 @@ mod tests {
         assert_eq!(rounds.rounds(20, 2, ROUND_TRIP * 3), 512);
         assert_eq!(rounds.round(6, ROUND_TRIP * 3), 388);
         assert_eq!(rounds.round(0, ROUND_TRIP * 3), 392, "and it grows slowly");
+    }
+
+    // rule T13
+    #[test]
+    fn where_packets_queue_a_few_lost_ones_of_one_round_are_chance() {
+        let mut rounds = Rounds::new(64);
+        rounds.rounds(10, 0, ROUND_TRIP);
+        // Three of 64 are more than 1/32, but not in all rounds.
+        for _ in 0..20 {
+            rounds.round(4, ROUND_TRIP * 3);
+            assert_eq!(rounds.rounds(5, 0, ROUND_TRIP * 3), 64);
+        }
+        let mut often = rounds.clone();
+        assert!(often.rounds(10, 4, ROUND_TRIP * 3) < 64);
+        assert_eq!(rounds.round(5, ROUND_TRIP * 3), 48, "four are enough");
+        // Of a loss that is over only that round has paid.
+        rounds.rounds(100, 0, ROUND_TRIP * 3);
+        rounds.round(50, ROUND_TRIP * 3);
+        let after = rounds.window.packets();
+        assert!(rounds.round(2, ROUND_TRIP * 3) >= after);
     }
 
     // rule T13

@@ -163,17 +163,18 @@ impl Packets {
         }
     }
 
-    // rule T11
-    /// A switch says that it has a packet.
+    // rules T11, W8
+    /// A switch says that it has a packet: it was sent to it, or is in the cut that it goes on from.
     pub(super) fn acknowledged(&mut self, worker: u16, region: u8, seq: u32, view: u16) -> Verdict {
         let flow = self.flow_mut(worker, region);
+        let is_applied = flow.is_applied(seq);
         let Some(Some(content)) = flow.contents.get_mut(seq as usize) else {
             return Err(format!(
                 "worker {worker}, region {region}: {seq} is acknowledged, and was never sent"
             ));
         };
         content.acknowledged_in = Some(view);
-        if content.views.contains(&view) {
+        if is_applied || content.views.contains(&view) {
             return Ok(());
         }
         Err(format!(

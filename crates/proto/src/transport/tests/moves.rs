@@ -143,9 +143,13 @@ fn answers_from_before_a_move_say_nothing() {
     let flows = scene.path.take(READABLE);
     scene.deliver(&ack(READABLE, 0, 7, 7));
     assert_eq!(scene.path.statistics.dropped, dropped + 4);
-    // Under the present view the same answer counts, once the packet was sent: that it was sent to another is enough.
+    // Under the present view the same answer counts, once the packet was sent under it. Before that it is a cut that the switch goes on
+    // from, and says nothing of round trips.
     scene.path.put(READABLE, flows, VIEW + 1);
     let answer = Header { view: VIEW + 1, ..Header::parse_without_entries(&ack(READABLE, 0, 7, 7)).unwrap() };
+    scene.deliver(&answer.to_bytes());
+    assert_eq!(scene.accepted.len(), 0);
+    scene.transmit_moved();
     scene.deliver(&answer.to_bytes());
     assert_eq!(scene.accepted.len(), 1);
     assert_eq!(scene.path.push_flow(READABLE).first(), 1);
