@@ -10,6 +10,47 @@ use crate::agent::{Agent, AgentError, Link, Name};
 use crate::sizes::Sizes;
 use crate::tables::TableChange;
 
+/// So often an active bank is found empty before it is closed all the same. It may have no room left: duplicates use it up, and only what is
+/// new is counted (rule D4). Each time that was for nothing it is twice as often, up to the most: looks are a millisecond apart, or more.
+const EMPTY_LOOKS_MIN: u32 = 32;
+const EMPTY_LOOKS_MAX: u32 = 1024;
+
+/// What an active bank had taken when it was last asked.
+#[derive(Debug, Clone, Copy)]
+struct Active {
+    taken: BankPackets,
+    /// How often in a row that was nothing.
+    empty_looks: u32,
+    /// How often it may be.
+    patience: u32,
+}
+
+impl Active {
+    const fn new(patience: u32) -> Self {
+        Self { taken: BankPackets { pushes: 0, last: 0 }, empty_looks: 0, patience }
+    }
+
+    fn look(&mut self, taken: BankPackets) {
+        self.taken = taken;
+        if taken.pushes > 0 {
+            (self.empty_looks, self.patience) = (0, EMPTY_LOOKS_MIN);
+        } else {
+            self.empty_looks = self.empty_looks.saturating_add(1);
+        }
+    }
+
+    /// The bank is closed, which had taken this.
+    fn close(&mut self, taken: BankPackets) {
+        let patience = if taken.pushes > 0 { EMPTY_LOOKS_MIN } else { self.patience.saturating_mul(2) };
+        *self = Self::new(patience.min(EMPTY_LOOKS_MAX));
+    }
+
+    /// What it has taken; or a packet, if it has been empty for too long.
+    fn taken(&self) -> BankPackets {
+        if self.empty_looks < self.patience { self.taken } else { BankPackets { pushes: 1, last: 0 } }
+    }
+}
+
 /// The regions of one job in a P4 switch.
 #[derive(Debug)]
 pub struct P4Plane<L> {
@@ -17,8 +58,9 @@ pub struct P4Plane<L> {
     sizes: Sizes,
     job: u16,
     workers: BTreeMap<u16, SocketAddrV4>,
-    /// For each region that is open, what its active bank had taken when it was last asked.
-    taken: BTreeMap<u8, BankPackets>,
+    /// The regions that are open.
+    open: BTreeMap<u8, Active>,
+    /// Whether they take pushes.
     active: BTreeMap<u8, bool>,
     /// Pushes of epochs that are closed: the switch counts nothing else.
     pushes: u64,
@@ -34,7 +76,7 @@ impl<L: Link> P4Plane<L> {
             sizes,
             job: 0,
             workers: BTreeMap::new(),
-            taken: BTreeMap::new(),
+            open: BTreeMap::new(),
             active: BTreeMap::new(),
             pushes: 0,
             failure: None,
@@ -62,7 +104,7 @@ impl<L: Link> P4Plane<L> {
 
 impl<L: Link> Plane for P4Plane<L> {
     fn begin(&mut self, job: u16) {
-        for region in core::mem::take(&mut self.taken).into_keys() {
+        for region in core::mem::take(&mut self.open).into_keys() {
             let name = self.name(region);
             self.attempt(|agent| agent.close(name));
         }
@@ -102,14 +144,14 @@ impl<L: Link> Plane for P4Plane<L> {
             core::iter::once(0..seen.below).chain(above).map(move |seqs| (flow, seqs))
         });
         let seen: Vec<_> = seen.filter(|(_, seqs)| !seqs.is_empty()).collect();
-        self.taken.insert(config.region, BankPackets::default());
+        self.open.insert(config.region, Active::new(EMPTY_LOOKS_MIN));
         self.active.insert(config.region, true);
         self.attempt(|agent| agent.open(config, durable, seen));
     }
 
     fn forget(&mut self, region: u8) {
         self.active.remove(&region);
-        if self.taken.remove(&region).is_some() {
+        if self.open.remove(&region).is_some() {
             let name = self.name(region);
             self.attempt(|agent| agent.close(name));
         }
@@ -136,23 +178,23 @@ impl<L: Link> Plane for P4Plane<L> {
 
     /// Nothing in a switch of hardware wakes its agent, so it asks.
     fn awake(&mut self) {
-        let regions: Vec<u8> = self.taken.keys().copied().collect();
-        for region in regions {
+        let mut open = core::mem::take(&mut self.open);
+        for (&region, active) in &mut open {
             let name = self.name(region);
-            let taken = self.attempt(|agent| agent.taken(name));
-            self.taken.insert(region, taken);
+            active.look(self.attempt(|agent| agent.taken(name)));
         }
+        self.open = open;
     }
 
     fn taken(&self, region: u8) -> BankPackets {
-        self.taken.get(&region).copied().unwrap_or_default()
+        self.open.get(&region).map(Active::taken).unwrap_or_default()
     }
 
     fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
         let name = self.name(region);
-        let taken = self.attempt(|agent| agent.flip(name));
-        self.pushes += taken.map_or(0, |(_, taken)| u64::from(taken.pushes));
-        self.taken.insert(region, BankPackets::default());
+        let taken = self.attempt(|agent| agent.flip(name)).map(|(_, taken)| taken).unwrap_or_default();
+        self.pushes += u64::from(taken.pushes);
+        self.open.entry(region).and_modify(|active| active.close(taken));
         let sums = self.attempt(|agent| agent.drain(name));
         if self.failure.is_some() {
             return Some(Epoch::default());
@@ -178,7 +220,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn counters(&self) -> Counters {
-        let open: u64 = self.taken.values().map(|taken| u64::from(taken.pushes)).sum();
+        let open: u64 = self.open.values().map(|active| u64::from(active.taken.pushes)).sum();
         let pushes = self.pushes + open;
         Counters { packets: pushes, pushes, ..Counters::default() }
     }

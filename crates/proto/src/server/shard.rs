@@ -47,6 +47,8 @@ pub(super) struct Shard {
     pub(super) checkpoints: Checkpoints,
     /// The checkpoint that is being written.
     pub(super) snapshot: Option<Snapshot>,
+    /// Whether the next checkpoint must have all rows: what a failed one had been given counts as changed no more.
+    pub(super) forgot_changes: bool,
     /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
     /// What else is said once the log has a record.
@@ -156,6 +158,7 @@ impl Shard {
             has_returned: false,
             checkpoints: Checkpoints::default(),
             snapshot: None,
+            forgot_changes: false,
             waiting: Vec::new(),
             held: VecDeque::new(),
             keys: Vec::new(),

@@ -78,7 +78,9 @@ impl Shard {
             return false;
         }
         let durability = &self.cluster.durability;
-        let full = self.checkpoints.newest == 0 || self.checkpoints.increments >= durability.increments;
+        let full = self.checkpoints.newest == 0
+            || self.checkpoints.increments >= durability.increments
+            || self.forgot_changes;
         let checkpoints = Checkpoints {
             newest: number,
             increments: if full { 0 } else { self.checkpoints.increments + 1 },
@@ -180,6 +182,7 @@ impl Shard {
             return false;
         };
         self.checkpoints = snapshot.checkpoints;
+        self.forgot_changes &= self.checkpoints.increments > 0;
         self.statistics.checkpoint = number;
         self.journal.checkpoint_ended(Some(snapshot.covers));
         self.journal.requests.push_back(StorageRequest::TrimLog { before: log_from });
@@ -188,9 +191,11 @@ impl Shard {
 
     /// Nothing came of a checkpoint. Returns whether it was being written.
     pub(super) fn checkpoint_failed(&mut self, number: u64) -> bool {
-        if self.snapshot.take_if(|snapshot| snapshot.number == number).is_none() {
+        let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.number == number) else {
             return false;
-        }
+        };
+        // Of a snapshot that was read to its end the store has no marks left.
+        self.forgot_changes |= snapshot.state.is_none();
         self.store.cancel_snapshot();
         self.journal.requests.push_back(StorageRequest::Abandon);
         self.journal.checkpoint_ended(None);

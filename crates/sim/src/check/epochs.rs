@@ -47,6 +47,13 @@ impl Region {
         replayed.flat_map(|(_, replays)| replays).any(|seqs| seqs.contains(&seq))
             || self.drained.values().any(in_epoch)
     }
+
+    /// The newest epoch that the shard may have applied without having said so. Of one without packets no cut tells.
+    fn newest_unsaid(&self) -> u64 {
+        let newest = self.epoch + self.replayed;
+        let is_next = |drained: &Drained| drained.epoch == newest + 1 && drained.sums.0.is_empty();
+        newest + u64::from(self.drained.values().any(is_next))
+    }
 }
 
 /// All regions, and what of them is applied.
@@ -327,7 +334,7 @@ impl Epochs {
         region.fence = adopted.since;
         self.find_unsaid(number, &adopted.cut, packets)?;
         let region = self.region(number)?;
-        if !(region.epoch..=region.epoch + region.replayed).contains(&adopted.epoch) {
+        if !(region.epoch..=region.newest_unsaid()).contains(&adopted.epoch) {
             return Err(format!(
                 "region {number}: adopted after epoch {}, {} is committed",
                 adopted.epoch, region.epoch

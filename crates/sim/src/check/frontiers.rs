@@ -78,21 +78,26 @@ impl Frontiers {
                     header.worker
                 ));
             }
-            let (since, open) = self.open.entry(region).or_default();
-            if *since < tenure.since {
-                *since = tenure.since;
-                open.clear();
-            }
-            if *since == tenure.since {
+            if let Some(open) = self.open_since(region, tenure.since) {
                 open.push(Acknowledged { epoch, worker: header.worker, seq });
             }
         }
         Ok(())
     }
 
-    /// A shard has committed an epoch of the present holder: all that was said to be in it must be applied.
-    pub(super) fn committed(&mut self, region: u8, epoch: u64, packets: &Packets) -> Verdict {
-        let Some((_, open)) = self.open.get_mut(&region) else { return Ok(()) };
+    /// What the holder of this tenure has acknowledged; `None` if there is a newer one. What an older one has said is over.
+    fn open_since(&mut self, region: u8, tenure: u64) -> Option<&mut Vec<Acknowledged>> {
+        let (since, open) = self.open.entry(region).or_default();
+        if *since < tenure {
+            *since = tenure;
+            open.clear();
+        }
+        (*since == tenure).then_some(open)
+    }
+
+    /// A shard has committed an epoch of the holder since then: all that was said to be in it must be applied.
+    pub(super) fn committed(&mut self, region: u8, since: u64, epoch: u64, packets: &Packets) -> Verdict {
+        let Some(open) = self.open_since(region, since) else { return Ok(()) };
         let mut missing = None;
         open.retain(|acknowledged| {
             let flow = packets.flow(acknowledged.worker, region);

@@ -186,7 +186,8 @@ impl Checkers {
                 let verdict = epochs.committed_sent(committed, &mut self.packets);
                 self.judge("epochs", at, verdict);
                 let epoch = self.epochs.epoch(committed.region);
-                let verdict = self.frontiers.committed(committed.region, epoch, &self.packets);
+                let verdict =
+                    self.frontiers.committed(committed.region, committed.since, epoch, &self.packets);
                 self.judge("frontiers", at, verdict);
             }
             Message::Adopted(adopted) => {

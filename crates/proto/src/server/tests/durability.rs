@@ -258,6 +258,38 @@ fn a_log_that_cannot_be_written_holds_nobody_up_and_begins_anew_after_a_checkpoi
     assert_eq!(counter.value(COLD), -5.0);
 }
 
+// rule L2
+#[test]
+fn what_a_failed_increment_had_is_in_the_next_checkpoint() {
+    let server = Server::new(address(0), address(1)).with_disk();
+    let every = Some(core::time::Duration::from_secs(1));
+    let durability = Durability { log: false, checkpoint_every: every, increments: 9, ..LOG };
+    let mut counter = Counter::starting(server, durability);
+    let mut disk = Disk::default();
+    disk.serve(&mut counter, 0);
+    let worker = counter.call(Peer::Worker(0));
+    counter.ask(worker, push(1, &[COLD], 1.0));
+    let begin = |counter: &mut Counter, number| {
+        counter.say(CONTROLLER, Message::Checkpoint { number });
+        let base = counter.asked.iter().rev().find_map(|request| match request {
+            StorageRequest::Begin(head) => Some(head.base),
+            _ => None,
+        });
+        base.expect("a checkpoint has begun")
+    };
+    // All rows are handed over, and the disk is full.
+    assert_eq!(begin(&mut counter, 2), Some(1), "only what has changed");
+    let is_whole = counter.asked.iter().any(|request| matches!(request, StorageRequest::Finish { .. }));
+    assert!(is_whole, "{:?}", counter.asked);
+    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
+    counter.asked.clear();
+    assert_eq!(begin(&mut counter, 3), None, "an increment would lack the row");
+    disk.serve(&mut counter, 0);
+    assert_eq!(begin(&mut counter, 4), Some(3));
+    disk.serve(&mut counter, 0);
+    assert_eq!(disk.restart(counter.view()).value(COLD), -1.0);
+}
+
 #[test]
 fn what_is_no_state_or_record_is_refused_in_words() {
     assert!(matches!(Restored::new(&[7; 40], 0), Err(RestoreError::State(_))));
