@@ -26,8 +26,12 @@ pub(super) enum Stage {
     Returning,
     /// It answers workers and switches.
     Serving,
-    /// The job is over; it writes its last checkpoint, and then says this.
-    Finishing(MemberEvent),
+    /// The job is over; it writes its last checkpoint, or that before it, and then says this.
+    Finishing {
+        event: MemberEvent,
+        /// Whether it is the last one that is being written.
+        is_last: bool,
+    },
 }
 
 impl Server {
@@ -183,7 +187,14 @@ impl Server {
                 let reason = format!("server {server}: the first checkpoint cannot be written: {reason}");
                 return self.membership.abort(&reason);
             }
-            (Stage::Finishing(event), failure) => return self.finish_with(now, event, number, failure),
+            (Stage::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
+            // What became of the one before is no matter: the last one has everything.
+            (Stage::Finishing { event, is_last: false }, _) => {
+                let shard = self.shard.as_mut().expect("a checkpoint was written");
+                let is_last = shard.begin_checkpoint(now, number + 1, true);
+                self.stage = Stage::Finishing { event, is_last };
+                return;
+            }
             (stage, failure) => {
                 self.stage = stage;
                 self.membership.send(Message::Checkpointed { number, failure });
@@ -214,22 +225,16 @@ impl Server {
         };
         let number = shard.checkpoints.newest + 1;
         // If one is being written, the last one follows.
-        shard.begin_checkpoint(now, number, true);
-        self.stage = Stage::Finishing(event);
+        let is_last = shard.begin_checkpoint(now, number, true);
+        self.stage = Stage::Finishing { event, is_last };
     }
 
-    fn finish_with(&mut self, now: Instant, event: MemberEvent, number: u64, failure: Option<String>) {
-        let shard = self.shard.as_mut().expect("a checkpoint was written");
-        if failure.is_none() && !shard.checkpoints.is_last {
-            shard.begin_checkpoint(now, number + 1, true);
-            self.stage = Stage::Finishing(event);
-            return;
-        }
+    fn finish_with(&mut self, event: MemberEvent, failure: Option<String>) {
+        let number = self.shard.as_ref().map_or(0, |shard| shard.number);
         let event = match failure {
             Some(reason) => MemberEvent::Ended {
                 reason: format!(
-                    "the job is done, but the last checkpoint of server {} cannot be written: {reason}",
-                    shard.number
+                    "the job is done, but the last checkpoint of server {number} cannot be written: {reason}",
                 ),
             },
             None => event,

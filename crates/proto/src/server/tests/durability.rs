@@ -309,6 +309,19 @@ fn the_last_checkpoint_says_that_the_job_was_done() {
     assert_eq!(Restored::new(&disk.state, disk.covers).unwrap_err(), RestoreError::Done);
 }
 
+// rule L7
+#[test]
+fn a_failure_of_the_checkpoint_before_is_not_that_of_the_last() {
+    let (mut counter, mut disk) = with_log();
+    disk.serve(&mut counter, 0);
+    counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
+    counter.say(CONTROLLER, Message::Finish);
+    counter.asked.clear();
+    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
+    disk.serve(&mut counter, 0);
+    assert_eq!(Restored::new(&disk.state, disk.covers).unwrap_err(), RestoreError::Done);
+}
+
 #[test]
 fn a_server_without_a_disk_does_not_take_part_in_a_job_that_wants_one() {
     let mut counter = Counter::starting(Server::new(address(0), address(1)), LOG);
