@@ -129,7 +129,8 @@ where
     ///
     /// Only `PUSH` and `PULL` packets that name this worker are executed, all others are dropped and counted (rule W3). The
     /// answers are those of [`process`](Self::process) in the same order, except that acknowledgements without values
-    /// that follow each other and differ only in `seq` become one, which lists them as ranges, and below each range what was taken before.
+    /// that follow each other and differ only in `seq` become one. It lists them as ranges, and with them others of the flow
+    /// that were taken before, whose acknowledgement may be lost (rule W8).
     pub fn process_burst<'a>(
         &mut self,
         from: (u16, u16),
@@ -157,7 +158,8 @@ where
                 Ok(answer) if answer.kind == Kind::Ack && answer.flags == Flags::NONE => {
                     if !acknowledged.add(&header, answer) {
                         self.acknowledge(&mut acknowledged, &mut emit);
-                        acknowledged.add(&header, answer);
+                        let fits = acknowledged.add(&header, answer);
+                        debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
                 Ok(answer) => {

@@ -11,7 +11,8 @@ use crate::sizes::Sizes;
 use crate::tables::TableChange;
 
 /// So often an active bank is found empty before it is closed all the same. It may have no room left: duplicates use it up, and only what is
-/// new is counted (rule D4). Each time that was for nothing it is twice as often, up to the most: looks are a millisecond apart, or more.
+/// new is counted (rule D4). Each time that was for nothing it is twice as often, up to the most. Looks are a millisecond apart, or more, while
+/// nothing is asked of the switch.
 const EMPTY_LOOKS_MIN: u32 = 32;
 const EMPTY_LOOKS_MAX: u32 = 1024;
 
