@@ -277,41 +277,17 @@ impl<L: Link> Agent<L> {
 
 #[cfg(test)]
 mod tests {
-    use core::convert::Infallible;
-
     use libra_dataplane::{Arithmetic, Header, Kind, NackReason};
 
     use super::*;
-    use crate::{Port, Sums, Switch};
-
-    /// The program as this crate has it.
-    struct Here(Switch);
-
-    impl Link for Here {
-        type Error = Infallible;
-
-        fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-            let answer =
-                |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("an agent is answered");
-            Ok(packets.iter().map(answer).collect())
-        }
-
-        fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
-            self.0.process(Port::Worker(from), packet)
-        }
-
-        fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
-            changes.iter().for_each(|change| self.0.change(change));
-            Ok(())
-        }
-    }
+    use crate::{Sums, Switch};
 
     // rule D4
     #[test]
     fn a_bank_that_duplicates_have_filled_is_closed_in_time() {
         let lanes = 2;
         let sizes = Sizes { lanes, ..Sizes::default() };
-        let mut plane = P4Plane::new(Here(Switch::new(sizes)), sizes);
+        let mut plane = P4Plane::new(Switch::new(sizes), sizes);
         let Sums::Fixed { bound_bits } = sizes.sums else { panic!("the default is fixed point") };
         let config = RegionConfig {
             job: 1,
@@ -328,7 +304,7 @@ mod tests {
         plane.begin(1);
         plane.set_workers(&BTreeMap::from([(0, worker)]));
         plane.open(config, 0, &Cut { flows: vec![FlowCut::default()] }, BankPackets::default());
-        let push = |plane: &mut P4Plane<Here>, seq| {
+        let push = |plane: &mut P4Plane<Switch>, seq| {
             let header =
                 Header { job: 1, plan: 1, view: 1, seq, entries: lanes, ..Header::of_kind(Kind::Push) };
             let mut packet = header.to_bytes().to_vec();

@@ -3,13 +3,14 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use libra_p4::P4Plane;
 use libra_proto::{
     Controller, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
     SoftPlane, Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
 use crate::check::{Checkers, Violation};
-use crate::late::{Beside, LateDevice, p4_sizes};
+use crate::late::{LateDevice, p4_sizes};
 use crate::network::{Host, Network, Quality};
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
@@ -195,7 +196,10 @@ impl Director {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
                 match p4_sizes(&self.scenario) {
                     Some(sizes) => {
-                        let plane = DeferredPlane::new(LateDevice::new(Beside::plane(sizes), random));
+                        let plane = DeferredPlane::new(LateDevice::new(
+                            P4Plane::new(libra_p4::Switch::new(sizes), sizes),
+                            random,
+                        ));
                         AnyRole::P4Switch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
                     }
                     None => {

@@ -1,11 +1,10 @@
 //! A switch whose data plane does later what its agent asks, as one in a device does: packets come in between.
 
-use core::convert::Infallible;
-use core::net::{SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use libra_dataplane::RegionConfig;
-use libra_p4::{Link, P4Plane, Port, Sizes, Sums, TableChange};
+use libra_p4::{P4Plane, Sizes, Sums};
 use libra_plan::Placement;
 use libra_proto::{ArithmeticMode, Cluster, Device, Executor, Order, Outgoing, Plane, Report, SoftPlane};
 
@@ -60,35 +59,7 @@ impl<P: Plane> Device for LateDevice<P> {
 /// The pipeline in software, late.
 pub type LateSoft = LateDevice<SoftPlane>;
 /// The P4 program, late.
-pub type LateP4 = LateDevice<P4Plane<Beside>>;
-
-/// The way to a switch in this process, which does in Rust what the P4 program does.
-#[derive(Debug)]
-pub struct Beside(libra_p4::Switch);
-
-impl Beside {
-    pub(crate) fn plane(sizes: Sizes) -> P4Plane<Self> {
-        P4Plane::new(Self(libra_p4::Switch::new(sizes)), sizes)
-    }
-}
-
-impl Link for Beside {
-    type Error = Infallible;
-
-    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-        let answer = |packet: &Vec<u8>| self.0.process(Port::Agent, packet).expect("an agent is answered");
-        Ok(packets.iter().map(answer).collect())
-    }
-
-    fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
-        self.0.process(Port::Worker(from), packet)
-    }
-
-    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
-        changes.iter().for_each(|change| self.0.change(change));
-        Ok(())
-    }
-}
+pub type LateP4 = LateDevice<P4Plane<libra_p4::Switch>>;
 
 /// The sizes of a P4 program for a job; `None` if there is none, or not all its regions have room in one switch.
 pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {

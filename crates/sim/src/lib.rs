@@ -61,7 +61,7 @@ mod workload;
 mod world;
 
 pub use director::LIVENESS_BOUND;
-pub use late::{Beside, LateDevice, LateP4, LateSoft};
+pub use late::{LateDevice, LateP4, LateSoft};
 pub use network::{Arrival, Bursts, Host, Network, NetworkCounts, Quality};
 pub use observer::{Observer, Recorder, SentDatagram, SentMessage};
 pub use process::{Actor, AnyRole, Event};
