@@ -2,11 +2,13 @@
 
 use core::ops::Range;
 
-use crate::packet::{PacketWriter, SeqRange};
+use crate::packet::PacketWriter;
 use crate::wire::{Answer, ENTRY_BYTES, HEADER_BYTES, Header};
 
 /// The most ranges that one acknowledgement lists.
 const RANGES_MAX: usize = 64;
+/// The most sequence numbers of a range: their count is 16 bits.
+const RANGE_MAX: u32 = 0xFFFF;
 /// Of so many of the highest numbers of a flow it says once more which are taken, as an earlier acknowledgement may be lost. That was one of
 /// a burst, and the kernel hands over bursts of as many.
 const REPEATED: u32 = 128;
@@ -15,79 +17,86 @@ const REPEATED_RANGES_MAX: usize = 64;
 
 /// Acknowledgements of one worker's pushes that are not yet sent.
 pub(crate) struct Coalesced {
-    /// The newest push of them, and what all of them say.
-    newest: Option<(Header, Answer)>,
-    ranges: [SeqRange; RANGES_MAX],
+    newest: Option<Newest>,
+    ranges: [Range<u32>; RANGES_MAX],
     count: usize,
     /// How many packets they are of. A packet may be there twice.
     packets: u32,
 }
 
+/// The newest push that is acknowledged.
+#[derive(Clone, Copy)]
+pub(crate) struct Newest {
+    pub(crate) push: Header,
+    /// The epoch that took it, and all others.
+    pub(crate) epoch: u16,
+}
+
 impl Coalesced {
     pub(crate) const fn new() -> Self {
-        Self { newest: None, ranges: [SeqRange { first: 0, count: 0 }; RANGES_MAX], count: 0, packets: 0 }
+        Self { newest: None, ranges: [const { 0..0 }; RANGES_MAX], count: 0, packets: 0 }
     }
 
-    /// The newest push that is acknowledged, and what all acknowledgements say.
-    pub(crate) const fn newest(&self) -> Option<&(Header, Answer)> {
-        self.newest.as_ref()
+    pub(crate) const fn newest(&self) -> Option<Newest> {
+        self.newest
     }
 
-    /// Takes up the acknowledgement of a push. `false` if it cannot go with those that are there (rule W8): send them first.
+    /// Takes up that a push was taken by this epoch. `false` if it cannot be acknowledged with those that are there (rule W8): send them first.
     #[inline]
-    pub(crate) fn add(&mut self, push: &Header, ack: Answer) -> bool {
-        let fits = self.goes_with(push, ack) && self.extend(push.seq);
+    pub(crate) fn add(&mut self, push: &Header, epoch: u16) -> bool {
+        // What else an acknowledgement says is the same for all that a region takes while it is not changed.
+        let goes_with = |newest: &Newest| {
+            (newest.push.plan, newest.push.region, newest.epoch) == (push.plan, push.region, epoch)
+        };
+        let fits = self.newest.as_ref().is_none_or(goes_with) && self.extend(push.seq);
         if fits {
-            self.newest.get_or_insert((*push, ack)).0.seq = push.seq;
+            self.newest.get_or_insert(Newest { push: *push, epoch }).push.seq = push.seq;
             self.packets = self.packets.saturating_add(1);
         }
         fits
     }
 
-    /// Whether nothing but `seq` tells this acknowledgement from those before it.
-    #[inline]
-    fn goes_with(&self, push: &Header, ack: Answer) -> bool {
-        self.newest
-            .as_ref()
-            .is_none_or(|(newest, same)| (newest.plan, newest.region, *same) == (push.plan, push.region, ack))
-    }
-
     /// Adds a sequence number to the ranges; `false` if it does not fit. What the newest range has already needs no place: a packet that is
     /// sent again may be sent twice (rule T16).
+    #[inline]
     fn extend(&mut self, seq: u32) -> bool {
         let (listed, free) = self.ranges.split_at_mut(self.count.min(RANGES_MAX));
-        if let Some(SeqRange { first, count }) = listed.last_mut()
-            && let Some(place) = seq.checked_sub(*first)
-            && let Some(longer) = count.checked_add(1)
+        if let Some(range) = listed.last_mut()
+            && let Some(place) = seq.checked_sub(range.start)
         {
-            if place < u32::from(*count) {
+            if seq < range.end {
                 return true;
             }
-            if place == u32::from(*count) {
-                *count = longer;
+            if seq == range.end && place < RANGE_MAX {
+                range.end = seq.saturating_add(1);
                 return true;
             }
         }
         let Some(range) = free.first_mut() else { return false };
-        *range = SeqRange { first: seq, count: 1 };
+        *range = seq..seq.saturating_add(1);
         self.count = self.count.saturating_add(1);
         true
     }
 
-    /// Sends what is there. Several packets are acknowledged together with others that were taken before: of the highest numbers of
-    /// the flow, all below `next`, those that `is_taken` knows (rule W8).
-    pub(crate) fn flush(&mut self, next: u32, is_taken: impl Fn(u32) -> bool, emit: &mut impl FnMut(&[u8])) {
-        let Some((newest, ack)) = self.newest.take() else { return };
-        let header = newest.answered(ack);
+    /// Sends what is there, all of it as `ack` says. Several packets are acknowledged together with others that were taken before: of the highest
+    /// numbers of the flow, all below `next`, those that `is_taken` knows (rule W8).
+    pub(crate) fn flush(
+        &mut self,
+        ack: Answer,
+        next: u32,
+        is_taken: impl Fn(u32) -> bool,
+        emit: &mut impl FnMut(&[u8]),
+    ) {
+        let Some(Newest { push, .. }) = self.newest.take() else { return };
         let mut buffer = [0; HEADER_BYTES + (REPEATED_RANGES_MAX + RANGES_MAX) * ENTRY_BYTES];
-        let mut writer = PacketWriter::new(header, &mut buffer);
+        let mut writer = PacketWriter::new(push.answered(ack), &mut buffer);
         if self.packets > 1 {
             let ranges = self.ranges.split_at(self.count.min(RANGES_MAX)).0;
-            let is_repeated = |seq| is_taken(seq) && !ranges.iter().any(|range| range.contains(seq));
-            let repeated = ranges_of(next.saturating_sub(REPEATED)..next, is_repeated);
+            let repeated = taken_beside(ranges, next.saturating_sub(REPEATED)..next, is_taken);
             // In the order in which they were sent, or nearly so: the worker takes others for overtaken.
-            for range in repeated.chain(ranges.iter().copied()) {
-                let fits = writer.push(range.count, range.first);
+            for Range { start, end } in joined(repeated.chain(ranges.iter().cloned())) {
+                let count = u16::try_from(end.saturating_sub(start)).unwrap_or(u16::MAX);
+                let fits = writer.push(count, start);
                 debug_assert!(fits, "the buffer was made for as many ranges");
             }
         }
@@ -97,16 +106,44 @@ impl Coalesced {
     }
 }
 
-/// Those of fewer than 2^16 numbers that are wanted, as ascending ranges.
-fn ranges_of(
-    Range { mut start, end }: Range<u32>,
-    is_wanted: impl Fn(u32) -> bool,
-) -> impl Iterator<Item = SeqRange> {
+/// Those of `numbers` that are taken and in none of `ranges`, as ascending ranges.
+fn taken_beside(
+    ranges: &[Range<u32>],
+    numbers: Range<u32>,
+    is_taken: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = Range<u32>> {
+    let Range { start: mut at, end } = numbers;
     core::iter::from_fn(move || {
-        let first = (start..end).find(|seq| is_wanted(*seq))?;
-        start = (first..end).find(|seq| !is_wanted(*seq)).unwrap_or(end);
-        let count = u16::try_from(start.saturating_sub(first)).unwrap_or(u16::MAX);
-        Some(SeqRange { first, count })
+        let first = loop {
+            if at >= end {
+                return None;
+            }
+            // Mostly the ranges have all of these numbers, and none need be looked at.
+            match ranges.iter().find(|range| range.contains(&at)) {
+                Some(range) => at = range.end,
+                None if is_taken(at) => break at,
+                None => at = at.saturating_add(1),
+            }
+        };
+        let next_range = ranges.iter().map(|range| range.start).filter(|next| *next > first).min();
+        let until = next_range.map_or(end, |next| next.min(end));
+        at = (first..until).find(|seq| !is_taken(*seq)).unwrap_or(until);
+        Some(first..at)
+    })
+}
+
+/// The same numbers in the same order, in fewer ranges where one begins with the end of the one before it: acknowledgements of what comes in order
+/// are equally long, then, and leave in one call.
+fn joined(ranges: impl Iterator<Item = Range<u32>>) -> impl Iterator<Item = Range<u32>> {
+    let mut ranges = ranges.peekable();
+    core::iter::from_fn(move || {
+        let Range { start, mut end } = ranges.next()?;
+        let follows =
+            |next: &Range<u32>, end| next.start == end && next.end.saturating_sub(start) <= RANGE_MAX;
+        while let Some(next) = ranges.next_if(|next| follows(next, end)) {
+            end = next.end;
+        }
+        Some(start..end)
     })
 }
 
@@ -116,21 +153,14 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::packet::Packet;
+    use crate::packet::{Packet, SeqRange};
     use crate::wire::{Flags, Kind};
 
     #[test]
     fn acknowledgements_that_differ_in_more_than_seq_stay_apart() {
         let push =
             Header { entries: 9, job: 1, worker: 2, plan: 3, region: 5, ..Header::of_kind(Kind::Push) };
-        let ack = Answer { kind: Kind::Ack, flags: Flags::NONE, view: 4, epoch: 6, durable: 7 };
-        let others = [
-            (Header { plan: 9, ..push }, ack),
-            (Header { region: 9, ..push }, ack),
-            (push, Answer { view: 9, ..ack }),
-            (push, Answer { epoch: 9, ..ack }),
-            (push, Answer { durable: 9, ..ack }),
-        ];
+        let others = [(Header { plan: 9, ..push }, 6), (Header { region: 9, ..push }, 6), (push, 9)];
         for other in others {
             let mut sent = Vec::new();
             let mut emit = |bytes: &[u8]| {
@@ -139,17 +169,19 @@ mod tests {
                 sent.push((Header { entries: 0, seq: 0, ..packet.header }, seqs));
             };
             let mut acknowledged = Coalesced::new();
-            let this = (push, ack);
-            for ((push, ack), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
+            let this = (push, 6);
+            let ack = |epoch| Answer { kind: Kind::Ack, flags: Flags::NONE, view: 4, epoch, durable: 7 };
+            for ((push, epoch), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
                 let push = Header { seq, ..push };
-                if !acknowledged.add(&push, ack) {
-                    acknowledged.flush(0, |_| false, &mut emit);
-                    assert!(acknowledged.add(&push, ack));
+                if !acknowledged.add(&push, epoch) {
+                    let before = acknowledged.newest().unwrap().epoch;
+                    acknowledged.flush(ack(before), 0, |_| false, &mut emit);
+                    assert!(acknowledged.add(&push, epoch));
                 }
             }
-            acknowledged.flush(0, |_| false, &mut emit);
+            acknowledged.flush(ack(6), 0, |_| false, &mut emit);
             let pairs = [(this, [0, 1].as_slice()), (other, &[2, 3]), (this, &[4])];
-            assert_eq!(sent, pairs.map(|((push, ack), seqs)| (push.answered(ack), seqs.to_vec())));
+            assert_eq!(sent, pairs.map(|((push, epoch), seqs)| (push.answered(ack(epoch)), seqs.to_vec())));
         }
     }
 }

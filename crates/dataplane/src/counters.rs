@@ -1,6 +1,6 @@
 //! What became of packets, counted.
 
-use crate::wire::{Flags, Malformed, NackReason};
+use crate::wire::{Answer, Flags, Kind, Malformed, NackReason};
 
 /// What became of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,12 +63,35 @@ pub struct Counters {
     pub foreign: u64,
 }
 
-/// What became of one packet, as far as counting goes.
+/// What became of one packet: what is counted, and what the answer says of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
-    Done(Deed),
+    Done(Done),
     Refused(NackReason),
     Dropped(DropReason),
+}
+
+impl Fate {
+    /// The answer, of a region with this view and this durable epoch.
+    pub(crate) const fn answer(self, view: u16, durable: u16) -> Result<Answer, DropReason> {
+        Ok(match self {
+            Self::Done(Done { deed, flags, epoch }) => {
+                Answer { kind: deed.answer(), flags, view, epoch, durable }
+            }
+            Self::Refused(reason) => Answer::refusal(reason, view, durable),
+            Self::Dropped(reason) => return Err(reason),
+        })
+    }
+}
+
+/// A packet that was carried out. The entries that its answer counts are in place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) deed: Deed,
+    /// Of the answer.
+    pub(crate) flags: Flags,
+    /// Of the answer: the epoch that took the packet.
+    pub(crate) epoch: u16,
 }
 
 /// What a packet that was carried out did.
@@ -79,6 +102,16 @@ pub(crate) enum Deed {
     Pulled,
     Installed,
     Drained,
+}
+
+impl Deed {
+    const fn answer(self) -> Kind {
+        match self {
+            Self::Pushed | Self::Duplicate | Self::Installed => Kind::Ack,
+            Self::Pulled => Kind::Pull,
+            Self::Drained => Kind::Drain,
+        }
+    }
 }
 
 impl Counters {
@@ -124,11 +157,11 @@ impl Counters {
 
     pub(crate) const fn count(&mut self, fate: Fate) {
         let counter = match fate {
-            Fate::Done(Deed::Pushed) => &mut self.pushes,
-            Fate::Done(Deed::Duplicate) => &mut self.duplicates,
-            Fate::Done(Deed::Pulled) => &mut self.pulls,
-            Fate::Done(Deed::Installed) => &mut self.installs,
-            Fate::Done(Deed::Drained) => &mut self.drains,
+            Fate::Done(Done { deed: Deed::Pushed, .. }) => &mut self.pushes,
+            Fate::Done(Done { deed: Deed::Duplicate, .. }) => &mut self.duplicates,
+            Fate::Done(Done { deed: Deed::Pulled, .. }) => &mut self.pulls,
+            Fate::Done(Done { deed: Deed::Installed, .. }) => &mut self.installs,
+            Fate::Done(Done { deed: Deed::Drained, .. }) => &mut self.drains,
             Fate::Refused(NackReason::BankFull) => &mut self.bank_full,
             Fate::Refused(NackReason::StalePlan) => &mut self.stale_plan,
             Fate::Refused(NackReason::NotInstalled) => &mut self.not_installed,

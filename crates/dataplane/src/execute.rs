@@ -1,13 +1,13 @@
 //! What each kind of packet does to its region.
 
 use crate::config::Memory;
-use crate::counters::{Deed, DropReason};
+use crate::counters::{Deed, Done, DropReason, Fate};
 use crate::packet::{body, body_mut};
 use crate::pass;
 use crate::planted::{PlantedBug, is_planted};
 use crate::region::Region;
 use crate::window::{SEQ_MAX, Seen, Window, accept};
-use crate::wire::{Answer, Flags, Header, Kind, Malformed, NackReason};
+use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
 /// Why a packet was not carried out. It changed nothing (rule W6).
 pub(crate) enum Refusal {
@@ -15,6 +15,15 @@ pub(crate) enum Refusal {
     Nack(NackReason),
     /// The sender does not.
     Drop(DropReason),
+}
+
+impl From<Refusal> for Fate {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Nack(reason) => Self::Refused(reason),
+            Refusal::Drop(reason) => Self::Dropped(reason),
+        }
+    }
 }
 
 impl From<NackReason> for Refusal {
@@ -30,8 +39,9 @@ impl From<Malformed> for Refusal {
 }
 
 impl<M: Memory> Region<M> {
-    /// Carries out a packet for this region, and says what to answer. The entries that the answer counts are in place.
-    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
+    /// Carries out a packet for this region.
+    #[inline]
+    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
         match header.kind {
             Kind::Push => self.execute_push(header, packet),
             Kind::Pull => self.execute_pull(header, packet),
@@ -41,7 +51,8 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
+    #[inline]
+    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(header)?;
@@ -75,10 +86,10 @@ impl<M: Memory> Region<M> {
             Flags::NONE
         };
         self.counters.count_retransmit(header.flags);
-        Ok((deed, self.answer(Kind::Ack, flags, epoch)))
+        Ok(Done { deed, flags, epoch })
     }
 
-    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
+    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(header)?;
@@ -87,34 +98,24 @@ impl<M: Memory> Region<M> {
             return Err(NackReason::NotInstalled.into());
         }
         pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
-        Ok((Deed::Pulled, self.answer(Kind::Pull, Flags::VALUES, self.epoch())))
+        Ok(Done { deed: Deed::Pulled, flags: Flags::VALUES, epoch: self.epoch() })
     }
 
-    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<(Deed, Answer), Refusal> {
+    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         pass::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
-        Ok((Deed::Installed, self.answer(Kind::Ack, Flags::NONE, self.epoch())))
+        Ok(Done { deed: Deed::Installed, flags: Flags::NONE, epoch: self.epoch() })
     }
 
-    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<(Deed, Answer), Refusal> {
+    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         let idle = self.idle_bank();
         let sums = idle.of_mut(&mut self.memory.sums).as_mut();
         let touched = idle.of_mut(&mut self.memory.touched).as_mut();
         pass::drain(self.config.shape(), body_mut(packet), sums, touched)?;
-        Ok((Deed::Drained, self.answer(Kind::Drain, Flags::VALUES, self.epoch_of(idle))))
-    }
-
-    /// An answer of this region.
-    const fn answer(&self, kind: Kind, flags: Flags, epoch: u16) -> Answer {
-        Answer { kind, flags, view: self.config.view, epoch, durable: self.durable() }
-    }
-
-    /// A refusal of this region.
-    pub(crate) const fn refusal(&self, reason: NackReason) -> Answer {
-        Answer::refusal(reason, self.config.view, self.durable())
+        Ok(Done { deed: Deed::Drained, flags: Flags::VALUES, epoch: self.epoch_of(idle) })
     }
 
     fn check_plan(&self, header: &Header) -> Result<(), NackReason> {

@@ -46,11 +46,6 @@ pub struct SeqRange {
 }
 
 impl SeqRange {
-    /// Whether a sequence number is one of its own.
-    pub(crate) fn contains(self, seq: u32) -> bool {
-        seq.checked_sub(self.first).is_some_and(|place| place < u32::from(self.count))
-    }
-
     /// Its sequence numbers. A range that would pass [`u32::MAX`] ends there.
     pub fn iter(self) -> impl Iterator<Item = u32> + Clone {
         self.first..self.first.saturating_add(u32::from(self.count))

@@ -46,32 +46,33 @@ impl Shape {
 /// Checks the entries of a push, and returns those that are to be added: all but the padding at the end.
 ///
 /// In a packet that passes, no slot occurs twice and every value is within the bound (rule W5).
+#[inline]
 pub(crate) fn check_push(
     shape: Shape,
     arithmetic: Arithmetic,
     body: &[EntryBytes],
 ) -> Result<&[EntryBytes], Malformed> {
-    let adding = without_padding(shape, body);
     let sound = match (shape.lanes, arithmetic) {
         (1, Arithmetic::Fixed { bound }) => {
             let bound = bound.cast_signed();
-            let (sound_ahead, ahead) = wide::check_ahead(adding, bound);
-            let rest = adding.get(ahead..).unwrap_or_default();
-            sound_ahead
-                && is_sound(shape.padding, rest, |value| {
+            wide::is_sound(shape.padding, body, bound).unwrap_or_else(|| {
+                is_sound(shape.padding, body, |value| {
                     let value = value.cast_signed();
                     bound.wrapping_sub(value) | bound.wrapping_add(value)
                 })
+            })
         }
         (1, Arithmetic::F32 | Arithmetic::Table) => {
-            is_sound(shape.padding, adding, |value| F32_MAX.wrapping_sub(value & F32_MAGNITUDE).cast_signed())
+            is_sound(shape.padding, body, |value| F32_MAX.wrapping_sub(value & F32_MAGNITUDE).cast_signed())
         }
         _ => false,
     };
-    // The fast check may doubt a packet that is sound; the thorough one is sure, and says what is wrong.
-    if !sound {
-        check_push_by_lane(shape, arithmetic, adding)?;
+    // In a packet that is certainly sound there is no padding. The fast check may doubt others that are sound; the thorough one is sure, and says what is wrong.
+    if sound {
+        return Ok(body);
     }
+    let adding = without_padding(shape, body);
+    check_push_by_lane(shape, arithmetic, adding)?;
     Ok(adding)
 }
 
@@ -106,6 +107,7 @@ fn is_sound(padding: u16, body: &[EntryBytes], room: impl Fn(u32) -> i32) -> boo
     signs >= 0 && before < i32::from(padding)
 }
 
+#[inline(never)]
 fn check_push_by_lane(shape: Shape, arithmetic: Arithmetic, body: &[EntryBytes]) -> Result<(), Malformed> {
     let cell_of = |&bytes: &EntryBytes| Some(Entry::from_bytes(bytes).cell);
     let none_before = core::iter::repeat_n(None, usize::from(shape.lanes));
@@ -128,6 +130,7 @@ fn check_push_by_lane(shape: Shape, arithmetic: Arithmetic, body: &[EntryBytes])
 }
 
 /// Adds the entries of a push that was checked, and marks their blocks.
+#[inline]
 pub(crate) fn add(
     shape: Shape,
     arithmetic: Arithmetic,

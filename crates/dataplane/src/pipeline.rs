@@ -3,11 +3,10 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::coalesce::Coalesced;
+use crate::coalesce::{Coalesced, Newest};
 use crate::config::Memory;
-use crate::counters::{Counters, DropReason, Fate, Verdict};
-use crate::execute::Refusal;
-use crate::region::{Region, Taken};
+use crate::counters::{Counters, Deed, Done, DropReason, Fate, Verdict};
+use crate::region::Region;
 use crate::wire::{Answer, Flags, Header, Kind, NackReason};
 
 /// Executes packets on the regions of a switch.
@@ -112,14 +111,15 @@ where
     /// Who may send what is not asked: an `INSTALL` must come from the owning shard, a `DRAIN` from the agent, and the
     /// caller sees to that. For packets straight from a worker there is [`process_burst`](Self::process_burst).
     pub fn process(&mut self, packet: &mut [u8]) -> Verdict {
-        let answered = match Header::parse_without_entries(packet) {
-            Ok(header) => self.execute(&header, packet).map(|answer| header.answered(answer)),
-            Err(malformed) => Err(self.drop_stray(DropReason::Malformed(malformed))),
+        let header = match Header::parse_without_entries(packet) {
+            Ok(header) => header,
+            Err(malformed) => return Verdict::Drop(self.drop_stray(DropReason::Malformed(malformed))),
         };
-        match answered {
-            Ok(header) => {
-                header.emit(packet);
-                Verdict::Reply(header.packet_bytes())
+        let fate = self.execute(&header, packet);
+        match self.answer(&header, fate) {
+            Ok(answer) => {
+                answer.emit(packet);
+                Verdict::Reply(answer.packet_bytes())
             }
             Err(reason) => Verdict::Drop(reason),
         }
@@ -155,59 +155,57 @@ where
                 continue;
             }
             match self.execute(&header, packet) {
-                Ok(answer) if answer.kind == Kind::Ack && answer.flags == Flags::NONE => {
-                    if !acknowledged.add(&header, answer) {
+                Fate::Done(Done { deed: Deed::Pushed | Deed::Duplicate, flags: Flags::NONE, epoch }) => {
+                    if !acknowledged.add(&header, epoch) {
                         self.acknowledge(&mut acknowledged, &mut emit);
-                        let fits = acknowledged.add(&header, answer);
+                        let fits = acknowledged.add(&header, epoch);
                         debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
-                Ok(answer) => {
-                    self.acknowledge(&mut acknowledged, &mut emit);
-                    let header = header.answered(answer);
-                    header.emit(packet);
-                    emit(packet.get(..header.packet_bytes()).unwrap_or_default());
+                fate => {
+                    if let Ok(answer) = self.answer(&header, fate) {
+                        self.acknowledge(&mut acknowledged, &mut emit);
+                        answer.emit(packet);
+                        emit(packet.get(..answer.packet_bytes()).unwrap_or_default());
+                    }
                 }
-                Err(_) => {}
             }
         }
         self.acknowledge(&mut acknowledged, &mut emit);
     }
 
     fn acknowledge(&self, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
-        let Some((push, ack)) = acknowledged.newest() else { return };
-        let taken =
-            self.region(push.job, push.region).and_then(|region| region.taken_by(push.worker, ack.epoch));
-        let next = taken.map_or(0, Taken::next);
-        acknowledged.flush(next, |seq| taken.is_some_and(|taken| taken.contains(seq)), emit);
+        let Some(Newest { push, epoch }) = acknowledged.newest() else { return };
+        let Some(region) = self.region(push.job, push.region) else { return };
+        let Some(taken) = region.taken_by(push.worker, epoch) else { return };
+        let ack = Answer::acknowledgement(region.config.view, epoch, region.durable());
+        acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), emit);
     }
 
-    /// Everything but the header of the answer. The entries that the answer counts are in place.
+    /// The header of the answer. The entries that it counts are in place.
+    fn answer(&self, header: &Header, fate: Fate) -> Result<Header, DropReason> {
+        let region = self.region(header.job, header.region);
+        let (view, durable) =
+            region.map_or((header.view, 0), |region| (region.config.view, region.durable()));
+        fate.answer(view, durable).map(|answer| header.answered(answer))
+    }
+
+    /// Carries out a packet, and counts it.
     #[inline]
-    fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<Answer, DropReason> {
+    fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Fate {
         let Some(region) = self.find(header.job, header.region) else {
-            return match header.kind {
-                Kind::Ack | Kind::Nack | Kind::Stream => Err(self.drop_stray(DropReason::Unexpected)),
+            let fate = match header.kind {
+                Kind::Ack | Kind::Nack | Kind::Stream => Fate::Dropped(DropReason::Unexpected),
                 Kind::Push | Kind::Pull | Kind::Install | Kind::Drain => {
-                    self.strays.count(Fate::Refused(NackReason::UnknownFlow));
-                    Ok(Answer::refusal(NackReason::UnknownFlow, header.view, 0))
+                    Fate::Refused(NackReason::UnknownFlow)
                 }
             };
+            self.strays.count(fate);
+            return fate;
         };
-        match region.execute(header, packet) {
-            Ok((deed, answer)) => {
-                region.counters.count(Fate::Done(deed));
-                Ok(answer)
-            }
-            Err(Refusal::Nack(reason)) => {
-                region.counters.count(Fate::Refused(reason));
-                Ok(region.refusal(reason))
-            }
-            Err(Refusal::Drop(reason)) => {
-                region.counters.count(Fate::Dropped(reason));
-                Err(reason)
-            }
-        }
+        let fate = region.execute(header, packet).map_or_else(Fate::from, Fate::Done);
+        region.counters.count(fate);
+        fate
     }
 
     fn find(&mut self, job: u16, region: u8) -> Option<&mut Region<M>> {

@@ -323,6 +323,7 @@ impl<M: Memory> Region<M> {
     }
 
     /// Adds the entries of a checked packet to the active bank.
+    #[inline]
     pub(crate) fn add(&mut self, body: &[EntryBytes], last: bool) {
         let bank = self.active_bank();
         let packets = bank.of_mut(&mut self.packets);
@@ -337,6 +338,7 @@ impl<M: Memory> Region<M> {
         self.add_to(bank, body);
     }
 
+    #[inline]
     fn add_to(&mut self, bank: Bank, body: &[EntryBytes]) {
         let sums = bank.of_mut(&mut self.memory.sums).as_mut();
         let touched = bank.of_mut(&mut self.memory.touched).as_mut();

@@ -1,23 +1,16 @@
 //! The fast check of a push, several entries at once where the processor has AVX2. Whether it has is found out as it runs.
 
-use crate::packet::EntryBytes;
-
-/// As much of `body` as can be checked several entries at once: whether it is certainly sound, and how many entries that says it of. Also
-/// the cell of the entry after them is above theirs.
-///
-/// A value is sound from `-bound` to `bound`, and a cell if it is above the one before.
 #[cfg(all(feature = "simd", target_arch = "x86_64"))]
-pub(crate) fn check_ahead(body: &[EntryBytes], bound: i32) -> (bool, usize) {
-    match pulp::x86::V3::try_new() {
-        Some(v3) => v3.vectorize(avx2::Check { v3, body, bound }),
-        None => (true, 0),
-    }
-}
+pub(crate) use avx2::is_sound;
 
-/// No vector instructions are known for this target, and nothing is checked.
+/// No vector instructions are known for this target.
 #[cfg(not(all(feature = "simd", target_arch = "x86_64")))]
-pub(crate) const fn check_ahead(_body: &[EntryBytes], _bound: i32) -> (bool, usize) {
-    (true, 0)
+pub(crate) const fn is_sound(
+    _padding: u16,
+    _body: &[crate::packet::EntryBytes],
+    _bound: i32,
+) -> Option<bool> {
+    None
 }
 
 #[cfg(all(feature = "simd", target_arch = "x86_64"))]
@@ -27,17 +20,14 @@ mod avx2 {
     use pulp::x86::V3;
     use pulp::{NullaryFnOnce, cast};
 
-    use crate::packet::EntryBytes;
-    use crate::wire::ENTRY_BYTES;
+    use crate::packet::{Entry, EntryBytes};
 
     /// Entries of one step.
     const STEP: usize = 4;
-    const STEP_BYTES: usize = STEP * ENTRY_BYTES;
     /// A step also reads the cell of the entry after it.
-    const READ_BYTES: usize = 2 * HALF_BYTES - OVERLAP_BYTES;
+    const READ: usize = STEP + 1;
     /// Half a register: two entries, and the cell of the one after them.
     const HALF_BYTES: usize = 16;
-    const OVERLAP_BYTES: usize = HALF_BYTES - STEP_BYTES / 2;
 
     /// Of the bytes of half a register: both values, and the cell after each.
     const VALUES_AND_NEXT_CELLS: [i8; HALF_BYTES] =
@@ -47,39 +37,73 @@ mod avx2 {
         [ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, 1, 0, ZERO, ZERO, 7, 6, ZERO, ZERO];
     const ZERO: i8 = -1;
 
-    pub(super) struct Check<'b> {
-        pub(super) v3: V3,
-        pub(super) body: &'b [EntryBytes],
-        pub(super) bound: i32,
+    /// Whether a push in one lane is certainly sound: its values are from `-bound` to `bound`, and its cells increase and are below `padding`.
+    /// `None`: it has too few entries to be checked like this, or the processor cannot do it.
+    #[inline]
+    pub(crate) fn is_sound(padding: u16, body: &[EntryBytes], bound: i32) -> Option<bool> {
+        let last_step: &[EntryBytes; READ] = body.last_chunk()?;
+        let v3 = V3::try_new()?;
+        let [.., last] = *last_step;
+        let Entry { cell, value } = Entry::from_bytes(last);
+        let is_last_sound = cell < padding && value.cast_signed().unsigned_abs() <= bound.cast_unsigned();
+        // Steps look at the cell of the last entry, but neither at its value nor at what comes after it.
+        Some(is_last_sound && v3.vectorize(Steps { v3, body, last_step, bound }))
     }
 
-    impl NullaryFnOnce for Check<'_> {
-        type Output = (bool, usize);
+    /// The check of all entries but the last.
+    struct Steps<'b> {
+        v3: V3,
+        body: &'b [EntryBytes],
+        /// The end of `body`.
+        last_step: &'b [EntryBytes; READ],
+        bound: i32,
+    }
 
-        #[inline]
-        fn call(self) -> (bool, usize) {
-            let Self { v3: V3 { avx, avx2, .. }, body, bound } = self;
-            let twice = |half: [i8; HALF_BYTES]| -> __m256i { cast([half, half]) };
-            let (next_places, places) = (twice(VALUES_AND_NEXT_CELLS), twice(CELLS));
-            let above: __m256i = cast([bound, bound, -1, -1, bound, bound, -1, -1]);
-            let below: __m256i = cast([bound, bound, i32::MAX, i32::MAX, bound, bound, i32::MAX, i32::MAX]);
+    impl NullaryFnOnce for Steps<'_> {
+        type Output = bool;
+
+        #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
+        #[inline(always)]
+        fn call(self) -> bool {
+            let Self { v3, body, last_step, bound } = self;
+            let limits = Limits {
+                above: cast([bound, bound, -1, -1, bound, bound, -1, -1]),
+                below: cast([bound, bound, i32::MAX, i32::MAX, bound, bound, i32::MAX, i32::MAX]),
+            };
             // Whatever is wrong makes a number negative, and the signs are gathered.
             let mut signs: __m256i = cast([0_i32; 8]);
-            let mut rest = body.as_flattened();
-            let mut checked = 0_usize;
-            while let Some(bytes) = rest.first_chunk::<READ_BYTES>()
-                && let (Some(low), Some(high)) = (bytes.first_chunk(), bytes.last_chunk())
-            {
-                let entries: __m256i = cast::<[[u8; HALF_BYTES]; 2], _>([*low, *high]);
-                let next = avx2._mm256_shuffle_epi8(entries, next_places);
-                let this = avx2._mm256_shuffle_epi8(entries, places);
-                let up = avx2._mm256_add_epi32(avx2._mm256_sub_epi32(next, this), above);
-                let down = avx2._mm256_sub_epi32(below, next);
-                signs = avx2._mm256_or_si256(signs, avx2._mm256_or_si256(up, down));
-                rest = rest.get(STEP_BYTES..).unwrap_or_default();
-                checked = checked.wrapping_add(STEP);
+            let mut rest = body;
+            while let Some(entries) = rest.first_chunk() {
+                signs = v3.avx2._mm256_or_si256(signs, step(v3, &limits, entries));
+                rest = rest.get(STEP..).unwrap_or_default();
             }
-            (avx._mm256_movemask_ps(cast(signs)) == 0, checked)
+            // Some entries once more, so that this ends with the last, however many there are.
+            signs = v3.avx2._mm256_or_si256(signs, step(v3, &limits, last_step));
+            v3.avx._mm256_movemask_ps(cast(signs)) == 0
         }
+    }
+
+    struct Limits {
+        above: __m256i,
+        below: __m256i,
+    }
+
+    /// A negative number for what is wrong with the first [`STEP`] entries: the value of one, or that the cell after it is not above its own.
+    #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
+    #[inline(always)]
+    fn step(v3: V3, limits: &Limits, entries: &[EntryBytes; READ]) -> __m256i {
+        let V3 { avx2, .. } = v3;
+        let twice = |half: [i8; HALF_BYTES]| -> __m256i { cast([half, half]) };
+        let [first @ .., _, _] = entries;
+        let [_, _, second @ ..] = entries;
+        let half = |entries: &[EntryBytes; 3]| -> [u8; HALF_BYTES] {
+            *entries.as_flattened().first_chunk().expect("three entries are more than that")
+        };
+        let entries: __m256i = cast([half(first), half(second)]);
+        let next = avx2._mm256_shuffle_epi8(entries, twice(VALUES_AND_NEXT_CELLS));
+        let this = avx2._mm256_shuffle_epi8(entries, twice(CELLS));
+        let up = avx2._mm256_add_epi32(avx2._mm256_sub_epi32(next, this), limits.above);
+        let down = avx2._mm256_sub_epi32(limits.below, next);
+        avx2._mm256_or_si256(up, down)
     }
 }

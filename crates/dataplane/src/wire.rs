@@ -452,6 +452,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// That a push was taken by `epoch`, without values.
+    pub(crate) const fn acknowledgement(view: u16, epoch: u16, durable: u16) -> Self {
+        Self { kind: Kind::Ack, flags: Flags::NONE, view, epoch, durable }
+    }
+
     /// A refusal.
     pub(crate) const fn refusal(reason: NackReason, view: u16, durable: u16) -> Self {
         Self { kind: Kind::Nack, flags: Flags::NONE, view, epoch: reason as u16, durable }
