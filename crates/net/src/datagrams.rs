@@ -1,15 +1,16 @@
 //! The hot path's socket: UDP, with runs of datagrams handed to and taken from the kernel in one piece (GSO and GRO).
 
 use std::io::{self, IoSliceMut};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use libra_proto::{Instant, Outgoing};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
-use tokio::net::UdpSocket;
+use tokio::io::unix::AsyncFd;
 
 use crate::faults::Faults;
+use crate::watch::watch;
 
 /// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged. Few, so that the first answers leave
 /// before the last requests are read: 16 made a step of training 2% longer, and what a lost packet adds to it twice as much; with 8 it is as long as with 4.
@@ -28,7 +29,8 @@ const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 
 /// A UDP socket that moves bursts.
 pub(crate) struct DatagramSocket {
-    socket: UdpSocket,
+    /// Watched for what comes, and for nothing else: whoever waits to write, too, is woken by each datagram that has left.
+    socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
     /// Whether runs may have [`RUN_DATAGRAMS_MAX`].
     takes_long_runs: bool,
@@ -39,7 +41,7 @@ pub(crate) struct DatagramSocket {
 impl DatagramSocket {
     /// Binds a socket. Must be called inside a runtime.
     pub(crate) fn bind(address: SocketAddr, faults: Option<Faults>) -> io::Result<Self> {
-        let socket = std::net::UdpSocket::bind(address)?;
+        let socket = UdpSocket::bind(address)?;
         let options = socket2::SockRef::from(&socket);
         if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
             options.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
@@ -48,18 +50,18 @@ impl DatagramSocket {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let receive = core::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
-        let socket = UdpSocket::from_std(socket)?;
+        let socket = watch(socket, Interest::READABLE)?;
         let takes_long_runs = takes_long_runs();
         Ok(Self { socket, state, takes_long_runs, receive, faults })
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.socket.get_ref().local_addr()
     }
 
     /// How many bytes the kernel queues for this socket.
     pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
-        let bytes = socket2::SockRef::from(&self.socket).recv_buffer_size()?;
+        let bytes = socket2::SockRef::from(self.socket.get_ref()).recv_buffer_size()?;
         Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
     }
 
@@ -81,7 +83,7 @@ impl DatagramSocket {
 
     /// Waits until there is something to receive.
     pub(crate) async fn readable(&self) -> io::Result<()> {
-        self.socket.readable().await
+        self.socket.readable().await.map(drop)
     }
 
     /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last. What one sender has sent comes
@@ -90,7 +92,7 @@ impl DatagramSocket {
     pub(crate) fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
         self.receive_by(take, |socket, receive| {
             let mut count = 0;
-            let tried = socket.try_io(Interest::READABLE, || {
+            let tried = socket.try_io(Interest::READABLE, |_| {
                 count = receive()?;
                 // Fewer than one call can take are all that there was: the runtime need not find that out by a call of its own.
                 if count < RECEIVES.min(BATCH_SIZE) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -113,12 +115,13 @@ impl DatagramSocket {
     fn receive_by(
         &mut self,
         mut take: impl FnMut(SocketAddr, &mut [u8], usize),
-        call: impl FnOnce(&UdpSocket, &mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
+        call: impl FnOnce(&AsyncFd<UdpSocket>, &mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
     ) -> io::Result<bool> {
         let Self { socket, state, receive, .. } = self;
         let mut metas = [RecvMeta::default(); RECEIVES];
         let mut slices = receive.each_mut().map(|buffer| IoSliceMut::new(buffer));
-        let received = call(socket, &mut || state.recv(UdpSockRef::from(&*socket), &mut slices, &mut metas));
+        let received =
+            call(socket, &mut || state.recv(UdpSockRef::from(socket.get_ref()), &mut slices, &mut metas));
         let count = match received {
             Ok(count) => count,
             // A peer that is gone shows as an error here; its datagrams are lost like any others.
@@ -166,11 +169,9 @@ impl DatagramSocket {
             let transmit =
                 Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
             loop {
-                let sent =
-                    socket.try_io(Interest::WRITABLE, || state.try_send(UdpSockRef::from(socket), &transmit));
-                match sent {
+                match state.try_send(UdpSockRef::from(socket.get_ref()), &transmit) {
                     Ok(()) => break,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                     // However often it is sent again: it will not fit.
                     Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         let text = format!(
@@ -185,6 +186,12 @@ impl DatagramSocket {
             start = end;
         }
         Ok(())
+    }
+
+    /// Waits until the kernel takes more: seldom, and so a copy of the descriptor is watched for as long as that takes.
+    async fn writable(&self) -> io::Result<()> {
+        let socket = watch(self.socket.get_ref().try_clone()?, Interest::WRITABLE)?;
+        socket.writable().await.map(drop)
     }
 
     /// How many datagrams the kernel takes in one call. One, once it has refused a run.
@@ -210,7 +217,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// Asks the kernel by sending a run to the socket that sends it, one of its own: a socket whose run was refused sends no more of them.
 fn takes_long_runs() -> bool {
     let ask = || -> io::Result<()> {
-        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let destination = socket.local_addr()?;
         let contents = &[0; RUN_DATAGRAMS_MAX];
@@ -268,5 +275,36 @@ mod tests {
                 assert_eq!(runs[0], from.run_datagrams_max(), "{runs:?}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_send_that_finds_no_room_goes_on_when_there_is() {
+        let bind = || DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        let (mut from, mut to) = (bind(), bind());
+        socket2::SockRef::from(from.socket.get_ref()).set_send_buffer_size(100_000).unwrap();
+        let mut outgoing = Outgoing::default();
+        for number in 0..3000_u16 {
+            let mut datagram = [0; 1000];
+            datagram[..2].copy_from_slice(&number.to_be_bytes());
+            outgoing.push(to.local_address().unwrap(), &datagram);
+        }
+        let reads = async {
+            // Nothing is read before the kernel has said that it takes no more.
+            tokio::task::yield_now().await;
+            arrive(&mut to, 0..3000).await
+        };
+        let (sent, _runs) = tokio::join!(from.send(Instant::ZERO, &mut outgoing), reads);
+        sent.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_has_left_wakes_nobody() {
+        let mut socket = DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut outgoing = Outgoing::default();
+        outgoing.push(peer.local_addr().unwrap(), &[0; 100]);
+        socket.send(Instant::ZERO, &mut outgoing).await.unwrap();
+        let wait = core::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(wait, socket.socket.writable()).await.is_err());
     }
 }

@@ -59,6 +59,7 @@ mod plane_thread;
 pub mod probe;
 mod storage;
 mod turns;
+mod watch;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};

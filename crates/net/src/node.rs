@@ -18,7 +18,6 @@ use libra_proto::{
 use libra_storage::{Found, PlaceError, find};
 use thiserror::Error;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -28,6 +27,7 @@ use crate::driver::{Ports, drive};
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
 use crate::storage::Storage;
+use crate::watch::watch;
 
 /// Why a node could not run to the end of its job.
 #[derive(Debug, Error)]
@@ -335,11 +335,7 @@ impl<P: Plane> SwitchNode<P> {
         let role = Switch::with_plane(self.options.controller, self.address, receive_bytes, self.plane);
         let wakes = self.wakes.map(|wakes| {
             let _context = self.runtime.enter();
-            #[expect(
-                deprecated,
-                reason = "what came after it is unsafe, for owners that change; this one does not"
-            )]
-            AsyncFd::with_interest(wakes, Interest::READABLE)
+            watch(wakes, Interest::READABLE)
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
         let links = Links::new(self.options.patience);
