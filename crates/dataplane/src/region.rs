@@ -208,12 +208,12 @@ impl<M: Memory> Region<M> {
         touched::is_clean(self.idle_bank().of(&self.memory.touched).as_ref())
     }
 
-    /// The blocks of the idle bank that hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
+    /// The blocks of the idle bank that may hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
     pub fn touched_blocks(&self) -> impl Iterator<Item = u32> {
         touched::blocks(self.idle_bank().of(&self.memory.touched).as_ref())
     }
 
-    /// Clears the idle bank, and hands over what was in it: for each touched block its first slot and its sums, of
+    /// Clears the idle bank, and hands over what was in it: for each block that holds a sum its first slot and its sums, of
     /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region.
     ///
     /// The same as `DRAIN` packets for all [`touched_blocks`](Self::touched_blocks), without the packets.
@@ -223,7 +223,9 @@ impl<M: Memory> Region<M> {
         let touched = idle.of_mut(&mut self.memory.touched).as_mut();
         for block in touched::blocks(touched) {
             let first_slot = touched::first_slot(block);
-            if let Some(sums) = touched::block_mut(sums, first_slot as usize) {
+            if let Some(sums) = touched::block_mut(sums, first_slot as usize)
+                && sums.iter().any(|sum| *sum != 0)
+            {
                 take(first_slot, sums);
                 sums.fill(0);
             }
