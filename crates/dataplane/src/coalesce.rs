@@ -157,6 +157,29 @@ mod tests {
     use crate::wire::{Flags, Kind};
 
     #[test]
+    fn ranges_are_joined_where_one_begins_with_the_end_of_another() {
+        let join = |ranges: &[Range<u32>]| joined(ranges.iter().cloned()).collect::<Vec<_>>();
+        assert_eq!(join(&[]), []);
+        assert_eq!(join(&[3..5, 5..6, 6..9, 10..11, 2..3]), [3..9, 10..11, 2..3]);
+        assert_eq!(join(&[0..0xFFFE, 0xFFFE..0xFFFF, 7..8]), [0..0xFFFF, 7..8]);
+        assert_eq!(join(&[0..0xFFFE, 0xFFFE..0x1_0000]), [0..0xFFFE, 0xFFFE..0x1_0000], "a count is 16 bits");
+    }
+
+    #[test]
+    fn what_ranges_have_is_not_looked_for() {
+        let beside = |ranges: &[Range<u32>], numbers: Range<u32>| {
+            let is_taken = |seq: u32| {
+                assert!(!ranges.iter().any(|range| range.contains(&seq)), "{seq}");
+                seq % 10 != 7
+            };
+            taken_beside(ranges, numbers, is_taken).collect::<Vec<_>>()
+        };
+        assert_eq!(beside(&[], 0..20), [0..7, 8..17, 18..20]);
+        assert_eq!(beside(&[12..20, 3..5], 0..20), [0..3, 5..7, 8..12]);
+        assert_eq!(beside(&[0..9, 9..30], 0..20), []);
+    }
+
+    #[test]
     fn acknowledgements_that_differ_in_more_than_seq_stay_apart() {
         let push =
             Header { entries: 9, job: 1, worker: 2, plan: 3, region: 5, ..Header::of_kind(Kind::Push) };

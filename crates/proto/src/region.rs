@@ -15,7 +15,7 @@ pub type SoftRegion = Region<Vec<u32>>;
 pub struct Epoch {
     /// Which packets the region has taken up to and including it.
     pub cut: Cut,
-    /// The slots that were touched, ascending.
+    /// The slots of the blocks that hold a sum, ascending.
     pub slots: Vec<SlotRun>,
     /// Their sums.
     pub sums: Vec<u32>,
