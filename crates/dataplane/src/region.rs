@@ -213,8 +213,9 @@ impl<M: Memory> Region<M> {
         touched::blocks(self.idle_bank().of(&self.memory.touched).as_ref())
     }
 
-    /// Clears the idle bank, and hands over what was in it: for each block that holds a sum its first slot and its sums, of
-    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region.
+    /// Clears the idle bank, and hands over what was in it: for each marked block its first slot and its sums, of
+    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region. They may all be zero, and are handed over nevertheless: a row is
+    /// applied whole, and the rest of it may lie in the next block.
     ///
     /// The same as `DRAIN` packets for all [`touched_blocks`](Self::touched_blocks), without the packets.
     pub fn drain(&mut self, mut take: impl FnMut(u32, &[u32])) {
@@ -223,9 +224,7 @@ impl<M: Memory> Region<M> {
         let touched = idle.of_mut(&mut self.memory.touched).as_mut();
         for block in touched::blocks(touched) {
             let first_slot = touched::first_slot(block);
-            if let Some(sums) = touched::block_mut(sums, first_slot as usize)
-                && sums.iter().any(|sum| *sum != 0)
-            {
+            if let Some(sums) = touched::block_mut(sums, first_slot as usize) {
                 take(first_slot, sums);
                 sums.fill(0);
             }

@@ -338,12 +338,15 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
             }
         }
         Step::Drain => {
-            let mut drained = BTreeMap::new();
+            let marked = touched(region);
+            let (mut drained, mut blocks) = (BTreeMap::new(), BTreeSet::new());
             region.drain(|first_slot, sums| {
                 let first_slot = usize::try_from(first_slot).unwrap();
+                blocks.insert(first_slot / TOUCH_BLOCK);
                 drained.extend((first_slot..).zip(sums.iter().copied()).filter(|&(_, sum)| sum != 0));
             });
             assert_eq!(drained, model.drain());
+            assert_eq!(blocks, marked, "those that hold nothing, too: they may have the rest of a row");
         }
         Step::Install { first_slot, values } => {
             let first = usize::try_from(first_slot).unwrap();
