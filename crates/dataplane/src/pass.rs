@@ -141,33 +141,16 @@ pub(crate) fn add(
     touched: &mut [u32],
 ) {
     let add_by_table = |sum, value| FLOAT_TABLES.add(sum, value);
-    let slots = shape.adding_slots();
-    let touch = |slot| touched::touch(touched, slot);
     // A loop of its own for each case, so that none of them asks per entry which it is.
     match (shape.lanes, arithmetic) {
-        (1, Arithmetic::Fixed { .. }) => add_in_one_lane(u32::wrapping_add, body, sums, touched),
-        (1, Arithmetic::F32) => add_in_one_lane(add_f32, body, sums, touched),
-        (1, Arithmetic::Table) => add_in_one_lane(add_by_table, body, sums, touched),
-        (_, Arithmetic::Fixed { .. }) => add_slots(slots, u32::wrapping_add, body, sums, touch),
-        (_, Arithmetic::F32) => add_slots(slots, add_f32, body, sums, touch),
-        (_, Arithmetic::Table) => add_slots(slots, add_by_table, body, sums, touch),
-    }
-}
-
-/// As cells increase, the blocks of entries that are close together are marked at once, before them: a fifth of the time would be for marks.
-#[inline]
-fn add_in_one_lane(
-    sum_of: impl Fn(u32, u32) -> u32,
-    body: &[EntryBytes],
-    sums: &mut [u32],
-    touched: &mut [u32],
-) {
-    let slot_of = |&bytes: &EntryBytes| usize::from(Entry::from_bytes(bytes).cell);
-    let (Some(first), Some(last)) = (body.first().map(slot_of), body.last().map(slot_of)) else { return };
-    if touched::touch_run(touched, &(first..=last), body.len()) {
-        add_slots(one_lane, sum_of, body, sums, |_| ());
-    } else {
-        add_slots(one_lane, sum_of, body, sums, |slot| touched::touch(touched, slot));
+        (1, Arithmetic::Fixed { .. }) => add_slots(one_lane, u32::wrapping_add, body, sums, touched),
+        (1, Arithmetic::F32) => add_slots(one_lane, add_f32, body, sums, touched),
+        (1, Arithmetic::Table) => add_slots(one_lane, add_by_table, body, sums, touched),
+        (_, Arithmetic::Fixed { .. }) => {
+            add_slots(shape.adding_slots(), u32::wrapping_add, body, sums, touched);
+        }
+        (_, Arithmetic::F32) => add_slots(shape.adding_slots(), add_f32, body, sums, touched),
+        (_, Arithmetic::Table) => add_slots(shape.adding_slots(), add_by_table, body, sums, touched),
     }
 }
 
@@ -185,7 +168,7 @@ fn add_slots(
     sum_of: impl Fn(u32, u32) -> u32,
     body: &[EntryBytes],
     sums: &mut [u32],
-    mut touch: impl FnMut(usize),
+    touched: &mut [u32],
 ) {
     let mut add = |&bytes: &EntryBytes| {
         let Entry { cell, value } = Entry::from_bytes(bytes);
@@ -193,7 +176,7 @@ fn add_slots(
         if let Some(sum) = sums.get_mut(slot) {
             *sum = sum_of(*sum, value);
         }
-        touch(slot);
+        touched::touch(touched, slot);
     };
     let (fours, rest) = body.as_chunks::<4>();
     for four in fours {

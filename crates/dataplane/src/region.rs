@@ -208,14 +208,13 @@ impl<M: Memory> Region<M> {
         touched::is_clean(self.idle_bank().of(&self.memory.touched).as_ref())
     }
 
-    /// The blocks of the idle bank that may hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
+    /// The blocks of the idle bank that hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
     pub fn touched_blocks(&self) -> impl Iterator<Item = u32> {
         touched::blocks(self.idle_bank().of(&self.memory.touched).as_ref())
     }
 
-    /// Clears the idle bank, and hands over what was in it: for each marked block its first slot and its sums, of
-    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region. They may all be zero, and are handed over nevertheless: a row is
-    /// applied whole, and the rest of it may lie in the next block.
+    /// Clears the idle bank, and hands over what was in it: for each touched block its first slot and its sums, of
+    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region.
     ///
     /// The same as `DRAIN` packets for all [`touched_blocks`](Self::touched_blocks), without the packets.
     pub fn drain(&mut self, mut take: impl FnMut(u32, &[u32])) {

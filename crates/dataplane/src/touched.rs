@@ -1,12 +1,9 @@
-//! One mark per block of slots: whether something may have been added to it since the last drain.
+//! One mark per block of slots: whether something was added to it since the last drain.
 //!
-//! Invariant: a slot of a block without its mark is zero. A block with its mark may be so, too: a packet may mark some between those that
-//! it adds to.
+//! Invariant: a slot of a block without its mark is zero.
 //!
 //! A mark is a whole word. As bits of shared words they would take an eighth of a bank less memory, but neighbouring
 //! entries of a packet would each wait for the word that the one before has just written: half the speed of a push.
-
-use core::ops::RangeInclusive;
 
 use crate::config::TOUCH_BLOCK;
 
@@ -47,24 +44,6 @@ pub(crate) fn touch(touched: &mut [u32], slot: usize) {
     }
 }
 
-/// Marks the blocks of neighbouring slots and a few behind them; `false`, and no mark, if these would be more than `blocks_max`.
-///
-/// So many at a time: to mark a number of blocks that differs from packet to packet takes longer than to mark a few in vain.
-#[inline]
-pub(crate) fn touch_run(touched: &mut [u32], slots: &RangeInclusive<usize>, blocks_max: usize) -> bool {
-    const AT_A_TIME: usize = 16;
-    let (first, last) = (slots.start() / TOUCH_BLOCK, slots.end() / TOUCH_BLOCK);
-    let times = (last.saturating_sub(first) / AT_A_TIME).saturating_add(1);
-    let behind = touched.get_mut(first..).unwrap_or_default();
-    match behind.as_chunks_mut::<AT_A_TIME>().0.get_mut(..times) {
-        Some(marks) if times.saturating_mul(AT_A_TIME) <= blocks_max => {
-            marks.fill([1; AT_A_TIME]);
-            true
-        }
-        _ => false,
-    }
-}
-
 /// Takes the mark from the block of a slot if nothing is left in it.
 pub(crate) fn untouch_if_clear(touched: &mut [u32], sums: &mut [u32], slot: usize) {
     let first_slot = slot.wrapping_sub(slot % TOUCH_BLOCK);
@@ -88,20 +67,6 @@ mod tests {
         }
         assert!(!is_clean(&touched));
         assert!(blocks(&touched).eq([0, 1, 31, 32, 63, 74]));
-    }
-
-    #[test]
-    fn a_run_is_marked_whole_or_not_at_all() {
-        let mut touched = [0; 40];
-        assert!(!touch_run(&mut touched, &(8..=24), 15), "fewer blocks than are marked at a time");
-        assert!(!touch_run(&mut touched, &(8..=136), 31));
-        assert!(!touch_run(&mut touched, &(200..=201), 99), "there are not so many behind them");
-        assert!(!touch_run(&mut touched, &(320..=321), 99), "blocks that are not there");
-        assert!(is_clean(&touched));
-        assert!(touch_run(&mut touched, &(15..=16), 16));
-        assert!(blocks(&touched).eq(1..17));
-        assert!(touch_run(&mut touched, &(64..=192), 32));
-        assert!(blocks(&touched).eq(1..40));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub type SoftRegion = Region<Vec<u32>>;
 pub struct Epoch {
     /// Which packets the region has taken up to and including it.
     pub cut: Cut,
-    /// The slots of the blocks that are marked, ascending: whole rows of those that have a sum.
+    /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
     /// Their sums.
     pub sums: Vec<u32>,
