@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
+use crate::counters::Done;
 use crate::packet::PacketWriter;
-use crate::wire::{Answer, ENTRY_BYTES, HEADER_BYTES, Header};
+use crate::wire::{ENTRY_BYTES, HEADER_BYTES, Header};
 
 /// The most ranges that one acknowledgement lists.
 const RANGES_MAX: usize = 64;
@@ -28,8 +29,8 @@ pub(crate) struct Coalesced {
 #[derive(Clone, Copy)]
 pub(crate) struct Newest {
     pub(crate) push: Header,
-    /// The epoch that took it, and all others.
-    pub(crate) epoch: u16,
+    /// What became of it. The epoch that took it is that of all others, too.
+    pub(crate) done: Done,
 }
 
 impl Coalesced {
@@ -41,16 +42,17 @@ impl Coalesced {
         self.newest
     }
 
-    /// Takes up that a push was taken by this epoch. `false` if it cannot be acknowledged with those that are there (rule W8): send them first.
+    /// Takes up what became of a push that was taken. `false` if it cannot be acknowledged with those that are there (rule W8): send them first.
     #[inline]
-    pub(crate) fn add(&mut self, push: &Header, epoch: u16) -> bool {
+    pub(crate) fn add(&mut self, push: &Header, done: Done) -> bool {
         // What else an acknowledgement says is the same for all that a region takes while it is not changed.
         let goes_with = |newest: &Newest| {
-            (newest.push.plan, newest.push.region, newest.epoch) == (push.plan, push.region, epoch)
+            let Newest { push: other, done: Done { epoch, .. } } = newest;
+            (other.plan, other.region, *epoch) == (push.plan, push.region, done.epoch)
         };
         let fits = self.newest.as_ref().is_none_or(goes_with) && self.extend(push.seq);
         if fits {
-            self.newest.get_or_insert(Newest { push: *push, epoch }).push.seq = push.seq;
+            self.newest.get_or_insert(Newest { push: *push, done }).push.seq = push.seq;
             self.packets = self.packets.saturating_add(1);
         }
         fits
@@ -82,14 +84,13 @@ impl Coalesced {
     /// numbers of the flow, all below `next`, those that `is_taken` knows (rule W8).
     pub(crate) fn flush(
         &mut self,
-        ack: Answer,
+        ack: Header,
         next: u32,
         is_taken: impl Fn(u32) -> bool,
         emit: &mut impl FnMut(&[u8]),
     ) {
-        let Some(Newest { push, .. }) = self.newest.take() else { return };
         let mut buffer = [0; HEADER_BYTES + (REPEATED_RANGES_MAX + RANGES_MAX) * ENTRY_BYTES];
-        let mut writer = PacketWriter::new(push.answered(ack), &mut buffer);
+        let mut writer = PacketWriter::new(ack, &mut buffer);
         if self.packets > 1 {
             let ranges = self.ranges.split_at(self.count.min(RANGES_MAX)).0;
             let repeated = taken_beside(ranges, next.saturating_sub(REPEATED)..next, is_taken);
@@ -101,7 +102,7 @@ impl Coalesced {
             }
         }
         let bytes = writer.finish();
-        (self.count, self.packets) = (0, 0);
+        (self.newest, self.count, self.packets) = (None, 0, 0);
         emit(buffer.get(..bytes).unwrap_or_default());
     }
 }
@@ -153,6 +154,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::counters::{Deed, Fate};
     use crate::packet::{Packet, SeqRange};
     use crate::wire::{Flags, Kind};
 
@@ -193,18 +195,21 @@ mod tests {
             };
             let mut acknowledged = Coalesced::new();
             let this = (push, 6);
-            let ack = |epoch| Answer { kind: Kind::Ack, flags: Flags::NONE, view: 4, epoch, durable: 7 };
+            let done = |epoch| Done { deed: Deed::Pushed, flags: Flags::NONE, epoch };
+            let ack = |Newest { push, done }| Fate::Done(done).answer(&push, 4, 7).unwrap();
             for ((push, epoch), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
                 let push = Header { seq, ..push };
-                if !acknowledged.add(&push, epoch) {
-                    let before = acknowledged.newest().unwrap().epoch;
-                    acknowledged.flush(ack(before), 0, |_| false, &mut emit);
-                    assert!(acknowledged.add(&push, epoch));
+                if !acknowledged.add(&push, done(epoch)) {
+                    acknowledged.flush(ack(acknowledged.newest().unwrap()), 0, |_| false, &mut emit);
+                    assert!(acknowledged.add(&push, done(epoch)));
                 }
             }
-            acknowledged.flush(ack(6), 0, |_| false, &mut emit);
+            acknowledged.flush(ack(acknowledged.newest().unwrap()), 0, |_| false, &mut emit);
             let pairs = [(this, [0, 1].as_slice()), (other, &[2, 3]), (this, &[4])];
-            assert_eq!(sent, pairs.map(|((push, epoch), seqs)| (push.answered(ack(epoch)), seqs.to_vec())));
+            assert_eq!(
+                sent,
+                pairs.map(|((push, epoch), seqs)| (ack(Newest { push, done: done(epoch) }), seqs.to_vec()))
+            );
         }
     }
 }

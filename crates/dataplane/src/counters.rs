@@ -1,6 +1,6 @@
 //! What became of packets, counted.
 
-use crate::wire::{Answer, Flags, Kind, Malformed, NackReason};
+use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
 /// What became of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,15 +72,21 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// The answer, of a region with this view and this durable epoch.
-    pub(crate) const fn answer(self, view: u16, durable: u16) -> Result<Answer, DropReason> {
-        Ok(match self {
-            Self::Done(Done { deed, flags, epoch }) => {
-                Answer { kind: deed.answer(), flags, view, epoch, durable }
-            }
-            Self::Refused(reason) => Answer::refusal(reason, view, durable),
+    /// The header of the answer to this request, of a region with this view and this durable epoch (rule W7). Who asked under an older
+    /// view learns which it is.
+    pub(crate) const fn answer(
+        self,
+        request: &Header,
+        view: u16,
+        durable: u16,
+    ) -> Result<Header, DropReason> {
+        let (kind, flags, epoch) = match self {
+            Self::Done(Done { deed, flags, epoch }) => (deed.answer(), flags, epoch),
+            Self::Refused(reason) => (Kind::Nack, Flags::NONE, reason as u16),
             Self::Dropped(reason) => return Err(reason),
-        })
+        };
+        let entries = if flags.contains(Flags::VALUES) { request.entries } else { 0 };
+        Ok(Header { kind, flags, entries, view, epoch, durable, tag: 0, ..*request })
     }
 }
 

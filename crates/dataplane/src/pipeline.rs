@@ -7,7 +7,7 @@ use crate::coalesce::{Coalesced, Newest};
 use crate::config::Memory;
 use crate::counters::{Counters, Deed, Done, DropReason, Fate, Verdict};
 use crate::region::Region;
-use crate::wire::{Answer, Flags, Header, Kind, NackReason};
+use crate::wire::{Flags, Header, Kind, NackReason};
 
 /// Executes packets on the regions of a switch.
 ///
@@ -155,10 +155,10 @@ where
                 continue;
             }
             match self.execute(&header, packet) {
-                Fate::Done(Done { deed: Deed::Pushed | Deed::Duplicate, flags: Flags::NONE, epoch }) => {
-                    if !acknowledged.add(&header, epoch) {
+                Fate::Done(done @ Done { deed: Deed::Pushed | Deed::Duplicate, flags: Flags::NONE, .. }) => {
+                    if !acknowledged.add(&header, done) {
                         self.acknowledge(&mut acknowledged, &mut emit);
-                        let fits = acknowledged.add(&header, epoch);
+                        let fits = acknowledged.add(&header, done);
                         debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
@@ -175,10 +175,10 @@ where
     }
 
     fn acknowledge(&self, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
-        let Some(Newest { push, epoch }) = acknowledged.newest() else { return };
+        let Some(Newest { push, done }) = acknowledged.newest() else { return };
         let Some(region) = self.region(push.job, push.region) else { return };
-        let Some(taken) = region.taken_by(push.worker, epoch) else { return };
-        let ack = Answer::acknowledgement(region.config.view, epoch, region.durable());
+        let Some(taken) = region.taken_by(push.worker, done.epoch) else { return };
+        let Ok(ack) = self.answer(&push, Fate::Done(done)) else { return };
         acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), emit);
     }
 
@@ -187,7 +187,7 @@ where
         let region = self.region(header.job, header.region);
         let (view, durable) =
             region.map_or((header.view, 0), |region| (region.config.view, region.durable()));
-        fate.answer(view, durable).map(|answer| header.answered(answer))
+        fate.answer(header, view, durable)
     }
 
     /// Carries out a packet, and counts it.

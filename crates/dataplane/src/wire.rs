@@ -426,40 +426,9 @@ impl Header {
         }
     }
 
-    /// The header of an answer to this request.
-    pub(crate) const fn answered(&self, answer: Answer) -> Self {
-        let Answer { kind, flags, view, epoch, durable } = answer;
-        let entries = if flags.contains(Flags::VALUES) { self.entries } else { 0 };
-        Self { kind, flags, entries, view, epoch, durable, tag: 0, ..*self }
-    }
-
     /// Whether the entries begin with a cell, rather than with the length of a range.
     pub(crate) const fn has_cells(&self) -> bool {
         !matches!(self.kind, Kind::Ack) || self.flags.contains(Flags::VALUES)
-    }
-}
-
-/// What the header of an answer has that its request does not say (rule W7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) kind: Kind,
-    pub(crate) flags: Flags,
-    /// That of the region: who asked under an older one learns which it is. If there is no region, that of the request.
-    pub(crate) view: u16,
-    /// Of a refusal: its reason.
-    pub(crate) epoch: u16,
-    pub(crate) durable: u16,
-}
-
-impl Answer {
-    /// That a push was taken by `epoch`, without values.
-    pub(crate) const fn acknowledgement(view: u16, epoch: u16, durable: u16) -> Self {
-        Self { kind: Kind::Ack, flags: Flags::NONE, view, epoch, durable }
-    }
-
-    /// A refusal.
-    pub(crate) const fn refusal(reason: NackReason, view: u16, durable: u16) -> Self {
-        Self { kind: Kind::Nack, flags: Flags::NONE, view, epoch: reason as u16, durable }
     }
 }
 
