@@ -12,7 +12,8 @@ use libra_dataplane::{
 
 use super::bounds::Bounds;
 use super::flow::{self, Accepted, Cargo, Flow, State};
-use super::patience::{PROBE_INTERVAL, Patience};
+use super::patience::PROBE_INTERVAL;
+use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
 use super::window::Window;
@@ -39,75 +40,6 @@ pub(crate) enum Delivery<'p> {
     Values(Cargo, Packet<'p>),
     /// The switch has no values for the rows of this cargo: read them from the shard.
     Unreadable(Cargo),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlowKind {
-    Push,
-    Pull,
-}
-
-impl FlowKind {
-    fn of(kind: Kind) -> Self {
-        if kind == Kind::Push { Self::Push } else { Self::Pull }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PacketRef {
-    pub(super) region: u8,
-    pub(super) kind: FlowKind,
-    pub(super) seq: u32,
-}
-
-/// A worker's two flows into one region. They outlive the path: the region may move to another switch.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RegionFlows {
-    pub(crate) push: Flow,
-    pub(crate) pull: Flow,
-    /// Under which view packets go, and answers count.
-    view: u16,
-    durable: u16,
-    timeline: Timeline,
-    /// When to ask for an answer, if nothing is heard until then.
-    probe_at: Option<Instant>,
-    patience: Patience,
-}
-
-impl RegionFlows {
-    fn flow(&mut self, kind: FlowKind) -> &mut Flow {
-        match kind {
-            FlowKind::Push => &mut self.push,
-            FlowKind::Pull => &mut self.pull,
-        }
-    }
-
-    /// The packet that this transmission was the last of, while it is on its way.
-    fn in_flight(&mut self, transmission: Transmission, reference: PacketRef) -> Option<&mut flow::Packet> {
-        self.flow(reference.kind)
-            .packet(reference.seq)
-            .filter(|packet| packet.state == State::InFlight && packet.sent == transmission)
-    }
-
-    /// The oldest transmission that is still on its way.
-    fn oldest_in_flight(&mut self) -> Option<(Transmission, PacketRef)> {
-        while let Some((transmission, reference)) = self.timeline.front() {
-            if self.in_flight(transmission, reference).is_some() {
-                return Some((transmission, reference));
-            }
-            self.timeline.pop_front();
-        }
-        None
-    }
-
-    /// Something was heard of the region: from now on silence counts (rule T8).
-    fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, hurried: bool) {
-        self.probe_at = if self.oldest_in_flight().is_some() {
-            Some(now + rtt.probe_timeout())
-        } else {
-            self.push.awaits_durability().then(|| now + self.patience.interval(hurried))
-        };
-    }
 }
 
 /// The header fields that all packets of a worker share.
@@ -445,8 +377,8 @@ impl Path {
         }
         let (mut silent, mut unheard) = (false, false);
         for region in 0..self.regions.len() {
-            while let Some(sent) = self.take_lost(now, region) {
-                self.window.on_loss();
+            let is_due = |flows: &RegionFlows, rtt: &Rtt, sent| flows.timeline.deadline(sent, rtt) <= now;
+            while let Some(sent) = self.take_lost(region, is_due) {
                 unheard |= self.asked_at.is_some_and(|asked_at| asked_at <= sent.at);
                 // What was sent together is lost together: that is one silence.
                 silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
@@ -463,13 +395,25 @@ impl Path {
         self.probe(now);
     }
 
-    /// Queues again the oldest transmission of a region that must be taken for lost.
-    fn take_lost(&mut self, now: Instant, region: usize) -> Option<Transmission> {
+    /// Queues again what answers have shown to be lost. They make room for other packets, too, and all leave in one run.
+    fn take_overtaken(&mut self) {
+        for region in 0..self.regions.len() {
+            while self.take_lost(region, |flows, _, sent| flows.timeline.is_lost(sent)).is_some() {}
+        }
+    }
+
+    /// Queues again the oldest transmission of a region, if it must be taken for lost.
+    fn take_lost(
+        &mut self,
+        region: usize,
+        is_lost: impl FnOnce(&RegionFlows, &Rtt, Transmission) -> bool,
+    ) -> Option<Transmission> {
         let flows = self.regions[region].as_mut()?;
         let (transmission, reference) = flows.oldest_in_flight()?;
-        if flows.timeline.deadline(transmission, &self.rtt) > now {
+        if !is_lost(flows, &self.rtt, transmission) {
             return None;
         }
+        self.window.on_loss();
         let is_overtaken = flows.timeline.is_overtaken(transmission);
         let packet = flows.in_flight(transmission, reference)?;
         (packet.is_overtaken, packet.is_probe) = (is_overtaken, false);
@@ -527,6 +471,7 @@ impl Path {
             Header { view: flows.view, ..self.header(Kind::Pull, region, PROBE_SEQ) }.emit(&mut bytes);
             outgoing.push(self.address, &bytes);
         }
+        self.take_overtaken();
         for kind in [FlowKind::Pull, FlowKind::Push] {
             while self.in_flight < self.window.packets() && !outgoing.is_full() {
                 let Some(&reference) = self.queue(kind).front() else { break };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::path::PacketRef;
+use super::region::PacketRef;
 use super::rtt::Rtt;
 use crate::time::Instant;
 
@@ -73,13 +73,21 @@ impl Timeline {
         transmission.order < self.answered.order
     }
 
+    /// Whether so many later ones were answered that it is taken for lost, however little time has passed (rule T5).
+    pub(crate) fn is_lost(&self, transmission: Transmission) -> bool {
+        let needed = if self.answered.order > self.reordered_until { 1 } else { OVERTAKING_MAX };
+        self.answered.order.saturating_sub(transmission.order) >= needed
+    }
+
     /// When a transmission is taken for lost (rules T4, T5).
-    pub(crate) fn deadline(&self, Transmission { at, order }: Transmission, rtt: &Rtt) -> Instant {
-        match self.answered.order.checked_sub(order) {
-            Some(1..) if self.answered.order > self.reordered_until => at,
-            Some(OVERTAKING_MAX..) => at,
-            Some(1..) => at + rtt.reorder_allowance(),
-            _ => at + rtt.timeout(),
+    pub(crate) fn deadline(&self, transmission: Transmission, rtt: &Rtt) -> Instant {
+        let at = transmission.at;
+        if self.is_lost(transmission) {
+            at
+        } else if self.is_overtaken(transmission) {
+            at + rtt.reorder_allowance()
+        } else {
+            at + rtt.timeout()
         }
     }
 }
@@ -89,7 +97,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::transport::path::FlowKind;
+    use crate::transport::region::FlowKind;
 
     const NOW: Instant = Instant::from_nanos(5_000_000);
 

@@ -17,7 +17,8 @@ use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 use crate::transport::bounds::Bounds;
 use crate::transport::flow::{self, Cargo, Flow};
-use crate::transport::path::{Identity, Path, RegionFlows};
+use crate::transport::path::{Identity, Path};
+use crate::transport::region::RegionFlows;
 
 /// Packets in one replay, at most: about a megabyte.
 const REPLAY_PACKETS_MAX: usize = 512;

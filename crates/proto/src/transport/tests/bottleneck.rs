@@ -12,7 +12,8 @@ use super::scene::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address, bounds};
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
-use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
+use crate::transport::path::{Delivery, Identity, Path};
+use crate::transport::region::RegionFlows;
 
 const REGION: u8 = 0;
 const FLIP_INTERVAL: Duration = Duration::from_millis(1);

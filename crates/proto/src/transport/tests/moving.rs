@@ -11,7 +11,8 @@ use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, bounds, ms, n
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::flow::Cargo;
-use crate::transport::path::{Delivery, Path, RegionFlows};
+use crate::transport::path::{Delivery, Path};
+use crate::transport::region::RegionFlows;
 
 type SoftPipeline = Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>;
 

@@ -13,7 +13,8 @@ use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::bounds::Bounds;
 use crate::transport::flow::{Cargo, edit_header};
-use crate::transport::path::{Delivery, Identity, Path, RegionFlows};
+use crate::transport::path::{Delivery, Identity, Path};
+use crate::transport::region::RegionFlows;
 
 pub(super) const JOB: u16 = 7;
 pub(super) const WORKER: u16 = 1;
@@ -244,11 +245,11 @@ impl Scene {
         self.most_unanswered = self.most_unanswered.max(unanswered);
     }
 
-    /// Takes what the path sends after a region has moved to a switch that is not in the scene. Returns how many packets.
-    pub(super) fn transmit_moved(&mut self) -> usize {
+    /// Takes what the path sends to a switch that is not in the scene. Returns the sequence numbers.
+    pub(super) fn transmit_elsewhere(&mut self) -> Vec<u32> {
         let mut outgoing = Outgoing::default();
         self.path.poll_transmit(self.now, &mut outgoing);
-        outgoing.len()
+        outgoing.iter().map(|(_, datagram)| Header::parse(datagram).unwrap().seq).collect()
     }
 
     pub(super) fn check_sent(&mut self, datagram: &[u8]) {

@@ -1,0 +1,82 @@
+//! What a worker has on its way into one region, by whichever path it goes.
+
+use libra_dataplane::Kind;
+
+use super::flow::{self, Flow, State};
+use super::patience::Patience;
+use super::rtt::Rtt;
+use super::timeline::{Timeline, Transmission};
+use crate::time::Instant;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlowKind {
+    Push,
+    Pull,
+}
+
+impl FlowKind {
+    pub(super) fn of(kind: Kind) -> Self {
+        if kind == Kind::Push { Self::Push } else { Self::Pull }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketRef {
+    pub(super) region: u8,
+    pub(super) kind: FlowKind,
+    pub(super) seq: u32,
+}
+
+/// A worker's two flows into one region. They outlive the path: the region may move to another switch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RegionFlows {
+    pub(crate) push: Flow,
+    pub(crate) pull: Flow,
+    /// Under which view packets go, and answers count.
+    pub(super) view: u16,
+    pub(super) durable: u16,
+    pub(super) timeline: Timeline,
+    /// When to ask for an answer, if nothing is heard until then.
+    pub(super) probe_at: Option<Instant>,
+    pub(super) patience: Patience,
+}
+
+impl RegionFlows {
+    pub(super) fn flow(&mut self, kind: FlowKind) -> &mut Flow {
+        match kind {
+            FlowKind::Push => &mut self.push,
+            FlowKind::Pull => &mut self.pull,
+        }
+    }
+
+    /// The packet that this transmission was the last of, while it is on its way.
+    pub(super) fn in_flight(
+        &mut self,
+        transmission: Transmission,
+        reference: PacketRef,
+    ) -> Option<&mut flow::Packet> {
+        self.flow(reference.kind)
+            .packet(reference.seq)
+            .filter(|packet| packet.state == State::InFlight && packet.sent == transmission)
+    }
+
+    /// The oldest transmission that is still on its way.
+    pub(super) fn oldest_in_flight(&mut self) -> Option<(Transmission, PacketRef)> {
+        while let Some((transmission, reference)) = self.timeline.front() {
+            if self.in_flight(transmission, reference).is_some() {
+                return Some((transmission, reference));
+            }
+            self.timeline.pop_front();
+        }
+        None
+    }
+
+    /// Something was heard of the region: from now on silence counts (rule T8).
+    pub(super) fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, hurried: bool) {
+        self.probe_at = if self.oldest_in_flight().is_some() {
+            Some(now + rtt.probe_timeout())
+        } else {
+            self.push.awaits_durability().then(|| now + self.patience.interval(hurried))
+        };
+    }
+}
