@@ -38,6 +38,25 @@ INLINE int is_for_us(const struct headers *headers, u64 frame_bytes)
            destination == switch_address;
 }
 
+// The checksum of a datagram without entries, whose own place for it is zero. Its receivers merge only datagrams that have one (GRO), and
+// would take each acknowledgement by itself.
+INLINE u16 bare_checksum(const u8 *ip)
+{
+    const u32 bytes = sizeof(struct iphdr) + sizeof(struct udphdr) + HEADER_BYTES;
+    // Beside what lies behind the first fields of IP the sum has the protocol, and the length once more.
+    u64 sum = BIG16(IPPROTO_UDP) + *(const u16 *)(ip + sizeof(struct iphdr) + 4);
+    for (u32 at = 12; at + 4 <= bytes; at += 4) {
+        sum += *(const u32 *)(ip + at);
+    }
+    sum += bytes % 4 ? *(const u16 *)(ip + bytes - 2) : 0;
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    // Zero says that there is none.
+    return sum == 0xffff ? 0xffff : ~sum;
+}
+
 // Turns the frame round, with a datagram of so many bytes in it.
 INLINE void turn_round(struct headers *headers, u32 payload_bytes)
 {
@@ -75,6 +94,9 @@ INLINE void turn_round(struct headers *headers, u32 payload_bytes)
     udp[0] = udp[1];
     udp[1] = source;
     udp[2] = BIG16(udp_bytes);
-    // None: IPv4 allows that, and a sum over the entries would cost as much as adding them.
+    // With entries there is none: IPv4 allows that, and a sum over them would cost as much as adding them.
     udp[3] = 0;
+    if (payload_bytes == HEADER_BYTES) {
+        udp[3] = bare_checksum((const u8 *)ip);
+    }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use libra_p4::Sizes;
-use libra_xdp::{Attached, Mode, PassProgram, XdpPlane};
+use libra_xdp::{Attached, Mode, PassProgram, XdpPlane, merge_arrivals};
 use serde::{Deserialize, Serialize};
 
 use crate::leash;
@@ -127,7 +127,8 @@ impl PlaneArguments {
 }
 
 /// Puts a program that lets everything pass onto an interface, for as long as this runs. The end of a veth pair that is not the
-/// switch's needs one: without it the kernel drops the answers of an XDP switch at the other end.
+/// switch's needs one: without it the kernel drops the answers of an XDP switch at the other end. Also has the interface merge what
+/// comes by it, as `ethtool -K IF gro on` does.
 #[derive(Args, Debug)]
 pub(crate) struct PassArguments {
     /// The interface
@@ -141,6 +142,9 @@ pub(crate) struct PassArguments {
 pub(crate) fn pass(arguments: &PassArguments) -> Result<()> {
     let _attached = PassProgram::attach(&arguments.interface)?;
     println!("{} has a program that lets everything pass, until this ends", arguments.interface);
+    if let Err(error) = merge_arrivals(&arguments.interface) {
+        eprintln!("libra: workers behind {} receive each answer by itself: {error}", arguments.interface);
+    }
     if arguments.leashed {
         leash::hold(|_| ())?;
     }

@@ -69,7 +69,7 @@ pub struct HotPath {
     pub pushes_per_epoch: u32,
     /// ... or this long after its first packet, whichever is first.
     pub epoch_time_max: Duration,
-    /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 28 header + 240 x 6 bytes = 1,496.
+    /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 30 header + 240 x 6 bytes = 1,498.
     pub entries_max: u8,
     /// Lanes of regions: 1, unless a switch wires each place of a packet to a register of its own. Then a packet has an entry for each
     /// lane, so that `entries_max` is the same (rule W13).

@@ -21,6 +21,8 @@
 mod error;
 #[cfg(has_programs)]
 mod frame;
+#[cfg(has_programs)]
+mod gro;
 #[allow(dead_code, reason = "some of it is for the programs alone")]
 mod layout;
 #[cfg(has_programs)]
@@ -41,8 +43,10 @@ mod terms;
 pub(crate) use layout::JOBS_MAX;
 
 pub use error::{Attached, Mode, XdpError};
+#[cfg(has_programs)]
+pub use gro::merge_arrivals;
 #[cfg(not(has_programs))]
-pub use missing::{PassProgram, RunTimes, XdpPlane};
+pub use missing::{PassProgram, RunTimes, XdpPlane, merge_arrivals};
 #[cfg(has_programs)]
 pub use pipeline::{Name, Verdict, XdpPipeline};
 #[cfg(has_programs)]

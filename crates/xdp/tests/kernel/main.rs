@@ -8,5 +8,6 @@
 
 mod conformance;
 mod differential;
+mod merging;
 mod scene;
 mod special;
