@@ -10,11 +10,14 @@ type Farewell = Box<dyn FnOnce() + Send>;
 
 static FAREWELL: Mutex<Option<Farewell>> = Mutex::new(None);
 static HAPPENED: AtomicBool = AtomicBool::new(false);
+static IS_TOLD_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// From now on interrupts are heard of.
 pub(crate) fn watch() {
     let watched = ctrlc::set_handler(|| {
-        eprintln!("libra: interrupted");
+        if !IS_TOLD_ELSEWHERE.load(Ordering::SeqCst) {
+            eprintln!("libra: interrupted");
+        }
         HAPPENED.store(true, Ordering::SeqCst);
         match FAREWELL.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(farewell) => farewell(),
@@ -24,6 +27,11 @@ pub(crate) fn watch() {
     if let Err(error) = watched {
         eprintln!("libra: cannot watch for an interrupt: {error}");
     }
+}
+
+/// This process is one of several that a Ctrl-C reaches; another one says so.
+pub(crate) fn leave_telling_to_another() {
+    IS_TOLD_ELSEWHERE.store(true, Ordering::SeqCst);
 }
 
 /// The first interrupt calls `farewell`, which makes whatever runs now come to its end.

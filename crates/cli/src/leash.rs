@@ -15,6 +15,7 @@ pub(crate) fn this_program() -> Result<PathBuf> {
 
 /// Hands the lines of standard input to `take`, and ends this process with its input.
 pub(crate) fn hold(mut take: impl FnMut(&str) + Send + 'static) -> Result<()> {
+    interrupt::leave_telling_to_another();
     let read = move || {
         for line in stdin().lock().lines().map_while(Result::ok) {
             take(&line);

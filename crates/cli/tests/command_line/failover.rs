@@ -1,7 +1,8 @@
 //! Members that are killed or interrupted, and clusters that go on or end.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -160,11 +161,10 @@ fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
     assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
 }
 
-#[test]
-fn an_interrupted_soak_leaves_no_process_behind() {
-    let soak = Member::start(&["soak", "--seconds", "60"]);
+/// The processes of a soak, when all are there.
+fn children_of(soak: u32) -> Vec<String> {
     let children = || {
-        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &soak.id().to_string()]).output();
+        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &soak.to_string()]).output();
         String::from_utf8(output.unwrap().stdout)
             .unwrap()
             .split_whitespace()
@@ -176,12 +176,34 @@ fn an_interrupted_soak_leaves_no_process_behind() {
         assert!(Instant::now() < deadline, "the cluster does not come together");
         thread::sleep(Duration::from_millis(50));
     }
-    let children = children();
+    children()
+}
+
+#[test]
+fn an_interrupted_soak_leaves_no_process_behind() {
+    let soak = Member::start(&["soak", "--seconds", "60"]);
+    let children = children_of(soak.id());
     soak.signal("-INT");
     assert_eq!(soak.end().0, Some(130));
     for child in children {
         assert!(!Path::new("/proc").join(&child).exists(), "{child} is still there");
     }
+}
+
+#[test]
+fn an_interrupt_that_reaches_all_processes_is_told_once() {
+    let mut soak = Command::new(env!("CARGO_BIN_EXE_libra"));
+    soak.args(["soak", "--seconds", "60"]).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let soak = soak.spawn().unwrap();
+    children_of(soak.id());
+    // They have started, and are to have read what they are.
+    thread::sleep(Duration::from_secs(1));
+    let terminal = Command::new("kill").args(["-INT", "--", &format!("-{}", soak.id())]).status();
+    assert!(terminal.unwrap().success());
+    let output = soak.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told.matches("libra: interrupted").count(), 1, "{told}");
 }
 
 #[test]
