@@ -2,14 +2,14 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{DEADLINE, Member, assert_refused, controller, json, members, run, tiny_data};
+use crate::process::{DEADLINE, Member, assert_refused, controller, json, libra, members, run, tiny_data};
 
 /// How many workers have an account of each epoch.
 fn workers_of_epochs(json: &Value) -> Vec<u64> {
@@ -161,10 +161,10 @@ fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
     assert_refused(&["soak", "--workers", "1", "--kill", "worker@3s"], 1, &["two"]);
 }
 
-/// The processes of a soak, when all are there.
-fn children_of(soak: u32) -> Vec<String> {
+/// The processes that one has started, when there are so many.
+fn children_of(parent: u32, count: usize) -> Vec<String> {
     let children = || {
-        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &soak.to_string()]).output();
+        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &parent.to_string()]).output();
         String::from_utf8(output.unwrap().stdout)
             .unwrap()
             .split_whitespace()
@@ -172,7 +172,7 @@ fn children_of(soak: u32) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let deadline = Instant::now() + DEADLINE;
-    while children().len() < 7 {
+    while children().len() < count {
         assert!(Instant::now() < deadline, "the cluster does not come together");
         thread::sleep(Duration::from_millis(50));
     }
@@ -182,7 +182,7 @@ fn children_of(soak: u32) -> Vec<String> {
 #[test]
 fn an_interrupted_soak_leaves_no_process_behind() {
     let soak = Member::start(&["soak", "--seconds", "60"]);
-    let children = children_of(soak.id());
+    let children = children_of(soak.id(), 7);
     soak.signal("-INT");
     assert_eq!(soak.end().0, Some(130));
     for child in children {
@@ -192,17 +192,17 @@ fn an_interrupted_soak_leaves_no_process_behind() {
 
 #[test]
 fn an_interrupt_that_reaches_all_processes_is_told_once() {
-    let mut soak = Command::new(env!("CARGO_BIN_EXE_libra"));
-    soak.args(["soak", "--seconds", "60"]).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-    let soak = soak.spawn().unwrap();
-    children_of(soak.id());
+    let options = ["bench", "hot-path", "--workers", "2", "--seconds", "60"];
+    let bench = Member::spawn(libra(&options).process_group(0));
+    // A server, a switch, and the workers, which say what they have to say on the same terminal.
+    children_of(bench.id(), 4);
     // They have started, and are to have read what they are.
     thread::sleep(Duration::from_secs(1));
-    let terminal = Command::new("kill").args(["-INT", "--", &format!("-{}", soak.id())]).status();
+    let terminal = Command::new("kill").args(["-INT", "--", &format!("-{}", bench.id())]).status();
     assert!(terminal.unwrap().success());
-    let output = soak.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    let told = String::from_utf8(output.stderr).unwrap();
+    let (code, lines) = bench.end_with_lines();
+    assert_eq!(code, Some(130));
+    let told = lines.join("\n");
     assert_eq!(told.matches("libra: interrupted").count(), 1, "{told}");
 }
 

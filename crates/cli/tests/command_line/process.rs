@@ -28,7 +28,11 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = libra(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn(&mut libra(arguments))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (sender, stderr) = mpsc::channel();
         thread::spawn(move || lines.map_while(Result::ok).all(|line| sender.send(line).is_ok()));
@@ -48,7 +52,13 @@ impl Member {
     }
 
     /// Waits for the end: exit code, and the last line it wrote.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(self) -> (Option<i32>, String) {
+        let (code, lines) = self.end_with_lines();
+        (code, lines.into_iter().last().unwrap_or_default())
+    }
+
+    /// Waits for the end: exit code, and the lines it wrote that nobody has waited for.
+    pub(crate) fn end_with_lines(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + DEADLINE;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -57,7 +67,7 @@ impl Member {
             assert!(Instant::now() < deadline, "the process does not end");
             thread::sleep(Duration::from_millis(20));
         };
-        (status.code(), self.stderr.iter().last().unwrap_or_default())
+        (status.code(), self.stderr.iter().collect())
     }
 
     pub(crate) fn id(&self) -> u32 {
