@@ -6,11 +6,11 @@
 
 use core::fmt;
 #[cfg(feature = "planted-bugs")]
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The bugs that are planted, one bit each. Nothing is ordered by it, so relaxed accesses do.
 #[cfg(feature = "planted-bugs")]
-static PLANTED: AtomicU32 = AtomicU32::new(0);
+static PLANTED: AtomicU64 = AtomicU64::new(0);
 
 /// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_planted`] themselves. What `libra-p4` has of a
 /// program for switches has those of this crate, too.
@@ -119,8 +119,8 @@ impl PlantedBug {
     }
 
     #[cfg(feature = "planted-bugs")]
-    const fn bit(self) -> u32 {
-        1_u32.wrapping_shl(self as u32)
+    const fn bit(self) -> u64 {
+        1_u64.wrapping_shl(self as u32)
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_bug_has_a_bit_and_a_name_of_its_own() {
-        let bits: BTreeSet<u32> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
+        let bits: BTreeSet<u64> = PlantedBug::ALL.iter().map(|bug| bug.bit()).collect();
         assert!(bits.into_iter().eq((0..PlantedBug::ALL.len()).map(|place| 1 << place)));
         for bug in PlantedBug::ALL {
             let mut kebab = String::new();
