@@ -59,6 +59,8 @@ pub enum PlantedBug {
     UnheardClockIgnored,
     /// In the roles: a switch says that it is where its data plane will only be.
     DoneBeforeDone,
+    /// In the roles: a worker believes any answer when it says what is durable, one that answers nothing, too.
+    DurableOfAnyAnswer,
 }
 
 impl PlantedBug {
@@ -66,7 +68,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -88,6 +90,7 @@ impl PlantedBug {
         Self::TickBeforeVisible,
         Self::UnheardClockIgnored,
         Self::DoneBeforeDone,
+        Self::DurableOfAnyAnswer,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -115,6 +118,7 @@ impl PlantedBug {
             Self::TickBeforeVisible => "tick-before-visible",
             Self::UnheardClockIgnored => "unheard-clock-ignored",
             Self::DoneBeforeDone => "done-before-done",
+            Self::DurableOfAnyAnswer => "durable-of-any-answer",
         }
     }
 

@@ -1,4 +1,6 @@
 //! Runs a range of seeds: `seeds FIRST END`, or one with its trace: `seeds SEED --trace`.
+//!
+//! With the feature `planted-bugs` the environment variable `PLANT` names a bug to plant.
 #![expect(clippy::disallowed_methods, reason = "a program has arguments")]
 
 use std::collections::BTreeMap;
@@ -7,6 +9,11 @@ use libra_sim::{Options, Scenario, TraceWriter, run};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    #[cfg(feature = "planted-bugs")]
+    if let Ok(name) = std::env::var("PLANT") {
+        use libra_dataplane::planted::{PlantedBug, plant};
+        plant(PlantedBug::ALL.into_iter().find(|bug| bug.name() == name).expect("no such bug"));
+    }
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let first = number(0).unwrap_or(0);
     if arguments.get(1).is_some_and(|text| text == "--trace") {

@@ -99,6 +99,7 @@ impl Director {
             Fault::DiskFull(lasts) => self.fill_disk(lasts),
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
+            Fault::ForgedAnswers => self.forge_answers(),
         }
     }
 
@@ -311,6 +312,36 @@ impl Director {
     fn another_worker(&self, host: Host) -> Option<u16> {
         let runs = |user: &&User| user.is_there() && user.progress > Progress::Starting && user.host != host;
         self.users.values().find(runs).map(|user| user.worker)
+    }
+
+    /// Answers that must not count: whoever sees an answer of a switch arrive can write another with the same header, but for what it
+    /// says, and send it from the address of the switch. What its number names has been answered.
+    fn forge_answers(&mut self) {
+        self.count_fault("forged answers");
+        for _ in 0..40 {
+            let answers = self.world.observer.answers();
+            if answers.is_empty() {
+                return;
+            }
+            let (switch, worker, header) = answers[self.random.index(answers.len())];
+            let ahead = self.random.within(1..=0x7fff);
+            let durable = header.durable.wrapping_add(u16::try_from(ahead).expect("it has 15 bits"));
+            let forged = Header { durable, entries: 0, ..header };
+            let forged = match self.random.below(4) {
+                // A refusal does not say that its packet was answered, so an acceptance of it would be news.
+                0 if header.kind != PacketKind::Nack => {
+                    Header { kind: PacketKind::Ack, flags: Flags::NONE, ..forged }
+                }
+                1 => Header { kind: PacketKind::Pull, flags: Flags::VALUES, ..forged },
+                _ => {
+                    let reason = self.random.small(0..=8);
+                    Header { kind: PacketKind::Nack, flags: Flags::NONE, epoch: reason, ..forged }
+                }
+            };
+            if self.world.is_awake(worker) {
+                self.world.inject(switch, worker, forged.to_bytes().to_vec());
+            }
+        }
     }
 
     /// Packets that must not count: of other jobs, other workers, other plans and views, and from strangers.

@@ -76,6 +76,8 @@ pub enum Fault {
     StreamsBreak,
     /// Packets come that nobody of the job has sent, or that somebody sent long ago.
     Foreign,
+    /// Answers come that no switch has given, with the header of one that it gave and another `durable`.
+    ForgedAnswers,
 }
 
 /// How a member is cut off from others.
@@ -160,6 +162,24 @@ impl Scenario {
         .with_wide_rows(&mut trunk.fork(7))
         .with_many_epochs(&mut trunk.fork(8))
         .with_lanes(&mut trunk.fork(10))
+        .with_forged_answers(&mut trunk.fork(12))
+    }
+
+    /// Sometimes answers are forged, again and again, and just then a switch dies: what a worker has forgotten by then is missed.
+    fn with_forged_answers(mut self, random: &mut Random) -> Self {
+        if self.sizes.switches > 0 && random.chance(0.25) {
+            for _ in 0..random.within(1..=20) {
+                let at = random.up_to(self.safety.mul_f64(0.85));
+                self.faults.push((at, Fault::ForgedAnswers));
+                if random.chance(0.15) {
+                    let soon = at + random.up_to(Duration::from_millis(50));
+                    let returns = Some(random.duration(Duration::from_millis(1)..Duration::from_secs(2)));
+                    self.faults.push((soon, Fault::SwitchDies { machine: random.chance(0.5), returns }));
+                }
+            }
+            self.faults.sort_by_key(|(at, _)| *at);
+        }
+        self
     }
 
     /// Sums of tables are not exact: of what is visible they do not tell the least.
@@ -412,7 +432,8 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        assert_eq!(kinds.len(), usize::from(KINDS));
+        // And forged answers, which are drawn apart from the others.
+        assert_eq!(kinds.len(), usize::from(KINDS) + 1);
         assert_eq!(lanes, [1, 2, 16].into());
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod bounds;
 pub(crate) mod flow;
 pub(crate) mod path;
 mod patience;
+mod probes;
 pub(crate) mod region;
 pub(crate) mod rtt;
 mod timeline;

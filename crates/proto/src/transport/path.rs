@@ -6,13 +6,12 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{
-    Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SEQ_MAX, SeqRange, WINDOW, epoch_newer,
-};
+use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SeqRange, WINDOW, epoch_newer};
 
 use super::bounds::Bounds;
 use super::flow::{self, Accepted, Cargo, Flow, State};
 use super::patience::PROBE_INTERVAL;
+use super::probes::PROBES_BEGIN;
 use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
@@ -27,8 +26,9 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// And after how many timers that fired in that time.
 const SILENCES_MIN: u32 = 5;
-/// The sequence number of probes, which no flow uses.
-const PROBE_SEQ: u32 = SEQ_MAX;
+/// An answer to what was sent longer ago says nothing of `durable`: 2^15 epochs take 13 s, and serial numbers that are further apart
+/// compare wrongly (rules E1, T17).
+const FRESH_FOR: Duration = Duration::from_secs(10);
 
 /// What an answer from the switch means for the operations of the worker.
 #[derive(Debug)]
@@ -40,6 +40,23 @@ pub(crate) enum Delivery<'p> {
     Values(Cargo, Packet<'p>),
     /// The switch has no values for the rows of this cargo: read them from the shard.
     Unreadable(Cargo),
+}
+
+/// What an answer is, beside what it means for operations.
+#[derive(Debug, Clone, Copy, Default)]
+struct Standing {
+    /// It is the answer to something that had none.
+    is_news: bool,
+    /// It shows that the switch has said it just now: no copy of an earlier answer could be taken for it (rule T17).
+    is_fresh: bool,
+}
+
+impl Standing {
+    /// A packet was answered that had no answer.
+    fn answers(&mut self, now: Instant, sent: Transmission, transmissions: u32) {
+        self.is_news = true;
+        self.is_fresh |= transmissions == 1 && now.since(sent.at) < FRESH_FOR;
+    }
 }
 
 /// The header fields that all packets of a worker share.
@@ -68,10 +85,12 @@ pub(crate) struct Path {
     sampled_at: Instant,
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
-    /// Since when the switch owes an answer: when the first packet was sent after it was last heard of.
+    /// Since when the switch owes an answer that is fresh: when the first packet was sent after the last one.
     asked_at: Option<Instant>,
-    /// How many timers have fired since it was last heard of. One that slept finds one, however long it was.
+    /// How many timers have fired since then. One that slept finds one, however long it was.
     silences: u32,
+    /// When something was last answered, fresh or not.
+    heard_at: Instant,
     /// When a timer last fired with nothing heard.
     silent_at: Instant,
     /// Whether somebody waits for epochs to be durable.
@@ -100,6 +119,7 @@ impl Path {
             answered_sent_at: Instant::ZERO,
             asked_at: None,
             silences: 0,
+            heard_at: Instant::ZERO,
             silent_at: Instant::ZERO,
             hurried: false,
             probes: Vec::new(),
@@ -126,6 +146,8 @@ impl Path {
     pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u16) {
         flows.view = view;
         (flows.timeline, flows.probe_at) = (Timeline::default(), None);
+        flows.probes.forget();
+        flows.durable = None;
         // What was queued when the switch held the region before is queued anew: packets beyond the window must not come first.
         for queue in [&mut self.pulls, &mut self.pushes] {
             queue.retain(|reference| reference.region != region);
@@ -237,17 +259,17 @@ impl Path {
             self.statistics.dropped += 1;
             return;
         }
-        self.asked_at = None;
-        self.silences = 0;
-        // A switch that does not have the region knows nothing of its epochs (rule W7).
-        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
-        if knows_region || is_planted(PlantedBug::StrangerBelieved) {
-            self.learn_durable(header.region, header.durable);
+        let flows = self.flows(header.region);
+        if !flows.push.awaits_durability() {
+            flows.durable = None;
         }
+        let mut standing = Standing::default();
         let values = header.flags.contains(Flags::VALUES);
         match header.kind {
             Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {
-                if let Some(cargo) = self.accepted(now, header.region, header.seq, header.epoch) {
+                if let Some(cargo) =
+                    self.accepted(now, header.region, header.seq, header.epoch, &mut standing)
+                {
                     deliver(Delivery::Accepted(cargo, Some(packet)));
                 }
             }
@@ -256,23 +278,47 @@ impl Path {
                 // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
                 let open = flow.first_open()..flow.next();
                 for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
-                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch) {
+                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
                         deliver(Delivery::Accepted(cargo, None));
                     }
                 }
             }
-            Kind::Pull if values && header.seq == PROBE_SEQ => {}
+            Kind::Pull if values && header.seq >= PROBES_BEGIN => {
+                let is_fresh = self.flows(header.region).probes.answered(now, header.seq, FRESH_FOR);
+                standing = Standing { is_news: is_fresh, is_fresh };
+            }
             Kind::Pull if values && self.fits_request(FlowKind::Pull, &header) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq) {
+                if let Some(cargo) = self.answered(now, header.region, header.seq, &mut standing) {
                     deliver(Delivery::Values(cargo, packet));
                 }
             }
-            Kind::Nack => self.refused(now, &header, deliver),
+            Kind::Nack => self.refused(now, &header, &mut standing, deliver),
             _ => self.statistics.dropped += 1,
         }
+        self.learn(now, &header, standing);
+    }
+
+    /// What an answer says of the region beside the packets that it answers. Whoever has seen one answer can write another; so what
+    /// is not fresh says nothing of `durable`, and does not end a silence (rule T17).
+    fn learn(&mut self, now: Instant, header: &Header, standing: Standing) {
+        if standing.is_fresh {
+            self.asked_at = None;
+            self.silences = 0;
+        }
+        // A switch that does not have the region knows nothing of its epochs (rule W7).
+        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
+        let is_believed = standing.is_fresh && knows_region
+            || is_planted(PlantedBug::DurableOfAnyAnswer) && knows_region
+            || is_planted(PlantedBug::StrangerBelieved);
+        if is_believed {
+            self.learn_durable(header.region, header.durable);
+        }
         let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
-        flows.push.release(flows.durable, &mut self.spare);
-        if knows_region {
+        if let Some(durable) = flows.durable {
+            flows.push.release(durable, &mut self.spare);
+        }
+        if standing.is_news {
+            self.heard_at = now;
             flows.postpone_probe(now, &self.rtt, self.hurried);
         }
     }
@@ -285,15 +331,24 @@ impl Path {
         request.entries == answer.entries && (kind == FlowKind::Pull || request.flags.contains(Flags::VALUES))
     }
 
-    fn accepted(&mut self, now: Instant, region: u8, seq: u32, epoch: u16) -> Option<Cargo> {
+    fn accepted(
+        &mut self,
+        now: Instant,
+        region: u8,
+        seq: u32,
+        epoch: u16,
+        standing: &mut Standing,
+    ) -> Option<Cargo> {
         let news = self.flows(region).push.accept(seq, epoch)?;
+        standing.answers(now, news.sent, news.transmissions);
         self.learn_round_trip(now, region, &news);
         news.is_first.then_some(news.cargo)
     }
 
-    fn answered(&mut self, now: Instant, region: u8, seq: u32) -> Option<Cargo> {
+    fn answered(&mut self, now: Instant, region: u8, seq: u32, standing: &mut Standing) -> Option<Cargo> {
         let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
         let news = flows.pull.finish(seq, &mut self.spare)?;
+        standing.answers(now, news.sent, news.transmissions);
         self.learn_round_trip(now, region, &news);
         Some(news.cargo)
     }
@@ -323,20 +378,24 @@ impl Path {
 
     fn learn_durable(&mut self, region: u8, durable: u16) {
         let flows = self.flows(region);
-        // Serial numbers compare rightly while they are close. A flow that waits for an epoch hears often enough; one that
-        // waits for none may have been away for longer than they last, and loses nothing by an answer that is old (rule T9).
-        if epoch_newer(durable, flows.durable) || !flows.push.awaits_durability() {
-            flows.durable = durable;
+        if flows.durable.is_none_or(|known| epoch_newer(durable, known)) {
+            flows.durable = Some(durable);
             flows.patience.heard();
         }
     }
 
-    fn refused(&mut self, now: Instant, header: &Header, deliver: &mut impl FnMut(Delivery<'_>)) {
+    fn refused(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        standing: &mut Standing,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) {
         self.statistics.refused += 1;
         // A PULL is refused for want of values, a PUSH for want of room; the flow that knows the number is meant.
         match header.nack_reason() {
             Some(NackReason::NotInstalled) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq) {
+                if let Some(cargo) = self.answered(now, header.region, header.seq, standing) {
                     deliver(Delivery::Unreadable(cargo));
                 }
                 return;
@@ -353,6 +412,7 @@ impl Path {
                 continue;
             }
             packet.state = State::Queued;
+            standing.answers(now, packet.sent, packet.transmissions);
             self.in_flight -= 1;
             let reference = PacketRef { region: header.region, kind, seq: header.seq };
             self.refused.push_back((now + REFUSAL_PAUSE, reference));
@@ -379,7 +439,7 @@ impl Path {
         for region in 0..self.regions.len() {
             let is_due = |flows: &RegionFlows, rtt: &Rtt, sent| flows.timeline.deadline(sent, rtt) <= now;
             while let Some(sent) = self.take_lost(region, is_due) {
-                unheard |= self.asked_at.is_some_and(|asked_at| asked_at <= sent.at);
+                unheard |= self.heard_at <= sent.at;
                 // What was sent together is lost together: that is one silence.
                 silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
             }
@@ -466,9 +526,10 @@ impl Path {
     /// Sends what the window allows; pulls first, for somebody waits for them (rules T3, T12).
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
-            let Some(Some(flows)) = self.regions.get(usize::from(region)) else { continue };
+            let Some(Some(flows)) = self.regions.get_mut(usize::from(region)) else { continue };
+            let (view, seq) = (flows.view, flows.probes.send(now, FRESH_FOR));
             let mut bytes = [0; HEADER_BYTES];
-            Header { view: flows.view, ..self.header(Kind::Pull, region, PROBE_SEQ) }.emit(&mut bytes);
+            Header { view, ..self.header(Kind::Pull, region, seq) }.emit(&mut bytes);
             outgoing.push(self.address, &bytes);
         }
         self.take_overtaken();

@@ -4,6 +4,7 @@ use libra_dataplane::Kind;
 
 use super::flow::{self, Flow, State};
 use super::patience::Patience;
+use super::probes::Probes;
 use super::rtt::Rtt;
 use super::timeline::{Timeline, Transmission};
 use crate::time::Instant;
@@ -34,11 +35,14 @@ pub(crate) struct RegionFlows {
     pub(crate) pull: Flow,
     /// Under which view packets go, and answers count.
     pub(super) view: u16,
-    pub(super) durable: u16,
+    /// The newest epoch that is known to be durable, while a packet waits for one. Serial numbers compare rightly while they are close, and a
+    /// flow that waits for none may be away for longer than they last (rule T9).
+    pub(super) durable: Option<u16>,
     pub(super) timeline: Timeline,
     /// When to ask for an answer, if nothing is heard until then.
     pub(super) probe_at: Option<Instant>,
     pub(super) patience: Patience,
+    pub(super) probes: Probes,
 }
 
 impl RegionFlows {

@@ -13,8 +13,10 @@ use libra_dataplane::{Flags, Header, Kind, NackReason, WINDOW};
 use proptest::prelude::*;
 
 use self::scene::{
-    Arrival, CELLS, Link, READABLE, REGIONS, Scene, UNDURABLE_MAX, UNREADABLE, ack, header, ms, nack, write,
+    Arrival, CELLS, LOST, Link, READABLE, REGIONS, Scene, UNDURABLE_MAX, UNREADABLE, ack, header, ms, nack,
+    probe_answer, write,
 };
+use super::probes::PROBES_BEGIN;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
@@ -210,10 +212,13 @@ fn a_push_is_kept_until_its_epoch_is_durable_and_not_longer() {
     assert_eq!(scene.accepted.len(), 2);
     assert!(!scene.is_durable(&frontiers), "epoch 8 is durable, 9 is not");
     assert!(scene.is_durable(&[(READABLE, 1)]));
-    // An old answer that comes late takes nothing back.
+    // An old answer that comes late takes nothing back, and a copy of one brings nothing.
     scene.deliver(&ack(READABLE, 0, 8, 3));
     assert!(scene.is_durable(&[(READABLE, 1)]));
     scene.deliver(&ack(READABLE, 1, 9, 9));
+    assert!(!scene.is_durable(&frontiers));
+    let probe = scene.ask(READABLE);
+    scene.deliver(&probe_answer(READABLE, probe, 9));
     assert!(scene.is_durable(&frontiers));
     assert_eq!(scene.accepted.values().copied().collect::<Vec<_>>(), [1, 1]);
 }
@@ -229,7 +234,8 @@ fn epochs_may_wrap_while_a_worker_is_away() {
     scene.deliver(&ack(READABLE, 1, 40_011, 40_010));
     let frontiers = scene.frontiers();
     assert!(!scene.is_durable(&frontiers), "epoch 40,011 is still open");
-    scene.deliver(&ack(READABLE, 1, 40_011, 40_011));
+    let probe = scene.ask(READABLE);
+    scene.deliver(&probe_answer(READABLE, probe, 40_011));
     assert!(scene.is_durable(&frontiers));
 }
 
@@ -245,8 +251,77 @@ fn a_switch_that_does_not_have_the_region_says_nothing_of_what_is_durable() {
     scene.deliver(&ack(READABLE, 0, 0xff00, 0xfeff));
     scene.deliver(&nack(READABLE, 1, NackReason::UnknownFlow));
     assert_eq!(scene.path.push_flow(READABLE).first(), 0);
-    scene.deliver(&ack(READABLE, 0, 0xff00, 0xff00));
-    assert_eq!(scene.path.push_flow(READABLE).first(), 1);
+    scene.deliver(&ack(READABLE, 1, 0xff00, 0xff00));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 2);
+}
+
+/// What a switch answers a worker with, of any kind and for any reason, with what the answer that is copied has in common with it.
+fn forgeries(seq: u32, durable: u16) -> impl Iterator<Item = Vec<u8>> {
+    let header = move |kind, flags| Header { epoch: 8, durable, ..header(kind, flags, READABLE, seq) };
+    let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain, Kind::Ack, Kind::Stream];
+    let flags = [Flags::NONE, Flags::VALUES, Flags::RETRANSMIT, Flags::LAST];
+    let answers = kinds.into_iter().flat_map(move |kind| flags.map(|flags| header(kind, flags)));
+    let refusals = (0..8).map(move |reason| Header { epoch: reason, ..header(Kind::Nack, Flags::NONE) });
+    answers.chain(refusals).map(|header| header.to_bytes().to_vec())
+}
+
+// rule T17
+#[test]
+fn copied_answers_say_nothing_of_what_is_durable() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    for seq in 0..2 {
+        scene.push(READABLE, &[1], Flags::LAST);
+        scene.deliver(&ack(READABLE, seq, 9, 8));
+    }
+    let probe = scene.ask(READABLE);
+    scene.deliver(&probe_answer(READABLE, probe, 8));
+    scene.push(READABLE, &[1], Flags::LAST);
+    for seq in [0, 1, 3, probe, probe + 1] {
+        for forgery in forgeries(seq, 1008) {
+            scene.deliver(&forgery);
+        }
+    }
+    assert_eq!((scene.path.push_flow(READABLE).first(), scene.accepted.len()), (0, 2));
+}
+
+// rule T17
+#[test]
+fn only_the_first_answer_to_what_was_sent_once_is_fresh() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    // It is sent again: nobody knows which of the two this answers, or when that was.
+    scene.run_for(ms(25));
+    assert!(scene.path.statistics.retransmits > 0);
+    scene.deliver(&ack(READABLE, 0, 9, 9));
+    assert_eq!((scene.accepted.len(), scene.path.push_flow(READABLE).first()), (1, 0));
+    // Neither is an answer that was kept back for 10 s.
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.now = scene.now + Duration::from_secs(10);
+    scene.deliver(&ack(READABLE, 1, 10, 10));
+    assert_eq!((scene.accepted.len(), scene.path.push_flow(READABLE).first()), (2, 0));
+    let probe = scene.ask(READABLE);
+    scene.deliver(&probe_answer(READABLE, probe, 10));
+    assert_eq!(scene.path.push_flow(READABLE).first(), 2);
+}
+
+// rule T17
+#[test]
+fn copied_answers_do_not_end_a_silence_or_put_off_a_probe() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    scene.commit_time = Duration::from_secs(100);
+    scene.push(READABLE, &[1], Flags::LAST);
+    scene.run_for(ms(5));
+    assert_eq!(scene.accepted.len(), 1);
+    scene.link = LOST;
+    let mut unreachable = false;
+    for _ in 0..30 {
+        scene.run_for(ms(100));
+        unreachable |= scene.path.take_unreachable(scene.now);
+        for forgery in forgeries(0, 0).chain(forgeries(PROBES_BEGIN, 0)) {
+            scene.deliver(&forgery);
+        }
+    }
+    assert!(unreachable, "its switch is gone, whoever else writes answers");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `packets` | a sequence number names the same entries for ever; a packet that is sent again is marked; the window bounds what is under way |
 //! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: as far as tables tell); cuts only grow; each packet is applied once; only the present holder of a region commits |
-//! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region |
+//! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region; what a worker forgets is committed |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
 //! | `finale` | in the end every row is minus the sum of what was applied, and all that live workers pushed is applied |
@@ -20,9 +20,10 @@ mod roster;
 mod slots;
 
 use core::fmt;
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
-use libra_dataplane::{Flags, Kind, NackReason, Packet};
+use libra_dataplane::{Flags, Header, Kind, NackReason, Packet};
 use libra_plan::Placement;
 use libra_proto::{Cluster, Instant, Message, Peer};
 
@@ -72,6 +73,8 @@ pub struct Checkers {
     retransmits: u64,
     /// Some packets as they were sent, by whom and to whom, for those who send what they have heard.
     captured: VecDeque<(Host, Host, Vec<u8>)>,
+    /// The newest answers of switches that have arrived, by whom and at whom.
+    answers: VecDeque<(SocketAddr, Host, Header)>,
     violation: Option<Violation>,
 }
 
@@ -98,6 +101,7 @@ impl Checkers {
             pushes: 0,
             retransmits: 0,
             captured: VecDeque::new(),
+            answers: VecDeque::new(),
             violation: None,
         }
     }
@@ -110,6 +114,11 @@ impl Checkers {
     /// Some of the packets that were sent, old ones and new ones.
     pub(crate) fn captured(&self) -> &VecDeque<(Host, Host, Vec<u8>)> {
         &self.captured
+    }
+
+    /// The newest answers of switches, as far as they reached their workers.
+    pub(crate) fn answers(&self) -> &VecDeque<(SocketAddr, Host, Header)> {
+        &self.answers
     }
 
     /// What was violated first, if anything was.
@@ -146,6 +155,8 @@ impl Checkers {
         if header.kind == Kind::Push {
             let verdict = self.packets.sent(packet, datagram);
             self.judge("packets", at, verdict);
+            let verdict = self.packets.forgotten(packet);
+            self.judge("frontiers", at, verdict);
         }
     }
 
@@ -230,6 +241,16 @@ impl Observer for Checkers {
         }
     }
 
+    fn datagram_arrives(&mut self, _at: Instant, from: SocketAddr, to: Actor, datagram: &[u8]) {
+        let Some(Peer::Worker(worker)) = self.roster.peer(to) else { return };
+        if let Some(header) = Header::parse(datagram).ok().filter(|header| header.worker == worker) {
+            if self.answers.len() == CAPTURED_MAX {
+                self.answers.pop_front();
+            }
+            self.answers.push_back((from, to.host, header));
+        }
+    }
+
     fn message_sent(&mut self, at: Instant, from: Actor, to: Option<Actor>, message: &Message) {
         if let (None, Message::Rejoin(rejoin)) = (self.roster.peer(from), message) {
             self.roster.started(from, rejoin.you);
@@ -244,11 +265,18 @@ impl Observer for Checkers {
             }
             (Some(Peer::Worker(_)), Message::Replay(replay)) => {
                 for packet in &replay.packets {
-                    let verdict = match Packet::parse(&packet.0) {
-                        Ok(parsed) => self.packets.replayed(&parsed, &packet.0),
-                        Err(malformed) => Err(format!("a replay with what is no packet: {malformed}")),
+                    let parsed = match Packet::parse(&packet.0) {
+                        Ok(parsed) => parsed,
+                        Err(malformed) => {
+                            let text = format!("a replay with what is no packet: {malformed}");
+                            self.report("packets", at, text);
+                            continue;
+                        }
                     };
+                    let verdict = self.packets.replayed(&parsed, &packet.0);
                     self.judge("packets", at, verdict);
+                    let verdict = self.packets.forgotten(&parsed);
+                    self.judge("frontiers", at, verdict);
                 }
             }
             _ => {}

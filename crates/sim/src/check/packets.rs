@@ -25,6 +25,8 @@ struct Content {
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     contents: Vec<Option<Content>>,
+    /// The view in which its worker sent the newest packet.
+    view: Option<u16>,
     /// What shards have applied: everything below, and these above.
     applied_below: u32,
     applied_above: BTreeSet<u32>,
@@ -130,6 +132,24 @@ impl Packets {
             return Err(format!("{} is sent while {overwritten} is not acknowledged", name(packet)));
         }
         Ok(())
+    }
+
+    // rules T7, V5, V6
+    /// What a worker forgets is committed: once a region has moved, it sends in order what it has not forgotten, so nothing that is
+    /// not applied is below the first of it.
+    pub(super) fn forgotten(&mut self, packet: &Packet<'_>) -> Verdict {
+        let header = packet.header;
+        let flow = self.flow_mut(header.worker, header.region);
+        if flow.view.replace(header.view) == Some(header.view) {
+            return Ok(());
+        }
+        match flow.unapplied().next().filter(|seq| *seq < header.seq) {
+            Some(seq) => Err(format!(
+                "worker {}, region {}: {seq} is forgotten and is not committed, as {} is the first of view {}",
+                header.worker, header.region, header.seq, header.view
+            )),
+            None => Ok(()),
+        }
     }
 
     // rule V6

@@ -89,6 +89,9 @@ pub(super) struct Link {
     pub(super) delay: Duration,
 }
 
+/// A link that loses everything.
+pub(super) const LOST: Link = Link { loss: 100, ..Link::GOOD };
+
 impl Link {
     pub(super) const GOOD: Self =
         Self { loss: 0, duplicate: 0, reorder: 0, delay: Duration::from_micros(50) };
@@ -280,6 +283,22 @@ impl Scene {
         assert_eq!(datagram[HEADER_BYTES..], sent.first[HEADER_BYTES..]);
     }
 
+    /// Lets the path ask for a region of which it has heard nothing. Returns the number of the probe, which goes nowhere.
+    pub(super) fn ask(&mut self, region: u8) -> u32 {
+        for _ in 0..100 {
+            self.now = self.path.poll_timeout().expect("a packet waits to be durable").max(self.now);
+            self.path.handle_timeout(self.now);
+            let mut outgoing = Outgoing::default();
+            self.path.poll_transmit(self.now, &mut outgoing);
+            let headers = outgoing.iter().map(|(_, datagram)| Header::parse(datagram).unwrap());
+            let probes = headers.filter(|header| header.entries == 0 && header.region == region);
+            if let Some(probe) = probes.last() {
+                return probe.seq;
+            }
+        }
+        panic!("no probe was sent")
+    }
+
     pub(super) fn deliver(&mut self, bytes: &[u8]) {
         if let Ok(answer) = Packet::parse(bytes) {
             let kind = if answer.header.kind == Kind::Ack { Kind::Push } else { answer.header.kind };
@@ -425,6 +444,11 @@ pub(super) fn write(kind: Kind, flags: Flags, region: u8, seq: u32, entries: &[(
 pub(super) fn header(kind: Kind, flags: Flags, region: u8, seq: u32) -> Header {
     let (job, worker, plan, view, epoch, durable) = (JOB, WORKER, PLAN, VIEW, 0, 0);
     Header { kind, flags, entries: 0, job, worker, plan, view, region, epoch, durable, seq, tag: 0 }
+}
+
+/// The answer to a probe.
+pub(super) fn probe_answer(region: u8, seq: u32, durable: u16) -> Vec<u8> {
+    Header { durable, ..header(Kind::Pull, Flags::VALUES, region, seq) }.to_bytes().to_vec()
 }
 
 /// An acknowledgement of one packet.
