@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::MESSAGE_BYTES_MAX;
 use crate::region;
+use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::values::ValueFormat;
 
 /// A member of a cluster.
@@ -79,6 +80,8 @@ pub struct HotPath {
     /// Packets that a worker may have on their way to one switch. The controller sees to it that those of all workers fit the switch's
     /// receive buffer.
     pub packets_in_flight_max: u32,
+    /// Packets of a flow of pushes before it begins anew (rule T18): 2^30, or fewer in tests.
+    pub flow_packets_max: u32,
 }
 
 /// Half of what a flow may be ahead of a packet that is lost: with more it would stand still each time (rule T2).
@@ -95,6 +98,7 @@ impl HotPath {
             lanes: 1,
             cells_max: CELLS_MAX,
             packets_in_flight_max: PACKETS_IN_FLIGHT_MAX,
+            flow_packets_max: FLOW_PACKETS_MAX,
         }
     }
 
@@ -119,7 +123,10 @@ impl HotPath {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self { lanes, entries_max, .. } = *self;
+        let Self { lanes, entries_max, flow_packets_max, .. } = *self;
+        if !(1..=FLOW_PACKETS_MAX).contains(&flow_packets_max) {
+            return Err(format!("flows have {flow_packets_max} packets, and must have 1 to {FLOW_PACKETS_MAX}"));
+        }
         if lanes == 0 {
             return Err("regions have no lanes, and need at least one".to_owned());
         }
@@ -199,6 +206,8 @@ pub struct View {
     pub workers: BTreeMap<u16, SocketAddr>,
     /// Who holds each region.
     pub tenures: Vec<Tenure>,
+    /// The flows of pushes that have begun anew, by region and worker, and the number of the view in which they did (rule T18).
+    pub flows: BTreeMap<(u8, u16), u64>,
     /// The number that the next switch gets.
     pub next_switch: u16,
     /// The number that the next worker gets.
@@ -225,6 +234,11 @@ impl View {
     /// Who holds a region.
     pub fn tenure(&self, region: u8) -> Tenure {
         self.tenures.get(usize::from(region)).copied().unwrap_or_default()
+    }
+
+    /// The number of the view in which a worker's flow of pushes into a region began; 0 if that was with the worker.
+    pub fn flow(&self, region: u8, worker: u16) -> u64 {
+        self.flows.get(&(region, worker)).copied().unwrap_or_default()
     }
 }
 

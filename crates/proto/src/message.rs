@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -77,6 +77,14 @@ pub enum Message {
     },
     /// From a worker: it goes, with nothing left to do, and the others go on without it.
     Leave,
+    /// From a worker: the numbers of its flow of pushes into a region are used up, and all of its packets are durable. It waits for the
+    /// view in which the flow begins anew (rule T18).
+    Renew {
+        /// The region.
+        region: u8,
+        /// The view in which the flow has begun, 0 if that was with the worker.
+        since: u64,
+    },
     /// From a worker: it has come to this barrier.
     Barrier {
         /// The barrier's number, counted from zero.
@@ -420,6 +428,15 @@ pub struct FlowCut {
     pub below: u32,
     /// And these runs above it: first and count, ascending.
     pub above: Vec<(u32, u32)>,
+}
+
+impl Cut {
+    /// A worker's flow begins anew: nothing of it was taken.
+    pub(crate) fn begin_flow(&mut self, worker: u16) {
+        if let Some(flow) = self.flows.get_mut(usize::from(worker)) {
+            *flow = FlowCut::default();
+        }
+    }
 }
 
 /// Why bytes are not a message.

@@ -39,6 +39,7 @@ fn main() {
             ("epochs", counts.epochs),
             ("retransmits", counts.retransmits),
             ("views", counts.views),
+            ("renewals", counts.renewals),
         ] {
             *totals.entry(name).or_default() += count;
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind as PacketKind};
-use libra_proto::{ControllerCommand, Instant, Peer, Role};
+use libra_proto::{ControllerCommand, FLOW_PACKETS_MAX, Instant, Peer, Role};
 
 use crate::director::{CONTROLLER, Director, Kind, Plan};
 use crate::network::{Host, Quality};
@@ -328,8 +328,8 @@ impl Director {
             let durable = header.durable.wrapping_add(u16::try_from(ahead).expect("it has 15 bits"));
             let forged = Header { durable, entries: 0, ..header };
             let forged = match self.random.below(4) {
-                // A refusal does not say that its packet was answered, so an acceptance of it would be news.
-                0 if header.kind != PacketKind::Nack => {
+                // What was refused is not accepted, so an acceptance of it would be news: without a MAC nobody can tell.
+                0 if header.kind == PacketKind::Ack || header.seq >= FLOW_PACKETS_MAX => {
                     Header { kind: PacketKind::Ack, flags: Flags::NONE, ..forged }
                 }
                 1 => Header { kind: PacketKind::Pull, flags: Flags::VALUES, ..forged },

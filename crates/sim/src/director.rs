@@ -146,6 +146,7 @@ impl Director {
         counts.operations = self.account.operations;
         counts.epochs = self.world.observer.epochs();
         counts.retransmits = self.world.observer.retransmits();
+        counts.renewals = self.world.observer.renewals();
         counts.views = self.world.observer.roster.views() as u64;
         for user in self.users.values().chain(&self.departed) {
             counts.push_max = counts.push_max.max(user.slowest_push);

@@ -50,6 +50,8 @@ pub struct Counts {
     pub epochs: u64,
     /// Packets that workers sent again.
     pub retransmits: u64,
+    /// How often flows of pushes have begun anew.
+    pub renewals: u64,
     /// Views that the controller made.
     pub views: u64,
     /// Faults that happened, by name.

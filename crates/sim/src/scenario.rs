@@ -163,6 +163,15 @@ impl Scenario {
         .with_many_epochs(&mut trunk.fork(8))
         .with_lanes(&mut trunk.fork(10))
         .with_forged_answers(&mut trunk.fork(12))
+        .with_short_flows(&mut trunk.fork(13))
+    }
+
+    /// Sometimes a flow has so few numbers that it begins anew again and again (rule T18).
+    fn with_short_flows(mut self, random: &mut Random) -> Self {
+        if random.chance(0.2) {
+            self.hot_path.flow_packets_max = *random.pick(&[1, 7, 20, 60, 200]);
+        }
+        self
     }
 
     /// Sometimes answers are forged, again and again, and just then a switch dies: what a worker has forgotten by then is missed.

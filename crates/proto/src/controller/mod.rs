@@ -222,6 +222,8 @@ pub struct Controller {
     /// What the workers were told that all of them have reached, and before which barrier.
     clocks_told: (u64, u64),
     retirement: Option<Retirement>,
+    /// The flows of pushes that are to begin anew, by region and worker.
+    renewals: BTreeSet<(u8, u16)>,
     /// Why the job has failed.
     failure: Option<String>,
     probe_at: Option<Instant>,
@@ -271,6 +273,7 @@ impl Controller {
             barrier: 0,
             clocks_told: (0, 0),
             retirement: None,
+            renewals: BTreeSet::new(),
             probe_at: None,
             view_until: None,
             recovery: None,
@@ -561,6 +564,7 @@ impl Controller {
             Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
             Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
+            Message::Renew { region, since } => self.handle_renewal(now, peer, region, since),
             Message::Leave if is_worker => {
                 member.leaves = true;
                 self.let_go(now);

@@ -53,10 +53,44 @@ impl Controller {
             self.members.values_mut().for_each(|member| member.retired = false);
         }
         self.moved += assign(&mut view.tenures, view.number, &candidates);
+        self.begin_flows();
         self.step = Step::Servers;
         self.view_until = None;
         self.tell_all(Kind::Server);
         self.advance(now);
+    }
+
+    /// Lets flows begin anew that have no numbers left. Their regions begin a new tenure, so that no packet of before counts in it
+    /// (rule T18).
+    fn begin_flows(&mut self) {
+        let view = &mut self.cluster.view;
+        view.flows.retain(|(_, worker), _| view.workers.contains_key(worker));
+        self.renewals.retain(|&(region, worker)| {
+            let tenure = view.tenures.get_mut(usize::from(region));
+            let Some(tenure) = tenure.filter(|tenure| tenure.holder.is_some()) else {
+                // Its rows are cold anyway, until a switch comes.
+                return view.workers.contains_key(&worker);
+            };
+            if view.workers.contains_key(&worker) {
+                tenure.since = view.number;
+                view.flows.insert((region, worker), view.number);
+            }
+            false
+        });
+    }
+
+    /// A flow of a worker has no numbers left, and nothing of it is needed any more.
+    pub(super) fn handle_renewal(&mut self, now: Instant, peer: Peer, region: u8, since: u64) {
+        let Peer::Worker(worker) = peer else { return };
+        let view = &self.cluster.view;
+        // Once it has begun anew its worker may still say what it said before.
+        if usize::from(region) >= view.tenures.len() || view.flow(region, worker) != since {
+            return;
+        }
+        self.renewals.insert((region, worker));
+        if self.phase == Phase::Running && view.tenure(region).holder.is_some() {
+            self.raise(now);
+        }
     }
 
     pub(super) fn tell_all(&mut self, kind: Kind) {

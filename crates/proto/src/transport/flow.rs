@@ -1,15 +1,20 @@
 //! The packets of one flow, from the moment they are built until nobody can ask for them again.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Header, SEQ_MAX, WINDOW, epoch_newer};
+use libra_dataplane::{Header, WINDOW, epoch_newer};
 
+use super::probes::PROBES_BEGIN;
 use super::timeline::Transmission;
 
+/// Packets of a flow of pushes at most: those of pulls have the numbers from here on. An answer to one kind can thus not be taken for an
+/// answer to another.
+pub const FLOW_PACKETS_MAX: u32 = 1 << 30;
 /// No window remembers pulls, so a flow of pulls numbers from the start again, long before numbers run out and long after
 /// the last packet that had the first of them is gone from any network.
-const RENUMBER_AFTER: u32 = 1 << 30;
+const RENUMBER_AFTER: u32 = 1 << 29;
 
 /// Which rows of which operation a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +54,25 @@ pub(crate) struct Packet {
     pub(crate) is_overtaken: bool,
     /// Whether it was sent again without a sign that it was lost, but that nothing was heard.
     pub(crate) is_probe: bool,
+    /// Whether the switch has refused it: another answer may be a copy of that.
+    pub(crate) is_refused: bool,
     /// Whether its operation knows that it was accepted: a replay accepts it once more, and tells nobody.
     delivered: bool,
 }
 
+impl Packet {
+    /// Whether an answer to it could be no copy of an earlier one (rule T17).
+    pub(super) const fn is_sole(&self) -> bool {
+        self.transmissions == 1 && !self.is_refused
+    }
+}
+
 /// The sender's end of one flow: packets `first .. next` by sequence number.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Flow {
+    numbers: Range<u32>,
+    /// How many packets it had before it began anew.
+    before: u64,
     first: u32,
     packets: VecDeque<Packet>,
     /// Every packet below it is accepted or done.
@@ -65,6 +82,28 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// A flow of pushes, of so many packets before it must begin anew.
+    pub(super) fn of_pushes(packets_max: u32) -> Self {
+        Self::with_numbers(0..packets_max)
+    }
+
+    /// A flow of pulls.
+    pub(super) fn of_pulls() -> Self {
+        Self::with_numbers(FLOW_PACKETS_MAX..PROBES_BEGIN)
+    }
+
+    fn with_numbers(numbers: Range<u32>) -> Self {
+        let first = numbers.start;
+        Self { numbers, before: 0, first, packets: VecDeque::new(), unacknowledged: first, awaited: Vec::new() }
+    }
+
+    /// A flow of pushes that has used all numbers but so many.
+    #[cfg(test)]
+    pub(super) fn near_its_end(left: u32) -> Self {
+        let first = FLOW_PACKETS_MAX - left;
+        Self { first, unacknowledged: first, ..Self::of_pushes(FLOW_PACKETS_MAX) }
+    }
+
     /// The sequence number of the next packet.
     pub(crate) fn next(&self) -> u32 {
         self.first
@@ -73,8 +112,19 @@ impl Flow {
     }
 
     /// The oldest packet that is still needed.
-    pub(crate) fn first(&self) -> u32 {
+    #[cfg(test)]
+    pub(super) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// The place of the next packet among all that the flow ever had.
+    pub(crate) fn next_place(&self) -> u64 {
+        self.before + u64::from(self.next() - self.numbers.start)
+    }
+
+    /// The place of the oldest packet that is still needed.
+    pub(crate) fn first_place(&self) -> u64 {
+        self.before + u64::from(self.first - self.numbers.start)
     }
 
     /// Every packet below it is answered, as far as was looked: the first that an answer may be news of.
@@ -88,7 +138,7 @@ impl Flow {
     }
 
     pub(crate) fn append(&mut self, bytes: Vec<u8>, cargo: Cargo) {
-        assert!(self.next() < SEQ_MAX, "the caller asks is_exhausted before it builds packets");
+        assert!(!self.is_exhausted(), "the caller asks is_exhausted before it builds packets");
         let packet = Packet {
             bytes,
             cargo,
@@ -97,6 +147,7 @@ impl Flow {
             transmissions: 0,
             is_overtaken: false,
             is_probe: false,
+            is_refused: false,
             delivered: false,
         };
         self.packets.push_back(packet);
@@ -104,7 +155,19 @@ impl Flow {
 
     /// Whether the flow cannot take one more packet.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.next() >= SEQ_MAX - 1
+        self.next() >= self.numbers.end
+    }
+
+    /// Whether it cannot take one more packet, and nobody needs those that it had.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_exhausted() && self.packets.is_empty()
+    }
+
+    /// Numbers from the start again.
+    pub(crate) fn begin_anew(&mut self) {
+        assert!(self.packets.is_empty(), "no packet that is needed changes its number");
+        self.before = self.first_place();
+        (self.first, self.unacknowledged) = (self.numbers.start, self.numbers.start);
     }
 
     pub(crate) fn packet(&mut self, seq: u32) -> Option<&mut Packet> {
@@ -208,8 +271,8 @@ impl Flow {
         packet.state = State::Done;
         spare.push(core::mem::take(&mut packet.bytes));
         self.pop_done();
-        if self.packets.is_empty() && self.first > RENUMBER_AFTER {
-            (self.first, self.unacknowledged) = (0, 0);
+        if self.packets.is_empty() && self.first - self.numbers.start >= RENUMBER_AFTER {
+            self.begin_anew();
         }
         Some(news)
     }
@@ -233,6 +296,8 @@ pub(crate) struct Accepted {
     pub(crate) transmissions: u32,
     pub(crate) is_overtaken: bool,
     pub(crate) is_probe: bool,
+    /// Whether this can be no copy of another answer: the packet was sent once, and had none.
+    pub(crate) is_sole: bool,
 }
 
 impl Accepted {
@@ -245,6 +310,7 @@ impl Accepted {
             transmissions: packet.transmissions,
             is_overtaken: packet.is_overtaken,
             is_probe: packet.is_probe,
+            is_sole: packet.is_sole(),
         }
     }
 }

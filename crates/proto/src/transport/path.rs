@@ -53,9 +53,9 @@ struct Standing {
 
 impl Standing {
     /// A packet was answered that had no answer.
-    fn answers(&mut self, now: Instant, sent: Transmission, transmissions: u32) {
+    fn answers(&mut self, now: Instant, sent: Transmission, is_sole: bool) {
         self.is_news = true;
-        self.is_fresh |= transmissions == 1 && now.since(sent.at) < FRESH_FOR;
+        self.is_fresh |= is_sole && now.since(sent.at) < FRESH_FOR;
     }
 }
 
@@ -208,6 +208,16 @@ impl Path {
         &flows.expect("the caller knows which regions this switch has").push
     }
 
+    /// Whether a flow of a region takes no more packets for now.
+    pub(crate) fn is_exhausted(&self, region: u8, kind: Kind) -> bool {
+        let flows = self.regions.get(usize::from(region)).and_then(Option::as_ref);
+        let flows = flows.expect("the caller knows which regions this switch has");
+        match FlowKind::of(kind) {
+            FlowKind::Push => flows.push.is_exhausted(),
+            FlowKind::Pull => flows.pull.is_exhausted(),
+        }
+    }
+
     /// Takes over the packet that was [begun](Self::begin) last, complete (rule T1).
     pub(crate) fn submit(&mut self, region: u8, kind: Kind, bytes: Vec<u8>, cargo: Cargo) {
         let kind = FlowKind::of(kind);
@@ -340,7 +350,7 @@ impl Path {
         standing: &mut Standing,
     ) -> Option<Cargo> {
         let news = self.flows(region).push.accept(seq, epoch)?;
-        standing.answers(now, news.sent, news.transmissions);
+        standing.answers(now, news.sent, news.is_sole);
         self.learn_round_trip(now, region, &news);
         news.is_first.then_some(news.cargo)
     }
@@ -348,7 +358,7 @@ impl Path {
     fn answered(&mut self, now: Instant, region: u8, seq: u32, standing: &mut Standing) -> Option<Cargo> {
         let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
         let news = flows.pull.finish(seq, &mut self.spare)?;
-        standing.answers(now, news.sent, news.transmissions);
+        standing.answers(now, news.sent, news.is_sole);
         self.learn_round_trip(now, region, &news);
         Some(news.cargo)
     }
@@ -392,6 +402,11 @@ impl Path {
         deliver: &mut impl FnMut(Delivery<'_>),
     ) {
         self.statistics.refused += 1;
+        if header.seq >= PROBES_BEGIN {
+            // A switch that has the region answers every probe. This one has been answered now, though it says nothing.
+            self.flows(header.region).probes.answered(now, header.seq, FRESH_FOR);
+            return;
+        }
         // A PULL is refused for want of values, a PUSH for want of room; the flow that knows the number is meant.
         match header.nack_reason() {
             Some(NackReason::NotInstalled) => {
@@ -402,7 +417,14 @@ impl Path {
             }
             Some(NackReason::BankFull | NackReason::Inactive) => {}
             // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
-            _ => return,
+            _ => {
+                for kind in [FlowKind::Push, FlowKind::Pull] {
+                    if let Some(packet) = self.packet(PacketRef { region: header.region, kind, seq: header.seq }) {
+                        packet.is_refused = true;
+                    }
+                }
+                return;
+            }
         }
         for kind in [FlowKind::Push, FlowKind::Pull] {
             let Some(packet) = self.packet(PacketRef { region: header.region, kind, seq: header.seq }) else {
@@ -412,7 +434,8 @@ impl Path {
                 continue;
             }
             packet.state = State::Queued;
-            standing.answers(now, packet.sent, packet.transmissions);
+            standing.answers(now, packet.sent, packet.is_sole());
+            packet.is_refused = true;
             self.in_flight -= 1;
             let reference = PacketRef { region: header.region, kind, seq: header.seq };
             self.refused.push_back((now + REFUSAL_PAUSE, reference));

@@ -29,7 +29,7 @@ pub(super) struct PacketRef {
 }
 
 /// A worker's two flows into one region. They outlive the path: the region may move to another switch.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct RegionFlows {
     pub(crate) push: Flow,
     pub(crate) pull: Flow,
@@ -46,6 +46,20 @@ pub(crate) struct RegionFlows {
 }
 
 impl RegionFlows {
+    /// Flows without a packet; the one of pushes has so many before it must begin anew.
+    pub(crate) fn new(flow_packets_max: u32) -> Self {
+        Self {
+            push: Flow::of_pushes(flow_packets_max),
+            pull: Flow::of_pulls(),
+            view: 0,
+            durable: None,
+            timeline: Timeline::default(),
+            probe_at: None,
+            patience: Patience::default(),
+            probes: Probes::default(),
+        }
+    }
+
     pub(super) fn flow(&mut self, kind: FlowKind) -> &mut Flow {
         match kind {
             FlowKind::Push => &mut self.push,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
+use super::renewals::{Renewal, Renewals};
 use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::Quantization;
 use super::rows::HotRow;
@@ -42,23 +43,26 @@ pub(crate) struct HotClient {
     packet_rows: Vec<HotRow>,
     /// Whether somebody waits for pushes to be visible.
     hurried: bool,
+    /// Which flows of pushes have no numbers left, and have not begun anew.
+    renewals: Renewals,
     spare: Vec<Vec<u8>>,
     /// Counts of paths that are gone.
     statistics: WorkerStatistics,
 }
 
-/// Points of flows of pushes: for each region the sequence number before which everything counts.
-pub(crate) type Frontiers = Vec<(u8, u32)>;
+/// Points of flows of pushes: for each region the place before which everything counts.
+pub(crate) type Frontiers = Vec<(u8, u64)>;
 
 impl HotClient {
     pub(crate) fn new(cluster: &Cluster, worker: u16, plan: &Plan, placement: &Placement) -> Self {
         let regions = placement.regions();
         Self {
+            renewals: Renewals::new(worker),
             identity: Identity { job: cluster.job, worker, plan: plan.number },
             bounds: Bounds::of(&cluster.hot_path),
             paths: BTreeMap::new(),
             tenures: vec![Tenure::default(); regions.len()],
-            parked: regions.iter().map(|region| (region.region, RegionFlows::default())).collect(),
+            parked: regions.iter().map(|region| (region.region, RegionFlows::new(cluster.hot_path.flow_packets_max))).collect(),
             quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
             lanes: (cluster.hot_path.lanes > 1).then(|| Lanes::new(cluster.hot_path.lanes, placement)),
@@ -82,6 +86,9 @@ impl HotClient {
             let parked = || self.parked.remove(&region).expect("flows are on a path or parked");
             let mut flows = path.map_or_else(parked, |path| path.take(region));
             *known = tenure;
+            if self.renewals.have_come(region, view) {
+                flows.push.begin_anew();
+            }
             let place = tenure.holder.and_then(|holder| Some((holder, *view.switches.get(&holder)?)));
             if let Some((holder, address)) = place {
                 let path = self.paths.entry(holder);
@@ -182,12 +189,23 @@ impl HotClient {
 
     /// Where each flow of pushes stands now: everything submitted so far lies before it.
     pub(crate) fn frontiers(&self) -> Frontiers {
-        (0u8..).zip(&self.tenures).map(|(region, _)| (region, self.push_flow(region).next())).collect()
+        (0u8..).zip(&self.tenures).map(|(region, _)| (region, self.push_flow(region).next_place())).collect()
     }
 
     /// Whether every push before these points is durable.
     pub(crate) fn is_durable(&self, frontiers: &Frontiers) -> bool {
-        frontiers.iter().all(|&(region, seq)| self.push_flow(region).first() >= seq)
+        frontiers.iter().all(|&(region, place)| self.push_flow(region).first_place() >= place)
+    }
+
+    /// The next flow that can begin anew once the controller says so (rule T18).
+    pub(crate) fn poll_renewal(&mut self) -> Option<Renewal> {
+        let region = self.renewals.ended().find(|region| self.push_flow(*region).is_over())?;
+        Some(self.renewals.ask(region))
+    }
+
+    /// The flows of which the controller was told that they can.
+    pub(crate) fn renewals_asked(&self) -> impl Iterator<Item = Renewal> {
+        self.renewals.asked()
     }
 
     /// Packs a push: the gradients of the rows that switches take. The others are handed to `cool`. Rows come by region, and then by slot.
@@ -245,10 +263,11 @@ impl HotClient {
         kind: Kind,
         flags: Flags,
     ) -> (Packer<'_>, &mut Quantization, Option<&mut LaneEntries>) {
-        let Self { paths, tenures, entries_max, lanes, packet_rows, quantization, .. } = self;
+        let Self { paths, tenures, entries_max, lanes, packet_rows, quantization, renewals, .. } = self;
         let entries_max = *entries_max;
         let (open, entries) = lanes.as_mut().map(|Lanes { open, entries }| (open, entries)).unzip();
-        let packer = Packer { paths, tenures, entries_max, open, rows: packet_rows, operation, kind, flags };
+        let rows = packet_rows;
+        let packer = Packer { paths, tenures, entries_max, open, rows, renewals, operation, kind, flags };
         (packer, quantization, entries)
     }
 }
@@ -283,6 +302,7 @@ struct Packer<'h> {
     open: Option<&'h mut OpenPackets>,
     /// Those of the packet at hand: all that is done to them is done while they are in the first cache.
     rows: &'h mut Vec<HotRow>,
+    renewals: &'h mut Renewals,
     operation: u64,
     kind: Kind,
     flags: Flags,
@@ -297,7 +317,7 @@ impl Packer<'_> {
         cool: &mut dyn FnMut(&HotRow),
         mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
     ) -> Packed {
-        let Self { paths, tenures, entries_max, mut open, rows, operation, kind, flags } = self;
+        let Self { paths, tenures, entries_max, mut open, rows, renewals, operation, kind, flags } = self;
         let mut packed = Packed::default();
         let mut next = None;
         // The region of the packet before, if that was not the last of its region.
@@ -308,8 +328,11 @@ impl Packer<'_> {
         } {
             let others_are_open = open.as_ref().is_some_and(|open| !open.is_empty());
             let path = tenures[usize::from(region)].holder.and_then(|holder| paths.get_mut(&holder));
-            let is_exhausted = |path: &Path| kind == Kind::Push && path.push_flow(region).is_exhausted();
-            let Some(path) = path.filter(|path| !is_exhausted(path)) else {
+            let is_exhausted = path.as_ref().is_some_and(|path| path.is_exhausted(region, kind));
+            if is_exhausted && kind == Kind::Push {
+                renewals.note_end(region);
+            }
+            let Some(path) = path.filter(|_| !is_exhausted) else {
                 rows.iter().for_each(&mut *cool);
                 continue;
             };

@@ -7,6 +7,7 @@ mod lanes;
 mod operations;
 mod order;
 mod quantize;
+mod renewals;
 mod rows;
 mod session;
 
@@ -182,6 +183,9 @@ impl Worker {
             MembershipEvent::Connected => {
                 self.membership.introduce(self.clock.barriers(), None);
                 if let Some(message) = self.clock.message() {
+                    self.membership.send(message);
+                }
+                for message in self.session.iter().flat_map(Session::renewals_asked) {
                     self.membership.send(message);
                 }
                 if let Some(message) = &self.unsettled {
@@ -380,6 +384,9 @@ impl Role for Worker {
             if let Some(message) = self.clock.done(tick) {
                 self.membership.send(message);
             }
+        }
+        while let Some(message) = self.session.as_mut().and_then(Session::poll_renewal) {
+            self.membership.send(message);
         }
         if let Some(action) = self.membership.poll_action().or_else(|| self.actions.pop_front()) {
             return Some(action);

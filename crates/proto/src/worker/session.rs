@@ -16,6 +16,7 @@ use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient, HotPush, Packed};
 use super::lanes::lanes_of;
 use super::operations::{Level, Operation, Operations};
+use super::renewals::Renewal;
 use super::rows::{ColdRow, Directory, Found, HotRow, by_shard};
 use crate::client::{ClientError, PullId};
 use crate::cluster::{Cluster, View};
@@ -146,6 +147,18 @@ impl Session {
     /// The next message for a shard.
     pub(super) fn poll_message(&mut self) -> Option<(u16, Message)> {
         self.cold.outbox.pop_front()
+    }
+
+    /// What the controller is to be told of a flow that can begin anew.
+    pub(super) fn poll_renewal(&mut self) -> Option<Message> {
+        let Renewal { region, since } = self.hot.as_mut()?.poll_renewal()?;
+        Some(Message::Renew { region, since })
+    }
+
+    /// What another controller must be told of such flows.
+    pub(super) fn renewals_asked(&self) -> impl Iterator<Item = Message> {
+        let renewals = self.hot.iter().flat_map(HotClient::renewals_asked);
+        renewals.map(|Renewal { region, since }| Message::Renew { region, since })
     }
 
     /// The counts so far.

@@ -163,6 +163,21 @@ impl Epochs {
         }
     }
 
+    // rule T18
+    /// A worker's flow into a region begins anew: what came of it before is of other packets.
+    pub(super) fn begin_anew(&mut self, number: u8, worker: u16, since: u64) {
+        let Ok(region) = self.region(number) else { return };
+        for flow in region.drained.values_mut().filter_map(|drained| drained.cut.flows.get_mut(usize::from(worker))) {
+            *flow = FlowCut::default();
+        }
+        region.replays.retain(|&(of, view), _| of != worker || view >= since);
+    }
+
+    /// The shard of a region.
+    pub(super) fn shard_of(&self, region: u8) -> Option<u16> {
+        self.regions.get(usize::from(region)).map(|region| region.shard)
+    }
+
     // rule E3
     /// An epoch reaches a shard, which may take it or not.
     pub(super) fn drained_arrives(&mut self, drained: &Drained) -> Verdict {

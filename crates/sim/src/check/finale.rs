@@ -71,7 +71,7 @@ impl Checkers {
     /// The sums of the packets of a worker that are applied.
     fn hot_sums(&self, worker: u16) -> Sums {
         let mut sums = Sums(vec![0.0; self.epochs.applied().0.len()]);
-        for ((_, region), flow) in self.packets.flows().filter(|((of, _), _)| *of == worker) {
+        for ((_, region), flow) in self.packets.all_flows().filter(|((of, _), _)| *of == worker) {
             self.epochs.add_flow(region, flow, &mut sums);
         }
         sums

@@ -66,6 +66,9 @@ impl Frontiers {
         if header.kind != Kind::Ack {
             return Ok(());
         }
+        if packets.is_over(header.worker, region, tenure.since) {
+            return Ok(());
+        }
         for seq in packet.acknowledged().flat_map(|range| range.iter()) {
             packets.acknowledged(header.worker, region, seq, header.view)?;
             if packets.flow(header.worker, region).is_some_and(|flow| flow.is_applied(seq)) {

@@ -2,7 +2,7 @@
 //!
 //! | checker | what it checks |
 //! |---|---|
-//! | `packets` | a sequence number names the same entries for ever; a packet that is sent again is marked; the window bounds what is under way |
+//! | `packets` | a sequence number names the same entries for the life of its flow; a flow begins anew when all that it was is applied; a packet that is sent again is marked; the window bounds what is under way |
 //! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: as far as tables tell); cuts only grow; each packet is applied once; only the present holder of a region commits |
 //! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region; what a worker forgets is committed |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 
 use libra_dataplane::{Flags, Header, Kind, NackReason, Packet};
 use libra_plan::Placement;
-use libra_proto::{Cluster, Instant, Message, Peer};
+use libra_proto::{Cluster, Instant, Message, Peer, View};
 
 pub use self::finale::Finale;
 pub use self::roster::Roster;
@@ -226,6 +226,27 @@ impl Checkers {
     }
 }
 
+impl Checkers {
+    /// A view reaches a shard, which says of flows when they began anew.
+    fn flows_begin(&mut self, at: Instant, server: u16, view: &View) {
+        for (&(region, worker), &since) in &view.flows {
+            if self.epochs.shard_of(region) != Some(server) {
+                continue;
+            }
+            match self.packets.begin_anew(worker, region, since) {
+                Ok(true) => self.epochs.begin_anew(region, worker, since),
+                Ok(false) => {}
+                Err(text) => self.report("packets", at, text),
+            }
+        }
+    }
+
+    /// How often flows have begun anew.
+    pub fn renewals(&self) -> u64 {
+        self.packets.renewals()
+    }
+}
+
 impl Observer for Checkers {
     fn datagram_sent(&mut self, at: Instant, from: Actor, to: Option<Host>, datagram: &[u8]) {
         let Ok(packet) = Packet::parse(datagram) else {
@@ -293,6 +314,9 @@ impl Observer for Checkers {
             Message::View(view) => {
                 let verdict = self.roster.view_arrives(to, view);
                 self.judge("roster", at, verdict);
+                if let Some(Peer::Server(server)) = self.roster.peer(to) {
+                    self.flows_begin(at, server, view);
+                }
             }
             Message::Drained(drained) => {
                 let verdict = self.epochs.drained_arrives(drained);

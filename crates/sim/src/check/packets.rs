@@ -87,11 +87,15 @@ pub(super) struct Packets {
     /// What a worker may keep of a flow for a replay (rule T2).
     undurable_max: u32,
     flows: BTreeMap<(u16, u8), Flow>,
+    /// The view in which a flow that has begun anew did so last.
+    begun: BTreeMap<(u16, u8), u64>,
+    /// What such flows were before.
+    ended: Vec<((u16, u8), Flow)>,
 }
 
 impl Packets {
     pub(super) fn new(undurable_max: u32) -> Self {
-        Self { undurable_max, flows: BTreeMap::new() }
+        Self { undurable_max, flows: BTreeMap::new(), begun: BTreeMap::new(), ended: Vec::new() }
     }
 
     pub(super) fn flow(&self, worker: u16, region: u8) -> Option<&Flow> {
@@ -100,6 +104,39 @@ impl Packets {
 
     pub(super) fn flow_mut(&mut self, worker: u16, region: u8) -> &mut Flow {
         self.flows.entry((worker, region)).or_default()
+    }
+
+    // rule T18
+    /// A shard acts on a view in which a flow begins anew: all that it was is applied. Says whether this is news.
+    pub(super) fn begin_anew(&mut self, worker: u16, region: u8, since: u64) -> Result<bool, String> {
+        let begun = self.begun.entry((worker, region)).or_default();
+        if *begun >= since {
+            return Ok(false);
+        }
+        *begun = since;
+        let flow = self.flows.remove(&(worker, region)).unwrap_or_default();
+        if let Some(seq) = flow.unapplied().next() {
+            return Err(format!(
+                "worker {worker}, region {region}: the flow begins anew in view {since:#x}, and {seq} is not applied"
+            ));
+        }
+        self.ended.push(((worker, region), flow));
+        Ok(true)
+    }
+
+    /// Whether what is said under a tenure is of a flow that has begun anew since.
+    pub(super) fn is_over(&self, worker: u16, region: u8, tenure: u64) -> bool {
+        self.begun.get(&(worker, region)).is_some_and(|since| tenure < *since)
+    }
+
+    /// How often flows have begun anew.
+    pub(super) fn renewals(&self) -> u64 {
+        self.ended.len() as u64
+    }
+
+    /// All flows, and what those were that have begun anew.
+    pub(super) fn all_flows(&self) -> impl Iterator<Item = ((u16, u8), &Flow)> {
+        self.flows().chain(self.ended.iter().map(|(key, flow)| (*key, flow)))
     }
 
     pub(super) fn flows(&self) -> impl Iterator<Item = ((u16, u8), &Flow)> {

@@ -65,8 +65,8 @@ impl Roster {
         let newest = self.acts_on.entry(actor).or_default();
         *newest = (*newest).max(view.number);
         if let Some(before) = self.views.get(&view.number) {
-            let same = (&before.switches, &before.workers, &before.tenures)
-                == (&view.switches, &view.workers, &view.tenures);
+            let same = (&before.switches, &before.workers, &before.tenures, &before.flows)
+                == (&view.switches, &view.workers, &view.tenures, &view.flows);
             return if same { Ok(()) } else { Err(format!("{before:?} and {view:?} have one number")) };
         }
         for (region, tenure) in (0u8..).zip(&view.tenures) {

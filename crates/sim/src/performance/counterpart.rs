@@ -73,6 +73,7 @@ impl Counterpart {
             switches: holder.map(|switch| (switch, datagrams)).into_iter().collect(),
             workers: BTreeMap::new(),
             tenures: vec![Tenure { holder, since: 1 }; usize::from(u8::MAX)],
+            flows: BTreeMap::new(),
             next_switch: 1,
             next_worker: 1,
         };

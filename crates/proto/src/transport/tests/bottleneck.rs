@@ -11,7 +11,7 @@ use libra_dataplane::{
 use super::scene::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address, bounds};
 use crate::role::Outgoing;
 use crate::time::Instant;
-use crate::transport::flow::Cargo;
+use crate::transport::flow::{Cargo, FLOW_PACKETS_MAX};
 use crate::transport::path::{Delivery, Identity, Path};
 use crate::transport::region::RegionFlows;
 
@@ -100,7 +100,7 @@ impl Bottleneck {
         let region = Region::new(config, RegionMemory::allocate(&config, |words| vec![0; words])).unwrap();
         let sender = |worker| {
             let mut path = Path::new(address(), Identity { worker, ..IDENTITY }, bounds(setup.in_flight_max));
-            path.put(REGION, RegionFlows::default(), VIEW);
+            path.put(REGION, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
             Sender { path, submitted: 0, accepted: 0, wake: None, last_arrival: Instant::ZERO }
         };
         let mut bottleneck = Self {

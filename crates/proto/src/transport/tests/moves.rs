@@ -11,6 +11,7 @@ use super::scene::{
     probe_answer,
 };
 use crate::role::Outgoing;
+use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::transport::path::Path;
 use crate::transport::region::RegionFlows;
 
@@ -182,8 +183,8 @@ fn a_durable_epoch_of_the_former_holder_does_not_free_what_the_next_one_took() {
 #[test]
 fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
     let mut path = Path::new(address(), IDENTITY, bounds(2));
-    path.put(READABLE, RegionFlows::default(), VIEW);
-    path.put(UNREADABLE, RegionFlows::default(), VIEW);
+    path.put(READABLE, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
+    path.put(UNREADABLE, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
     let mut submit = |region, operation| {
         for kind in [Kind::Push, Kind::Pull] {
             let cargo = crate::transport::flow::Cargo { operation, first: 0, end: 1 };

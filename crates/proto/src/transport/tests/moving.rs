@@ -10,7 +10,7 @@ use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, Pipeline, Region, Verdi
 use super::scene::{CELLS, IDENTITY, Link, REGIONS, Random, WORKER, bounds, ms, new_region, submit};
 use crate::role::Outgoing;
 use crate::time::Instant;
-use crate::transport::flow::Cargo;
+use crate::transport::flow::{Cargo, FLOW_PACKETS_MAX};
 use crate::transport::path::{Delivery, Path};
 use crate::transport::region::RegionFlows;
 
@@ -110,7 +110,7 @@ impl Moving {
         };
         for region in REGIONS {
             let view = moving.open(region, 0);
-            moving.paths[0].put(region, RegionFlows::default(), view);
+            moving.paths[0].put(region, RegionFlows::new(FLOW_PACKETS_MAX), view);
             moving.known.insert(region, (0, view));
         }
         moving.schedule(ms(1), Arrival::Flip);

@@ -12,7 +12,7 @@ use libra_dataplane::{
 use crate::role::Outgoing;
 use crate::time::Instant;
 use crate::transport::bounds::Bounds;
-use crate::transport::flow::{Cargo, edit_header};
+use crate::transport::flow::{Cargo, FLOW_PACKETS_MAX, edit_header};
 use crate::transport::path::{Delivery, Identity, Path};
 use crate::transport::region::RegionFlows;
 
@@ -161,7 +161,7 @@ impl Scene {
         pipeline.region_mut(JOB, READABLE).unwrap().set_readable(true);
         let mut path = Path::new(address(), IDENTITY, bounds(in_flight_max));
         for region in REGIONS {
-            path.put(region, RegionFlows::default(), VIEW);
+            path.put(region, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
         }
         let mut scene = Self {
             now: Instant::ZERO + ms(1),

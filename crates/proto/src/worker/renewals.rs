@@ -1,0 +1,67 @@
+//! Flows of pushes that have used up their numbers, until they begin anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::View;
+
+/// A flow of pushes of a worker that can begin anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    pub(crate) region: u8,
+    /// The view in which it began, 0 if that was with the worker.
+    pub(crate) since: u64,
+}
+
+/// The flows of a worker that have no numbers left (rule T18).
+#[derive(Debug, Clone)]
+pub(crate) struct Renewals {
+    worker: u16,
+    /// Their packets are not all durable.
+    ended: BTreeSet<u8>,
+    /// The controller was told of them.
+    asked: BTreeMap<u8, u64>,
+    /// The view in which each flow that has begun anew did so last.
+    begun: BTreeMap<u8, u64>,
+}
+
+impl Renewals {
+    pub(crate) fn new(worker: u16) -> Self {
+        Self { worker, ended: BTreeSet::new(), asked: BTreeMap::new(), begun: BTreeMap::new() }
+    }
+
+    /// The flow of a region has no number for another packet.
+    pub(crate) fn note_end(&mut self, region: u8) {
+        if !self.asked.contains_key(&region) {
+            self.ended.insert(region);
+        }
+    }
+
+    /// The flows that have ended, and of which the controller was not told.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = u8> {
+        self.ended.iter().copied()
+    }
+
+    /// The controller is told of a flow.
+    pub(crate) fn ask(&mut self, region: u8) -> Renewal {
+        let since = self.begun.get(&region).copied().unwrap_or_default();
+        self.ended.remove(&region);
+        self.asked.insert(region, since);
+        Renewal { region, since }
+    }
+
+    /// What the controller was told.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = Renewal> {
+        self.asked.iter().map(|(&region, &since)| Renewal { region, since })
+    }
+
+    /// Whether a flow that was asked for begins anew with this view.
+    pub(crate) fn have_come(&mut self, region: u8, view: &View) -> bool {
+        let since = view.flow(region, self.worker);
+        let has_come = self.asked.get(&region).is_some_and(|before| *before < since);
+        if has_come {
+            self.asked.remove(&region);
+            self.begun.insert(region, since);
+        }
+        has_come
+    }
+}
