@@ -61,6 +61,8 @@ pub enum PlantedBug {
     DoneBeforeDone,
     /// In the roles: a worker believes any answer when it says what is durable, one that answers nothing, too.
     DurableOfAnyAnswer,
+    /// In the roles: a flow begins anew under the tenure that its region has.
+    RenewalWithoutTenure,
 }
 
 impl PlantedBug {
@@ -68,7 +70,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -91,6 +93,7 @@ impl PlantedBug {
         Self::UnheardClockIgnored,
         Self::DoneBeforeDone,
         Self::DurableOfAnyAnswer,
+        Self::RenewalWithoutTenure,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -119,6 +122,7 @@ impl PlantedBug {
             Self::UnheardClockIgnored => "unheard-clock-ignored",
             Self::DoneBeforeDone => "done-before-done",
             Self::DurableOfAnyAnswer => "durable-of-any-answer",
+            Self::RenewalWithoutTenure => "renewal-without-tenure",
         }
     }
 

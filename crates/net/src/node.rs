@@ -16,6 +16,8 @@ use libra_proto::{
     ServerEvent, Sizes, SoftPlane, Statistics, Switch,
 };
 use libra_storage::{Found, PlaceError, find};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::TcpListener;
@@ -146,7 +148,7 @@ impl ControllerNode {
         self.address
     }
 
-    /// Runs a job. `on_event` hears of everything that happens.
+    /// Runs a job, another one each time (rule M17). `on_event` hears of everything that happens.
     pub fn run(
         self,
         sizes: Sizes,
@@ -154,7 +156,10 @@ impl ControllerNode {
         commands: mpsc::UnboundedReceiver<ControllerCommand>,
         mut on_event: impl FnMut(&ControllerEvent),
     ) -> Result<Outcome, NodeError> {
-        let role = Controller::new(sizes, cluster);
+        // Neither this job nor the one before knows of the other, so what tells them apart is drawn.
+        let instance = OsRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
+        let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
+        let role = Controller::new(sizes, cluster.with_instance(instance));
         let links = Links::new(Duration::ZERO);
         let ports = Ports { listener: Some(self.listener), ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {

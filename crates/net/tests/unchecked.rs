@@ -88,7 +88,11 @@ fn a_worker_that_does_not_check_hears_what_was_refused_and_so_does_a_person() {
     });
     control.say(&Message::Viewed { number: cluster.view.number });
     let mut shard = Stream::open(cluster.servers[0]);
-    shard.say(&Message::Hello(Hello { job: 1, from: you, answered: Answered::default() }));
+    shard.say(&Message::Hello(Hello {
+        instance: cluster.instance,
+        from: you,
+        answered: Answered::default(),
+    }));
     for number in 1..=3 {
         shard.say(&push(number, vec![1.0, f32::NEG_INFINITY]));
         let bits = f32::NEG_INFINITY.to_bits();

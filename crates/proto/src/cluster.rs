@@ -125,7 +125,9 @@ impl HotPath {
     fn check(&self) -> Result<(), String> {
         let Self { lanes, entries_max, flow_packets_max, .. } = *self;
         if !(1..=FLOW_PACKETS_MAX).contains(&flow_packets_max) {
-            return Err(format!("flows have {flow_packets_max} packets, and must have 1 to {FLOW_PACKETS_MAX}"));
+            return Err(format!(
+                "flows have {flow_packets_max} packets, and must have 1 to {FLOW_PACKETS_MAX}"
+            ));
         }
         if lanes == 0 {
             return Err("regions have no lanes, and need at least one".to_owned());
@@ -245,8 +247,10 @@ impl View {
 /// The job and the members of its cluster, as the controller hands it to each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// The job: it separates the slots and flows of tenants of one switch.
+    /// The job as packets carry it: it separates the slots and flows of tenants of one switch.
     pub job: u16,
+    /// What tells this job from every other that ever ran, or will run, at the same addresses (rule M17).
+    pub instance: u64,
     /// The seed of initial row values, and of everything else that is drawn.
     pub seed: u64,
     /// The tables of the model.
@@ -283,6 +287,7 @@ impl Cluster {
     pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
         Self {
             job,
+            instance: job.into(),
             seed: 1,
             tables,
             plan,
@@ -294,6 +299,18 @@ impl Cluster {
             servers: Vec::new(),
             view: View::default(),
         }
+    }
+
+    /// The same for one instance of it, a number that was drawn: packets of another differ in `job` and in `view`, of 16 bits each,
+    /// and streams say the whole number (rule M17).
+    #[must_use]
+    pub fn with_instance(self, instance: u64) -> Self {
+        Self { instance, job: (instance & 0xffff) as u16, ..self }
+    }
+
+    /// The number before that of the first view, whose lower 16 bits are in packets.
+    pub(crate) fn views_begin_after(&self) -> u64 {
+        self.instance >> 16 & 0xffff
     }
 
     /// The number of shards.

@@ -99,8 +99,8 @@ pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStati
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch};
 pub use time::Instant;
-pub use values::{UnknownFormat, ValueFormat, Values};
 pub use transport::flow::FLOW_PACKETS_MAX;
+pub use values::{UnknownFormat, ValueFormat, Values};
 pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub(crate) struct Membership {
     join: Join,
     /// Who this is, once it is in.
     you: Option<(Peer, u16)>,
+    /// And in which instance of a job.
+    instance: u64,
     view: u64,
     heartbeat_at: Option<Instant>,
     /// The newest probe, to be answered with the next heartbeat.
@@ -76,6 +78,7 @@ impl Membership {
                 is_slow: false,
             },
             you: None,
+            instance: 0,
             view: 0,
             heartbeat_at: None,
             probe: None,
@@ -100,8 +103,8 @@ impl Membership {
     }
 
     /// It was a member already, in a process before this one, and acted on this view.
-    pub(crate) fn returning(mut self, you: Peer, view: u64) -> Self {
-        (self.you, self.view) = (Some((you, 0)), view);
+    pub(crate) fn returning(mut self, you: Peer, cluster: &Cluster) -> Self {
+        (self.you, self.instance, self.view) = (Some((you, 0)), cluster.instance, cluster.view.number);
         self
     }
 
@@ -175,7 +178,8 @@ impl Membership {
         let message = match self.you {
             None => Message::Join(join),
             Some((you, share)) => {
-                Message::Rejoin(Box::new(Rejoin { join, you, share, view: self.view, barriers, cluster }))
+                let (instance, view) = (self.instance, self.view);
+                Message::Rejoin(Box::new(Rejoin { join, instance, you, share, view, barriers, cluster }))
             }
         };
         self.send(message);
@@ -185,6 +189,7 @@ impl Membership {
         match message {
             Message::Start(start) => {
                 self.you = Some((start.you, start.share));
+                self.instance = start.cluster.instance;
                 self.view = 0;
                 Some(MembershipEvent::Started(start))
             }

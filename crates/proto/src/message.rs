@@ -254,6 +254,8 @@ pub struct Join {
 pub struct Rejoin {
     /// What the process said when it joined: should its place be gone, it joins anew.
     pub join: Join,
+    /// [`Cluster::instance`] of its job.
+    pub instance: u64,
     /// Who it is.
     pub you: Peer,
     /// Its share of the task (workers).
@@ -282,8 +284,8 @@ pub struct Start {
 /// The first message of a worker or switch to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The job the caller works for.
-    pub job: u16,
+    /// [`Cluster::instance`] of the caller's job.
+    pub instance: u64,
     /// The caller.
     pub from: Peer,
     /// The pushes that the server has answered (workers).

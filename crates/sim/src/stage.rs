@@ -42,6 +42,8 @@ pub struct Setup {
     pub durability: Durability,
     /// How good the network is.
     pub quality: Quality,
+    /// Which instance of its job it is.
+    pub instance: u64,
     /// Decides everything else.
     pub seed: u64,
 }
@@ -69,6 +71,7 @@ impl Setup {
             hot_path: HotPath::for_workers(sizes.workers),
             durability: Durability::NONE,
             quality: Quality::GOOD,
+            instance: 9,
             seed: 1,
         }
     }
@@ -84,7 +87,7 @@ impl Setup {
         cluster.seed = self.seed;
         cluster.durability = self.durability.clone();
         cluster.task = "test".to_owned();
-        cluster
+        cluster.with_instance(self.instance)
     }
 }
 

@@ -22,6 +22,10 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         PlantedBug::ColdPushAppliedTwice => 400,
         // A data plane must be late, and somebody read what it is to have.
         PlantedBug::DoneBeforeDone => 300,
+        // Somebody must forge an answer, and the switch of the worker that believed it must die.
+        PlantedBug::DurableOfAnyAnswer => 100,
+        // A flow must be short.
+        PlantedBug::RenewalWithoutTenure => 50,
         // Somebody must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
 use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
-use crate::cluster::Peer;
+use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, Rejoin, VERSION};
 use crate::role::{Action, Link};
@@ -31,12 +31,20 @@ impl Controller {
         if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
             return self.refuse(link, "a member knows of fewer than 2^63 views and barriers");
         }
+        // Whoever calls from another job has lost its controller, and finds another one at the address.
+        if rejoin.instance != self.cluster.instance && self.phase != Phase::Gathering {
+            return match peer {
+                Peer::Switch(_) => self.handle_join(now, link, &rejoin.join),
+                _ => self
+                    .refuse(link, &format!("the job of {peer} is over: another one runs at this controller")),
+            };
+        }
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
             (Phase::Gathering, _) if rejoin.cluster.is_none() => {
                 return self.actions.push_back(Action::Close { link });
             }
-            (Phase::Gathering, _) => self.begin_recovery(now),
+            (Phase::Gathering, _) => self.begin_recovery(now, rejoin.instance),
             (Phase::Finishing | Phase::Over, None) => return self.finish(link),
             (Phase::Over, Some(reason)) => return self.refuse(link, &reason.clone()),
             (Phase::Finishing | Phase::Recovering | Phase::Running, _) => {}
@@ -80,8 +88,9 @@ impl Controller {
     }
 
     /// Members of a cluster call: this controller takes the place of one that is gone. Who came to begin another job must wait (rule M9).
-    pub(super) fn begin_recovery(&mut self, now: Instant) {
+    pub(super) fn begin_recovery(&mut self, now: Instant, instance: u64) {
         self.phase = Phase::Recovering;
+        self.cluster.instance = instance;
         self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         self.recovery = Some(Recovery {
             switches_until: Some(now + SWITCH_REJOIN_MAX),
@@ -103,9 +112,13 @@ impl Controller {
     }
 
     pub(super) fn recover(&mut self, now: Instant, link: Link, rejoin: Rejoin, remote: SocketAddr) {
-        let Rejoin { join, you, share, view, barriers, cluster } = rejoin;
+        let Rejoin { join, you, share, view, barriers, cluster, instance: _ } = rejoin;
         self.barrier = self.barrier.max(barriers);
-        if let Some(cluster) = cluster.filter(|cluster| cluster.view.number > self.cluster.view.number) {
+        let instance = self.cluster.instance;
+        let is_newer = |cluster: &Box<Cluster>| {
+            cluster.instance == instance && cluster.view.number > self.cluster.view.number
+        };
+        if let Some(cluster) = cluster.filter(is_newer) {
             self.cluster = *cluster;
         }
         let address = if join.kind == Kind::Server { join.stream } else { join.datagrams };

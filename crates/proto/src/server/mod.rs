@@ -93,9 +93,9 @@ impl Server {
 
     /// The successor of a server that stopped.
     fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
-        let (you, view) = (Peer::Server(shard.number), shard.cluster.view.number);
-        let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0);
-        let mut server = Self::with(membership.returning(you, view), Some(shard), Stage::Returning);
+        let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0)
+            .returning(Peer::Server(shard.number), &shard.cluster);
+        let mut server = Self::with(membership, Some(shard), Stage::Returning);
         server.membership.returns();
         server
     }
@@ -162,7 +162,8 @@ impl Server {
     }
 
     fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), Nonsense> {
-        let shard = self.shard.as_mut().filter(|shard| shard.cluster.job == hello.job).ok_or(Nonsense)?;
+        let is_of = |shard: &&mut Shard| shard.cluster.instance == hello.instance;
+        let shard = self.shard.as_mut().filter(is_of).ok_or(Nonsense)?;
         if self.stage != Stage::Serving {
             // Its caller comes again, when this server knows what the others know (rule L5).
             self.actions.push_back(Action::Close { link });

@@ -181,7 +181,9 @@ impl Shard {
 
     pub(super) fn apply_view(&mut self, view: View) {
         // All that such a flow had is committed, and what is still on its way comes under a view that is over (rule T18).
-        for (&(region, worker), _) in view.flows.iter().filter(|(_, since)| **since > self.cluster.view.number) {
+        for (&(region, worker), _) in
+            view.flows.iter().filter(|(_, since)| **since > self.cluster.view.number)
+        {
             if let Some(region) = self.regions.get_mut(&region) {
                 region.cut.begin_flow(worker);
             }

@@ -113,8 +113,8 @@ impl<P: Plane> Agent<P> {
         Ok(agent)
     }
 
-    pub(super) fn job(&self) -> u16 {
-        self.cluster.job
+    pub(super) fn instance(&self) -> u64 {
+        self.cluster.instance
     }
 
     /// The newest view, if the agent has the values of all regions that are its own in it.

@@ -186,7 +186,7 @@ impl<P: Plane> Role for Switch<P> {
             LinkEvent::Opened { .. } => {
                 dial.opened();
                 let from = Peer::Switch(self.number);
-                let hello = Hello { job: agent.job(), from, answered: Answered::default() };
+                let hello = Hello { instance: agent.instance(), from, answered: Answered::default() };
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 agent.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
             }

@@ -94,12 +94,19 @@ impl Flow {
 
     fn with_numbers(numbers: Range<u32>) -> Self {
         let first = numbers.start;
-        Self { numbers, before: 0, first, packets: VecDeque::new(), unacknowledged: first, awaited: Vec::new() }
+        Self {
+            numbers,
+            before: 0,
+            first,
+            packets: VecDeque::new(),
+            unacknowledged: first,
+            awaited: Vec::new(),
+        }
     }
 
     /// A flow of pushes that has used all numbers but so many.
     #[cfg(test)]
-    pub(super) fn near_its_end(left: u32) -> Self {
+    pub(crate) fn near_its_end(left: u32) -> Self {
         let first = FLOW_PACKETS_MAX - left;
         Self { first, unacknowledged: first, ..Self::of_pushes(FLOW_PACKETS_MAX) }
     }

@@ -185,6 +185,11 @@ impl Path {
         self.regions.iter().all(Option::is_none)
     }
 
+    #[cfg(test)]
+    pub(crate) fn regions_mut(&mut self) -> impl Iterator<Item = &mut RegionFlows> {
+        self.regions.iter_mut().flatten()
+    }
+
     fn flows(&mut self, region: u8) -> &mut RegionFlows {
         self.regions[usize::from(region)].as_mut().expect("the caller knows which regions this switch has")
     }
@@ -419,7 +424,9 @@ impl Path {
             // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
             _ => {
                 for kind in [FlowKind::Push, FlowKind::Pull] {
-                    if let Some(packet) = self.packet(PacketRef { region: header.region, kind, seq: header.seq }) {
+                    if let Some(packet) =
+                        self.packet(PacketRef { region: header.region, kind, seq: header.seq })
+                    {
                         packet.is_refused = true;
                     }
                 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
-use super::renewals::{Renewal, Renewals};
 use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::Quantization;
+use super::renewals::{Renewal, Renewals};
 use super::rows::HotRow;
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Tenure, View};
@@ -62,7 +62,10 @@ impl HotClient {
             bounds: Bounds::of(&cluster.hot_path),
             paths: BTreeMap::new(),
             tenures: vec![Tenure::default(); regions.len()],
-            parked: regions.iter().map(|region| (region.region, RegionFlows::new(cluster.hot_path.flow_packets_max))).collect(),
+            parked: regions
+                .iter()
+                .map(|region| (region.region, RegionFlows::new(cluster.hot_path.flow_packets_max)))
+                .collect(),
             quantization: Quantization::new(cluster.hot_path.arithmetic, plan.bound(), placement),
             entries_max: cluster.hot_path.entries_max,
             lanes: (cluster.hot_path.lanes > 1).then(|| Lanes::new(cluster.hot_path.lanes, placement)),
@@ -206,6 +209,15 @@ impl HotClient {
     /// The flows of which the controller was told that they can.
     pub(crate) fn renewals_asked(&self) -> impl Iterator<Item = Renewal> {
         self.renewals.asked()
+    }
+
+    /// As if all numbers of the flows that no path has were used up, but so many.
+    #[cfg(test)]
+    pub(crate) fn use_up_numbers(&mut self, left: u32) {
+        let paths = self.paths.values_mut().flat_map(Path::regions_mut);
+        for flows in self.parked.values_mut().chain(paths) {
+            flows.push = Flow::near_its_end(left);
+        }
     }
 
     /// Packs a push: the gradients of the rows that switches take. The others are handed to `cool`. Rows come by region, and then by slot.

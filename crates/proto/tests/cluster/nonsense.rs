@@ -126,7 +126,7 @@ fn control() -> impl Strategy<Value = Message> {
             let cluster = Cluster::new(9, Vec::new(), None, HotPath::for_workers(2));
             Box::new(Cluster { view, ..cluster })
         });
-        Message::Rejoin(Box::new(Rejoin { join, you, share, view, barriers, cluster }))
+        Message::Rejoin(Box::new(Rejoin { join, instance: 9, you, share, view, barriers, cluster }))
     });
     prop_oneof![
         join().prop_map(Message::Join),
@@ -152,10 +152,10 @@ fn control() -> impl Strategy<Value = Message> {
         (prop::option::of(0u16..3), prop_oneof![0u16..3, any::<u16>()], key(), number())
             .prop_map(|(worker, table, key, count)| Message::GradientsRefused { worker, table, key, count }),
         ".*".prop_map(|reason| Message::Abort { reason }),
-        (prop_oneof![Just(9u16), any::<u16>()], peer()).prop_map(|(job, from)| Message::Hello(Hello {
-            job,
+        (prop_oneof![Just(9u64), any::<u64>()], peer()).prop_map(|(instance, from)| Message::Hello(Hello {
+            instance,
             from,
-            answered: Answered { newest: u64::from(job), count: 1 }
+            answered: Answered { newest: instance, count: 1 }
         })),
     ]
 }

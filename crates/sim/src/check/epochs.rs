@@ -167,7 +167,9 @@ impl Epochs {
     /// A worker's flow into a region begins anew: what came of it before is of other packets.
     pub(super) fn begin_anew(&mut self, number: u8, worker: u16, since: u64) {
         let Ok(region) = self.region(number) else { return };
-        for flow in region.drained.values_mut().filter_map(|drained| drained.cut.flows.get_mut(usize::from(worker))) {
+        for flow in
+            region.drained.values_mut().filter_map(|drained| drained.cut.flows.get_mut(usize::from(worker)))
+        {
             *flow = FlowCut::default();
         }
         region.replays.retain(|&(of, view), _| of != worker || view >= since);

@@ -108,7 +108,8 @@ impl Desk {
     pub(super) fn rejoin_message(&self, peer: Peer, link: Link) -> Rejoin {
         let join = join(super::super::members::kind_of(peer), link);
         let share = if let Peer::Worker(number) = peer { number } else { 0 };
-        Rejoin { join, you: peer, share, view: 0, barriers: 0, cluster: None }
+        let instance = testing::JOB.into();
+        Rejoin { join, instance, you: peer, share, view: 0, barriers: 0, cluster: None }
     }
 
     pub(super) fn rejoin(&mut self, peer: Peer) -> Link {

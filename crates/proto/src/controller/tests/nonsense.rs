@@ -57,7 +57,7 @@ fn message() -> impl Strategy<Value = Message> {
         1 => statistics.prop_map(|statistics| Message::Report { text: String::new(), statistics }),
         1 => number().prop_map(|number| Message::Release { number }),
         1 => number().prop_map(|number| Message::Pull { number, keys: [1].as_slice().into() }),
-        1 => Just(Message::Hello(Hello { job: 9, from: Peer::Worker(0), answered: Answered::default() })),
+        1 => Just(Message::Hello(Hello { instance: 9, from: Peer::Worker(0), answered: Answered::default() })),
         1 => (0u16..4).prop_map(|switch| Message::Unreachable { switch }),
         1 => Just(Message::Retire),
         1 => Just(Message::Finish),
@@ -90,7 +90,8 @@ fn carry_out(desk: &mut Desk, deed: Deed) {
         Deed::Rejoin(number, kind, you, view, barriers, knows) => {
             let cluster = knows.then(|| Box::new(Desk::running(1, 1, 0, 2).cluster()));
             let join = join(kind, link(number));
-            let rejoin = Rejoin { join, you, share: 0, view, barriers, cluster };
+            let instance = super::super::super::testing::JOB.into();
+            let rejoin = Rejoin { join, instance, you, share: 0, view, barriers, cluster };
             desk.tell(link(number), Message::Rejoin(Box::new(rejoin)));
         }
         Deed::Break(number) => {

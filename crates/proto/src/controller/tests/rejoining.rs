@@ -140,3 +140,19 @@ fn a_worker_whose_stream_broke_before_it_was_told_its_place_is_not_refused() {
     desk.settle();
     assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [0, 3]);
 }
+
+// rule M17
+#[test]
+fn members_of_another_job_are_turned_away() {
+    let mut desk = Desk::running(1, 1, 0, 1);
+    let members = desk.view();
+    for (peer, reason) in [(Worker(0), "worker 0"), (Server(0), "server 0")] {
+        let link = desk.rejoin_with(peer, |rejoin| rejoin.instance += 1);
+        let said = desk.heard_on(link);
+        assert!(
+            matches!(said.first(), Some(Message::Abort { reason: said }) if said.contains(reason)),
+            "{said:?}"
+        );
+    }
+    assert_eq!((desk.view(), desk.lost()), (members, vec![]), "its own members go on");
+}

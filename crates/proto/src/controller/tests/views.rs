@@ -289,3 +289,41 @@ fn packets_on_their_way_are_as_many_as_a_switch_has_room_for() {
         assert_eq!(found, expected, "{workers} workers");
     }
 }
+
+// rule T18
+#[test]
+fn a_flow_begins_anew_with_a_new_tenure_of_its_region() {
+    let mut desk = Desk::running(2, 1, 0, 2);
+    desk.from(Worker(1), Message::Renew { region: 0, since: 0 });
+    let view = desk.view();
+    assert_eq!(view.tenures, [Tenure { holder: Some(0), since: 2 }, Tenure { holder: Some(0), since: 1 }]);
+    assert_eq!(view.flows, [((0, 1), 2)].into());
+    // It may say so again until it hears of the view, and others may say nonsense.
+    desk.from(Worker(1), Message::Renew { region: 0, since: 0 });
+    desk.from(Worker(0), Message::Renew { region: 0, since: 7 });
+    desk.from(Worker(0), Message::Renew { region: 9, since: 0 });
+    desk.from(Switch(0), Message::Renew { region: 0, since: 0 });
+    assert_eq!(desk.view(), view);
+    for peer in [Server(0), Server(1), Switch(0)] {
+        desk.viewed(peer);
+    }
+    assert_eq!(desk.heard_view(Worker(1)), Some(view));
+    desk.from(Worker(1), Message::Renew { region: 0, since: 2 });
+    assert_eq!(desk.view().flows, [((0, 1), 3)].into());
+    desk.from(Worker(1), Message::Leave);
+    assert_eq!(desk.view().flows, [].into(), "it needs none any more");
+}
+
+// rule T18
+#[test]
+fn a_flow_of_a_region_without_a_holder_begins_anew_when_a_switch_comes() {
+    let mut desk = Desk::running(1, 1, 0, 1);
+    desk.break_stream(Switch(0));
+    desk.pass(ms(200), &[]);
+    assert_eq!(desk.holders(), [None]);
+    desk.from(Worker(0), Message::Renew { region: 0, since: 0 });
+    assert_eq!((desk.view().number, desk.view().flows), (2, [].into()));
+    desk.join(Switch(1));
+    assert_eq!(desk.tenures(), [Tenure { holder: Some(1), since: 3 }]);
+    assert_eq!(desk.view().flows, [((0, 0), 3)].into());
+}

@@ -160,7 +160,7 @@ fn each_does_what_it_may() {
         (stranger, pull),
         (worker, adopt.clone()),
         (switch, push(1, &[COLD], 1.0)),
-        (stranger, Message::Hello(Hello { job: 77, from: Worker(1), answered: Answered::default() })),
+        (stranger, Message::Hello(Hello { instance: 77, from: Worker(1), answered: Answered::default() })),
     ] {
         counter.say(link, message.clone());
         assert_eq!(counter.closed.last(), Some(&link), "{message:?}");

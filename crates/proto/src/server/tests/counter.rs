@@ -80,6 +80,7 @@ impl Counter {
             number: 1,
             switches: (0..4).map(|number| (number, address(10 + number))).collect(),
             workers: (0..4).map(|number| (number, address(20 + number))).collect(),
+            flows: BTreeMap::new(),
             tenures: vec![Tenure { holder: Some(0), since: 1 }],
             next_switch: 4,
             next_worker: 4,
@@ -131,7 +132,7 @@ impl Counter {
 
     /// Somebody calls and says who it is.
     pub(super) fn call(&mut self, from: Peer) -> Link {
-        self.call_with(Hello { job: JOB, from, answered: Answered::default() })
+        self.call_with(Hello { instance: JOB.into(), from, answered: Answered::default() })
     }
 
     /// Somebody calls and says this.

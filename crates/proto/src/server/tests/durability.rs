@@ -207,7 +207,7 @@ fn what_others_know_and_the_shard_does_not_is_counted_as_lost_and_not_added_agai
 
     let mut counter = disk.restart(counter.view());
     let answered = Answered { newest: 5, count: 5 };
-    let worker = counter.call_with(Hello { job: JOB, from: Peer::Worker(0), answered });
+    let worker = counter.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), answered });
     let switch = counter.call(Peer::Switch(0));
     let adopt = Message::Adopt { region: 0, since: 1, epoch: EPOCHS_BEGIN_AFTER + 3, cut: cut(3) };
     let answers = counter.ask(switch, adopt);

@@ -74,7 +74,7 @@ fn what_is_refused_is_not_in_the_log_and_is_refused_again_after_a_crash() {
     let mut counter = disk.restart(counter.view());
     // The worker counts what was refused as little as the shard does: nothing is said to be lost.
     let answered = Answered { newest: 3, count: 2 };
-    let worker = counter.call_with(Hello { job: JOB, from: Worker(1), answered });
+    let worker = counter.call_with(Hello { instance: JOB.into(), from: Worker(1), answered });
     assert_eq!(counter.ask(worker, bad(2, f32::NAN)), [refused(2, COLD + 1, 1, f32::NAN)]);
     assert_eq!((counter.value(COLD), counter.value(COLD + 1)), (-2.0, 0.0));
     assert_eq!(counter.statistics().lost_pushes, 0);

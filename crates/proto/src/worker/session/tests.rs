@@ -10,6 +10,8 @@ use libra_store::{Init, Optimizer, TableSpec};
 use super::*;
 use crate::cluster::{HotPath, Tenure};
 use crate::region::{self, SoftRegion};
+use crate::transport::flow::FLOW_PACKETS_MAX;
+use crate::values::Values;
 use crate::worker::WorkerEvent;
 
 const SLOTS: u64 = 30_000;
@@ -66,6 +68,20 @@ impl Pair {
         }
     }
 
+    /// The region is held under another view, in which the flow of its worker begins anew or not.
+    fn enter(&mut self, number: u64, flow: Option<u64>) {
+        let mut cluster = Cluster { view: View::default(), ..*self.session.cluster.clone() };
+        let tenure = Tenure { holder: Some(0), since: number };
+        let flows = flow.map(|since| ((0, 0), since)).into_iter().collect();
+        let switches = [(0, switch())].into();
+        cluster.view = View { number, switches, tenures: vec![tenure], flows, ..View::default() };
+        let (plan, placement) = (cluster.plan.clone().unwrap(), cluster.placement().unwrap().unwrap());
+        let config = region::config(&cluster, &plan, &placement.regions()[0], tenure);
+        let region = region::open(config, 0xff80, &crate::message::Cut::default());
+        self.pipeline = Pipeline::new(vec![region]).unwrap();
+        self.session.enter(cluster.view);
+    }
+
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) {
         self.pushes += 1;
         self.session.push(self.pushes, keys, gradients, PushAnswer::Level(Level::Accepted));
@@ -89,16 +105,20 @@ impl Pair {
     fn finish(&mut self) {
         loop {
             self.send();
-            for (_, answer) in self.answers.iter() {
-                self.session.handle_datagrams(self.now, switch(), answer, answer.len());
-            }
-            self.answers.clear();
+            self.hear();
             match self.session.events.pop_front() {
                 Some(WorkerEvent::Pushed { number }) if number == self.pushes => return,
                 Some(event) => panic!("{event:?}"),
                 None => {}
             }
         }
+    }
+
+    fn hear(&mut self) {
+        for (_, answer) in self.answers.iter() {
+            self.session.handle_datagrams(self.now, switch(), answer, answer.len());
+        }
+        self.answers.clear();
     }
 
     /// Ends the epoch, and makes it durable.
@@ -149,6 +169,59 @@ fn a_push_allocates_nothing_once_its_memory_is_there() {
             }
         }
     }
+}
+
+// rules C5, T18
+#[test]
+fn a_flow_without_numbers_is_renewed_once_all_it_had_is_durable() {
+    let mut pair = Pair::new(packets_of(16));
+    pair.session.hot.as_mut().unwrap().use_up_numbers(2);
+    pair.enter(2, None);
+    let mut keys: Vec<u64> = (0..40).map(key).collect();
+    keys.sort_unstable();
+    pair.push(keys.clone(), vec![1.0; 40]);
+    let counts = pair.session.statistics();
+    assert_eq!((counts.rows_hot, counts.rows_cold), (32, 8), "two packets had numbers");
+    assert_eq!(pair.session.poll_renewal(), None, "they are not durable");
+    pair.session.flush(100);
+    let Some((0, Message::Push(cold))) = pair.session.poll_message() else {
+        panic!("the rest goes to its shard")
+    };
+    let pushed = Message::Pushed { number: cold.number, view: 2, values: Values::default() };
+    pair.session.handle_message(0, pushed).unwrap();
+    pair.finish();
+    let region = pair.pipeline.region(1, 0).unwrap();
+    let taken: Vec<_> = region.window(0).unwrap().accepted().collect();
+    assert_eq!(taken.last(), Some(&(FLOW_PACKETS_MAX - 2..FLOW_PACKETS_MAX)));
+    pair.flip();
+    while !matches!(pair.session.events.front(), Some(WorkerEvent::Flushed { number: 100 })) {
+        pair.now = pair.session.poll_timeout().expect("a packet waits to be durable");
+        pair.session.handle_timeout(pair.now);
+        pair.send();
+        pair.hear();
+    }
+    pair.session.events.clear();
+    assert_eq!(pair.session.poll_renewal(), Some(Message::Renew { region: 0, since: 0 }));
+    assert_eq!(pair.session.poll_renewal(), None, "that is said once");
+    assert!(
+        pair.session.renewals_asked().eq([Message::Renew { region: 0, since: 0 }]),
+        "and to another controller"
+    );
+    // A region that only moves changes nothing.
+    pair.enter(3, None);
+    pair.push(keys.clone(), vec![1.0; 40]);
+    assert_eq!(pair.session.statistics().rows_hot, 32);
+    pair.session
+        .handle_message(0, Message::Pushed { number: 2, view: 3, values: Values::default() })
+        .unwrap();
+    pair.finish();
+    pair.enter(4, Some(4));
+    assert_eq!(pair.session.renewals_asked().count(), 0);
+    pair.push(keys, vec![1.0; 40]);
+    assert_eq!(pair.session.statistics().rows_hot, 72);
+    pair.finish();
+    let taken: Vec<_> = pair.pipeline.region(1, 0).unwrap().window(0).unwrap().accepted().collect();
+    assert_eq!(taken, [0..3]);
 }
 
 // rules C5, E1
