@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
+use crate::{Outcome, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
     ("soak", || libra(SOAK)),
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
+    ("forged answers", || forge::run(&forge::Options::for_ci())),
     ("p4", || p4::test(&p4::TestOptions::default())),
     ("namespaces", || namespaces::run(&namespaces::Options::for_ci())),
 ];

@@ -9,6 +9,7 @@ mod benchmark;
 mod capi;
 mod ci;
 mod conformance;
+mod forge;
 mod namespaces;
 mod no_std;
 mod p4;
@@ -56,6 +57,11 @@ enum Command {
     Namespaces(namespaces::Options),
     /// Runs the program of a P4 switch in bmv2, against the data plane in software (needs root and the tools of P4)
     P4(p4::Options),
+    /// Runs soaks beside somebody who forges answers of their switches (needs root)
+    Forge(forge::Options),
+    /// Forges answers in the network namespace that it runs in
+    #[command(hide = true)]
+    Forger(forge::ForgerOptions),
     /// Runs the data plane in the kernel: against the one in software, and in a cluster whose switches are killed (needs root)
     Xdp(xdp::Options),
 }
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Command::Smoke => smoke::run(),
         Command::Namespaces(options) => namespaces::run(&options),
         Command::P4(options) => p4::run(&options),
+        Command::Forge(options) => forge::run(&options),
+        Command::Forger(options) => forge::forge(&options),
         Command::Xdp(options) => xdp::run(&options),
     };
     match result {
