@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use libra_net::{FaultRates, NodeOptions};
-use libra_proto::{Durability, Sizes};
+use libra_proto::{Durability, FLOW_PACKETS_MAX, Sizes};
 use serde::{Deserialize, Serialize};
 
 use self::course::Course;
@@ -92,6 +92,9 @@ pub(crate) struct Arguments {
     /// Decides what is pushed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Packets of a flow before it begins anew, for tests: otherwise 2^30
+    #[arg(long, hide = true, default_value_t = FLOW_PACKETS_MAX, value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOW_PACKETS_MAX)))]
+    flow_packets: u32,
     /// Writes what came of it to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -209,6 +212,7 @@ impl Arguments {
             plane: self.plane,
             bmv2: self.bmv2.as_deref().map(Path::canonicalize).transpose().context("--bmv2")?,
             lanes: self.lanes,
+            flow_packets: self.flow_packets,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
             faults: [loss, duplicate, reorder],
             log: self.log,
@@ -240,6 +244,7 @@ struct Settings {
     plane: SwitchPlane,
     bmv2: Option<PathBuf>,
     lanes: u8,
+    flow_packets: u32,
     sizes: Numbers,
     /// Probabilities of loss, duplication and reordering.
     faults: [f64; 3],

@@ -112,7 +112,8 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     })?;
     let controller = ControllerNode::bind(settings.controller)?;
     let load = &settings.task.load;
-    let hot_path = HotPath::for_workers(settings.sizes.workers).with_lanes(settings.lanes);
+    let standard = HotPath::for_workers(settings.sizes.workers).with_lanes(settings.lanes);
+    let hot_path = HotPath { flow_packets_max: settings.flow_packets, ..standard };
     let mut cluster = Cluster::new(1, load.tables(), Some(load.plan()?), hot_path);
     cluster.task = settings.task.to_text()?;
     cluster.durability = settings.durability();

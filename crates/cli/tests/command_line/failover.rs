@@ -123,6 +123,16 @@ fn training_goes_on_when_a_switch_is_killed_or_relieved() {
     assert_refused(&["train", "--switch", "none", "--standby", "1"], 1, &["--switch none"]);
 }
 
+// rule T18
+#[test]
+fn soak_with_flows_that_begin_anew_is_equal_to_the_bit() {
+    let output =
+        run(&["soak", "--seconds", "5", "--flow-packets", "2000", "--loss", "0.01", "--kill", "switch@2s"]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("equal to the bit"), "{stdout}");
+}
+
 #[test]
 fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
     let directory = TempDir::new().unwrap();
