@@ -54,6 +54,7 @@ impl RegionConfig {
             sums: self.slots(),
             touched: touched::words(self.slots()),
             windows: usize::from(self.flows).wrapping_mul(WINDOW_WORDS),
+            changed: usize::from(self.flows),
         }
     }
 
@@ -99,6 +100,8 @@ pub struct MemoryWords {
     pub touched: usize,
     /// All windows: [`WINDOW_WORDS`] per flow.
     pub windows: usize,
+    /// The marks of flows: one word per flow.
+    pub changed: usize,
 }
 
 /// The memory of a region.
@@ -112,6 +115,8 @@ pub struct RegionMemory<M> {
     pub touched: [M; 2],
     /// The windows of all flows, one after the other.
     pub windows: M,
+    /// Which flows have taken a packet since that was last forgotten.
+    pub changed: M,
 }
 
 impl<M> RegionMemory<M> {
@@ -135,6 +140,7 @@ impl<M> RegionMemory<M> {
             sums: [words(size.sums), words(size.sums)],
             touched: [words(size.touched), words(size.touched)],
             windows: words(size.windows),
+            changed: words(size.changed),
         }
     }
 }

@@ -73,6 +73,7 @@ impl<M: Memory> Region<M> {
             Seen::New => {
                 // Remembered and added in one step, whole (rule D3).
                 accept(words, header.seq, active);
+                self.mark_changed(header.worker);
                 self.add(adding, header.flags.contains(Flags::LAST));
                 (Deed::Pushed, self.epoch())
             }

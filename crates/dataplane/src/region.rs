@@ -91,6 +91,7 @@ impl<M: Memory> Region<M> {
             (touched_even, "touched", words.touched),
             (touched_odd, "touched", words.touched),
             (&mut memory.windows, "windows", words.windows),
+            (&mut memory.changed, "changed", words.changed),
         ] {
             let found = array.as_ref().len();
             if found != expected {
@@ -275,6 +276,17 @@ impl<M: Memory> Region<M> {
         self.memory.windows.as_ref().as_chunks().0.get(usize::from(flow)).map(Window::new)
     }
 
+    /// The flows that have taken a packet since that was last [forgotten](Self::forget_changes), ascending: right after a flip those of
+    /// the closed epoch, if it was forgotten after the flip before.
+    pub fn changed_flows(&self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(self.memory.changed.as_ref()).filter(|(_, mark)| **mark != 0).map(|(flow, _)| flow)
+    }
+
+    /// Begins anew to note which flows take packets.
+    pub fn forget_changes(&mut self) {
+        self.memory.changed.as_mut().fill(0);
+    }
+
     /// The values that workers read, slot by slot.
     #[must_use]
     pub fn values(&self) -> &[u32] {
@@ -320,6 +332,14 @@ impl<M: Memory> Region<M> {
 
     pub(crate) fn window_words_mut(&mut self, flow: u16) -> Option<&mut [u32; WINDOW_WORDS]> {
         self.memory.windows.as_mut().as_chunks_mut().0.get_mut(usize::from(flow))
+    }
+
+    /// Notes that a flow has taken a packet.
+    #[inline]
+    pub(crate) fn mark_changed(&mut self, flow: u16) {
+        if let Some(mark) = self.memory.changed.as_mut().get_mut(usize::from(flow)) {
+            *mark = 1;
+        }
     }
 
     /// Adds the entries of a checked packet to the active bank.

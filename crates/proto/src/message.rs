@@ -1,6 +1,7 @@
 //! Messages of the bulk and control path, over ordered reliable streams.
 
 use core::net::SocketAddr;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -330,6 +331,10 @@ pub struct SlotValues {
 }
 
 impl SlotValues {
+    fn bytes_about(&self) -> usize {
+        6 * self.slots.len() + 4 * self.values.0.len()
+    }
+
     /// The first slot of each run with the values of the run, ascending.
     pub fn by_run(&self) -> impl Iterator<Item = (u16, &[u32])> {
         let mut rest = self.values.0.as_slice();
@@ -372,7 +377,7 @@ pub struct Drained {
     pub since: u64,
     /// The epoch, counted on for the life of the region, whoever holds it (rule E4).
     pub epoch: u64,
-    /// Which packets the region has taken up to and including this epoch.
+    /// Which packets the region has taken up to and including this epoch, of the flows that have one in it (rule E2).
     pub cut: Cut,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
@@ -406,11 +411,23 @@ pub struct Changed {
     pub values: SlotValues,
 }
 
-/// For each flow of a region, exactly which sequence numbers it has taken so far.
+/// For flows of a region, exactly which sequence numbers it has taken so far. A flow that is not in it has nothing new: in that of an
+/// epoch no packet of the epoch, in that of a region no packet at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// By worker.
-    pub flows: Vec<FlowCut>,
+    pub flows: BTreeMap<u16, FlowCut>,
+}
+
+impl Cut {
+    /// Makes the cut of a region that of one epoch later.
+    pub fn advance(&mut self, epoch: Cut) {
+        self.flows.extend(epoch.flows);
+    }
+
+    fn bytes_about(&self) -> usize {
+        self.flows.values().map(|flow| 10 + 10 * flow.above.len()).sum()
+    }
 }
 
 /// The sequence numbers that were taken of one flow.
@@ -446,6 +463,13 @@ impl Message {
             Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
             Self::Pull { keys, .. } => keys.bytes(),
             Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
+            Self::Drained(Drained { cut, slots, sums, .. }) => {
+                cut.bytes_about() + 6 * slots.len() + 4 * sums.0.len()
+            }
+            Self::Adopted(Adopted { cut, values, .. }) => cut.bytes_about() + values.bytes_about(),
+            Self::Committed(Committed { values, .. }) | Self::Changed(Changed { values, .. }) => {
+                values.bytes_about()
+            }
             _ => 0,
         };
         large + 64

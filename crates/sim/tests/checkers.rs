@@ -104,7 +104,7 @@ fn packet(kind: Kind, flags: Flags, seq: u32, entries: &[(u16, u32)]) -> Vec<u8>
 }
 
 fn cut(below: u32) -> Cut {
-    Cut { flows: vec![FlowCut { below, above: Vec::new() }] }
+    Cut { flows: [(0, FlowCut { below, above: Vec::new() })].into() }
 }
 
 // In what follows and in `Scene`, epochs are counted from 1.

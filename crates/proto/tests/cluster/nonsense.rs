@@ -59,7 +59,7 @@ fn values() -> impl Strategy<Value = SlotValues> {
 fn cut() -> impl Strategy<Value = Cut> {
     let flow = (any::<u32>(), prop::collection::vec(any::<(u32, u32)>(), 0..3));
     let flow = flow.prop_map(|(below, above)| FlowCut { below, above });
-    prop::collection::vec(flow, 0..3).prop_map(|flows| Cut { flows })
+    prop::collection::btree_map(0u16..3, flow, 0..3).prop_map(|flows| Cut { flows })
 }
 
 fn peer() -> impl Strategy<Value = Peer> {

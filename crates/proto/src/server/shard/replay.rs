@@ -74,7 +74,7 @@ impl Shard {
         self.apply_sums(number, &touched.expect("the region has the layout's slots"), &sums);
         let region = self.region_mut(number);
         region.committed += 1;
-        region.cut = cut;
+        region.cut.advance(cut);
         self.statistics.epochs += 1;
     }
 }

@@ -201,7 +201,7 @@ impl Counter {
 /// The cut of an epoch in which worker 1 had packets up to twice the epoch's number.
 pub(super) fn cut(epoch: u64) -> Cut {
     let below = u32::try_from(2 * epoch).unwrap();
-    Cut { flows: vec![FlowCut::default(), FlowCut { below, above: vec![(below + 3, 2)] }] }
+    Cut { flows: [(1, FlowCut { below, above: vec![(below + 3, 2)] })].into() }
 }
 
 pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {

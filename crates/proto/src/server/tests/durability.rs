@@ -2,7 +2,7 @@
 
 use super::counter::{CONTROLLER, Counter, NOW, address, cut, drained, push};
 use crate::cluster::{Cluster, Durability, Peer, View};
-use crate::message::{Answered, Hello, Message};
+use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::EPOCHS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::{RestoreError, Restored, Server};
@@ -295,6 +295,14 @@ fn what_is_no_state_or_record_is_refused_in_words() {
     assert!(matches!(Restored::new(&[7; 40], 0), Err(RestoreError::State(_))));
     let (mut counter, mut disk) = with_log();
     disk.serve(&mut counter, 0);
+    let [.., low, _] = disk.state.first_chunk_mut::<12>().unwrap();
+    *low -= 1;
+    let error = Restored::new(&disk.state, 0).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("version {}, this program reads version {VERSION}", VERSION - 1)),
+        "{error}"
+    );
+    disk.state[10] += 1;
     let mut restored = Restored::new(&disk.state, 0).unwrap();
     let error = restored.record(5, &[99, 1, 2]).unwrap_err();
     assert!(error.to_string().starts_with("record 5 of the log"), "{error}");
