@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Peer, View};
 use crate::keys::Keys;
+use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::values::Values;
 
@@ -47,8 +48,8 @@ pub enum Message {
     Rejoin(Box<Rejoin>),
     /// From the controller: this is your place in the cluster. A switch that gets it again forgets everything.
     Start(Box<Start>),
-    /// From the controller: who is there and who holds which region has changed.
-    View(Box<View>),
+    /// From the controller: who is there and who holds which region has changed, as far as the receiver must know it ([`View::of`]).
+    View(Shared<View>),
     /// To the controller: the receiver of this view acts on it. A server has fenced the holders before, a switch holds the
     /// values of all regions that are its own.
     Viewed {
@@ -268,8 +269,8 @@ pub struct Start {
     pub share: u16,
     /// The number of the next barrier (workers): who comes late begins there.
     pub barrier: u64,
-    /// The whole picture.
-    pub cluster: Cluster,
+    /// The whole picture, with the view as in [`Message::View`].
+    pub cluster: Shared<Cluster>,
 }
 
 /// The first message of a worker or switch to a server.

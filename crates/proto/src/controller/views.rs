@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
-use super::members::{Complaint, Member};
+use super::members::{Complaint, Member, kind_of};
+use super::told::Told;
 use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, SLOW_VIEW_MAX, Step, VIEW_MAX};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message, Start};
@@ -26,6 +27,7 @@ impl Controller {
         }
         let view = &mut self.cluster.view;
         view.number += 1;
+        self.told = Told::default();
         view.switches.clear();
         view.workers.clear();
         let mut candidates = Vec::new();
@@ -70,10 +72,11 @@ impl Controller {
     pub(super) fn tell(&mut self, peer: Peer) {
         let barrier = self.barrier;
         let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
+        let kind = kind_of(peer);
         let message = if core::mem::replace(&mut member.started, true) {
-            Message::View(Box::new(self.cluster.view.clone()))
+            Message::View(self.told.view(&self.cluster, kind))
         } else {
-            let (share, cluster) = (member.share, self.cluster.clone());
+            let (share, cluster) = (member.share, self.told.cluster(&self.cluster, kind));
             Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
         };
         self.send(peer, message);

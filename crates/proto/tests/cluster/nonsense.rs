@@ -131,7 +131,7 @@ fn control() -> impl Strategy<Value = Message> {
     prop_oneof![
         join().prop_map(Message::Join),
         rejoin,
-        view().prop_map(|view| Message::View(Box::new(view))),
+        view().prop_map(|view| Message::View(view.into())),
         number().prop_map(|number| Message::Viewed { number }),
         number().prop_map(|number| Message::Probe { number }),
         (statistics(), number()).prop_map(|(statistics, probe)| Message::Heartbeat { statistics, probe }),

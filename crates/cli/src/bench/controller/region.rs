@@ -67,7 +67,7 @@ impl Holder {
             next_switch: 1,
             next_worker: crowd.workers,
         };
-        let start = Start { you: Peer::Switch(0), share: 0, barrier: 0, cluster };
+        let start = Start { you: Peer::Switch(0), share: 0, barrier: 0, cluster: cluster.into() };
         let now = holder.now;
         holder.role.handle_message(now, to_controller, Message::Start(Box::new(start)));
         let to_server = holder.opened()?;

@@ -85,7 +85,7 @@ impl Counter {
             next_worker: 4,
         };
         let view = counter.view.clone();
-        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster };
+        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster }.into();
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         counter.say(CONTROLLER, Message::Start(Box::new(start)));
         counter
@@ -158,7 +158,7 @@ impl Counter {
         self.view.number += 1;
         let since = self.view.number;
         self.view.tenures = vec![Tenure { holder, since }];
-        let view = Box::new(self.view.clone());
+        let view = self.view.clone().into();
         assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number: since }]);
         since
     }

@@ -80,7 +80,7 @@ impl Disk {
         assert!(more.iter().all(|message| matches!(message, Message::GradientsRefused { .. })));
         assert_eq!(rejoin.you, Peer::Server(0));
         assert!(rejoin.join.returns && rejoin.cluster.is_some());
-        counter.say(CONTROLLER, Message::View(Box::new(view)));
+        counter.say(CONTROLLER, Message::View(view.into()));
         assert!(matches!(counter.answers(CONTROLLER).as_slice(), [Message::Viewed { .. }]));
         counter
     }
@@ -139,7 +139,7 @@ fn an_epoch_is_committed_and_a_view_acted_on_when_the_log_has_it() {
     let answers = counter.answers(switch);
     assert!(matches!(answers.as_slice(), [Message::Committed(_), Message::Adopted(_)]), "{answers:?}");
     let view = View { number: 2, ..counter.view() };
-    assert_eq!(counter.ask(CONTROLLER, Message::View(Box::new(view))), []);
+    assert_eq!(counter.ask(CONTROLLER, Message::View(view.into())), []);
     disk.serve(&mut counter, 1);
     assert_eq!(viewed(&mut counter), [2]);
 }

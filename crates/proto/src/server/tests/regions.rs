@@ -118,7 +118,7 @@ fn an_older_view_changes_nothing_and_is_answered_with_the_newest() {
     let mut counter = Counter::new();
     let since = counter.give(Some(1));
     let older = View { number: 1, tenures: vec![Tenure { holder: Some(0), since: 1 }], ..View::default() };
-    let answer = counter.ask(CONTROLLER, Message::View(Box::new(older)));
+    let answer = counter.ask(CONTROLLER, Message::View(older.into()));
     assert_eq!(answer, [Message::Viewed { number: since }]);
     let switches = [counter.call(Switch(0)), counter.call(Switch(1))];
     assert!(counter.adopt(switches[0], 1).is_none());
@@ -131,7 +131,7 @@ fn a_view_that_moves_nothing_interrupts_nobody() {
     let switch = counter.call(Switch(0));
     counter.adopt(switch, 1);
     let view = View { number: 9, tenures: vec![Tenure { holder: Some(0), since: 1 }], ..View::default() };
-    assert_eq!(counter.ask(CONTROLLER, Message::View(Box::new(view))), [Message::Viewed { number: 9 }]);
+    assert_eq!(counter.ask(CONTROLLER, Message::View(view.into())), [Message::Viewed { number: 9 }]);
     assert!(counter.commit(switch, 1, 1, 5).is_some());
 }
 
