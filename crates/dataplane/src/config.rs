@@ -31,7 +31,7 @@ pub struct RegionConfig {
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
     pub cells: u16,
-    /// Workers `0..flows` have a flow into the region. At least 1.
+    /// Flows into the region, numbered from 0: as workers are, unless the caller says which is whose. At least 1.
     pub flows: u16,
     /// The most packets that one bank takes between two flips. At least 1.
     pub bank_packets_max: u32,

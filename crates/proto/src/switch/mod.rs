@@ -2,6 +2,7 @@
 
 mod agent;
 mod deferred;
+mod places;
 mod plane;
 
 use core::net::SocketAddr;
