@@ -31,7 +31,7 @@ pub struct RegionConfig {
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
     pub cells: u16,
-    /// Workers `0..flows` have a flow into the region. At least 1.
+    /// Flows into the region, numbered from 0: as workers are, unless the caller says which is whose. At least 1.
     pub flows: u16,
     /// The most packets that one bank takes between two flips. At least 1.
     pub bank_packets_max: u32,
@@ -54,6 +54,7 @@ impl RegionConfig {
             sums: self.slots(),
             touched: touched::words(self.slots()),
             windows: usize::from(self.flows).wrapping_mul(WINDOW_WORDS),
+            changed: usize::from(self.flows),
         }
     }
 
@@ -99,6 +100,8 @@ pub struct MemoryWords {
     pub touched: usize,
     /// All windows: [`WINDOW_WORDS`] per flow.
     pub windows: usize,
+    /// The marks of flows: one word per flow.
+    pub changed: usize,
 }
 
 /// The memory of a region.
@@ -112,6 +115,8 @@ pub struct RegionMemory<M> {
     pub touched: [M; 2],
     /// The windows of all flows, one after the other.
     pub windows: M,
+    /// Which flows have taken a packet since that was last forgotten.
+    pub changed: M,
 }
 
 impl<M> RegionMemory<M> {
@@ -135,6 +140,7 @@ impl<M> RegionMemory<M> {
             sums: [words(size.sums), words(size.sums)],
             touched: [words(size.touched), words(size.touched)],
             windows: words(size.windows),
+            changed: words(size.changed),
         }
     }
 }

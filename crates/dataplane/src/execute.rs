@@ -41,10 +41,10 @@ impl From<Malformed> for Refusal {
 impl<M: Memory> Region<M> {
     /// Carries out a packet for this region.
     #[inline]
-    pub(crate) fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
+    pub(crate) fn execute(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
         match header.kind {
-            Kind::Push => self.execute_push(header, packet),
-            Kind::Pull => self.execute_pull(header, packet),
+            Kind::Push => self.execute_push(header, flow, packet),
+            Kind::Pull => self.execute_pull(header, flow, packet),
             Kind::Install => self.execute_install(header, packet),
             Kind::Drain => self.execute_drain(header, packet),
             Kind::Ack | Kind::Nack | Kind::Stream => Err(Refusal::Drop(DropReason::Unexpected)),
@@ -52,10 +52,10 @@ impl<M: Memory> Region<M> {
     }
 
     #[inline]
-    fn execute_push(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
+    fn execute_push(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
-        self.check_flow(header)?;
+        self.check_flow(flow)?;
         if !self.is_active() {
             return Err(NackReason::Inactive.into());
         }
@@ -65,7 +65,7 @@ impl<M: Memory> Region<M> {
         let adding = pass::check_push(self.config.shape(), self.config.arithmetic, body(packet))?;
 
         let (active, full) = (self.active_bank(), self.is_bank_full());
-        let words = self.window_words_mut(header.worker).ok_or(NackReason::UnknownFlow)?;
+        let words = self.window_words_mut(flow).ok_or(NackReason::UnknownFlow)?;
         let (deed, epoch) = match Window::new(words).seen(header.seq) {
             Seen::Duplicate { bank } => (Deed::Duplicate, self.epoch_of(bank)),
             // Not marked as seen: the packet will come again after the flip (rule D4).
@@ -73,6 +73,7 @@ impl<M: Memory> Region<M> {
             Seen::New => {
                 // Remembered and added in one step, whole (rule D3).
                 accept(words, header.seq, active);
+                self.mark_changed(flow);
                 self.add(adding, header.flags.contains(Flags::LAST));
                 (Deed::Pushed, self.epoch())
             }
@@ -89,10 +90,10 @@ impl<M: Memory> Region<M> {
         Ok(Done { deed, flags, epoch })
     }
 
-    fn execute_pull(&self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
+    fn execute_pull(&self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
-        self.check_flow(header)?;
+        self.check_flow(flow)?;
         // Without entries it is a probe for epoch and durable, and those are always there (rule W10).
         if !self.is_readable() && header.entries > 0 {
             return Err(NackReason::NotInstalled.into());
@@ -128,7 +129,7 @@ impl<M: Memory> Region<M> {
         if right { Ok(()) } else { Err(NackReason::StaleView) }
     }
 
-    const fn check_flow(&self, header: &Header) -> Result<(), NackReason> {
-        if header.worker < self.config.flows { Ok(()) } else { Err(NackReason::UnknownFlow) }
+    const fn check_flow(&self, flow: u16) -> Result<(), NackReason> {
+        if flow < self.config.flows { Ok(()) } else { Err(NackReason::UnknownFlow) }
     }
 }

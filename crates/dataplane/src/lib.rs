@@ -76,7 +76,7 @@ pub use arithmetic::{Arithmetic, F32_NAN, add_f32};
 pub use config::{ConfigError, Memory, MemoryWords, RegionConfig, RegionMemory, TOUCH_BLOCK};
 pub use counters::{Counters, DropReason, Verdict};
 pub use packet::{Entry, Packet, PacketWriter, SeqRange};
-pub use pipeline::{DuplicateRegion, Pipeline};
+pub use pipeline::{DuplicateRegion, Pipeline, Sender};
 pub use region::{BankPackets, FlipError, Region};
 pub use table::{FLOAT_TABLES, FloatTables, SplitTables};
 pub use window::{Bank, SEQ_MAX, Seen, WINDOW, WINDOW_WORDS, Window};

@@ -23,6 +23,24 @@ pub struct Pipeline<R, M> {
     memory: PhantomData<M>,
 }
 
+/// Who sends packets, and which flow of each region they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sender {
+    /// The tenant.
+    pub job: u16,
+    /// Its worker, as packets name it.
+    pub worker: u16,
+    /// Where regions remember what it has sent.
+    pub flow: u16,
+}
+
+impl From<(u16, u16)> for Sender {
+    /// A worker of a job, whose flow has its number.
+    fn from((job, worker): (u16, u16)) -> Self {
+        Self { job, worker, flow: worker }
+    }
+}
+
 /// Two regions of a pipeline have the same job and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DuplicateRegion {
@@ -111,11 +129,20 @@ where
     /// Who may send what is not asked: an `INSTALL` must come from the owning shard, a `DRAIN` from the agent, and the
     /// caller sees to that. For packets straight from a worker there is [`process_burst`](Self::process_burst).
     pub fn process(&mut self, packet: &mut [u8]) -> Verdict {
+        self.process_as(None, packet)
+    }
+
+    /// The same for a packet of this flow, whatever the number of its worker.
+    pub fn process_of_flow(&mut self, flow: u16, packet: &mut [u8]) -> Verdict {
+        self.process_as(Some(flow), packet)
+    }
+
+    fn process_as(&mut self, flow: Option<u16>, packet: &mut [u8]) -> Verdict {
         let header = match Header::parse_without_entries(packet) {
             Ok(header) => header,
             Err(malformed) => return Verdict::Drop(self.drop_stray(DropReason::Malformed(malformed))),
         };
-        let fate = self.execute(&header, packet);
+        let fate = self.execute(&header, flow.unwrap_or(header.worker), packet);
         match self.answer(&header, fate) {
             Ok(answer) => {
                 answer.emit(packet);
@@ -125,7 +152,7 @@ where
         }
     }
 
-    /// Executes packets that came straight from one worker, `from` = (job, worker), and hands its answers to `emit`.
+    /// Executes packets that came straight from one worker, and hands its answers to `emit`.
     ///
     /// Only `PUSH` and `PULL` packets that name this worker are executed, all others are dropped and counted (rule W3). The
     /// answers are those of [`process`](Self::process) in the same order, except that acknowledgements without values
@@ -133,10 +160,11 @@ where
     /// that were taken before, whose acknowledgement may be lost (rule W8).
     pub fn process_burst<'a>(
         &mut self,
-        from: (u16, u16),
+        from: impl Into<Sender>,
         packets: impl IntoIterator<Item = &'a mut [u8]>,
         mut emit: impl FnMut(&[u8]),
     ) {
+        let Sender { job, worker, flow } = from.into();
         let mut acknowledged = Coalesced::new();
         for packet in packets {
             let header = match Header::parse_without_entries(packet) {
@@ -146,7 +174,7 @@ where
                     continue;
                 }
             };
-            if (header.job, header.worker) != from {
+            if (header.job, header.worker) != (job, worker) {
                 let _ = self.drop_stray(DropReason::Foreign);
                 continue;
             }
@@ -154,30 +182,30 @@ where
                 let _ = self.drop_stray(DropReason::Unexpected);
                 continue;
             }
-            match self.execute(&header, packet) {
+            match self.execute(&header, flow, packet) {
                 Fate::Done(done @ Done { deed: Deed::Pushed | Deed::Duplicate, flags: Flags::NONE, .. }) => {
                     if !acknowledged.add(&header, done) {
-                        self.acknowledge(&mut acknowledged, &mut emit);
+                        self.acknowledge(flow, &mut acknowledged, &mut emit);
                         let fits = acknowledged.add(&header, done);
                         debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
                 fate => {
                     if let Ok(answer) = self.answer(&header, fate) {
-                        self.acknowledge(&mut acknowledged, &mut emit);
+                        self.acknowledge(flow, &mut acknowledged, &mut emit);
                         answer.emit(packet);
                         emit(packet.get(..answer.packet_bytes()).unwrap_or_default());
                     }
                 }
             }
         }
-        self.acknowledge(&mut acknowledged, &mut emit);
+        self.acknowledge(flow, &mut acknowledged, &mut emit);
     }
 
-    fn acknowledge(&self, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
+    fn acknowledge(&self, flow: u16, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
         let Some(Newest { push, done }) = acknowledged.newest() else { return };
         let Some(region) = self.region(push.job, push.region) else { return };
-        let Some(taken) = region.taken_by(push.worker, done.epoch) else { return };
+        let Some(taken) = region.taken_by(flow, done.epoch) else { return };
         let Ok(ack) = self.answer(&push, Fate::Done(done)) else { return };
         acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), emit);
     }
@@ -192,7 +220,7 @@ where
 
     /// Carries out a packet, and counts it.
     #[inline]
-    fn execute(&mut self, header: &Header, packet: &mut [u8]) -> Fate {
+    fn execute(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Fate {
         let Some(region) = self.find(header.job, header.region) else {
             let fate = match header.kind {
                 Kind::Ack | Kind::Nack | Kind::Stream => Fate::Dropped(DropReason::Unexpected),
@@ -203,7 +231,7 @@ where
             self.strays.count(fate);
             return fate;
         };
-        let fate = region.execute(header, packet).map_or_else(Fate::from, Fate::Done);
+        let fate = region.execute(header, flow, packet).map_or_else(Fate::from, Fate::Done);
         region.counters.count(fate);
         fate
     }

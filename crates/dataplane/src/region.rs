@@ -91,6 +91,7 @@ impl<M: Memory> Region<M> {
             (touched_even, "touched", words.touched),
             (touched_odd, "touched", words.touched),
             (&mut memory.windows, "windows", words.windows),
+            (&mut memory.changed, "changed", words.changed),
         ] {
             let found = array.as_ref().len();
             if found != expected {
@@ -188,6 +189,42 @@ impl<M: Memory> Region<M> {
         true
     }
 
+    /// Forgets everything of a flow, so that another worker can have it; nothing if there is no such flow.
+    pub fn forget_flow(&mut self, flow: u16) {
+        if let Some(words) = self.window_words_mut(flow) {
+            words.fill(0);
+        }
+        if let Some(mark) = self.memory.changed.as_mut().get_mut(usize::from(flow)) {
+            *mark = 0;
+        }
+    }
+
+    /// Gives the region windows and marks for another number of flows, in this memory. It knows of each that it had what it knew.
+    ///
+    /// # Errors
+    /// When there is to be no flow, or an array has not the length for so many; nothing was changed.
+    pub fn set_flows(&mut self, flows: u16, mut windows: M, mut changed: M) -> Result<(), ConfigError> {
+        let config = RegionConfig { flows, ..self.config };
+        config.check()?;
+        let words = config.memory_words();
+        let arrays = [
+            (&self.memory.windows, &mut windows, "windows", words.windows),
+            (&self.memory.changed, &mut changed, "changed", words.changed),
+        ];
+        for (_, array, name, expected) in &arrays {
+            let found = (**array).as_ref().len();
+            if found != *expected {
+                return Err(ConfigError::Memory { array: name, expected: *expected, found });
+            }
+        }
+        for (before, array, _, _) in arrays {
+            array.as_mut().fill(0);
+            array.as_mut().iter_mut().zip(before.as_ref()).for_each(|(word, before)| *word = *before);
+        }
+        (self.config, self.memory.windows, self.memory.changed) = (config, windows, changed);
+        Ok(())
+    }
+
     /// Swaps the banks and says which epoch was closed by that (rule D5).
     ///
     /// # Errors
@@ -275,6 +312,23 @@ impl<M: Memory> Region<M> {
         self.memory.windows.as_ref().as_chunks().0.get(usize::from(flow)).map(Window::new)
     }
 
+    /// The flows that have taken a packet since that was last [forgotten](Self::forget_changes), ascending: right after a flip those of
+    /// the closed epoch, if it was forgotten after the flip before.
+    pub fn changed_flows(&self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(self.memory.changed.as_ref()).filter(|(_, mark)| **mark != 0).map(|(flow, _)| flow)
+    }
+
+    /// Whether a flow is one of them.
+    #[must_use]
+    pub fn is_changed(&self, flow: u16) -> bool {
+        self.memory.changed.as_ref().get(usize::from(flow)).is_some_and(|mark| *mark != 0)
+    }
+
+    /// Begins anew to note which flows take packets.
+    pub fn forget_changes(&mut self) {
+        self.memory.changed.as_mut().fill(0);
+    }
+
     /// The values that workers read, slot by slot.
     #[must_use]
     pub fn values(&self) -> &[u32] {
@@ -320,6 +374,14 @@ impl<M: Memory> Region<M> {
 
     pub(crate) fn window_words_mut(&mut self, flow: u16) -> Option<&mut [u32; WINDOW_WORDS]> {
         self.memory.windows.as_mut().as_chunks_mut().0.get_mut(usize::from(flow))
+    }
+
+    /// Notes that a flow has taken a packet.
+    #[inline]
+    pub(crate) fn mark_changed(&mut self, flow: u16) {
+        if let Some(mark) = self.memory.changed.as_mut().get_mut(usize::from(flow)) {
+            *mark = 1;
+        }
     }
 
     /// Adds the entries of a checked packet to the active bank.

@@ -140,7 +140,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _: BankPackets) {
-        let seen = (0u16..).zip(&cut.flows).take(config.flows.into()).flat_map(|(flow, seen)| {
+        let seen = cut.flows.range(..config.flows).flat_map(|(&flow, seen)| {
             let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
             core::iter::once(0..seen.below).chain(above).map(move |seqs| (flow, seqs))
         });
@@ -196,11 +196,17 @@ impl<L: Link> Plane for P4Plane<L> {
         let taken = self.attempt(|agent| agent.flip(name)).map(|(_, taken)| taken).unwrap_or_default();
         self.pushes += u64::from(taken.pushes);
         self.open.entry(region).and_modify(|active| active.close(taken));
+        if self.failure.is_some() {
+            return Some(Epoch::default());
+        }
+        let before = self.agent.whole_cut(name);
         let sums = self.attempt(|agent| agent.drain(name));
         if self.failure.is_some() {
             return Some(Epoch::default());
         }
-        let mut epoch = Epoch { cut: self.agent.whole_cut(name), ..Epoch::default() };
+        let mut cut = self.agent.whole_cut(name);
+        cut.flows.retain(|flow, seen| before.flows.get(flow) != Some(seen));
+        let mut epoch = Epoch { cut, ..Epoch::default() };
         whole_rows(self.agent.config(name), &sums, |first, sums| epoch.add(first, sums));
         Some(epoch)
     }
@@ -271,7 +277,8 @@ impl<L: Link> Agent<L> {
             }
             cut
         };
-        Cut { flows: (0..self.config(name).flows).map(flow_cut).collect() }
+        let flows = (0..self.config(name).flows).map(|flow| (flow, flow_cut(flow)));
+        Cut { flows: flows.filter(|(_, taken)| *taken != FlowCut::default()).collect() }
     }
 }
 
@@ -303,7 +310,7 @@ mod tests {
         let worker = SocketAddr::from(([10, 0, 0, 1], 4000));
         plane.begin(1);
         plane.set_workers(&BTreeMap::from([(0, worker)]));
-        plane.open(config, 0, &Cut { flows: vec![FlowCut::default()] }, BankPackets::default());
+        plane.open(config, 0, &Cut::default(), BankPackets::default());
         let push = |plane: &mut P4Plane<Switch>, seq| {
             let header =
                 Header { job: 1, plan: 1, view: 1, seq, entries: lanes, ..Header::of_kind(Kind::Push) };

@@ -10,7 +10,7 @@ use libra_plan::{Placement, PlacementError, Plan, RegionSlots, SLOTS_PER_REGION,
 use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::message::MESSAGE_BYTES_MAX;
+use crate::message::{Kind, MESSAGE_BYTES_MAX};
 use crate::region;
 use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::values::ValueFormat;
@@ -233,6 +233,33 @@ impl Tenure {
 }
 
 impl View {
+    /// What of this view a member must know (rule V11). Servers know everything, as a controller that is started anew has nothing but what they say
+    /// (rule M9); a switch where workers send from (rule W4); a worker where the holders are and which flows have begun anew, and of other workers nothing else.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> Self {
+        let Self { number, switches, workers, tenures, flows, next_switch: _, next_worker: _ } = self;
+        let (number, tenures) = (*number, tenures.clone());
+        let none = BTreeMap::new();
+        match kind {
+            Kind::Server => self.clone(),
+            Kind::Switch => Self {
+                number,
+                switches: none,
+                workers: workers.clone(),
+                tenures,
+                flows: BTreeMap::new(),
+                next_switch: 0,
+                next_worker: 0,
+            },
+            Kind::Worker => {
+                let holders = tenures.iter().filter_map(|tenure| tenure.holder);
+                let switches = holders.filter_map(|holder| Some((holder, *switches.get(&holder)?))).collect();
+                let flows = flows.clone();
+                Self { number, switches, workers: none, tenures, flows, next_switch: 0, next_worker: 0 }
+            }
+        }
+    }
+
     /// Who holds a region.
     pub fn tenure(&self, region: u8) -> Tenure {
         self.tenures.get(usize::from(region)).copied().unwrap_or_default()

@@ -68,6 +68,7 @@ mod message;
 mod region;
 mod role;
 mod server;
+mod shared;
 mod statistics;
 mod storage;
 mod switch;
@@ -95,6 +96,7 @@ pub use message::{
 pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
 pub use role::{Action, Link, LinkEvent, Outgoing, Role};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
+pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};
 pub use switch::{DeferredPlane, Device, Executor, Order, Plane, Progress, Report, SoftPlane, Switch};

@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, Peer, View};
 use crate::dial::{Dial, LinkNumbers, PATIENCE};
 use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION};
 use crate::role::{Action, Link, LinkEvent};
+use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
@@ -20,7 +21,7 @@ pub(crate) enum MembershipEvent {
     /// There is a new stream to the controller, and it must be told who this is: see [`Membership::introduce`].
     Connected,
     Started(Box<Start>),
-    Changed(Box<View>),
+    Changed(Shared<View>),
     Retire,
     Released {
         number: u64,

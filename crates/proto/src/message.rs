@@ -1,12 +1,14 @@
 //! Messages of the bulk and control path, over ordered reliable streams.
 
 use core::net::SocketAddr;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Peer, View};
 use crate::keys::Keys;
+use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::values::Values;
 
@@ -46,8 +48,8 @@ pub enum Message {
     Rejoin(Box<Rejoin>),
     /// From the controller: this is your place in the cluster. A switch that gets it again forgets everything.
     Start(Box<Start>),
-    /// From the controller: who is there and who holds which region has changed.
-    View(Box<View>),
+    /// From the controller: who is there and who holds which region has changed, as far as the receiver must know it ([`View::of`]).
+    View(Shared<View>),
     /// To the controller: the receiver of this view acts on it. A server has fenced the holders before, a switch holds the
     /// values of all regions that are its own.
     Viewed {
@@ -277,8 +279,8 @@ pub struct Start {
     pub share: u16,
     /// The number of the next barrier (workers): who comes late begins there.
     pub barrier: u64,
-    /// The whole picture.
-    pub cluster: Cluster,
+    /// The whole picture, with the view as in [`Message::View`].
+    pub cluster: Shared<Cluster>,
 }
 
 /// The first message of a worker or switch to a server.
@@ -340,6 +342,10 @@ pub struct SlotValues {
 }
 
 impl SlotValues {
+    fn bytes_about(&self) -> usize {
+        6 * self.slots.len() + 4 * self.values.0.len()
+    }
+
     /// The first slot of each run with the values of the run, ascending.
     pub fn by_run(&self) -> impl Iterator<Item = (u16, &[u32])> {
         let mut rest = self.values.0.as_slice();
@@ -382,7 +388,7 @@ pub struct Drained {
     pub since: u64,
     /// The epoch, counted on for the life of the region, whoever holds it (rule E4).
     pub epoch: u64,
-    /// Which packets the region has taken up to and including this epoch.
+    /// Which packets the region has taken up to and including this epoch, of the flows that have one in it (rule E2).
     pub cut: Cut,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
@@ -416,11 +422,28 @@ pub struct Changed {
     pub values: SlotValues,
 }
 
-/// For each flow of a region, exactly which sequence numbers it has taken so far.
+/// For flows of a region, exactly which sequence numbers it has taken so far. A flow that is not in it has nothing new: in that of an
+/// epoch no packet of the epoch, in that of a region no packet at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// By worker.
-    pub flows: Vec<FlowCut>,
+    pub flows: BTreeMap<u16, FlowCut>,
+}
+
+impl Cut {
+    /// Makes the cut of a region that of one epoch later.
+    pub fn advance(&mut self, epoch: Cut) {
+        self.flows.extend(epoch.flows);
+    }
+
+    /// A worker's flow begins anew: nothing of it was taken.
+    pub(crate) fn begin_flow(&mut self, worker: u16) {
+        self.flows.remove(&worker);
+    }
+
+    fn bytes_about(&self) -> usize {
+        self.flows.values().map(|flow| 10 + 10 * flow.above.len()).sum()
+    }
 }
 
 /// The sequence numbers that were taken of one flow.
@@ -430,15 +453,6 @@ pub struct FlowCut {
     pub below: u32,
     /// And these runs above it: first and count, ascending.
     pub above: Vec<(u32, u32)>,
-}
-
-impl Cut {
-    /// A worker's flow begins anew: nothing of it was taken.
-    pub(crate) fn begin_flow(&mut self, worker: u16) {
-        if let Some(flow) = self.flows.get_mut(usize::from(worker)) {
-            *flow = FlowCut::default();
-        }
-    }
 }
 
 /// Why bytes are not a message.
@@ -465,6 +479,13 @@ impl Message {
             Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
             Self::Pull { keys, .. } => keys.bytes(),
             Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
+            Self::Drained(Drained { cut, slots, sums, .. }) => {
+                cut.bytes_about() + 6 * slots.len() + 4 * sums.0.len()
+            }
+            Self::Adopted(Adopted { cut, values, .. }) => cut.bytes_about() + values.bytes_about(),
+            Self::Committed(Committed { values, .. }) | Self::Changed(Changed { values, .. }) => {
+                values.bytes_about()
+            }
             _ => 0,
         };
         large + 64

@@ -13,7 +13,7 @@ pub type SoftRegion = Region<Vec<u32>>;
 /// What one epoch of a region held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Which packets the region has taken up to and including it.
+    /// Which packets the region has taken up to and including it, of the flows that have one in it.
     pub cut: Cut,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
@@ -59,13 +59,18 @@ pub fn open(config: RegionConfig, durable: u16, cut: &Cut) -> SoftRegion {
     let region = Region::new(config, memory);
     let mut region = region.expect("a plan whose regions cannot be is refused when a member starts");
     region.resume_after(durable);
-    for (flow, seen) in (0u16..).zip(&cut.flows) {
-        let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
-        for seqs in core::iter::once(0..seen.below).chain(above) {
-            region.mark_seen(flow, seqs);
-        }
+    for (&flow, seen) in &cut.flows {
+        restore_flow(&mut region, flow, seen);
     }
     region
+}
+
+/// Tells a region what it, or one before it, has taken of a flow in epochs that are closed; nothing if it has no such flow.
+pub(crate) fn restore_flow(region: &mut SoftRegion, flow: u16, seen: &FlowCut) {
+    let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
+    for seqs in core::iter::once(0..seen.below).chain(above) {
+        region.mark_seen(flow, seqs);
+    }
 }
 
 /// Every region counts its epochs on from here, so that soon after the start of each job, test and simulation their numbers in
@@ -81,7 +86,9 @@ pub(crate) fn on_wire(epoch: u64) -> u16 {
 pub(crate) fn close_epoch(region: &mut SoftRegion) -> Epoch {
     region.flip().expect("the idle bank was cleared when it was drained");
     let window = |flow| region.window(flow).expect("the region has a window for each of its flows");
-    let cut = Cut { flows: (0..region.config().flows).map(|flow| flow_cut(window(flow))).collect() };
+    let flows = region.changed_flows().map(|flow| (flow, flow_cut(window(flow)))).collect();
+    region.forget_changes();
+    let cut = Cut { flows };
     let mut epoch = Epoch { cut, ..Epoch::default() };
     region.drain(|first, block| epoch.add(first, block));
     epoch

@@ -142,7 +142,7 @@ pub(crate) fn describe_message(message: &Message) -> String {
 }
 
 fn describe_cut(cut: &libra_proto::Cut) -> String {
-    let used = cut.flows.iter().enumerate().filter(|(_, flow)| flow.below > 0 || !flow.above.is_empty());
+    let used = cut.flows.iter();
     used.map(|(worker, flow)| format!("{worker}:{}{:?}", flow.below, flow.above))
         .collect::<Vec<_>>()
         .join(" ")

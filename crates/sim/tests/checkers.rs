@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has found something")]
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
+use libra_proto::Kind as Member;
 use libra_proto::{
     Adopted, Bulk, Cluster, ColdPush, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, HotPath, Instant,
     Keys, Message, Peer, Start, Tenure, Values, View,
@@ -24,10 +25,13 @@ impl Scene {
     fn new() -> Self {
         let cluster = Cluster::new(9, ROWS.tables(), Some(ROWS.plan()), HotPath::for_workers(1));
         let mut scene = Self(Checkers::new(&ROWS, &cluster, 1));
-        for (actor, you) in [(SERVER, Peer::Server(0)), (SWITCH, Peer::Switch(0)), (WORKER, Peer::Worker(0))]
-        {
-            let cluster = Cluster { view: view(1, 0), ..cluster.clone() };
-            let start = Start { you, share: 0, barrier: 0, cluster };
+        for (actor, you, kind) in [
+            (SERVER, Peer::Server(0), Member::Server),
+            (SWITCH, Peer::Switch(0), Member::Switch),
+            (WORKER, Peer::Worker(0), Member::Worker),
+        ] {
+            let cluster = Cluster { view: view(1, 0).of(kind), ..cluster.clone() };
+            let start = Start { you, share: 0, barrier: 0, cluster: cluster.into() };
             scene.arrives(SERVER, actor, &Message::Start(Box::new(start)));
         }
         scene
@@ -104,7 +108,7 @@ fn packet(kind: Kind, flags: Flags, seq: u32, entries: &[(u16, u32)]) -> Vec<u8>
 }
 
 fn cut(below: u32) -> Cut {
-    Cut { flows: vec![FlowCut { below, above: Vec::new() }] }
+    Cut { flows: [(0, FlowCut { below, above: Vec::new() })].into() }
 }
 
 // In what follows and in `Scene`, epochs are counted from 1.
@@ -240,7 +244,7 @@ fn one_epoch_with_two_contents() {
 fn a_holder_that_commits_after_it_was_replaced() {
     for fenced_by in [Message::Viewed { number: 2 }, adopted(2, 0, 0)] {
         let mut scene = Scene::new();
-        scene.arrives(SERVER, SERVER, &Message::View(Box::new(view(2, 1))));
+        scene.arrives(SERVER, SERVER, &Message::View(view(2, 1).into()));
         scene.says(SERVER, SWITCH, &fenced_by);
         scene.expect_none();
         scene.epoch(1, 0, 0);
@@ -299,7 +303,8 @@ fn an_answer_of_a_switch_that_does_not_hold_the_region() {
 fn a_packet_of_another_view_that_is_taken() {
     let mut scene = Scene::new();
     scene.push(0, 5, Flags::NONE);
-    scene.arrives(SERVER, SWITCH, &Message::View(Box::new(view(2, 0))));
+    scene.arrives(SERVER, SERVER, &Message::View(view(2, 0).into()));
+    scene.arrives(SERVER, SWITCH, &Message::View(view(2, 0).of(Member::Switch).into()));
     let mut bytes = packet(Kind::Ack, Flags::NONE, 0, &[]);
     let header = Header::parse(&bytes).unwrap();
     Header { view: 2, epoch: on_wire(1), durable: on_wire(0), ..header }.emit(&mut bytes);
@@ -310,11 +315,27 @@ fn a_packet_of_another_view_that_is_taken() {
 #[test]
 fn views_that_cannot_be_told_apart() {
     let mut scene = Scene::new();
-    scene.arrives(SERVER, SWITCH, &Message::View(Box::new(view(1 << 32 | 1, 1))));
+    scene.arrives(SERVER, SERVER, &Message::View(view(1 << 32 | 1, 1).into()));
     scene.expect("roster", "are the same on the wire");
     let mut scene = Scene::new();
-    scene.arrives(SERVER, SWITCH, &Message::View(Box::new(view(1, 1))));
+    scene.arrives(SERVER, SWITCH, &Message::View(view(1, 1).of(Member::Switch).into()));
     scene.expect("roster", "have one number");
+}
+
+#[test]
+fn a_view_that_is_told_out_of_order_or_to_the_wrong_member() {
+    let told = |view: View, to| {
+        let mut scene = Scene::new();
+        scene.arrives(SERVER, to, &Message::View(view.into()));
+        scene
+    };
+    told(view(1, 0).of(Member::Worker), WORKER).expect_none();
+    told(view(1, 0).of(Member::Switch), SWITCH).expect_none();
+    told(view(1, 0), WORKER).expect("roster", "have one number");
+    told(view(1, 0).of(Member::Worker), SWITCH).expect("roster", "have one number");
+    told(view(1, 0).of(Member::Switch), SERVER).expect("roster", "have one number");
+    told(view(2, 0).of(Member::Switch), SWITCH)
+        .expect("roster", "view 0x2 reaches a switch before any server");
 }
 
 #[test]

@@ -73,11 +73,13 @@ struct Open {
 struct Flow {
     words: [u32; WINDOW_WORDS],
     cut: FlowCut,
+    /// Whether the newest of them has taken a packet.
+    is_changed: bool,
 }
 
 impl Flow {
     fn new(words: [u32; WINDOW_WORDS]) -> Self {
-        Self { words, cut: flow_cut(Window::new(&words)) }
+        Self { words, cut: flow_cut(Window::new(&words)), is_changed: false }
     }
 }
 
@@ -254,7 +256,8 @@ impl XdpPipeline {
         // epochs before, is the cut (rule E2).
         let Open { memory, flows, .. } = self.region_mut(name)?;
         for (number, flow) in (0..).zip(flows.iter_mut()) {
-            if memory.pushes_of(number, closed) > 0 {
+            flow.is_changed = memory.pushes_of(number, closed) > 0;
+            if flow.is_changed {
                 merge(&mut flow.words, &memory.window(number, closed));
                 flow.cut = flow_cut(Window::new(&flow.words));
             }
@@ -262,9 +265,10 @@ impl XdpPipeline {
         Ok(Some(epoch))
     }
 
-    /// What was in the newest closed epoch and all before it.
+    /// What was in the newest closed epoch and all before it, of the flows that have a packet in it.
     pub fn cut(&self, name: Name) -> Result<Cut, XdpError> {
-        Ok(Cut { flows: self.region(name)?.flows.iter().map(|flow| flow.cut.clone()).collect() })
+        let flows = (0u16..).zip(&self.region(name)?.flows).filter(|(_, flow)| flow.is_changed);
+        Ok(Cut { flows: flows.map(|(number, flow)| (number, flow.cut.clone())).collect() })
     }
 
     /// What the region has seen of a flow by now, the open epoch included; `None` if there is no such flow.

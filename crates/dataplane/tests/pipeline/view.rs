@@ -128,3 +128,24 @@ fn acknowledgements_of_regions_in_different_views_stay_apart() {
     });
     assert_eq!(views, [(0, VIEW, 1), (1, VIEW + 1, 1)]);
 }
+
+// rule E2
+#[test]
+fn a_region_knows_which_flows_have_taken_packets() {
+    let mut pipeline = pipeline(&[small_config()]);
+    let changed =
+        |pipeline: &TestPipeline| pipeline.region(JOB, 0).unwrap().changed_flows().collect::<Vec<_>>();
+    assert_eq!(changed(&pipeline), []);
+    let of_flow_1 = write(Header { worker: 1, ..header(Kind::Push, 0, 0) }, &entries(&[(0, 5)]));
+    assert_eq!(answer(&mut pipeline, &of_flow_1).0.kind, Kind::Ack);
+    let read = write(header(Kind::Pull, 0, 0), &[]);
+    assert_eq!(answer(&mut pipeline, &read).0.kind, Kind::Pull);
+    let stale = write(Header { view: VIEW + 1, ..header(Kind::Push, 0, 0) }, &entries(&[(0, 5)]));
+    assert_eq!(answer(&mut pipeline, &stale).0.nack_reason(), Some(NackReason::StaleView));
+    assert_eq!(changed(&pipeline), [1]);
+    pipeline.region_mut(JOB, 0).unwrap().forget_changes();
+    assert_eq!(answer(&mut pipeline, &of_flow_1).0.kind, Kind::Ack);
+    assert_eq!(changed(&pipeline), [], "a duplicate is nothing new");
+    assert!(pipeline.region_mut(JOB, 0).unwrap().mark_seen(0, 0..9));
+    assert_eq!(changed(&pipeline), [], "nor is what was taken elsewhere");
+}

@@ -50,6 +50,14 @@ impl Controller {
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
                 return self.actions.push_back(Action::Close { link });
             }
+            let workers = self.of_kind(Kind::Worker).count();
+            if kind == Kind::Worker && workers < self.sizes.workers.into() && self.has_given_all_numbers() {
+                let numbers = self.cluster.worker_numbers();
+                let reason = format!(
+                    "the job has given all its {numbers} numbers of workers, each once: start it again from a checkpoint"
+                );
+                return self.refuse(link, &reason);
+            }
             let size = match kind {
                 Kind::Server => self.sizes.servers,
                 Kind::Switch => self.sizes.switches,
@@ -129,13 +137,18 @@ impl Controller {
                 let open = |share: &u16| !taken(*share) && !self.reports.contains_key(share);
                 let share = (0..self.cluster.shares).find(open)?;
                 let number = self.cluster.view.next_worker;
-                if number >= self.cluster.worker_numbers() {
+                if self.has_given_all_numbers() {
                     return None;
                 }
                 self.cluster.view.next_worker = number + 1;
                 Some((Peer::Worker(number), share))
             }
         }
+    }
+
+    /// Whether a worker that joins gets no number any more (rule M2).
+    fn has_given_all_numbers(&self) -> bool {
+        self.phase == Phase::Running && self.cluster.view.next_worker >= self.cluster.worker_numbers()
     }
 
     /// Everybody is there.

@@ -10,6 +10,7 @@ mod members;
 mod progress;
 mod recovery;
 mod refusals;
+mod told;
 mod views;
 
 use core::net::SocketAddr;
@@ -21,6 +22,7 @@ pub use self::refusals::Refusal;
 
 use self::checkpoints::Checkpoints;
 use self::members::{Member, kind_of};
+use self::told::Told;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message};
@@ -202,6 +204,8 @@ struct Recovery {
 pub struct Controller {
     sizes: Sizes,
     cluster: Cluster,
+    /// What members are told of it.
+    told: Told,
     limits: HealthLimits,
     phase: Phase,
     step: Step,
@@ -257,6 +261,7 @@ impl Controller {
         Self {
             sizes,
             cluster: Cluster { shares: sizes.workers, servers, ..cluster },
+            told: Told::default(),
             limits: HealthLimits::default(),
             phase: Phase::Gathering,
             step: Step::Settled,

@@ -6,7 +6,8 @@ use libra_dataplane::planted::{PlantedBug, is_planted};
 
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
-use super::members::{Complaint, Member};
+use super::members::{Complaint, Member, kind_of};
+use super::told::Told;
 use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, SLOW_VIEW_MAX, Step, VIEW_MAX};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message, Start};
@@ -29,6 +30,7 @@ impl Controller {
         let begin = self.cluster.views_begin_after();
         let view = &mut self.cluster.view;
         view.number = view.number.max(begin) + 1;
+        self.told = Told::default();
         view.switches.clear();
         view.workers.clear();
         let mut candidates = Vec::new();
@@ -67,7 +69,6 @@ impl Controller {
     /// (rule T18).
     fn begin_flows(&mut self) {
         let view = &mut self.cluster.view;
-        view.flows.retain(|(_, worker), _| view.workers.contains_key(worker));
         self.renewals.retain(|&(region, worker)| {
             let tenure = view.tenures.get_mut(usize::from(region));
             let Some(tenure) = tenure.filter(|tenure| tenure.holder.is_some()) else {
@@ -109,10 +110,11 @@ impl Controller {
     pub(super) fn tell(&mut self, peer: Peer) {
         let barrier = self.barrier;
         let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
+        let kind = kind_of(peer);
         let message = if core::mem::replace(&mut member.started, true) {
-            Message::View(Box::new(self.cluster.view.clone()))
+            Message::View(self.told.view(&self.cluster, kind))
         } else {
-            let (share, cluster) = (member.share, self.cluster.clone());
+            let (share, cluster) = (member.share, self.told.cluster(&self.cluster, kind));
             Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
         };
         self.send(peer, message);

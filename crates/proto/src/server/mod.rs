@@ -119,7 +119,7 @@ impl Server {
             MembershipEvent::Started(start) => self.start(now, *start),
             MembershipEvent::Changed(view) => {
                 let Some(shard) = &mut self.shard else { return self.dropped += 1 };
-                shard.enter(*view);
+                shard.enter(view.into_inner());
                 if self.stage == Stage::Returning {
                     self.stage = Stage::Serving;
                 }

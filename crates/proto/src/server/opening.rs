@@ -48,7 +48,7 @@ impl Server {
         }
         let journal = Journal::new(durability.log, 0);
         let job = start.cluster.job;
-        match Shard::new(number, Box::new(start.cluster), journal) {
+        match Shard::new(number, Box::new(start.cluster.into_inner()), journal) {
             Ok(mut shard) => {
                 shard.track_changes();
                 self.shard = Some(shard);

@@ -53,8 +53,7 @@ impl Restored {
     /// # Errors
     /// [`RestoreError::State`].
     pub fn new(state: &[u8], covers: u64) -> Result<Self, RestoreError> {
-        let state: State =
-            postcard::from_bytes(state).map_err(|error| RestoreError::State(error.to_string()))?;
+        let state = State::of_bytes(state).map_err(RestoreError::State)?;
         let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission } = state;
         if checkpoints.is_last {
             return Err(RestoreError::Done);

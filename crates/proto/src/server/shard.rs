@@ -495,7 +495,7 @@ impl Shard {
         self.apply_sums(drained.region, touched, &drained.sums.0);
         let region = self.region_mut(drained.region);
         region.committed = drained.epoch;
-        region.cut = drained.cut;
+        region.cut.advance(drained.cut);
         self.statistics.epochs += 1;
     }
 

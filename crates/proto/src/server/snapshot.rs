@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::shard::{Pushed, Shard};
 use crate::bulk::Bulk;
 use crate::cluster::Cluster;
-use crate::message::Cut;
+use crate::message::{Cut, VERSION};
 use crate::statistics::ServerStatistics;
 use crate::storage::{CheckpointHead, StorageRequest};
 use crate::time::Instant;
@@ -37,6 +37,28 @@ pub(super) struct State {
     pub(super) checkpoints: Checkpoints,
     /// What the admission of tables has counted, in pieces with the position of the table.
     pub(super) admission: Vec<(usize, Bulk<u8>)>,
+}
+
+/// What the bytes of a state begin with, before the version of the messages that it and the records after it are made of.
+const MAGIC: &[u8] = b"LIBRASTATE";
+
+impl State {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        postcard::to_extend(self, bytes).expect("a vector takes any state")
+    }
+
+    /// The state in these bytes. The library that reads them finds sense in much: whether they are meant so, only the version says.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let behind = bytes.strip_prefix(MAGIC).and_then(<[u8]>::split_first_chunk);
+        let (version, state) = behind.ok_or("it does not say its version")?;
+        let version = u16::from_le_bytes(*version);
+        if version != VERSION {
+            return Err(format!("it is in version {version}, this program reads version {VERSION}"));
+        }
+        postcard::from_bytes(state).map_err(|error| error.to_string())
+    }
 }
 
 /// The checkpoints of a server.
@@ -155,8 +177,7 @@ impl Shard {
                 }
                 None => {
                     let state = snapshot.state.take().expect("it was there a moment ago");
-                    let state = postcard::to_stdvec(&state).expect("a vector takes any state");
-                    self.journal.requests.push_back(StorageRequest::Finish { state });
+                    self.journal.requests.push_back(StorageRequest::Finish { state: state.to_bytes() });
                 }
             }
         }

@@ -384,7 +384,8 @@ impl<P: Plane> Agent<P> {
             return;
         }
         if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch <= epoch) {
-            held.committed = (drained.epoch, drained.cut);
+            held.committed.0 = drained.epoch;
+            held.committed.1.advance(drained.cut);
         }
         self.plane.settle(number, region::on_wire(epoch));
         self.plane.set_active(number, !self.retiring);

@@ -2,6 +2,7 @@
 
 mod agent;
 mod deferred;
+mod places;
 mod plane;
 
 use core::net::SocketAddr;
@@ -75,7 +76,7 @@ impl<P: Plane> Switch<P> {
             MembershipEvent::Started(start) => self.start(now, *start),
             MembershipEvent::Changed(view) => {
                 if let Some(agent) = &mut self.agent {
-                    agent.enter(*view);
+                    agent.enter(view.into_inner());
                     self.retired = false;
                     // The controller wants to hear it also of a view that this switch acts on already.
                     self.viewed = 0;
@@ -123,7 +124,7 @@ impl<P: Plane> Switch<P> {
         let Some(plane) = self.agent.take().map(|agent| agent.plane).or_else(|| self.plane.take()) else {
             return;
         };
-        match Agent::new(number, start.cluster, plane) {
+        match Agent::new(number, start.cluster.into_inner(), plane) {
             Ok(agent) => {
                 self.agent = Some(agent);
                 self.events.push_back(MemberEvent::Started { you: start.you });

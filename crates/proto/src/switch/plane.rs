@@ -1,15 +1,16 @@
 //! What an agent needs of the data plane beside it: a pipeline in this process, or one in the kernel.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use libra_dataplane::{BankPackets, Counters, Pipeline, RegionConfig};
+use libra_dataplane::{BankPackets, Counters, Pipeline, RegionConfig, Sender};
 
-use crate::message::{Cut, SlotValues};
-use crate::region::{self, Epoch, SoftRegion};
+use crate::message::{Cut, FlowCut, SlotValues};
+use crate::region::{self, Epoch, SoftRegion, flow_cut};
 use crate::role::Outgoing;
+use crate::switch::places::Places;
 
 /// The regions of a switch, and what takes packets for them. The agent says what is in which region; when an epoch ends is
 /// its business, too.
@@ -111,7 +112,14 @@ pub struct Progress {
 pub struct SoftPlane {
     job: u16,
     pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
-    workers: HashMap<SocketAddr, u16, FixedState>,
+    /// Where workers send from, and their places.
+    senders: HashMap<SocketAddr, Sender, FixedState>,
+    /// Which window of each region a worker has.
+    places: Places,
+    /// Those that have one and are there no more.
+    leaving: BTreeSet<u16>,
+    /// What each region has taken of workers that have no place, in epochs that are closed: what a window is made of if they come back.
+    resting: BTreeMap<u8, Cut>,
     /// What regions have counted that it has no more.
     gone: Counters,
     unknown_senders: u64,
@@ -122,7 +130,10 @@ impl Default for SoftPlane {
         Self {
             job: 0,
             pipeline: Pipeline::new(Vec::new()).expect("there is no region yet"),
-            workers: HashMap::default(),
+            senders: HashMap::default(),
+            places: Places::default(),
+            leaving: BTreeSet::new(),
+            resting: BTreeMap::new(),
             gone: Counters::default(),
             unknown_senders: 0,
         }
@@ -137,6 +148,45 @@ impl SoftPlane {
     fn region_mut(&mut self, region: u8) -> &mut SoftRegion {
         self.pipeline.region_mut(self.job, region).expect("the agent names regions that are open")
     }
+
+    /// Gives a worker a window in each region, which knows what the region has taken of it before.
+    fn give_place(&mut self, worker: u16) {
+        let place = self.places.give(worker);
+        let windows = self.places.windows();
+        for region in self.pipeline.regions_mut() {
+            if windows > region.config().flows {
+                let words = RegionConfig { flows: windows, ..*region.config() }.memory_words();
+                let grown = region.set_flows(windows, vec![0; words.windows], vec![0; words.changed]);
+                grown.expect("the arrays were made for as many flows");
+            }
+            let resting = self.resting.get_mut(&region.config().region);
+            if let Some(seen) = resting.and_then(|cut| cut.flows.remove(&worker)) {
+                region::restore_flow(region, place, &seen);
+            }
+        }
+    }
+
+    /// Takes the windows of workers that are there no more: a window becomes what it says, which is a few bytes (rule D8). Not while an epoch is
+    /// open that has packets of the worker, for that must name them in its cut, and acknowledge them as its own (rules E2, D2).
+    fn free_places(&mut self) {
+        let (places, resting) = (&mut self.places, &mut self.resting);
+        let regions = &mut self.pipeline;
+        self.leaving.retain(|&worker| {
+            let Some(place) = places.of(worker) else { return false };
+            if regions.regions().iter().any(|region| region.is_changed(place)) {
+                return true;
+            }
+            for region in regions.regions_mut() {
+                let seen = flow_cut(region.window(place).expect("each place has a window"));
+                if seen != FlowCut::default() {
+                    resting.entry(region.config().region).or_default().flows.insert(worker, seen);
+                }
+                region.forget_flow(place);
+            }
+            places.free(worker);
+            false
+        });
+    }
 }
 
 impl Plane for SoftPlane {
@@ -145,11 +195,31 @@ impl Plane for SoftPlane {
     }
 
     fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) {
-        self.workers = workers.iter().map(|(worker, address)| (*address, *worker)).collect();
+        self.leaving = self.places.workers().filter(|worker| !workers.contains_key(worker)).collect();
+        self.free_places();
+        for &worker in workers.keys() {
+            if self.places.of(worker).is_none() {
+                self.give_place(worker);
+            }
+        }
+        let sender = |(&worker, &address): (&u16, &SocketAddr)| {
+            let flow = self.places.of(worker).expect("it was given one");
+            (address, Sender { job: self.job, worker, flow })
+        };
+        self.senders = workers.iter().map(sender).collect();
     }
 
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _due: BankPackets) {
-        let opened = region::open(config, durable, cut);
+        let (mut placed, mut resting) = (Cut::default(), Cut::default());
+        for (&worker, seen) in &cut.flows {
+            match self.places.of(worker) {
+                Some(place) => placed.flows.insert(place, seen.clone()),
+                None => resting.flows.insert(worker, seen.clone()),
+            };
+        }
+        self.resting.insert(config.region, resting);
+        let config = RegionConfig { flows: self.places.windows(), ..config };
+        let opened = region::open(config, durable, &placed);
         let changed = self.pipeline.change(|regions| regions.push(opened));
         changed.expect("the agent opens a region once");
     }
@@ -160,6 +230,8 @@ impl Plane for SoftPlane {
         }
         let changed = self.pipeline.change(|regions| regions.retain(|open| open.config().region != region));
         changed.expect("one region fewer is no region twice");
+        self.resting.remove(&region);
+        self.free_places();
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
@@ -189,7 +261,12 @@ impl Plane for SoftPlane {
     }
 
     fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
-        Some(region::close_epoch(self.region_mut(region)))
+        let mut epoch = region::close_epoch(self.region_mut(region));
+        let of_places = core::mem::take(&mut epoch.cut.flows);
+        let worker = |place| self.places.worker(place).expect("a place with packets is somebody's");
+        epoch.cut.flows = of_places.into_iter().map(|(place, seen)| (worker(place), seen)).collect();
+        self.free_places();
+        Some(epoch)
     }
 
     fn handle_datagrams(
@@ -200,11 +277,11 @@ impl Plane for SoftPlane {
         answers: &mut Outgoing,
     ) {
         // The address says who it is, and nothing else does (rule W4).
-        let Some(&worker) = self.workers.get(&from) else {
+        let Some(&sender) = self.senders.get(&from) else {
             self.unknown_senders += 1;
             return;
         };
-        self.pipeline.process_burst((self.job, worker), datagrams.chunks_mut(stride.max(1)), |answer| {
+        self.pipeline.process_burst(sender, datagrams.chunks_mut(stride.max(1)), |answer| {
             answers.push(from, answer);
         });
     }
@@ -220,8 +297,11 @@ impl Plane for SoftPlane {
     fn memory_bytes(&self) -> u64 {
         let bytes = |region: &SoftRegion| {
             let words = region.config().memory_words();
-            4 * (words.values + 2 * (words.sums + words.touched) + words.windows) as u64
+            4 * (words.values + 2 * (words.sums + words.touched) + words.windows + words.changed) as u64
         };
         self.pipeline.regions().iter().map(bytes).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

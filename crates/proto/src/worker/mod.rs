@@ -176,7 +176,7 @@ impl Worker {
             MembershipEvent::Changed(view) => {
                 let number = view.number;
                 if let Some(session) = &mut self.session {
-                    session.enter(*view);
+                    session.enter(view.into_inner());
                     self.membership.viewed(number);
                 }
             }
@@ -228,8 +228,8 @@ impl Worker {
         }
         self.membership.viewed(start.cluster.view.number);
         let Start { share, barrier, cluster, .. } = start;
-        let known = Box::new(cluster.clone());
-        match Session::new(cluster, number) {
+        let known = Box::new(Cluster::clone(&cluster));
+        match Session::new(cluster.into_inner(), number) {
             Ok(session) => {
                 self.session = Some(session);
                 self.starting = Some(WorkerEvent::Started { worker: number, share, barrier, cluster: known });

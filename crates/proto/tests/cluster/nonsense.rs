@@ -59,7 +59,7 @@ fn values() -> impl Strategy<Value = SlotValues> {
 fn cut() -> impl Strategy<Value = Cut> {
     let flow = (any::<u32>(), prop::collection::vec(any::<(u32, u32)>(), 0..3));
     let flow = flow.prop_map(|(below, above)| FlowCut { below, above });
-    prop::collection::vec(flow, 0..3).prop_map(|flows| Cut { flows })
+    prop::collection::btree_map(0u16..3, flow, 0..3).prop_map(|flows| Cut { flows })
 }
 
 fn peer() -> impl Strategy<Value = Peer> {
@@ -131,7 +131,7 @@ fn control() -> impl Strategy<Value = Message> {
     prop_oneof![
         join().prop_map(Message::Join),
         rejoin,
-        view().prop_map(|view| Message::View(Box::new(view))),
+        view().prop_map(|view| Message::View(view.into())),
         number().prop_map(|number| Message::Viewed { number }),
         number().prop_map(|number| Message::Probe { number }),
         (statistics(), number()).prop_map(|(statistics, probe)| Message::Heartbeat { statistics, probe }),

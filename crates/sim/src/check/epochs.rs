@@ -39,7 +39,7 @@ impl Region {
     fn has_come(&self, worker: u16, seq: u32) -> bool {
         let replayed = self.replays.range((worker, 0)..=(worker, u64::MAX));
         let in_epoch = |drained: &Drained| {
-            drained.cut.flows.get(usize::from(worker)).is_some_and(|cut| {
+            drained.cut.flows.get(&worker).is_some_and(|cut| {
                 seq < cut.below
                     || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
             })
@@ -167,10 +167,8 @@ impl Epochs {
     /// A worker's flow into a region begins anew: what came of it before is of other packets.
     pub(super) fn begin_anew(&mut self, number: u8, worker: u16, since: u64) {
         let Ok(region) = self.region(number) else { return };
-        for flow in
-            region.drained.values_mut().filter_map(|drained| drained.cut.flows.get_mut(usize::from(worker)))
-        {
-            *flow = FlowCut::default();
+        for drained in region.drained.values_mut() {
+            drained.cut.flows.remove(&worker);
         }
         region.replays.retain(|&(of, view), _| of != worker || view >= since);
     }
@@ -232,7 +230,7 @@ impl Epochs {
         let number = drained.region;
         let slots = self.regions[usize::from(number)].values.len();
         self.news.begin(slots);
-        for (worker, flow) in (0u16..).zip(&drained.cut.flows) {
+        for (&worker, flow) in &drained.cut.flows {
             self.take_cut(number, packets.flow_mut(worker, number), flow).map_err(|what| {
                 format!("region {number}, epoch {}, worker {worker}: {what}", drained.epoch)
             })?;
@@ -368,7 +366,7 @@ impl Epochs {
         let slots = self.region(number)?.values.len();
         self.news.begin(slots);
         let mut news = 0;
-        for (worker, named) in (0u16..).zip(&cut.flows) {
+        for (&worker, named) in &cut.flows {
             let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
             let flow = packets.flow_mut(worker, number);
             for seq in (flow.applied_below()..named.below).chain(above) {
@@ -445,7 +443,7 @@ fn of_slots(
 fn check_cut_is_exact(region: u8, cut: &Cut, packets: &Packets) -> Verdict {
     for ((worker, _), flow) in packets.flows().filter(|((_, other), _)| *other == region) {
         let none = FlowCut::default();
-        let named = cut.flows.get(usize::from(worker)).unwrap_or(&none);
+        let named = cut.flows.get(&worker).unwrap_or(&none);
         let above = named.above.iter().flat_map(|&(first, count)| first..first + count);
         let applied = (0..flow.applied_below()).chain(flow.applied_above().iter().copied());
         if !(0..named.below).chain(above).eq(applied) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use libra_proto::{Peer, Tenure, View};
+use libra_proto::{Kind, Peer, Tenure, View};
 
 use super::Verdict;
 use crate::network::Host;
@@ -57,17 +57,31 @@ impl Roster {
         self.tenures.get(&(region, view)).copied()
     }
 
-    // rule V1
-    /// A view reaches a member. A number names one view only, and on the wire the tenures of a region differ.
+    // rules V1, V3, V11
+    /// A view reaches a member. A number names one view only, of which each kind is told what it must know, servers first; and on the wire
+    /// the tenures of a region differ.
     ///
     /// What a controller said to nobody who heard it, another may say in another way.
     pub(super) fn view_arrives(&mut self, actor: Actor, view: &View) -> Verdict {
         let newest = self.acts_on.entry(actor).or_default();
         *newest = (*newest).max(view.number);
+        let kind = match self.peers.get(&actor) {
+            Some(Peer::Switch(_)) => Kind::Switch,
+            Some(Peer::Worker(_)) => Kind::Worker,
+            Some(Peer::Server(_) | Peer::Controller) | None => Kind::Server,
+        };
         if let Some(before) = self.views.get(&view.number) {
-            let same = (&before.switches, &before.workers, &before.tenures, &before.flows)
-                == (&view.switches, &view.workers, &view.tenures, &view.flows);
-            return if same { Ok(()) } else { Err(format!("{before:?} and {view:?} have one number")) };
+            // The numbers that newcomers get are no part of it: they may count on meanwhile.
+            let told =
+                View { next_switch: view.next_switch, next_worker: view.next_worker, ..before.of(kind) };
+            return if told == *view {
+                Ok(())
+            } else {
+                Err(format!("{before:?} and {view:?} have one number"))
+            };
+        }
+        if kind != Kind::Server {
+            return Err(format!("view {:#x} reaches a {kind} before any server", view.number));
         }
         for (region, tenure) in (0u8..).zip(&view.tenures) {
             if tenure.since > view.number {

@@ -176,7 +176,7 @@ impl Role for Counterpart {
                 self.worker = Some(link);
                 let mut cluster = self.cluster.clone();
                 cluster.view.workers.extend(join.datagrams.map(|address| (0, address)));
-                let start = Start { you: Peer::Worker(0), share: 0, barrier: 0, cluster };
+                let start = Start { you: Peer::Worker(0), share: 0, barrier: 0, cluster: cluster.into() };
                 self.send(link, Message::Start(Box::new(start)));
             }
             Message::Push(push) => {

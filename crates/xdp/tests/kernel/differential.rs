@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use libra_dataplane::{Arithmetic, Entry, Flags, Header, Kind, WINDOW};
-use libra_proto::Cut;
+use libra_proto::{Cut, FlowCut};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -168,7 +168,7 @@ impl Life {
     fn close(&mut self) {
         let epoch = self.both.close_epoch(0);
         self.epoch = self.epoch.wrapping_add(1);
-        self.cut = epoch.cut;
+        self.cut.advance(epoch.cut);
     }
 
     fn install(&mut self) {
@@ -185,7 +185,9 @@ impl Life {
         self.both.each(|plane| plane.forget(0));
         let durable = self.epoch.wrapping_sub(1);
         self.both.open(config(0, self.arithmetic), durable, &self.cut);
-        for (flow, seen) in self.accepted.iter_mut().zip(&self.cut.flows) {
+        let nothing = FlowCut::default();
+        for (number, flow) in (0u16..).zip(&mut self.accepted) {
+            let seen = self.cut.flows.get(&number).unwrap_or(&nothing);
             let above =
                 |seq: u32| seen.above.iter().any(|&(first, count)| (first..first + count).contains(&seq));
             flow.retain(|&seq| seq < seen.below || above(seq));

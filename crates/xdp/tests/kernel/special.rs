@@ -106,8 +106,8 @@ fn windows_go_round() {
         }
         if [10, 2500, 2505, 4700].contains(&seq) {
             let epoch = both.close_epoch(0);
-            let total: u32 = epoch.cut.flows[1].above.iter().map(|(_, count)| count).sum();
-            assert_eq!(epoch.cut.flows[1].below + total, u32::try_from(both.xdp_pushes()).unwrap());
+            let total: u32 = epoch.cut.flows[&1].above.iter().map(|(_, count)| count).sum();
+            assert_eq!(epoch.cut.flows[&1].below + total, u32::try_from(both.xdp_pushes()).unwrap());
         }
         both.compare(&[0]);
     }

@@ -164,10 +164,10 @@ impl Desk {
         let last = heard.pop()?;
         assert!(heard.is_empty(), "{peer} heard {heard:?} and {last:?}");
         match last {
-            Message::View(view) => Some(*view),
+            Message::View(view) => Some(view.into_inner()),
             Message::Start(start) => {
                 assert_eq!(start.you, peer);
-                Some(start.cluster.view)
+                Some(start.cluster.into_inner().view)
             }
             other => panic!("{peer} heard {other:?}"),
         }

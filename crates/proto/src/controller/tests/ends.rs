@@ -119,6 +119,26 @@ fn who_leaves_makes_room_for_another_and_keeps_its_number() {
     assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [1, 2]);
 }
 
+/// Tests rule M2.
+#[test]
+fn a_worker_gets_no_number_when_all_are_given() {
+    let mut desk = Desk::running(1, 1, 0, 2);
+    for number in 2..32 {
+        desk.from(Worker(if number == 2 { 0 } else { number - 1 }), Message::Leave);
+        desk.settle();
+        desk.join(Worker(number));
+        desk.settle();
+    }
+    assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [1, 31]);
+    desk.from(Worker(31), Message::Leave);
+    desk.settle();
+    let link = desk.join(Worker(32));
+    let heard = desk.heard_on(link);
+    let [Message::Abort { reason }] = heard.as_slice() else { panic!("{heard:?}") };
+    assert!(reason.contains("all its 32 numbers of workers"), "{reason}");
+    assert_eq!(desk.failure(), None, "the others go on");
+}
+
 #[test]
 fn a_job_ends_when_all_have_reported_and_the_others_have_sent_their_counts() {
     let mut desk = Desk::running(2, 1, 0, 2);

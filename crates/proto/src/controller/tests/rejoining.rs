@@ -62,7 +62,7 @@ fn a_change_waits_for_a_server_whose_stream_is_broken() {
     desk.rejoin(Server(1));
     assert_eq!(desk.heard_view(Server(1)), Some(desk.view()));
     desk.viewed(Server(1));
-    assert_eq!(desk.heard_view(Switch(1)), Some(desk.view()));
+    assert_eq!(desk.heard_view(Switch(1)), Some(desk.view().of(Kind::Switch)));
 }
 
 /// Tests rule V10.

@@ -1,9 +1,9 @@
 //! Who is told of a change, when, and who holds what then.
 
 use super::desk::{Desk, ms};
-use crate::cluster::{Peer, Tenure};
+use crate::cluster::{Peer, Tenure, View};
 use crate::controller::{ControllerCommand, ControllerEvent};
-use crate::message::Message;
+use crate::message::{Kind, Message};
 
 use Peer::{Server, Switch, Worker};
 
@@ -54,7 +54,7 @@ fn a_standby_takes_over_and_nobody_is_told_before_those_it_depends_on_have_answe
     assert_eq!(desk.events(), []);
     desk.pass(ms(30), &[]);
     desk.viewed(Switch(1));
-    assert_eq!(desk.heard_view(Worker(0)), Some(desk.view()));
+    assert_eq!(desk.heard_view(Worker(0)), Some(desk.view().of(Kind::Worker)));
     assert_eq!(desk.who_heard(), [Worker(1)]);
     let Some(ControllerEvent::Settled { view: 2, moved: 1, took }) = desk.events().pop() else { panic!() };
     assert!(took >= ms(30) && took < ms(300));
@@ -196,6 +196,37 @@ fn a_switch_that_dies_while_it_retires_is_lost_and_another_may_retire() {
     assert_eq!(desk.view().number, 2, "the end of the other retirement has changed nothing");
 }
 
+// rule V11
+#[test]
+fn a_member_is_told_what_it_must_know() {
+    let mut desk = Desk::running(2, 2, 1, 3);
+    desk.break_stream(Switch(0));
+    desk.pass(ms(200), &[]);
+    let whole = desk.view();
+    let addresses = |view: &View| (view.switches.keys().copied().collect::<Vec<_>>(), view.workers.len());
+    assert_eq!(addresses(&whole), (vec![1, 2], 3));
+    for server in [Server(0), Server(1)] {
+        assert_eq!(desk.heard_view(server).as_ref(), Some(&whole), "what a restarted controller goes by");
+        desk.viewed(server);
+    }
+    let told = desk.heard_view(Switch(2)).unwrap();
+    assert_eq!((addresses(&told), &told.workers), ((vec![], 3), &whole.workers));
+    assert_eq!((told.number, &told.tenures), (whole.number, &whole.tenures));
+    desk.viewed(Switch(1));
+    desk.viewed(Switch(2));
+    let told = desk.heard_view(Worker(1)).unwrap();
+    assert_eq!((addresses(&told), &told.switches), ((vec![1, 2], 0), &whole.switches), "both hold a region");
+    assert_eq!((told.number, &told.tenures), (whole.number, &whole.tenures));
+    // One that holds nothing is nothing to a worker.
+    desk.settle();
+    desk.join(Switch(3));
+    for peer in [Server(0), Server(1), Switch(1), Switch(2), Switch(3)] {
+        desk.viewed(peer);
+    }
+    let told = desk.heard_view(Worker(0)).unwrap();
+    assert_eq!((addresses(&told), desk.view().switches.len()), ((vec![1, 2], 0), 3));
+}
+
 #[test]
 fn a_worker_takes_a_free_share_once_everybody_knows_it() {
     let mut desk = Desk::running(1, 1, 0, 2);
@@ -211,7 +242,8 @@ fn a_worker_takes_a_free_share_once_everybody_knows_it() {
     let heard = desk.heard(Worker(2));
     let [Message::Start(start)] = heard.as_slice() else { panic!("{heard:?}") };
     assert_eq!((start.you, start.share), (Worker(2), 0));
-    assert_eq!(start.cluster.view.workers.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(start.cluster.view, desk.view().of(Kind::Worker));
+    assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [1, 2]);
     let link = desk.join(Worker(3));
     assert!(matches!(desk.heard_on(link).as_slice(), [Message::Abort { .. }]), "both shares are taken");
     assert!(desk.closed.contains(&link));
@@ -310,8 +342,6 @@ fn a_flow_begins_anew_with_a_new_tenure_of_its_region() {
     assert_eq!(desk.heard_view(Worker(1)), Some(view));
     desk.from(Worker(1), Message::Renew { region: 0, since: 2 });
     assert_eq!(desk.view().flows, [((0, 1), 3)].into());
-    desk.from(Worker(1), Message::Leave);
-    assert_eq!(desk.view().flows, [].into(), "it needs none any more");
 }
 
 // rule T18

@@ -1,7 +1,7 @@
 //! Packets of workers for regions that no switch holds: the shard takes them as a switch would.
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Header, Kind, NackReason, Pipeline, Verdict};
+use libra_dataplane::{Header, Kind, NackReason, Pipeline, RegionConfig, Verdict};
 
 use super::{Held, Nonsense, Shard};
 use crate::bulk::Bulk;
@@ -10,6 +10,9 @@ use crate::message::{Cut, Replay};
 use crate::region::{self, Epoch};
 use crate::role::Link;
 use crate::server::journal::RecordOf;
+
+/// The only flow of a region that is opened for a replay: that of its worker.
+const FLOW: u16 = 0;
 
 impl Shard {
     /// Takes packets for a region that no switch holds, as a switch would, and commits what it took at once (rule V6).
@@ -37,10 +40,18 @@ impl Shard {
         let number = replay.region;
         let region = self.regions.get(&number).ok_or(Nonsense)?;
         let plan = self.cluster.plan.as_ref().expect("there are no regions without a plan");
-        let nothing = Cut::default();
-        let seen = if is_planted(PlantedBug::ColdReplayWithoutDedup) { &nothing } else { &region.cut };
+        if worker >= self.cluster.worker_numbers() {
+            return Err(Nonsense);
+        }
+        let mut seen = Cut::default();
+        if let Some(flow) = region.cut.flows.get(&worker)
+            && !is_planted(PlantedBug::ColdReplayWithoutDedup)
+        {
+            seen.flows.insert(FLOW, flow.clone());
+        }
         let config = region::config(&self.cluster, plan, &region.layout, region.tenure);
-        let opened = region::open(config, region::on_wire(region.committed), seen);
+        let config = RegionConfig { flows: 1, ..config };
+        let opened = region::open(config, region::on_wire(region.committed), &seen);
         let mut pipeline = Pipeline::new(vec![opened]).expect("it is one region");
         for Bulk(mut packet) in replay.packets {
             let header = Header::parse_without_entries(&packet).map_err(|_| Nonsense)?;
@@ -50,7 +61,7 @@ impl Shard {
             let request = packet.clone();
             let mut answer = execute(&mut pipeline, &mut packet)?;
             if answer.nack_reason() == Some(NackReason::BankFull) {
-                self.commit_own(number, &mut pipeline);
+                self.commit_own(number, worker, &mut pipeline);
                 packet = request;
                 answer = execute(&mut pipeline, &mut packet)?;
             }
@@ -58,12 +69,17 @@ impl Shard {
                 return Err(Nonsense);
             }
         }
-        self.commit_own(number, &mut pipeline);
+        self.commit_own(number, worker, &mut pipeline);
         self.statistics.replays += 1;
         Ok(())
     }
 
-    fn commit_own(&mut self, number: u8, pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>) {
+    fn commit_own(
+        &mut self,
+        number: u8,
+        worker: u16,
+        pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>,
+    ) {
         let opened = pipeline.region_mut(self.cluster.job, number).expect("it was opened with this number");
         if opened.active_packets().pushes == 0 {
             return;
@@ -74,7 +90,7 @@ impl Shard {
         self.apply_sums(number, &touched.expect("the region has the layout's slots"), &sums);
         let region = self.region_mut(number);
         region.committed += 1;
-        region.cut = cut;
+        region.cut.flows.extend(cut.flows.into_values().map(|seen| (worker, seen)));
         self.statistics.epochs += 1;
     }
 }
@@ -84,7 +100,7 @@ fn execute(
     pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>,
     packet: &mut [u8],
 ) -> Result<Header, Nonsense> {
-    match pipeline.process(packet) {
+    match pipeline.process_of_flow(FLOW, packet) {
         Verdict::Reply(length) => Header::parse_without_entries(&packet[..length]).map_err(|_| Nonsense),
         Verdict::Drop(_) => Err(Nonsense),
     }

@@ -86,7 +86,7 @@ impl Counter {
             next_worker: 4,
         };
         let view = counter.view.clone();
-        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster };
+        let cluster = Cluster { shares: 4, servers: vec![address(1)], view, ..cluster }.into();
         let start = Start { you: Peer::Server(0), share: 0, barrier: 0, cluster };
         counter.say(CONTROLLER, Message::Start(Box::new(start)));
         counter
@@ -159,7 +159,7 @@ impl Counter {
         self.view.number += 1;
         let since = self.view.number;
         self.view.tenures = vec![Tenure { holder, since }];
-        let view = Box::new(self.view.clone());
+        let view = self.view.clone().into();
         assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number: since }]);
         since
     }
@@ -202,7 +202,7 @@ impl Counter {
 /// The cut of an epoch in which worker 1 had packets up to twice the epoch's number.
 pub(super) fn cut(epoch: u64) -> Cut {
     let below = u32::try_from(2 * epoch).unwrap();
-    Cut { flows: vec![FlowCut::default(), FlowCut { below, above: vec![(below + 3, 2)] }] }
+    Cut { flows: [(1, FlowCut { below, above: vec![(below + 3, 2)] })].into() }
 }
 
 pub(super) fn drained(since: u64, epoch: u64, sum: u32) -> Message {

@@ -2,7 +2,7 @@
 
 use super::counter::{CONTROLLER, Counter, NOW, address, cut, drained, push};
 use crate::cluster::{Cluster, Durability, Peer, View};
-use crate::message::{Answered, Hello, Message};
+use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::EPOCHS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::{RestoreError, Restored, Server};
@@ -80,7 +80,7 @@ impl Disk {
         assert!(more.iter().all(|message| matches!(message, Message::GradientsRefused { .. })));
         assert_eq!(rejoin.you, Peer::Server(0));
         assert!(rejoin.join.returns && rejoin.cluster.is_some());
-        counter.say(CONTROLLER, Message::View(Box::new(view)));
+        counter.say(CONTROLLER, Message::View(view.into()));
         assert!(matches!(counter.answers(CONTROLLER).as_slice(), [Message::Viewed { .. }]));
         counter
     }
@@ -139,7 +139,7 @@ fn an_epoch_is_committed_and_a_view_acted_on_when_the_log_has_it() {
     let answers = counter.answers(switch);
     assert!(matches!(answers.as_slice(), [Message::Committed(_), Message::Adopted(_)]), "{answers:?}");
     let view = View { number: 2, ..counter.view() };
-    assert_eq!(counter.ask(CONTROLLER, Message::View(Box::new(view))), []);
+    assert_eq!(counter.ask(CONTROLLER, Message::View(view.into())), []);
     disk.serve(&mut counter, 1);
     assert_eq!(viewed(&mut counter), [2]);
 }
@@ -295,6 +295,14 @@ fn what_is_no_state_or_record_is_refused_in_words() {
     assert!(matches!(Restored::new(&[7; 40], 0), Err(RestoreError::State(_))));
     let (mut counter, mut disk) = with_log();
     disk.serve(&mut counter, 0);
+    let [.., low, _] = disk.state.first_chunk_mut::<12>().unwrap();
+    *low -= 1;
+    let error = Restored::new(&disk.state, 0).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("version {}, this program reads version {VERSION}", VERSION - 1)),
+        "{error}"
+    );
+    disk.state[10] += 1;
     let mut restored = Restored::new(&disk.state, 0).unwrap();
     let error = restored.record(5, &[99, 1, 2]).unwrap_err();
     assert!(error.to_string().starts_with("record 5 of the log"), "{error}");

@@ -2,7 +2,7 @@
 
 use super::counter::{CONTROLLER, Counter, address, cut, drained, push, values};
 use crate::cluster::{Peer, Tenure, View};
-use crate::message::{Committed, Cut, Message, SlotValues};
+use crate::message::{Committed, Cut, Drained, FlowCut, Message, SlotValues};
 use crate::role::{Action, Link, LinkEvent, Role};
 use crate::server::tests::counter::NOW;
 
@@ -23,6 +23,26 @@ fn a_holder_gets_the_cut_and_the_values_of_all_rows() {
     let adopted = counter.adopt(next, since).unwrap();
     assert_eq!((adopted.region, adopted.since, adopted.epoch), (0, since, 1));
     assert_eq!((adopted.cut, adopted.values), (cut(1), values(-7.0)));
+}
+
+// rules E2, E5
+#[test]
+fn a_cut_names_what_changed_and_the_region_keeps_the_rest() {
+    let mut counter = Counter::new();
+    let switch = counter.call(Switch(0));
+    counter.adopt(switch, 1);
+    let of = |worker: u16, below: u32| -> (u16, FlowCut) { (worker, FlowCut { below, above: Vec::new() }) };
+    for (epoch, flows) in [(1, vec![of(0, 5), of(2, 7)]), (2, vec![of(2, 9)]), (3, vec![of(300, 1)])] {
+        let Message::Drained(drained) = drained(1, epoch, 1) else { panic!("an epoch") };
+        let drained = Drained { cut: Cut { flows: flows.into_iter().collect() }, ..drained };
+        let once = counter.ask(switch, Message::Drained(drained.clone()));
+        assert!(matches!(once.as_slice(), [Message::Committed(_)]), "{once:?}");
+        assert_eq!(counter.ask(switch, Message::Drained(drained)), once, "said again, it is answered again");
+    }
+    let since = counter.give(Some(1));
+    let next = counter.call(Switch(1));
+    let adopted = counter.adopt(next, since).unwrap();
+    assert_eq!((adopted.epoch, adopted.cut.flows), (3, [of(0, 5), of(2, 9), of(300, 1)].into()));
 }
 
 #[test]
@@ -98,7 +118,7 @@ fn an_older_view_changes_nothing_and_is_answered_with_the_newest() {
     let mut counter = Counter::new();
     let since = counter.give(Some(1));
     let older = View { number: 1, tenures: vec![Tenure { holder: Some(0), since: 1 }], ..View::default() };
-    let answer = counter.ask(CONTROLLER, Message::View(Box::new(older)));
+    let answer = counter.ask(CONTROLLER, Message::View(older.into()));
     assert_eq!(answer, [Message::Viewed { number: since }]);
     let switches = [counter.call(Switch(0)), counter.call(Switch(1))];
     assert!(counter.adopt(switches[0], 1).is_none());
@@ -111,13 +131,13 @@ fn a_view_that_moves_nothing_interrupts_nobody() {
     let switch = counter.call(Switch(0));
     counter.adopt(switch, 1);
     let view = View { number: 9, tenures: vec![Tenure { holder: Some(0), since: 1 }], ..View::default() };
-    assert_eq!(counter.ask(CONTROLLER, Message::View(Box::new(view))), [Message::Viewed { number: 9 }]);
+    assert_eq!(counter.ask(CONTROLLER, Message::View(view.into())), [Message::Viewed { number: 9 }]);
     assert!(counter.commit(switch, 1, 1, 5).is_some());
 }
 
 #[test]
 fn drains_that_make_no_sense_change_nothing() {
-    let bad: [fn(&mut crate::message::Drained); 5] = [
+    let bad: [fn(&mut Drained); 5] = [
         |drained| drained.region = 7,
         |drained| drained.slots = vec![(0, 3)],
         |drained| drained.slots = vec![(2, 1), (1, 1)],

@@ -69,7 +69,7 @@ fn the_next_holder_goes_on_from_what_was_replayed() {
     let switch = counter.call(Switch(1));
     let adopted = counter.adopt(switch, next).unwrap();
     assert_eq!(adopted.epoch, 2);
-    let flow = &adopted.cut.flows[1];
+    let flow = &adopted.cut.flows[&1];
     assert_eq!((flow.below, flow.above.as_slice()), (4, [(5, 2)].as_slice()));
     assert_eq!(adopted.values, super::counter::values(-107.0));
     assert!(counter.commit(switch, next, 3, 1).is_some());

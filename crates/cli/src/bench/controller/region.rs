@@ -1,0 +1,141 @@
+//! One region of such a cluster at its holder, a switch in software.
+
+use core::time::Duration;
+
+use anyhow::{Context, Result};
+use libra_dataplane::Kind as PacketKind;
+use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
+use libra_proto::{
+    Action, Adopted, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, Instant, Link, LinkEvent, Message, Peer,
+    Role, SlotValues, Start, Statistics, Switch, Tenure, View,
+};
+use serde::Serialize;
+
+use super::Crowd;
+use super::counterpart::{address, cluster};
+
+const REGION: u8 = 0;
+const SINCE: u64 = 1;
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct RegionCost {
+    /// What its slots and windows take.
+    pub(super) memory_bytes: u64,
+    /// An epoch with a packet of each worker, as a message.
+    pub(super) full_epoch_bytes: usize,
+    /// The epoch after it, with one packet of one worker.
+    pub(super) epoch_bytes: usize,
+}
+
+/// A switch that holds the region, and the streams that it has opened.
+struct Holder {
+    role: Switch,
+    now: Instant,
+    crowd: Crowd,
+}
+
+impl RegionCost {
+    pub(super) fn measure(crowd: Crowd, hot_rows: u64) -> Result<Self> {
+        let mut holder = Holder::new(crowd, hot_rows)?;
+        for worker in 0..crowd.workers {
+            holder.push(worker, 0);
+        }
+        let full_epoch_bytes = holder.epoch()?;
+        holder.push(0, 1);
+        let epoch_bytes = holder.epoch()?;
+        Ok(Self { memory_bytes: holder.memory_bytes()?, full_epoch_bytes, epoch_bytes })
+    }
+}
+
+impl Holder {
+    /// One switch and one server, and the workers of the crowd.
+    fn new(crowd: Crowd, hot_rows: u64) -> Result<Self> {
+        let (controller, at) = (address(0), address(1));
+        let role = Switch::new(controller, at, 8 << 20);
+        let mut holder = Self { role, now: Instant::ZERO + Duration::from_secs(1), crowd };
+        holder.role.handle_start(holder.now);
+        let to_controller = holder.opened()?;
+        let mut cluster = cluster(crowd, hot_rows);
+        cluster.shares = crowd.workers;
+        cluster.servers = vec![address(2)];
+        let tenure = Tenure { holder: Some(0), since: SINCE };
+        cluster.view = View {
+            number: SINCE,
+            switches: [(0, at)].into(),
+            workers: (0..crowd.workers).map(|worker| (worker, worker_address(worker))).collect(),
+            tenures: vec![tenure; usize::from(u8::MAX)],
+            next_switch: 1,
+            next_worker: crowd.workers,
+        };
+        let start = Start { you: Peer::Switch(0), share: 0, barrier: 0, cluster: cluster.into() };
+        let now = holder.now;
+        holder.role.handle_message(now, to_controller, Message::Start(Box::new(start)));
+        let to_server = holder.opened()?;
+        let (epoch, change) = (EPOCHS_BEGIN_AFTER, 0);
+        let (cut, values) = (Cut::default(), SlotValues::default());
+        let adopted = Adopted { region: REGION, since: SINCE, epoch, cut, change, values };
+        holder.role.handle_message(now, to_server, Message::Adopted(adopted));
+        Ok(holder)
+    }
+
+    /// Lets the next stream that it opens be open.
+    fn opened(&mut self) -> Result<Link> {
+        while let Some(action) = self.role.poll_action() {
+            if let Action::Connect { link, address } = action {
+                self.role.handle_link(self.now, link, LinkEvent::Opened { remote: address });
+                return Ok(link);
+            }
+        }
+        anyhow::bail!("the switch opens no stream")
+    }
+
+    fn push(&mut self, worker: u16, seq: u32) {
+        let header = Header {
+            flags: Flags::LAST,
+            job: 1,
+            worker,
+            plan: 1,
+            view: u16::try_from(SINCE).unwrap_or_default(),
+            seq,
+            ..Header::of_kind(PacketKind::Push)
+        };
+        let mut packet = vec![0; packet_bytes(1)];
+        let mut writer = PacketWriter::new(header, &mut packet);
+        let _fits = writer.push(0, 1);
+        let bytes = writer.finish();
+        self.role.handle_datagrams(self.now, worker_address(worker), &mut packet, bytes);
+    }
+
+    /// The epoch that holds all pushes so far, encoded; then it is committed.
+    fn epoch(&mut self) -> Result<usize> {
+        self.now = self.now + Duration::from_millis(50);
+        self.role.handle_timeout(self.now);
+        while let Some(action) = self.role.poll_action() {
+            let Action::Send { link, message } = action else { continue };
+            let bytes = message.encode().len();
+            if let Message::Drained(Drained { region: REGION, epoch, .. }) = message {
+                let values = SlotValues::default();
+                let committed = Committed { region: REGION, since: SINCE, epoch, values };
+                self.role.handle_message(self.now, link, Message::Committed(committed));
+                return Ok(bytes);
+            }
+        }
+        anyhow::bail!("the switch closes no epoch with pushes of {} workers", self.crowd.workers)
+    }
+
+    fn memory_bytes(&mut self) -> Result<u64> {
+        self.role.handle_message(self.now, Link(0), Message::Probe { number: 1 });
+        let heartbeat = core::iter::from_fn(|| self.role.poll_action()).find_map(|action| match action {
+            Action::Send {
+                message: Message::Heartbeat { statistics: Statistics::Switch(counts), .. },
+                ..
+            } => Some(counts.memory_bytes),
+            _ => None,
+        });
+        heartbeat.context("the switch does not answer a probe")
+    }
+}
+
+fn worker_address(worker: u16) -> core::net::SocketAddr {
+    address(16 + u32::from(worker))
+}
