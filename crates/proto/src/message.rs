@@ -432,7 +432,7 @@ pub struct Cut {
 
 impl Cut {
     /// Makes the cut of a region that of one epoch later.
-    pub fn advance(&mut self, epoch: Cut) {
+    pub fn advance(&mut self, epoch: Self) {
         self.flows.extend(epoch.flows);
     }
 

@@ -116,13 +116,10 @@ impl Figures {
             let remark = "memory of this process beyond that before the cluster, at most".to_owned();
             lines.push(("", megabytes(cost.resident_bytes), remark));
         }
-        let RegionCost { memory_bytes, full_epoch_bytes, epoch_bytes } = self.region;
+        let RegionCost { memory_bytes, senders, full_epoch_bytes, epoch_bytes } = self.region;
         lines.push(("region", megabytes(memory_bytes), "of a switch in software, for one region".to_owned()));
-        lines.push((
-            "",
-            format!("{full_epoch_bytes} bytes"),
-            "an epoch with a packet of each worker".to_owned(),
-        ));
+        let remark = format!("an epoch with a packet of each of {senders} workers");
+        lines.push(("", format!("{full_epoch_bytes} bytes"), remark));
         lines.push((
             "",
             format!("{epoch_bytes} bytes"),

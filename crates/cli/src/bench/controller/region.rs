@@ -16,12 +16,16 @@ use super::counterpart::{address, cluster};
 
 const REGION: u8 = 0;
 const SINCE: u64 = 1;
+/// With more packets the epoch would be closed before all have sent.
+const SENDERS_MAX: u16 = 1024;
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct RegionCost {
     /// What its slots and windows take.
     pub(super) memory_bytes: u64,
-    /// An epoch with a packet of each worker, as a message.
+    /// How many workers send a packet in an epoch.
+    pub(super) senders: u16,
+    /// That epoch, as a message.
     pub(super) full_epoch_bytes: usize,
     /// The epoch after it, with one packet of one worker.
     pub(super) epoch_bytes: usize,
@@ -37,13 +41,12 @@ struct Holder {
 impl RegionCost {
     pub(super) fn measure(crowd: Crowd, hot_rows: u64) -> Result<Self> {
         let mut holder = Holder::new(crowd, hot_rows)?;
-        for worker in 0..crowd.workers {
-            holder.push(worker, 0);
-        }
+        let senders = crowd.workers.min(SENDERS_MAX);
+        (0..senders).for_each(|worker| holder.push(worker, 0));
         let full_epoch_bytes = holder.epoch()?;
         holder.push(0, 1);
         let epoch_bytes = holder.epoch()?;
-        Ok(Self { memory_bytes: holder.memory_bytes()?, full_epoch_bytes, epoch_bytes })
+        Ok(Self { memory_bytes: holder.memory_bytes()?, senders, full_epoch_bytes, epoch_bytes })
     }
 }
 
