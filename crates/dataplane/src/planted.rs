@@ -59,6 +59,10 @@ pub enum PlantedBug {
     UnheardClockIgnored,
     /// In the roles: a switch says that it is where its data plane will only be.
     DoneBeforeDone,
+    /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
+    SyncFailureRetried,
+    /// In the roles: a log that takes long to begin anew is asked to once more.
+    LogRestartedTwice,
 }
 
 impl PlantedBug {
@@ -66,7 +70,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -88,6 +92,8 @@ impl PlantedBug {
         Self::TickBeforeVisible,
         Self::UnheardClockIgnored,
         Self::DoneBeforeDone,
+        Self::SyncFailureRetried,
+        Self::LogRestartedTwice,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -115,6 +121,8 @@ impl PlantedBug {
             Self::TickBeforeVisible => "tick-before-visible",
             Self::UnheardClockIgnored => "unheard-clock-ignored",
             Self::DoneBeforeDone => "done-before-done",
+            Self::SyncFailureRetried => "sync-failure-retried",
+            Self::LogRestartedTwice => "log-restarted-twice",
         }
     }
 

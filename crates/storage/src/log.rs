@@ -128,9 +128,14 @@ impl<D: Disk + Clone> ShardLog<D> {
         }
     }
 
-    /// Whether the disk has refused, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
+    /// Whether the disk has refused, now or when the log was read, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
     pub fn lags(&self) -> bool {
-        self.failing_since.is_some()
+        self.log.as_ref().is_some_and(|log| log.durable() < log.newest())
+    }
+
+    /// The newest record that is durable; `None` while the log is given up.
+    pub(crate) fn durable(&self) -> Option<u64> {
+        self.log.as_ref().map(|log| log.durable().0)
     }
 
     /// Lets go of the log, and of what was not synced.

@@ -40,6 +40,19 @@ pub enum RestoreFailure {
         /// Those that cannot.
         skipped: Vec<Skipped>,
     },
+    /// The disk did not read the newest checkpoint, which is not to say that it is damaged; and there is no log that has what an older one lacks.
+    #[error(
+        "{newer} cannot be read: {why}. Without a log, to go on from checkpoint {older} would lose what came after it: try again, or move \
+         {newer} away to go on from there"
+    )]
+    Unread {
+        /// The directory of the newest.
+        newer: String,
+        /// What the disk said.
+        why: String,
+        /// The newest that can be read.
+        older: u64,
+    },
     /// The checkpoint cannot be read, though it was sound a moment ago.
     #[error(transparent)]
     Checkpoint(#[from] libra_durable::checkpoint::CheckpointError),
@@ -93,9 +106,16 @@ pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, Restore
         let (opened, found) = Log::open(disk.clone(), settings.clone(), covers.next(), |number, record| {
             Ok(restored.record(number.0, record)?)
         })?;
-        log = Some(ShardLog::of(disk, settings, opened));
+        let opened = ShardLog::of(disk, settings, opened);
+        opened.durable().into_iter().for_each(|record| restored.durable_up_to(record));
+        log = Some(opened);
         recovery = Some(found);
+    } else if let Some(unread) = skipped.iter().find(|skipped| skipped.why.is_of_disk()) {
+        // A disk that did not read it now may read it later, and nothing else has what is in it.
+        let (newer, why) = (unread.directory.clone(), unread.why.to_string());
+        return Err(RestoreFailure::Unread { newer, why, older: number });
     }
+    skipped.iter().for_each(|skipped| restored.passed_over(skipped.number));
     Ok(Some(Recovered { restored, log, checkpoint: number, skipped, recovery }))
 }
 
