@@ -61,8 +61,6 @@ pub enum PlantedBug {
     DoneBeforeDone,
     /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
     SyncFailureRetried,
-    /// In the roles: a log that takes long to begin anew is asked to once more.
-    LogRestartedTwice,
 }
 
 impl PlantedBug {
@@ -70,7 +68,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -93,7 +91,6 @@ impl PlantedBug {
         Self::UnheardClockIgnored,
         Self::DoneBeforeDone,
         Self::SyncFailureRetried,
-        Self::LogRestartedTwice,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -122,7 +119,6 @@ impl PlantedBug {
             Self::UnheardClockIgnored => "unheard-clock-ignored",
             Self::DoneBeforeDone => "done-before-done",
             Self::SyncFailureRetried => "sync-failure-retried",
-            Self::LogRestartedTwice => "log-restarted-twice",
         }
     }
 

@@ -105,9 +105,7 @@ impl Journal {
 
     /// The log is durable up to here.
     pub(super) fn synced(&mut self, record: u64) {
-        let restarts = self.mode == Mode::Restarting
-            || self.mode == Mode::Resuming && is_planted(PlantedBug::LogRestartedTwice);
-        if restarts {
+        if self.mode == Mode::Restarting {
             self.mode = Mode::On;
         }
         self.durable = self.durable.max(record.min(self.newest));
@@ -147,9 +145,7 @@ impl Journal {
             match covers {
                 Some(covers) => {
                     self.requests.push_back(StorageRequest::RestartLog { from: covers + 1 });
-                    if !is_planted(PlantedBug::LogRestartedTwice) {
-                        self.mode = Mode::Restarting;
-                    }
+                    self.mode = Mode::Restarting;
                 }
                 None => self.mode = Mode::Suspended,
             }

@@ -57,7 +57,10 @@ fn a_log_that_fails_to_begin_anew_is_asked_again_later() {
         counter.say(CONTROLLER, Message::Checkpoint { number });
         counter.store(StorageEvent::Checkpointed { number, log_from: 1 });
         let asked = core::mem::take(&mut counter.asked);
-        assert!(asked.iter().any(|request| matches!(request, StorageRequest::RestartLog { .. })), "{asked:?}");
+        assert!(
+            asked.iter().any(|request| matches!(request, StorageRequest::RestartLog { .. })),
+            "{asked:?}"
+        );
     }
     counter.store(StorageEvent::Durable { record: 0 });
     assert_eq!(counter.ask(worker, push(1, &[COLD], 1.0)), []);
