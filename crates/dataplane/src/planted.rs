@@ -63,6 +63,8 @@ pub enum PlantedBug {
     DurableOfAnyAnswer,
     /// In the roles: a flow begins anew under the tenure that its region has.
     RenewalWithoutTenure,
+    /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
+    SyncFailureRetried,
 }
 
 impl PlantedBug {
@@ -70,7 +72,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -94,6 +96,7 @@ impl PlantedBug {
         Self::DoneBeforeDone,
         Self::DurableOfAnyAnswer,
         Self::RenewalWithoutTenure,
+        Self::SyncFailureRetried,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -123,6 +126,7 @@ impl PlantedBug {
             Self::DoneBeforeDone => "done-before-done",
             Self::DurableOfAnyAnswer => "durable-of-any-answer",
             Self::RenewalWithoutTenure => "renewal-without-tenure",
+            Self::SyncFailureRetried => "sync-failure-retried",
         }
     }
 

@@ -185,6 +185,13 @@ impl<D: Disk> Log<D> {
     /// Writes what is pending into a new segment. It gets its name when all of it is durable, so a segment without a
     /// sound header is damage and nothing else; and it ends the one before, whatever follows there.
     fn write_segment(&mut self) -> Result<(), DiskError> {
+        self.try_write_segment().inspect_err(|_| {
+            // At once: a checkpoint, after which the log begins anew, may need the room.
+            remove_if_there(&self.disk, UNFINISHED).ok();
+        })
+    }
+
+    fn try_write_segment(&mut self) -> Result<(), DiskError> {
         let first = self.durable.next();
         let header = Header { owner: self.settings.owner(), first }.to_bytes();
         remove_if_there(&self.disk, UNFINISHED)?;

@@ -182,6 +182,47 @@ fn a_disk_that_is_full_at_any_byte() {
     }
 }
 
+/// What a sync that failed was about is not relied on: neither by this checkpoint nor by the next one.
+#[test]
+fn syncs_that_fail_at_any_time() {
+    let before = SimulatedDisk::new(1);
+    write(&Checkpoints::new(before.clone()), &STEPS[0]).unwrap();
+    let mut failed = 0;
+    for (failing, keeps, directories) in
+        (0..6).flat_map(|failing| [(failing, false, 0), (failing, true, 0), (failing, false, 1 + failing)])
+    {
+        let disk = before.fork();
+        if directories == 0 {
+            disk.fail_syncs(disk.syncs() + failing..disk.syncs() + failing + 1);
+        } else {
+            disk.fail_directory_syncs(directories);
+        }
+        disk.keep_after_failed_syncs(keeps);
+        let checkpoints = Checkpoints::new(disk.clone());
+        let written = write(&checkpoints, &STEPS[1]);
+        failed += u32::from(written.is_err());
+        let known = if written.is_ok() { (2, 2) } else { (1, 2) };
+        for lose_all in [true, false] {
+            let crashed = disk.fork();
+            crashed.fail_syncs(0..0);
+            crashed.fail_directory_syncs(0);
+            if lose_all {
+                crashed.crash_with(&mut |_| 0)
+            } else {
+                crashed.crash()
+            }
+            check(&crashed, known).unwrap();
+        }
+        // The owner goes on, and must take another number: the failed one may be there.
+        disk.fail_syncs(0..0);
+        disk.fail_directory_syncs(0);
+        write(&checkpoints, &STEPS[2]).unwrap();
+        disk.crash_with(&mut |_| 0);
+        check(&disk, (4, 4)).unwrap();
+    }
+    assert!(failed >= 12, "{failed}");
+}
+
 #[test]
 fn every_bit_and_every_length_of_every_file() {
     let disk = SimulatedDisk::new(1);

@@ -148,6 +148,55 @@ fn planted_bugs_are_found() {
     }
 }
 
+/// A batch of which a crash has lost the first record is cut off; what takes its place must not bring the rest of it back.
+#[test]
+fn what_was_cut_off_never_follows_what_was_written_in_its_place() {
+    let settings = Settings::new(7, 2);
+    let open = |disk: &SimulatedDisk| {
+        let mut read = Vec::new();
+        let opened = Log::open(disk.clone(), settings.clone(), RecordNumber::NONE, |_, record| {
+            read.push(record.to_vec());
+            Ok(())
+        });
+        (opened.unwrap().0, read)
+    };
+    let before = SimulatedDisk::new(1);
+    before.set_sector_bytes(26);
+    let (mut log, _) = open(&before);
+    for record in [b"old 1", b"old 2", b"old 3"] {
+        log.append(record).unwrap();
+    }
+    log.sync().unwrap();
+    let name = before.contents().into_keys().next().unwrap();
+    // Its first record is noise.
+    before.flip_bit(&name, libra_durable::log::HEADER_BYTES + 25, 0);
+    for crash_at in 0..8 {
+        let disk = before.fork();
+        disk.crash_at(before.operations() + crash_at);
+        let mut known = 0;
+        if let Ok((mut log, recovery)) =
+            Log::open(disk.clone(), settings.clone(), RecordNumber::NONE, |_, _| Ok(()))
+        {
+            assert!(recovery.torn.is_some_and(|torn| torn.record == RecordNumber(1)));
+            log.append(b"new 1").unwrap();
+            known = log.sync().map_or(0, |durable| durable.0);
+        }
+        let mut every = Every::default();
+        while every.next() {
+            let disk = disk.fork();
+            disk.crash_with(&mut |options| every.choose(options));
+            let (_, read) = open(&disk);
+            let is_sound =
+                if known == 1 { read == [b"new 1"] } else { read.is_empty() || read == [b"new 1"] };
+            assert!(
+                is_sound,
+                "crash at {crash_at}: {:?}",
+                read.iter().map(|r| String::from_utf8_lossy(r)).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
 #[test]
 fn a_disk_that_is_full_at_any_byte() {
     let whole = SimulatedDisk::new(1);
@@ -180,38 +229,69 @@ fn a_disk_that_is_full_at_any_byte() {
     }
 }
 
+/// Syncs of files fail once or a few times, at any time, and are forgotten or not; then syncs of directories.
+fn failing_syncs(bug: Option<Bug>) -> Result<(), String> {
+    for (failing, length) in (0..20).flat_map(|failing| (1..4).map(move |length| (failing, length))) {
+        for keeps in [false, true] {
+            syncs_fail(bug, |disk| {
+                disk.fail_syncs(failing..failing + length);
+                disk.keep_after_failed_syncs(keeps);
+            })?;
+        }
+        syncs_fail(bug, |disk| disk.fail_directory_syncs(length))?;
+    }
+    Ok(())
+}
+
+fn syncs_fail(bug: Option<Bug>, fail: impl Fn(&SimulatedDisk)) -> Result<(), String> {
+    let disk = SimulatedDisk::new(1);
+    fail(&disk);
+    let planted = Planted { disk: disk.clone(), bug };
+    let (mut log, mut tries) = loop {
+        match Log::open(planted.clone(), settings(), RecordNumber::NONE, |_, _| Ok(())) {
+            Ok((log, _)) => break (log, 0),
+            Err(error) => assert!(matches!(error, OpenError::Disk(_))),
+        }
+    };
+    let mut known = Known::default();
+    for number in 1..=9 {
+        if number == 4 {
+            fail(&disk);
+        }
+        known.appended = log.append(&record(number)).unwrap().0;
+        while let Err(error) = log.sync() {
+            tries += 1;
+            assert!(tries < 10 && error.durable.0 == known.durable, "{error}");
+            for seed in 0..4 {
+                let crashed = disk.fork();
+                let mut random = Random(seed);
+                works_again(&crashed);
+                crashed.crash_with(&mut |options| usize::try_from(random.below(options as u64)).unwrap());
+                check(&crashed, &|| crashed.crash(), &known)?;
+            }
+        }
+        known.durable = number;
+        let crashed = disk.fork();
+        works_again(&crashed);
+        crashed.crash_with(&mut |_| 0);
+        check(&crashed, &|| crashed.crash(), &known)?;
+    }
+    Ok(())
+}
+
+fn works_again(disk: &SimulatedDisk) {
+    disk.fail_syncs(0..0);
+    disk.fail_directory_syncs(0);
+}
+
 #[test]
 fn syncs_that_fail_at_any_time() {
-    for (failing, length) in (0..20).flat_map(|failing| (1..4).map(move |length| (failing, length))) {
-        let disk = SimulatedDisk::new(failing);
-        disk.fail_syncs(failing..failing + length);
-        let (mut log, mut tries) = loop {
-            match Log::open(disk.clone(), settings(), RecordNumber::NONE, |_, _| Ok(())) {
-                Ok((log, _)) => break (log, 0),
-                Err(error) => assert!(matches!(error, OpenError::Disk(_))),
-            }
-        };
-        let mut known = Known::default();
-        for number in 1..=9 {
-            known.appended = log.append(&record(number)).unwrap().0;
-            while let Err(error) = log.sync() {
-                tries += 1;
-                assert!(tries < 10 && error.durable.0 == known.durable, "{error}");
-                for seed in 0..4 {
-                    let crashed = disk.fork();
-                    let mut random = Random(seed);
-                    crashed.fail_syncs(0..0);
-                    crashed.crash_with(&mut |options| usize::try_from(random.below(options as u64)).unwrap());
-                    check(&crashed, &|| crashed.crash(), &known).unwrap();
-                }
-            }
-            known.durable = number;
-            let crashed = disk.fork();
-            crashed.fail_syncs(0..0);
-            crashed.crash_with(&mut |_| 0);
-            check(&crashed, &|| crashed.crash(), &known).unwrap();
-        }
-    }
+    failing_syncs(None).unwrap();
+}
+
+#[test]
+fn a_sync_that_is_only_tried_again_is_found() {
+    assert!(failing_syncs(Some(Bug::SyncRetried)).is_err());
 }
 
 /// Every bit of a log, one at a time: what is read is what was appended, or else somebody is told.

@@ -100,6 +100,24 @@ impl Director {
             Fault::StreamsBreak => self.break_streams(),
             Fault::Foreign => self.send_foreign_packets(),
             Fault::ForgedAnswers => self.forge_answers(),
+            Fault::SyncsFail { files, directories, kept } => {
+                if let Some(host) = self.pick_disk() {
+                    self.count_fault("syncs fail");
+                    let disk = self.world.disk(host);
+                    disk.fail_syncs(disk.syncs()..disk.syncs() + files);
+                    disk.fail_directory_syncs(directories);
+                    disk.keep_after_failed_syncs(kept);
+                }
+            }
+            Fault::DiskSlow { lasts, by } => {
+                if let Some(host) = self.pick_disk() {
+                    self.count_fault("disk is slow");
+                    let random = self.random_of_disks.fork(host as u64);
+                    self.world.slow_disk(host, now + lasts, by, random);
+                    // A switch gives up when a shard has not committed for 2 s what it was sent.
+                    self.switches_excused_until = self.switches_excused_until.max(now + lasts + EXCUSE);
+                }
+            }
         }
     }
 
@@ -268,6 +286,12 @@ impl Director {
         self.kill(host, Kind::Server, machine, Some(returns));
     }
 
+    /// One of those who have a disk, drawn so that nothing else is drawn in another way.
+    fn pick_disk(&mut self) -> Option<Host> {
+        let there = self.alive(Kind::Server);
+        (!there.is_empty()).then(|| *self.random_of_disks.pick(&there))
+    }
+
     fn fill_disk(&mut self, lasts: Duration) {
         if !self.scenario.durability.needs_disk() {
             return;
@@ -281,6 +305,17 @@ impl Director {
         let disk = self.world.disk(host);
         disk.set_capacity(Some(disk.used() + room));
         self.plan(self.now() + lasts, Plan::MakeRoom(host));
+    }
+
+    /// The disk of a machine works as it should, if it has one.
+    pub(crate) fn mend_disk(&mut self, host: Host) {
+        if self.kinds[host] == Kind::Server && self.scenario.durability.needs_disk() {
+            let disk = self.world.disk(host);
+            disk.fail_syncs(0..0);
+            disk.fail_directory_syncs(0);
+            self.world.mend_slow_disk(host);
+        }
+        self.make_room(host);
     }
 
     pub(crate) fn make_room(&mut self, host: Host) {

@@ -68,6 +68,8 @@ pub(crate) struct Director {
     pub(crate) scenario: Scenario,
     pub(crate) world: World<Checkers>,
     pub(crate) random: Random,
+    /// For what befalls disks.
+    pub(crate) random_of_disks: Random,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) users: BTreeMap<Host, User>,
     /// Users of workers that are gone.
@@ -110,6 +112,7 @@ impl Director {
         Self {
             world,
             random: trunk.fork(13),
+            random_of_disks: trunk.fork(41),
             kinds: Vec::new(),
             users: BTreeMap::new(),
             departed: Vec::new(),
@@ -190,6 +193,10 @@ impl Director {
                 AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
             }
             Kind::Server if self.scenario.durability.needs_disk() => {
+                // Whoever starts it tries until the disk does what it must.
+                let disk = self.world.disk(host);
+                disk.fail_syncs(0..0);
+                disk.fail_directory_syncs(0);
                 return self.world.start_server_with_disk(host, controller);
             }
             Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
@@ -316,7 +323,7 @@ impl Director {
         for host in 0..self.kinds.len() {
             self.world.network.set_quality_of(host, None);
             self.world.resume(host);
-            self.make_room(host);
+            self.mend_disk(host);
             if self.kinds[host] == Kind::Server && !self.world.is_alive(host) {
                 self.start(host, Kind::Server);
             }

@@ -5,13 +5,15 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_durable::disk::SimulatedDisk;
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_durable::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_proto::{Instant, Role, Server, StorageEvent, StorageRequest};
 use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore};
 
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole};
+use crate::random::Random;
 use crate::world::{Happening, World};
 
 /// A sync takes up to this long.
@@ -19,13 +21,70 @@ const SYNC_MAX: Duration = Duration::from_millis(4);
 /// Whoever sleeps hears of its disk when it wakes up: it is looked at so often.
 const ASLEEP_PAUSE: Duration = Duration::from_millis(50);
 
+/// A disk that takes its time, until then.
+#[derive(Debug, Clone)]
+pub(crate) struct Slowness {
+    until: Instant,
+    /// What everything takes longer, more or less.
+    by: Duration,
+    random: Random,
+}
+
+/// The disk as a server has it.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerDisk(SimulatedDisk);
+
+impl Disk for ServerDisk {
+    fn create(&self, name: &str) -> Result<(), DiskError> {
+        self.0.create(name)
+    }
+    fn create_directory(&self, name: &str) -> Result<(), DiskError> {
+        self.0.create_directory(name)
+    }
+    fn append(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.0.append(name, bytes)
+    }
+    fn truncate(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
+        self.0.truncate(name, bytes)
+    }
+    fn sync(&self, name: &str) -> Result<(), DiskError> {
+        match self.0.sync(name) {
+            Err(_) if is_planted(PlantedBug::SyncFailureRetried) => self.0.sync(name),
+            result => result,
+        }
+    }
+    fn close(&self, name: &str) {
+        self.0.close(name);
+    }
+    fn bytes(&self, name: &str) -> Result<u64, DiskError> {
+        self.0.bytes(name)
+    }
+    fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
+        self.0.read(name, offset, buffer)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.0.remove(name)
+    }
+    fn list(&self, directory: &str) -> Result<Vec<Entry>, DiskError> {
+        self.0.list(directory)
+    }
+    fn sync_directory(&self, directory: &str) -> Result<(), DiskError> {
+        self.0.sync_directory(directory)
+    }
+}
+
 /// What a server has on its disk while it runs.
 #[derive(Debug)]
 pub(crate) struct Keeping {
-    disk: SimulatedDisk,
-    log: Option<ShardLog<SimulatedDisk>>,
-    checkpoints: Option<ShardCheckpoints<SimulatedDisk>>,
-    /// Whether a sync is under way.
+    disk: ServerDisk,
+    log: Option<ShardLog<ServerDisk>>,
+    checkpoints: Option<ShardCheckpoints<ServerDisk>>,
+    /// What the thread of the log does next, in order.
+    asked: Vec<StorageRequest>,
+    /// Whether the thread of the log is at work: what it was asked is done when it ends.
     syncing: bool,
     /// When the thread of the checkpoints is done with what it was asked.
     busy_until: Instant,
@@ -33,18 +92,19 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     /// For a new shard.
-    fn new(disk: SimulatedDisk) -> Self {
-        Self { disk, log: None, checkpoints: None, syncing: false, busy_until: Instant::ZERO }
+    fn new(disk: ServerDisk) -> Self {
+        let (log, checkpoints, asked) = (None, None, Vec::new());
+        Self { disk, log, checkpoints, asked, syncing: false, busy_until: Instant::ZERO }
     }
 
     /// Goes on with the shard that was there.
-    fn going_on(disk: SimulatedDisk, log: Option<ShardLog<SimulatedDisk>>) -> Self {
+    fn going_on(disk: ServerDisk, log: Option<ShardLog<ServerDisk>>) -> Self {
         let checkpoints = Some(ShardCheckpoints::new(disk.clone()));
         Self { log, checkpoints, ..Self::new(disk) }
     }
 
-    /// Does at once what it can; `Err` if the log must be synced.
-    fn carry_out(&mut self, request: StorageRequest) -> Result<Option<StorageEvent>, Append> {
+    /// Does at once what it can; `Err` if the thread of the log must.
+    fn carry_out(&mut self, request: StorageRequest) -> Result<Option<StorageEvent>, ForLog> {
         match request {
             StorageRequest::Create { job, shard, log } => {
                 match create(self.disk.clone(), job, shard, log) {
@@ -53,21 +113,34 @@ impl Keeping {
                 }
                 Ok(None)
             }
+            // It takes no time, and nobody waits for it.
+            StorageRequest::TrimLog { .. } if !self.syncing => {
+                Ok(self.log.as_mut().and_then(|log| log.handle(request)))
+            }
             StorageRequest::Append { .. }
             | StorageRequest::RestartLog { .. }
             | StorageRequest::TrimLog { .. } => {
-                let appends = matches!(request, StorageRequest::Append { .. });
-                let event = self.log.as_mut().and_then(|log| log.handle(request));
-                if appends { Err(Append) } else { Ok(event) }
+                self.asked.push(request);
+                Err(ForLog)
             }
             request => Ok(self.checkpoints.as_mut().and_then(|checkpoints| checkpoints.handle(request))),
         }
     }
+
+    /// Does what the thread of the log was asked, and syncs what was appended; says what the server must hear.
+    fn keep_log(&mut self, now: Instant) -> Vec<StorageEvent> {
+        let asked = core::mem::take(&mut self.asked);
+        let Some(log) = &mut self.log else { return Vec::new() };
+        let mut events: Vec<StorageEvent> =
+            asked.into_iter().filter_map(|request| log.handle(request)).collect();
+        events.extend(log.sync(now));
+        events
+    }
 }
 
-/// Something was appended to the log.
+/// Something was asked of the log.
 #[derive(Debug)]
-struct Append;
+struct ForLog;
 
 impl<O: Observer> World<O> {
     /// The disk of a machine; it has one from the first time that it is asked for.
@@ -80,38 +153,63 @@ impl<O: Observer> World<O> {
     ///
     /// # Panics
     /// It cannot go on: a bug, unless the disk was damaged.
-    fn shard_on_disk(&mut self, host: Host) -> Option<Recovered<SimulatedDisk>> {
-        let disk = self.disk(host);
+    fn shard_on_disk(&mut self, host: Host) -> Option<Recovered<ServerDisk>> {
+        let disk = ServerDisk(self.disk(host));
         restore(disk).unwrap_or_else(|error| panic!("the shard of host {host} cannot go on: {error}"))
     }
 
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one.
     pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr) {
-        let (own, disk) = (self.address(host), self.disk(host));
+        let (own, disk) = (self.address(host), ServerDisk(self.disk(host)));
         let (server, keeping) = match self.shard_on_disk(host) {
             Some(Recovered { restored, log, .. }) => {
                 (restored.finish(controller, own), Keeping::going_on(disk, log))
             }
             None => (Server::new(controller, own).with_disk(), Keeping::new(disk)),
         };
+        let lags = keeping.log.as_ref().is_some_and(ShardLog::lags);
+        let keeping = Keeping { syncing: lags, ..keeping };
         self.start_process(host, AnyRole::Server(Box::new(server)), Some(keeping));
+        if let Some(actor) = self.actor(host).filter(|_| lags) {
+            self.schedule(self.now, Happening::Sync { actor });
+        }
+    }
+
+    /// What everything takes longer on the disk of a machine from now on, and until when.
+    pub(crate) fn slow_disk(&mut self, host: Host, until: Instant, by: Duration, random: Random) {
+        self.machines[host].slowness = Some(Slowness { until, by, random });
+    }
+
+    /// A disk is as fast again as it should be.
+    pub(crate) fn mend_slow_disk(&mut self, host: Host) {
+        self.machines[host].slowness = None;
+    }
+
+    /// What the next thing takes longer on the disk of a machine.
+    fn delay_of_disk(&mut self, host: Host) -> Duration {
+        let now = self.now;
+        match self.machines[host].slowness.as_mut().filter(|slowness| slowness.until > now) {
+            Some(Slowness { by, random, .. }) => by.mul_f64(3.0 * random.unit() * random.unit()),
+            None => Duration::ZERO,
+        }
     }
 
     /// A server asks something of its disk.
     pub(crate) fn store(&mut self, host: Host, request: StorageRequest) {
+        let delay = self.delay_of_disk(host);
         let Some(process) = &mut self.machines[host].process else { return };
         let (actor, now) = (process.actor, self.now);
         let Some(keeping) = &mut process.keeping else { return };
         match keeping.carry_out(request) {
             Ok(None) => {}
             Ok(Some(event)) => {
-                let at = now.max(keeping.busy_until) + self.random.up_to(SYNC_MAX);
+                let at = now.max(keeping.busy_until) + self.random.up_to(SYNC_MAX) + delay;
                 keeping.busy_until = at;
                 self.schedule(at, Happening::Stored { actor, event: Box::new(event) });
             }
-            Err(Append) => {
+            Err(ForLog) => {
                 if !core::mem::replace(&mut keeping.syncing, true) {
-                    let at = now + self.random.up_to(SYNC_MAX);
+                    let at = now + self.random.up_to(SYNC_MAX) + delay;
                     self.schedule(at, Happening::Sync { actor });
                 }
             }
@@ -125,16 +223,16 @@ impl<O: Observer> World<O> {
     }
 
     pub(crate) fn sync(&mut self, actor: Actor) {
-        let now = self.now;
+        let (now, delay) = (self.now, self.delay_of_disk(actor.host));
         let Some(keeping) = self.keeping(actor) else { return };
-        let event = keeping.log.as_mut().and_then(|log| log.sync(now));
+        let events = keeping.keep_log(now);
         let again = keeping.log.as_ref().is_some_and(ShardLog::lags);
         keeping.syncing = again;
         if again {
-            let pause = ShardLog::<SimulatedDisk>::RETRY_PAUSE;
-            self.schedule(now + pause, Happening::Sync { actor });
+            let pause = ShardLog::<ServerDisk>::RETRY_PAUSE;
+            self.schedule(now + pause + delay, Happening::Sync { actor });
         }
-        if let Some(event) = event {
+        for event in events {
             self.stored(actor, event);
         }
     }

@@ -78,6 +78,22 @@ pub enum Fault {
     Foreign,
     /// Answers come that no switch has given, with the header of one that it gave and another `durable`.
     ForgedAnswers,
+    /// So many syncs of the disk of a server fail. The next one succeeds, whatever became of what they were about.
+    SyncsFail {
+        /// Of files.
+        files: u64,
+        /// Of directories.
+        directories: u64,
+        /// Whether what they were about is left to the next sync, rather than forgotten.
+        kept: bool,
+    },
+    /// The disk of a server is slow for a while.
+    DiskSlow {
+        /// For how long.
+        lasts: Duration,
+        /// What a sync takes longer.
+        by: Duration,
+    },
 }
 
 /// How a member is cut off from others.
@@ -164,6 +180,7 @@ impl Scenario {
         .with_lanes(&mut trunk.fork(10))
         .with_forged_answers(&mut trunk.fork(12))
         .with_short_flows(&mut trunk.fork(13))
+        .with_faults_of_disks(&mut trunk.fork(40))
     }
 
     /// Sometimes a flow has so few numbers that it begins anew again and again (rule T18).
@@ -188,6 +205,43 @@ impl Scenario {
             }
             self.faults.sort_by_key(|(at, _)| *at);
         }
+        self
+    }
+
+    /// Syncs fail, and disks are slow, in some of the scenarios that have disks.
+    fn with_faults_of_disks(mut self, random: &mut Random) -> Self {
+        if !self.durability.needs_disk() {
+            return self;
+        }
+        let (fail, slow) = (random.chance(0.4), random.chance(0.3));
+        let ms = Duration::from_millis;
+        let times = |random: &mut Random, most| {
+            (0..random.within(1..=most)).map(|_| random.up_to(self.safety.mul_f64(0.9))).collect::<Vec<_>>()
+        };
+        for at in if fail { times(random, 6) } else { Vec::new() } {
+            let files = *random.pick(&[0, 1, 1, 1, 2, 5, 40]);
+            let directories = *random.pick(&[0, 0, 0, 1, 2]);
+            self.faults.push((at, Fault::SyncsFail { files, directories, kept: random.chance(0.3) }));
+            // What was not written shows only when the machine fails.
+            if random.chance(0.4) {
+                let at = (at + random.up_to(ms(300))).min(self.safety.mul_f64(0.95));
+                let returns = random.duration(ms(1)..ms(500));
+                self.faults.push((at, Fault::ServerDies { machine: true, returns }));
+            }
+        }
+        // A disk that first refuses and then works slowly: the log is given up, and takes long to begin anew.
+        if random.chance(0.06) {
+            let at = random.up_to(self.safety.mul_f64(0.3));
+            self.faults.push((at, Fault::SyncsFail { files: 25, directories: 0, kept: false }));
+            let by = random.duration(ms(100)..ms(600));
+            self.faults.push((at + ms(1000), Fault::DiskSlow { lasts: ms(6000), by }));
+        }
+        for at in if slow { times(random, 3) } else { Vec::new() } {
+            let lasts = random.duration(ms(200)..ms(6000));
+            let by = random.duration(ms(100)..ms(3000));
+            self.faults.push((at, Fault::DiskSlow { lasts, by }));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
         self
     }
 
@@ -441,8 +495,8 @@ mod tests {
                     .map(|kind| format!("{kind:?}")),
             );
         }
-        // And forged answers, which are drawn apart from the others.
-        assert_eq!(kinds.len(), usize::from(KINDS) + 1);
+        // And those that are drawn apart from the others: forged answers, and two of disks.
+        assert_eq!(kinds.len(), usize::from(KINDS) + 3);
         assert_eq!(lanes, [1, 2, 16].into());
     }
 }

@@ -10,6 +10,7 @@ use libra_durable::disk::SimulatedDisk;
 use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 
 use crate::checksum::checksum;
+use crate::disks::Slowness;
 use crate::network::{Arrival, Host, Network};
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole, Event, Input, Item, Process, with_role};
@@ -70,6 +71,7 @@ pub(crate) struct Machine {
     /// Whether the machine has power; without, not even its kernel answers.
     pub(crate) powered: bool,
     pub(crate) disk: Option<SimulatedDisk>,
+    pub(crate) slowness: Option<Slowness>,
 }
 
 /// What happened in a world beside what [`NetworkCounts`](crate::NetworkCounts) counts.
@@ -186,6 +188,7 @@ impl<O: Observer> World<O> {
             started: 0,
             powered: true,
             disk: None,
+            slowness: None,
         };
         self.machines.push(machine);
         self.wakes.push(NEVER);

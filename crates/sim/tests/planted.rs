@@ -29,6 +29,8 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         // Somebody must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,
+        // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
+        PlantedBug::SyncFailureRetried => 100,
         PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

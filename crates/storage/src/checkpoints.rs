@@ -39,6 +39,8 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
             StorageRequest::Begin(head) => {
                 // What was given up is removed first: the disk may be full of it.
                 self.open = None;
+                // And so is what could not be removed when it failed, if it can be now.
+                let _ = self.checkpoints.discard_unfinished();
                 let number = head.number;
                 self.begin(*head).err().map(|error| failed(number, &error))
             }

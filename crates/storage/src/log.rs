@@ -128,9 +128,14 @@ impl<D: Disk + Clone> ShardLog<D> {
         }
     }
 
-    /// Whether the disk has refused, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
+    /// Whether the disk has refused, now or when the log was read, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
     pub fn lags(&self) -> bool {
-        self.failing_since.is_some()
+        self.log.as_ref().is_some_and(|log| log.durable() < log.newest())
+    }
+
+    /// The newest record that is durable; `None` while the log is given up.
+    pub(crate) fn durable(&self) -> Option<u64> {
+        self.log.as_ref().map(|log| log.durable().0)
     }
 
     /// Lets go of the log, and of what was not synced.
@@ -208,5 +213,32 @@ fn refused(reason: &str) -> DiskError {
         operation: libra_durable::disk::Operation::Open,
         path: "the log".to_owned(),
         source: std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libra_durable::disk::SimulatedDisk;
+
+    #[test]
+    fn a_log_that_was_read_on_a_full_disk_lags_until_there_is_room() {
+        let disk = SimulatedDisk::new(1);
+        let mut log = ShardLog::begin(disk.clone(), 1, 0).unwrap();
+        log.handle(StorageRequest::Append { number: 1, record: vec![7; 40] });
+        assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
+        drop(log);
+        // The next process reads the record, of which nothing says that it was durable.
+        disk.set_capacity(Some(disk.used()));
+        let settings = Settings::new(1, 0);
+        let (opened, _) =
+            Log::open(disk.clone(), settings.clone(), RecordNumber::NONE, |_, _| Ok(())).unwrap();
+        let mut log = ShardLog::of(disk.clone(), settings, opened);
+        assert_eq!((log.durable(), log.lags()), (Some(0), true));
+        assert_eq!(log.sync(Instant::ZERO), None);
+        assert!(log.lags());
+        disk.set_capacity(None);
+        assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
+        assert!(!log.lags());
     }
 }

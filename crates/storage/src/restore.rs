@@ -40,6 +40,19 @@ pub enum RestoreFailure {
         /// Those that cannot.
         skipped: Vec<Skipped>,
     },
+    /// The disk did not read the newest checkpoint, which is not to say that it is damaged; and there is no log that has what an older one lacks.
+    #[error(
+        "{newer} cannot be read: {why}. Without a log, to go on from checkpoint {older} would lose what came after it: try again, or move \
+         {newer} away to go on from there"
+    )]
+    Unread {
+        /// The directory of the newest.
+        newer: String,
+        /// What the disk said.
+        why: String,
+        /// The newest that can be read.
+        older: u64,
+    },
     /// The checkpoint cannot be read, though it was sound a moment ago.
     #[error(transparent)]
     Checkpoint(#[from] libra_durable::checkpoint::CheckpointError),
@@ -93,10 +106,22 @@ pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, Restore
         let (opened, found) = Log::open(disk.clone(), settings.clone(), covers.next(), |number, record| {
             Ok(restored.record(number.0, record)?)
         })?;
-        log = Some(ShardLog::of(disk, settings, opened));
+        let opened = ShardLog::of(disk, settings, opened);
+        opened.durable().into_iter().for_each(|record| restored.durable_up_to(record));
+        log = Some(opened);
         recovery = Some(found);
+    } else if let Some(unread) = unread(&skipped) {
+        // A disk that did not read it now may read it later, and nothing else has what is in it.
+        let (newer, why) = (unread.directory.clone(), unread.why.to_string());
+        return Err(RestoreFailure::Unread { newer, why, older: number });
     }
+    skipped.iter().for_each(|skipped| restored.passed_over(skipped.number));
     Ok(Some(Recovered { restored, log, checkpoint: number, skipped, recovery }))
+}
+
+/// The newest checkpoint that the disk did not read, if there is one: it may be sound.
+fn unread(skipped: &[Skipped]) -> Option<&Skipped> {
+    skipped.iter().find(|skipped| skipped.why.is_of_disk())
 }
 
 /// Whether there is a log with something in it. A shard that stopped while it was made has left an empty one.
@@ -140,5 +165,28 @@ impl<D> Recovered<D> {
             text += &format!("; {directory} cannot be used: {why}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libra_durable::checkpoint::CheckpointError;
+    use libra_durable::disk::Operation;
+
+    #[test]
+    fn a_checkpoint_that_was_not_read_is_told_from_a_damaged_one() {
+        let of = |number, why| Skipped { number, directory: format!("checkpoint-{number}"), why };
+        let (operation, path) = (Operation::Read, "x".to_owned());
+        let refused =
+            || DiskError { operation, path: path.clone(), source: std::io::Error::from_raw_os_error(5) };
+        let damaged = || CheckpointError::Unfinished { directory: "checkpoint-9.partial".into() };
+        assert!(unread(&[of(9, damaged())]).is_none());
+        let found = [of(9, damaged()), of(8, refused().into())];
+        assert_eq!(unread(&found).map(|skipped| skipped.number), Some(8));
+        // So is one that builds on such a one.
+        let source = Box::new(refused().into());
+        let base = [of(7, CheckpointError::Base { number: 7, base: 6, source })];
+        assert_eq!(unread(&base).map(|skipped| skipped.number), Some(7));
     }
 }

@@ -67,6 +67,18 @@ pub enum CheckpointError {
     },
 }
 
+impl CheckpointError {
+    /// Whether the disk refused, which says nothing of what is on it.
+    #[must_use]
+    pub fn is_of_disk(&self) -> bool {
+        match self {
+            Self::Disk(_) => true,
+            Self::Base { source, .. } => source.is_of_disk(),
+            _ => false,
+        }
+    }
+}
+
 /// What is wrong with a file of a checkpoint.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -61,6 +61,36 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Makes a directory with all that it is in, so that none of them is lost with what comes to be in it: the name of each is
+/// synced before anything is made in it. One that was there may have been made a moment ago, and its name not be durable.
+fn make_durably(root: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let parent = match root.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    match fs::create_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_durably(parent, sync)?;
+            fs::create_dir(root)?;
+        }
+        // What somebody else has made may lie where nobody may look.
+        Ok(()) => sync_parent(parent, sync)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && root.is_dir() => {}
+        Err(error) => return Err(error),
+    }
+    sync(parent)
+}
+
+/// Syncs the name of a directory that was there, if that can be done.
+fn sync_parent(directory: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent.map_or(Ok(()), sync) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
+}
+
 impl RealDisk {
     /// Opens a directory for reading and writing, and makes it if there is none. No other process can do so
     /// until all clones of this handle are gone.
@@ -73,13 +103,8 @@ impl RealDisk {
             let path = root.display().to_string();
             move |source| DiskError { operation, path, source }
         };
-        fs::create_dir_all(&root).map_err(fail(Operation::Open))?;
-        // A directory that was just made must not be lost with all that is in it.
-        if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent)
-                .and_then(|parent| parent.sync_all())
-                .map_err(fail(Operation::SyncDirectory))?;
-        }
+        make_durably(&root, &mut |parent| File::open(parent).and_then(|parent| parent.sync_all()))
+            .map_err(fail(Operation::Open))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -274,5 +299,34 @@ impl Disk for RealDisk {
 
     fn sync_directory(&self, directory: &str) -> Result<(), DiskError> {
         self.write_at(Operation::SyncDirectory, directory, |path| File::open(path)?.sync_all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_every_directory_that_is_made_is_synced() {
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path();
+        let made = |path: &str| {
+            let mut synced = Vec::new();
+            make_durably(&base.join(path), &mut |directory| {
+                synced.push(directory.strip_prefix(base).ok().map(Path::to_owned));
+                Ok(())
+            })
+            .unwrap();
+            assert!(base.join(path).is_dir());
+            // What is above is not of this test.
+            synced.into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(made("a/b/c"), ["", "a", "a/b"]);
+        assert_eq!(made("a/b/c"), ["a/b"]);
+        // What is above may have been made by one that then died.
+        assert_eq!(made("a/b/d"), ["a", "a/b"]);
+        fs::write(base.join("file"), b"").unwrap();
+        make_durably(&base.join("file"), &mut |_| Ok(())).unwrap_err();
+        make_durably(&base.join("a/x"), &mut |_| Err(io::ErrorKind::Other.into())).unwrap_err();
     }
 }

@@ -19,10 +19,11 @@ use tree::Tree;
 /// - of a file, any last part of what was appended since its last sync; of what is left, each sector may be as
 ///   written, zeros or noise. Bytes that were synced stay, even in a sector that more was written to later.
 /// - of a directory, any of the names made, renamed or removed since its last sync. A rename is one thing.
-/// - a cut of a file below what was synced is done or not.
+/// - a cut of a file below what was synced is done or not, or undone only behind what was appended after it.
 ///
 /// After a sync that failed ([`fail_syncs`](Self::fail_syncs)), the bytes that it was about are read as if nothing
-/// had happened, a later sync succeeds, and they are zeros after a crash: that is what Linux does.
+/// had happened, a later sync succeeds, and they are zeros after a crash: that is what Linux does. A disk that is
+/// [told to](Self::keep_after_failed_syncs) keeps them, so that the next sync writes them: other systems do that.
 ///
 /// Clones share the disk; [`fork`](Self::fork) makes another one. It is as fast as copying memory.
 #[derive(Debug, Clone)]
@@ -42,6 +43,9 @@ struct State {
     crashed: bool,
     syncs: u64,
     failing_syncs: Range<u64>,
+    keeps_after_failed_syncs: bool,
+    /// Syncs of directories that will fail.
+    failing_directory_syncs: u64,
 }
 
 impl SimulatedDisk {
@@ -58,6 +62,8 @@ impl SimulatedDisk {
             crashed: false,
             syncs: 0,
             failing_syncs: 0..0,
+            keeps_after_failed_syncs: false,
+            failing_directory_syncs: 0,
         })
     }
 
@@ -119,6 +125,16 @@ impl SimulatedDisk {
     /// Lets the syncs of files with these numbers (from 0) fail.
     pub fn fail_syncs(&self, numbers: Range<u64>) {
         self.state().failing_syncs = numbers;
+    }
+
+    /// Sets whether a sync that fails leaves what it was about to the next one, rather than to forget it.
+    pub fn keep_after_failed_syncs(&self, keeps: bool) {
+        self.state().keeps_after_failed_syncs = keeps;
+    }
+
+    /// Lets so many next syncs of directories fail. A later one makes the names durable.
+    pub fn fail_directory_syncs(&self, count: u64) {
+        self.state().failing_directory_syncs = count;
     }
 
     /// The machine stops, if it has not yet, and starts again; the seed decides what is lost.
@@ -224,9 +240,12 @@ impl Disk for SimulatedDisk {
         self.change(Operation::Sync, name, |state| {
             let fails = state.failing_syncs.contains(&state.syncs);
             state.syncs += 1;
+            let keeps = state.keeps_after_failed_syncs;
             let file = state.tree.file_mut(name)?;
             if fails {
-                file.fail_sync();
+                if !keeps {
+                    file.forget_unsynced();
+                }
                 return Err(io::Error::other("the simulated disk could not write"));
             }
             file.sync();
@@ -263,7 +282,13 @@ impl Disk for SimulatedDisk {
     }
 
     fn sync_directory(&self, directory: &str) -> Result<(), DiskError> {
-        self.change(Operation::SyncDirectory, directory, |state| state.tree.sync_directory(directory))
+        self.change(Operation::SyncDirectory, directory, |state| {
+            if let Some(left) = state.failing_directory_syncs.checked_sub(1) {
+                state.failing_directory_syncs = left;
+                return Err(io::Error::other("the simulated disk could not write"));
+            }
+            state.tree.sync_directory(directory)
+        })
     }
 }
 

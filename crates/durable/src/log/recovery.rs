@@ -156,10 +156,11 @@ impl<D: Disk> Log<D> {
             Some(last) => {
                 self.disk.sync_directory("")?;
                 self.active_bytes = last.end;
-                if last.certain_end == last.end {
-                    return Ok(());
-                }
                 let name = self.active_name();
+                if last.certain_end == last.end {
+                    // A cut that is not durable could bring back what was behind it, after what is written there next.
+                    return self.disk.sync(&name);
+                }
                 let doubtful = usize::try_from(last.end - last.certain_end).expect("a batch is in memory");
                 self.pending.resize(doubtful, 0);
                 read_exact(&self.disk, &name, last.certain_end, &mut self.pending)?;

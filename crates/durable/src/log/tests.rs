@@ -135,6 +135,24 @@ fn a_full_disk_keeps_what_was_durable_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_segment_that_fails_leaves_no_part_on_a_full_disk() {
+    let disk = disk_with(2);
+    let (mut log, ..) = open(&disk, 0).unwrap();
+    log.append(&[3; 40]).unwrap();
+    disk.fail_syncs(disk.syncs()..disk.syncs() + 1);
+    log.sync().unwrap_err();
+    // The next segment does not fit.
+    let used = disk.used();
+    disk.set_capacity(Some(used + HEADER_LEN as u64 + 30));
+    let is_left = || disk.contents().contains_key(UNFINISHED);
+    assert!(log.sync().unwrap_err().is_full() && !is_left());
+    drop(log);
+    disk.set_capacity(Some(disk.used() + 20));
+    Log::open(disk.clone(), settings(), RecordNumber(20), |_, _| Ok(())).unwrap_err();
+    assert!(!is_left());
+}
+
+#[test]
 fn after_a_failed_sync_records_are_written_anew_elsewhere() {
     let disk = disk_with(2);
     let (mut log, ..) = open(&disk, 0).unwrap();

@@ -55,6 +55,8 @@ pub(crate) enum Bug {
     SyncDirectory,
     /// `truncate` says that it did, and did not.
     Truncate,
+    /// `sync` is tried again when it failed, and says what came of the second time.
+    SyncRetried,
 }
 
 /// A disk with a bug, to show that the tests would find one.
@@ -78,7 +80,11 @@ impl Disk for Planted {
         if self.bug == Some(Bug::Truncate) { Ok(()) } else { self.disk.truncate(name, bytes) }
     }
     fn sync(&self, name: &str) -> Result<(), DiskError> {
-        if self.bug == Some(Bug::Sync) { Ok(()) } else { self.disk.sync(name) }
+        match self.bug {
+            Some(Bug::Sync) => Ok(()),
+            Some(Bug::SyncRetried) => self.disk.sync(name).or_else(|_| self.disk.sync(name)),
+            _ => self.disk.sync(name),
+        }
     }
     fn close(&self, name: &str) {
         self.disk.close(name);

@@ -56,6 +56,9 @@ enum Mode {
     Suspended,
     /// As suspended, but a checkpoint is on its way that the log can begin anew after.
     Resuming,
+    /// The checkpoint is there, and the log was asked to begin anew. It is asked once, however long it takes: what was appended since would
+    /// be lost if it began once more.
+    Restarting,
 }
 
 impl Journal {
@@ -63,6 +66,11 @@ impl Journal {
     pub(super) fn new(is_on: bool, newest: u64) -> Self {
         let mode = if is_on { Mode::On } else { Mode::Off };
         Self { mode, newest, durable: newest, written: 0, begun: 0, covered: 0, requests: VecDeque::new() }
+    }
+
+    /// As if the log were durable only up to a record: the disk has not taken what was read after it.
+    pub(super) fn with_durable(self, durable: u64) -> Self {
+        Self { durable: durable.min(self.newest), ..self }
     }
 
     /// As if so many bytes were written since the newest checkpoint.
@@ -73,7 +81,7 @@ impl Journal {
     /// Writes something down. What follows from it may be said when [`Journal::has`] the newest record.
     pub(super) fn write(&mut self, record: &RecordOf<'_>) {
         self.newest += 1;
-        if matches!(self.mode, Mode::On | Mode::Resuming) {
+        if matches!(self.mode, Mode::On | Mode::Resuming | Mode::Restarting) {
             let record = postcard::to_stdvec(record).expect("a vector takes any record");
             self.written += record.len() as u64;
             self.requests.push_back(StorageRequest::Append { number: self.newest, record });
@@ -97,7 +105,7 @@ impl Journal {
 
     /// The log is durable up to here.
     pub(super) fn synced(&mut self, record: u64) {
-        if self.mode == Mode::Resuming {
+        if self.mode == Mode::Restarting {
             self.mode = Mode::On;
         }
         self.durable = self.durable.max(record.min(self.newest));
@@ -112,7 +120,12 @@ impl Journal {
 
     /// Whether a crash now would lose what was answered, though there should be a log.
     pub(super) fn is_suspended(&self) -> bool {
-        matches!(self.mode, Mode::Suspended | Mode::Resuming)
+        matches!(self.mode, Mode::Suspended | Mode::Resuming | Mode::Restarting)
+    }
+
+    /// Whether the log was asked to begin anew, and has not said whether it did.
+    pub(super) fn is_restarting(&self) -> bool {
+        self.mode == Mode::Restarting
     }
 
     /// A checkpoint of this moment begins: the log may go on after it.
@@ -130,7 +143,10 @@ impl Journal {
         }
         if self.mode == Mode::Resuming {
             match covers {
-                Some(covers) => self.requests.push_back(StorageRequest::RestartLog { from: covers + 1 }),
+                Some(covers) => {
+                    self.requests.push_back(StorageRequest::RestartLog { from: covers + 1 });
+                    self.mode = Mode::Restarting;
+                }
                 None => self.mode = Mode::Suspended,
             }
         }

@@ -107,7 +107,7 @@ impl Server {
     /// The controller wants a checkpoint. One at a time is written; while one is, the controller hears that another cannot be.
     pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64) {
         let Some(shard) = &mut self.shard else { return self.dropped += 1 };
-        let newest = shard.checkpoints.newest;
+        let newest = shard.next_checkpoint() - 1;
         let failure = if number <= newest {
             Some(format!("there is checkpoint {newest} already"))
         } else {
@@ -191,7 +191,7 @@ impl Server {
             // What became of the one before is no matter: the last one has everything.
             (Stage::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
-                let is_last = shard.begin_checkpoint(now, number + 1, true);
+                let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), true);
                 self.stage = Stage::Finishing { event, is_last };
                 return;
             }
@@ -208,7 +208,11 @@ impl Server {
     pub(super) fn resume(&mut self, now: Instant) {
         self.resume_at = None;
         let Some(shard) = self.shard.as_mut().filter(|shard| shard.journal.is_suspended()) else { return };
-        let number = shard.checkpoints.newest + 1;
+        if shard.journal.is_restarting() {
+            // What comes of it will be heard.
+            return;
+        }
+        let number = shard.next_checkpoint();
         if !shard.begin_checkpoint(now, number, false) {
             self.resume_at = Some(now + RESUME_PAUSE);
         }
@@ -223,7 +227,7 @@ impl Server {
         else {
             return self.events.push_back(ServerEvent::Member(event));
         };
-        let number = shard.checkpoints.newest + 1;
+        let number = shard.next_checkpoint();
         // If one is being written, the last one follows.
         let is_last = shard.begin_checkpoint(now, number, true);
         self.stage = Stage::Finishing { event, is_last };

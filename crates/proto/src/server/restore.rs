@@ -41,6 +41,8 @@ pub enum RestoreError {
 pub struct Restored {
     shard: Shard,
     newest: u64,
+    /// The newest record that is known to be durable.
+    durable: u64,
     /// Bytes of the records.
     log_bytes: u64,
     /// Whether all rows of the checkpoint are there, and what comes is a change.
@@ -79,7 +81,7 @@ impl Restored {
         }
         (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
         shard.statistics.checkpoint = checkpoints.newest;
-        Ok(Self { shard, newest: covers, log_bytes: 0, has_rows: false })
+        Ok(Self { shard, newest: covers, durable: u64::MAX, log_bytes: 0, has_rows: false })
     }
 
     /// Adds rows of the checkpoint: an increment after what it builds on.
@@ -130,6 +132,18 @@ impl Restored {
         Ok(())
     }
 
+    /// Says that of the records that were read only those up to this one are durable: the disk refuses to take the others for now. Nothing that
+    /// rests on them is said before it has (rule L1).
+    pub fn durable_up_to(&mut self, record: u64) {
+        self.durable = record;
+    }
+
+    /// Says that there is a checkpoint of this number on the disk, which could not be used: the next one has a higher one.
+    pub fn passed_over(&mut self, checkpoint: u64) {
+        let highest = &mut self.shard.highest_checkpoint;
+        *highest = checkpoint.max(*highest);
+    }
+
     fn end_rows(&mut self) {
         if !core::mem::replace(&mut self.has_rows, true) {
             self.shard.track_changes();
@@ -165,7 +179,8 @@ impl Restored {
     pub fn finish(mut self, controller: SocketAddr, stream: SocketAddr) -> Server {
         self.end_rows();
         let log = self.has_log();
-        self.shard.journal = Journal::new(log, self.newest).with_bytes(self.log_bytes);
+        self.shard.journal =
+            Journal::new(log, self.newest).with_durable(self.durable).with_bytes(self.log_bytes);
         self.shard.has_returned = true;
         self.shard.expect_holders();
         if is_planted(PlantedBug::PushesForgotten) {

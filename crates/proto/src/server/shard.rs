@@ -45,6 +45,8 @@ pub(super) struct Shard {
     /// Whether it goes on from a disk, and others may know more of it than it does.
     pub(super) has_returned: bool,
     pub(super) checkpoints: Checkpoints,
+    /// The highest number of a checkpoint that may be on the disk, sound or not: one that failed may be there all the same.
+    pub(super) highest_checkpoint: u64,
     /// The checkpoint that is being written.
     pub(super) snapshot: Option<Snapshot>,
     /// Whether the next checkpoint must have all rows: what a failed one had been given counts as changed no more.
@@ -157,6 +159,7 @@ impl Shard {
             journal,
             has_returned: false,
             checkpoints: Checkpoints::default(),
+            highest_checkpoint: 0,
             snapshot: None,
             forgot_changes: false,
             waiting: Vec::new(),

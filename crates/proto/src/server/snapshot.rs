@@ -99,6 +99,7 @@ impl Shard {
         if self.snapshot.is_some() {
             return false;
         }
+        self.highest_checkpoint = self.highest_checkpoint.max(number);
         let durability = &self.cluster.durability;
         let full = self.checkpoints.newest == 0
             || self.checkpoints.increments >= durability.increments
@@ -147,6 +148,11 @@ impl Shard {
         self.journal.requests.push_back(StorageRequest::Begin(Box::new(head)));
         self.go_on_with_checkpoint(now);
         true
+    }
+
+    /// A number that no checkpoint on the disk has.
+    pub(super) fn next_checkpoint(&self) -> u64 {
+        self.checkpoints.newest.max(self.highest_checkpoint) + 1
     }
 
     /// Hands over the next rows, as many as the disk can be expected to take, and no faster than at the rate of the job.

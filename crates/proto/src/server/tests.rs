@@ -3,6 +3,7 @@
 mod cold;
 mod counter;
 mod durability;
+mod failing_disk;
 mod growth;
 mod refusals;
 mod regions;

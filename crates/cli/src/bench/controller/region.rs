@@ -67,6 +67,7 @@ impl Holder {
             switches: [(0, at)].into(),
             workers: (0..crowd.workers).map(|worker| (worker, worker_address(worker))).collect(),
             tenures: vec![tenure; usize::from(u8::MAX)],
+            flows: [].into(),
             next_switch: 1,
             next_worker: crowd.workers,
         };

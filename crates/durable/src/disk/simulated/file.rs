@@ -43,7 +43,8 @@ impl SimulatedFile {
         self.uncut = None;
     }
 
-    pub(super) fn fail_sync(&mut self) {
+    /// What is not durable will not be written, though it is read as before.
+    pub(super) fn forget_unsynced(&mut self) {
         self.forgotten.push(self.synced..self.data.len());
     }
 
@@ -59,7 +60,13 @@ impl SimulatedFile {
         if let Some(uncut) = self.uncut.take()
             && choose(2) == 0
         {
-            *self = Self::durable(&uncut);
+            let mut data = uncut;
+            // What came after the cut may be there, and what was cut off behind it.
+            let over = (self.data.len() - self.synced).min(data.len() - self.synced);
+            if over > 0 && choose(2) == 1 {
+                data[self.synced..][..over].copy_from_slice(&self.data[self.synced..][..over]);
+            }
+            *self = Self::durable(&data);
             return;
         }
         let tail = self.data.len() - self.synced;

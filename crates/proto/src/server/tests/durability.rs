@@ -17,10 +17,10 @@ pub(super) const LOG: Durability =
 /// What a disk has taken: the newest checkpoint, and the log after it.
 #[derive(Default)]
 pub(super) struct Disk {
-    state: Vec<u8>,
-    covers: u64,
+    pub(super) state: Vec<u8>,
+    pub(super) covers: u64,
     /// Of the newest checkpoint, and of those that it builds on.
-    rows: Vec<libra_store::RowBlock>,
+    pub(super) rows: Vec<libra_store::RowBlock>,
     pub(super) records: Vec<(u64, Vec<u8>)>,
     /// A checkpoint that is not finished.
     open: Option<(u64, u64, Vec<libra_store::RowBlock>)>,
