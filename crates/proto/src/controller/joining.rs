@@ -45,10 +45,20 @@ impl Controller {
         if let Some(peer) = self.unheard(kind, address) {
             return self.welcome_back(now, link, peer);
         }
-        let Some((peer, share)) = self.free_place(kind).filter(|_| caller.peer.is_none()) else {
+        // Who has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
+        let place = if caller.peer.is_none() { self.free_place(kind) } else { None };
+        let Some((peer, share)) = place else {
             // Perhaps its place becomes free: somebody may be about to be given up.
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
                 return self.actions.push_back(Action::Close { link });
+            }
+            if kind == Kind::Switch && self.has_given_all_switches() {
+                let given = self.cluster.view.next_switch;
+                let reason = format!(
+                    "all {given} numbers of switches have been given, and none is given twice (rule M2): the job goes on \
+                     without another switch"
+                );
+                return self.refuse(link, &reason);
             }
             let size = match kind {
                 Kind::Server => self.sizes.servers,
@@ -136,6 +146,13 @@ impl Controller {
                 Some((Peer::Worker(number), share))
             }
         }
+    }
+
+    /// Whether a switch that joins while the job runs cannot get a number: a switch that comes and goes takes one each time.
+    fn has_given_all_switches(&self) -> bool {
+        self.phase == Phase::Running
+            && self.cluster.plan.is_some()
+            && self.cluster.view.next_switch == u16::MAX
     }
 
     /// Everybody is there.

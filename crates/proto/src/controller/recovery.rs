@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
 use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
-use crate::cluster::Peer;
+use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, Rejoin, VERSION};
 use crate::role::{Action, Link};
@@ -30,6 +30,9 @@ impl Controller {
         // No honest member comes near such numbers, and sums with them must not overflow.
         if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
             return self.refuse(link, "a member knows of fewer than 2^63 views and barriers");
+        }
+        if let Some(reason) = rejoin.cluster.as_deref().and_then(unsound) {
+            return self.refuse(link, reason);
         }
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
@@ -186,4 +189,12 @@ impl Controller {
         self.go_on_without_workers();
         self.let_go(now);
     }
+}
+
+/// What no honest server says of its cluster: numbers that could not be counted on from.
+fn unsound(cluster: &Cluster) -> Option<&'static str> {
+    if cluster.view.number >> 63 != 0 {
+        return Some("a cluster has fewer than 2^63 views");
+    }
+    (cluster.servers.len() > usize::from(u16::MAX)).then_some("a cluster has fewer than 2^16 servers")
 }
