@@ -4,6 +4,7 @@ mod cold;
 mod counter;
 mod durability;
 mod growth;
+mod hot_and_cold;
 mod refusals;
 mod regions;
 mod replay;
