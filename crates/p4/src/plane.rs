@@ -140,7 +140,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _: BankPackets) {
-        let seen = (0u16..).zip(&cut.flows).take(config.flows.into()).flat_map(|(flow, seen)| {
+        let seen = (0..=u16::MAX).zip(&cut.flows).take(config.flows.into()).flat_map(|(flow, seen)| {
             let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
             core::iter::once(0..seen.below).chain(above).map(move |seqs| (flow, seqs))
         });

@@ -59,7 +59,7 @@ pub fn open(config: RegionConfig, durable: u16, cut: &Cut) -> SoftRegion {
     let region = Region::new(config, memory);
     let mut region = region.expect("a plan whose regions cannot be is refused when a member starts");
     region.resume_after(durable);
-    for (flow, seen) in (0u16..).zip(&cut.flows) {
+    for (flow, seen) in (0..=u16::MAX).zip(&cut.flows) {
         let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
         for seqs in core::iter::once(0..seen.below).chain(above) {
             region.mark_seen(flow, seqs);
@@ -105,5 +105,27 @@ pub(crate) fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) ->
     match arithmetic {
         ArithmeticMode::Fixed => scale.dequantize(sum.cast_signed()),
         ArithmeticMode::F32 | ArithmeticMode::Table => f32::from_bits(sum),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use super::*;
+    use crate::testing;
+
+    // rule C4
+    #[test]
+    fn flows_of_a_cut_beyond_all_numbers_are_left_out() {
+        let mut cluster = testing::cluster(1);
+        cluster.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
+        let plan = cluster.plan.clone().unwrap();
+        let placement = cluster.place(&plan).unwrap();
+        let config = config(&cluster, &plan, &placement.regions()[0], Tenure::default());
+        let flow = FlowCut { below: 5, above: vec![(u32::MAX, u32::MAX)] };
+        let region = open(config, 7, &Cut { flows: vec![flow; (1 << 16) + 1] });
+        let last = region.config().flows - 1;
+        assert!(region.window(last).is_some_and(|window| window.contains(4)));
     }
 }
