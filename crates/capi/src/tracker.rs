@@ -25,6 +25,8 @@ struct Requests {
     open: HashMap<i32, Open>,
     /// Those that are over, and came to nothing.
     refused: BTreeMap<i32, CallError>,
+    /// Whether the numbers have begun anew behind the highest.
+    has_begun_anew: bool,
     /// From which request on so many answers belong to each.
     runs: BTreeMap<i32, usize>,
     failure: Option<MeshError>,
@@ -48,13 +50,9 @@ impl Tracker {
     pub(crate) fn begin(&self, expected: usize) -> i32 {
         let mut requests = self.lock();
         let timestamp = requests.next;
-        requests.next = timestamp.wrapping_add(1).max(0);
-        if requests.runs.last_key_value().is_none_or(|(_, last)| *last != expected) {
-            requests.runs.insert(timestamp, expected);
-            if requests.runs.len() > RUNS_MAX {
-                requests.runs.pop_first();
-            }
-        }
+        requests.next = timestamp.checked_add(1).unwrap_or_default();
+        requests.has_begun_anew |= requests.next == 0;
+        requests.note_run(timestamp, expected);
         let open = Open { expected, answers: 0, asked: Vec::new(), error: None };
         if expected > 0 {
             requests.open.insert(timestamp, open);
@@ -63,6 +61,13 @@ impl Tracker {
     }
 
     /// A node is about to be asked.
+    #[cfg(test)]
+    fn begins_with(timestamp: i32) -> Self {
+        let tracker = Self::default();
+        tracker.lock().next = timestamp;
+        tracker
+    }
+
     pub(crate) fn asked(&self, timestamp: i32, node: i32) {
         if let Some(open) = self.lock().open.get_mut(&timestamp) {
             open.asked.push(node);
@@ -142,7 +147,7 @@ impl Tracker {
                 return Err(error);
             }
             if !requests.open.contains_key(&timestamp) {
-                return if (0..requests.next).contains(&timestamp) {
+                return if requests.was_given(timestamp) {
                     Ok(())
                 } else {
                     Err(CallError::UnknownRequest { timestamp })
@@ -161,6 +166,31 @@ impl Tracker {
         match requests.open.get(&timestamp) {
             Some(open) => open.answers,
             None => requests.runs.range(..=timestamp).next_back().map_or(0, |(_, expected)| *expected),
+        }
+    }
+}
+
+impl Requests {
+    /// Whether a request has had this number. Behind the highest one they begin anew, in a few hours of many small requests: then those
+    /// above the next one are of before.
+    fn was_given(&self, timestamp: i32) -> bool {
+        timestamp >= 0 && (timestamp < self.next || self.has_begun_anew)
+    }
+
+    fn note_run(&mut self, timestamp: i32, expected: usize) {
+        if timestamp == i32::MAX / 2 {
+            // What is above is of the numbers before, and nobody asks for it any more.
+            drop(self.runs.split_off(&timestamp));
+        }
+        let before = self.runs.range(..=timestamp).next_back().or_else(|| self.runs.last_key_value());
+        if timestamp > 0 && before.is_some_and(|(_, last)| *last == expected) {
+            return;
+        }
+        self.runs.insert(timestamp, expected);
+        if self.runs.len() > RUNS_MAX {
+            let oldest = self.runs.range(timestamp..).nth(1).or_else(|| self.runs.first_key_value());
+            let oldest = oldest.map(|(oldest, _)| *oldest);
+            oldest.map(|oldest| self.runs.remove(&oldest));
         }
     }
 }
@@ -184,6 +214,42 @@ mod tests {
         assert_eq!((tracker.wait(first), tracker.answers(first)), (Ok(()), 2));
         assert_eq!(tracker.wait(7), Err(CallError::UnknownRequest { timestamp: 7 }));
         assert_eq!(tracker.wait(tracker.begin(0)), Ok(()));
+    }
+
+    #[test]
+    fn numbers_begin_anew_behind_the_highest() {
+        let tracker = Tracker::begins_with(i32::MAX - 1);
+        let timestamps: Vec<i32> = [2, 3, 3, 1].into_iter().map(|expected| tracker.begin(expected)).collect();
+        assert_eq!(timestamps, [i32::MAX - 1, i32::MAX, 0, 1]);
+        for (timestamp, expected) in timestamps.iter().copied().zip([2, 3, 3, 1]) {
+            tracker.answered(timestamp, None, expected, None);
+        }
+        // All of them are over, on both sides of the end.
+        for (timestamp, expected) in timestamps.into_iter().zip([2, 3, 3, 1]) {
+            assert_eq!(
+                (tracker.wait(timestamp), tracker.answers(timestamp)),
+                (Ok(()), expected),
+                "{timestamp}"
+            );
+        }
+        assert_eq!(tracker.wait(-1), Err(CallError::UnknownRequest { timestamp: -1 }));
+        // In time, what was before the end is forgotten.
+        tracker.lock().next = i32::MAX / 2;
+        tracker.begin(5);
+        assert_eq!(tracker.lock().runs.keys().copied().collect::<Vec<_>>(), [0, 1, i32::MAX / 2]);
+    }
+
+    #[test]
+    fn runs_are_bounded_also_where_numbers_begin_anew() {
+        let most = i32::try_from(RUNS_MAX).unwrap();
+        let tracker = Tracker::begins_with(i32::MAX - 2 * most);
+        for number in 0..5 * most {
+            let expected = usize::try_from(number % 7).unwrap();
+            let timestamp = tracker.begin(expected);
+            tracker.answered(timestamp, None, expected, None);
+            assert_eq!(tracker.answers(timestamp), expected);
+            assert!(tracker.lock().runs.len() <= RUNS_MAX);
+        }
     }
 
     #[test]

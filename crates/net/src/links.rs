@@ -42,7 +42,7 @@ pub(crate) struct Links {
     /// Streams whose messages the role was given since it was last asked for what it has to say.
     handed: Vec<Arc<Gauge>>,
     tasks: JoinSet<()>,
-    accepted: u32,
+    accepted: u64,
     /// How long to try to reach a peer that does not listen yet.
     patience: Duration,
     bytes: Arc<AtomicU64>,
@@ -160,6 +160,8 @@ impl Links {
     }
 
     fn register(&mut self, link: Link) -> Conversation {
+        // What is left of streams that have ended: a set keeps the memory of its tasks until somebody asks for them.
+        while self.tasks.try_join_next().is_some() {}
         let (frames, outbox) = mpsc::unbounded_channel();
         let gauge = Arc::<Gauge>::default();
         self.streams.insert(link, Stream { frames, gauge: Arc::clone(&gauge) });

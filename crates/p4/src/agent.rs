@@ -272,7 +272,7 @@ impl<L: Link> Agent<L> {
     fn remember(&mut self, name: Name, is_fresh: bool) -> Result<(), AgentError<L::Error>> {
         let held = &self.held[&name];
         let mut packets = Vec::new();
-        for (flow, cut) in (0u16..).zip(&held.cuts).filter(|(_, cut)| cut.next > 0 || !is_fresh) {
+        for (flow, cut) in (0..=u16::MAX).zip(&held.cuts).filter(|(_, cut)| cut.next > 0 || !is_fresh) {
             let last = cut.next.max(WINDOW_U32);
             for seq in last - WINDOW_U32..last {
                 let is_taken = seq < cut.next && cut.contains(seq);

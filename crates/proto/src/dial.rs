@@ -25,13 +25,13 @@ pub(crate) struct Dial {
 
 /// Numbers the streams that a role opens.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LinkNumbers(u32);
+pub(crate) struct LinkNumbers(u64);
 
 impl LinkNumbers {
     fn next(&mut self) -> Link {
         let link = Link(self.0);
         self.0 += 1;
-        assert!(self.0 < Link::ACCEPTED, "a role opens fewer than 2^31 streams");
+        assert!(self.0 < Link::ACCEPTED, "a role opens fewer than 2^63 streams");
         link
     }
 }

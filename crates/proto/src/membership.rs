@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::cluster::{Cluster, Peer, View};
 use crate::dial::{Dial, LinkNumbers, PATIENCE};
-use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION};
+use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION, brief};
 use crate::role::{Action, Link, LinkEvent};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -211,7 +211,7 @@ impl Membership {
             }
             Message::Abort { reason } => {
                 self.finished = true;
-                Some(MembershipEvent::Ended { reason })
+                Some(MembershipEvent::Ended { reason: brief(reason) })
             }
             _ => None,
         }

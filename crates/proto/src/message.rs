@@ -18,6 +18,19 @@ pub const VERSION: u16 = 8;
 /// No message takes more bytes: what claims to is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
+/// Bytes that are kept of a reason that a peer gives: it is told to everybody, and read by people.
+pub(crate) const REASON_BYTES_MAX: usize = 4096;
+
+/// A reason that a peer gives, cut to [`REASON_BYTES_MAX`].
+pub(crate) fn brief(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        reason.push_str(" ..");
+        reason.shrink_to_fit();
+    }
+    reason
+}
+
 /// What a process that joins a cluster can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {

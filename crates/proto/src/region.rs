@@ -114,3 +114,25 @@ pub(crate) fn gradient_of(sum: u32, scale: Scale, arithmetic: ArithmeticMode) ->
         ArithmeticMode::F32 | ArithmeticMode::Table => f32::from_bits(sum),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use super::*;
+    use crate::testing;
+
+    // rule C4
+    #[test]
+    fn flows_of_a_cut_beyond_all_numbers_are_left_out() {
+        let mut cluster = testing::cluster(1);
+        cluster.servers = vec![SocketAddr::from(([10, 0, 0, 1], 4000))];
+        let plan = cluster.plan.clone().unwrap();
+        let placement = cluster.place(&plan).unwrap();
+        let config = config(&cluster, &plan, &placement.regions()[0], Tenure::default());
+        let flow = FlowCut { below: 5, above: vec![(u32::MAX, u32::MAX)] };
+        let region = open(config, 7, &Cut { flows: vec![flow; (1 << 16) + 1] });
+        let last = region.config().flows - 1;
+        assert!(region.window(last).is_some_and(|window| window.contains(4)));
+    }
+}

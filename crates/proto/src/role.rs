@@ -20,13 +20,13 @@ use crate::time::Instant;
 /// Names an ordered reliable stream to a peer, for as long as it is open.
 ///
 /// Streams that a role opens are numbered by the role, below [`Link::ACCEPTED`]; those that a peer opened are numbered by
-/// the driver, from there on. A number is never used twice.
+/// the driver, from there on. A number is never used twice: of 2^63, whoever opens a million streams a second needs 290,000 years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Link(pub u32);
+pub struct Link(pub u64);
 
 impl Link {
     /// The first number of the streams that peers opened.
-    pub const ACCEPTED: u32 = 1 << 31;
+    pub const ACCEPTED: u64 = 1 << 63;
 }
 
 /// What can happen to a stream beside the arrival of a message.

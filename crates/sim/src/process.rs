@@ -142,7 +142,7 @@ pub(crate) struct Process {
     pub(crate) role: AnyRole,
     /// Its clock begins here, as that of a process under `libra-net` does.
     started_at: Instant,
-    pub(crate) accepted: u32,
+    pub(crate) accepted: u64,
     /// Its open streams: which, and which end of it.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
     /// What it has on the disk (servers).

@@ -118,3 +118,39 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
     };
     assert_eq!(closed, link);
 }
+
+#[tokio::test]
+async fn streams_that_have_ended_leave_nothing_behind() {
+    const STREAMS: usize = 200;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut links = Links::new(Duration::ZERO);
+    for _ in 0..STREAMS {
+        drop(TcpStream::connect(address).await.unwrap());
+        let (stream, remote) = listener.accept().await.unwrap();
+        links.accept(stream, remote);
+        loop {
+            if let (link, Input::Event(LinkEvent::Closed { .. })) = links.next().await {
+                links.close(link);
+                break;
+            }
+        }
+    }
+    assert!(links.streams.is_empty());
+    assert!(links.tasks.len() < STREAMS / 2, "{} tasks are kept", links.tasks.len());
+}
+
+#[tokio::test]
+async fn accepted_streams_never_get_numbers_of_the_role() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut links = Links::new(Duration::ZERO);
+    // As many as a stranger who calls 10,000 times a second has opened after two and a half days.
+    links.accepted = Link::ACCEPTED + 0x7fff_ffff;
+    for _ in 0..2 {
+        let _caller = TcpStream::connect(address).await.unwrap();
+        let (stream, remote) = listener.accept().await.unwrap();
+        links.accept(stream, remote);
+    }
+    assert!(links.streams.keys().all(|link| link.0 >= Link::ACCEPTED));
+}

@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// A receiver says again what is missing when so many more have come: what was sent again may have been lost again.
 const TELL_EVERY: u32 = 16;
+/// A receiver holds no more messages that came too early: others are as good as lost, and sent again when it is their turn. TCP makes
+/// no gaps, so there are none but by `PS_DROP_MSG`, and by a peer that leaves a number out.
+const EARLY_MAX: usize = 4096;
 
 /// The end that sends.
 #[derive(Debug)]
@@ -133,7 +136,7 @@ pub(super) struct Receiving {
 pub(super) enum Verdict {
     /// It is the next one. Some that are held may follow.
     Take,
-    /// It came before.
+    /// It came before, or so much too early that it must come again.
     Again,
     /// One before it is missing: it is to be held.
     Hold {
@@ -150,6 +153,9 @@ impl Receiving {
         if number == self.taken + 1 {
             self.taken = number;
             return Verdict::Take;
+        }
+        if self.early.len() >= EARLY_MAX {
+            return Verdict::Again;
         }
         let is_first = self.early.is_empty();
         self.early.insert(number);
@@ -271,6 +277,20 @@ mod tests {
         assert_eq!(sending.next(), Some((2, 'b')));
         sending.missing(now, 0);
         assert!(!sending.has_next(), "the first was acknowledged: there is nothing to go back to");
+    }
+
+    #[test]
+    fn what_comes_much_too_early_is_not_held() {
+        let mut receiving = Receiving::default();
+        let most = u64::try_from(EARLY_MAX).unwrap();
+        for number in 2..3 * most {
+            receiving.offer(number);
+        }
+        assert_eq!(receiving.early.len(), EARLY_MAX);
+        assert_eq!(receiving.offer(1), Verdict::Take);
+        while receiving.follow().is_some() {}
+        assert_eq!(receiving.taken(), most + 1);
+        assert_eq!(receiving.offer(most + 2), Verdict::Take, "it was sent again");
     }
 
     #[test]

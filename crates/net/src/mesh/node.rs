@@ -18,7 +18,7 @@ use super::desk::{Desk, Saying};
 use super::error::MeshError;
 use super::link::{Link, lock};
 use super::message::{Letter, Payload, Received};
-use super::roster::{NodeRole, Roster, SCHEDULER, ids_of, is_in};
+use super::roster::{EVERYBODY, NodeRole, Roster, SCHEDULER, ids_of, is_in};
 
 /// How long everything that was said may take to arrive at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// All streams there ever were that have not ended.
+    /// All streams but those of strangers that have ended.
     links: BTreeMap<u64, Arc<Link>>,
     desk: Option<Desk>,
     roster: Option<Roster>,
@@ -377,6 +377,17 @@ impl Node {
 
     /// Ends as a process does that is killed.
     #[cfg(test)]
+    pub(super) fn scheduler_address(&self) -> (String, u16) {
+        self.0.settings.scheduler.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn streams_and_routes(&self) -> (usize, usize) {
+        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner).len();
+        (lock(&self.0.state).links.len(), routes)
+    }
+
+    #[cfg(test)]
     pub(super) fn vanish(&self) {
         self.0.closing.store(true, Ordering::Release);
         lock(&self.0.state).links.values().for_each(|link| link.shut());
@@ -404,6 +415,12 @@ impl Shared {
             host,
             port: address.map_or(0, |address| address.port()),
         })
+    }
+
+    /// Whether this is the number of a worker or server, as many as there are.
+    fn is_numbered(&self, node: i32) -> bool {
+        let NodeSettings { workers, servers, .. } = self.settings;
+        node > EVERYBODY && ids_of(node, workers, servers).is_some()
     }
 
     fn is_own(&self, node: i32) -> bool {

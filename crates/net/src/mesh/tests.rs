@@ -2,10 +2,15 @@
 
 use core::fmt::Display;
 use core::time::Duration;
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Instant;
 
+use super::control::Control;
+use super::frame::{Head, Kind, filling};
 use super::link::lock;
 use super::*;
 
@@ -204,4 +209,32 @@ fn who_says_goodbye_is_not_dead_but_keeps_nobody_waiting() {
     assert!(matches!(gone, MeshError::Left { .. }), "{gone}");
     assert_eq!(scheduler.node.failure(), None);
     processes.iter().for_each(|process| process.node.close());
+}
+
+/// A frame in which somebody says that it is this node.
+fn hello(sequence: u64, from: i32) -> Vec<u8> {
+    let said = Control::Hello { from }.encode();
+    let mut head = Head::bare(Kind::Control, sequence, 0, 0);
+    head.lengths[0] = said.len() as u64;
+    [&head.encode(), said.as_slice(), filling(said.len())].concat()
+}
+
+#[test]
+fn nothing_stays_of_strangers() {
+    let processes = mesh(1, 1, 0);
+    let scheduler = &processes[0].node;
+    let before = scheduler.streams_and_routes();
+    for stranger in 0..100 {
+        let (host, port) = scheduler.scheduler_address();
+        let mut stream = TcpStream::connect((host.as_str(), port)).unwrap();
+        for sequence in 1..20 {
+            stream.write_all(&hello(sequence, 1000 * stranger + i32::try_from(sequence).unwrap())).unwrap();
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while scheduler.streams_and_routes() != before {
+        assert!(Instant::now() < until, "{:?}, and {before:?} before", scheduler.streams_and_routes());
+        thread::sleep(Duration::from_millis(20));
+    }
+    finish(processes);
 }

@@ -54,7 +54,8 @@ impl Controller {
             return;
         }
         let newest = self.of_kind(Kind::Server).filter_map(|(_, member)| match member.statistics {
-            Some(Statistics::Server(counts)) => Some(counts.checkpoint),
+            // No honest server has come near the end of the numbers.
+            Some(Statistics::Server(counts)) if counts.checkpoint >> 63 == 0 => Some(counts.checkpoint),
             _ => None,
         });
         let number = newest.max().unwrap_or(0).max(self.checkpoints.newest).max(FIRST) + 1;

@@ -45,7 +45,9 @@ impl Controller {
         if let Some(peer) = self.unheard(kind, address) {
             return self.welcome_back(now, link, peer);
         }
-        let Some((peer, share)) = self.free_place(kind).filter(|_| caller.peer.is_none()) else {
+        // Who has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
+        let place = if caller.peer.is_none() { self.free_place(kind) } else { None };
+        let Some((peer, share)) = place else {
             // Perhaps its place becomes free: somebody may be about to be given up.
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
                 return self.actions.push_back(Action::Close { link });
@@ -55,6 +57,14 @@ impl Controller {
                 let numbers = self.cluster.worker_numbers();
                 let reason = format!(
                     "the job has given all its {numbers} numbers of workers, each once: start it again from a checkpoint"
+                );
+                return self.refuse(link, &reason);
+            }
+            if kind == Kind::Switch && self.has_given_all_switches() {
+                let given = self.cluster.view.next_switch;
+                let reason = format!(
+                    "all {given} numbers of switches have been given, and none is given twice (rule M2): the job goes on \
+                     without another switch"
                 );
                 return self.refuse(link, &reason);
             }
@@ -149,6 +159,13 @@ impl Controller {
     /// Whether a worker that joins gets no number any more (rule M2).
     fn has_given_all_numbers(&self) -> bool {
         self.phase == Phase::Running && self.cluster.view.next_worker >= self.cluster.worker_numbers()
+    }
+
+    /// Whether a switch that joins while the job runs cannot get a number: a switch that comes and goes takes one each time.
+    fn has_given_all_switches(&self) -> bool {
+        self.phase == Phase::Running
+            && self.cluster.plan.is_some()
+            && self.cluster.view.next_switch == u16::MAX
     }
 
     /// Everybody is there.

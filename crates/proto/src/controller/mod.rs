@@ -25,7 +25,7 @@ use self::members::{Member, kind_of};
 use self::told::Told;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::Statistics;
 use crate::time::Instant;
@@ -574,7 +574,9 @@ impl Controller {
                 member.leaves = true;
                 self.let_go(now);
             }
-            Message::Checkpointed { number, failure } => self.handle_checkpointed(now, peer, number, failure),
+            Message::Checkpointed { number, failure } => {
+                self.handle_checkpointed(now, peer, number, failure.map(brief));
+            }
             Message::GradientsRefused { worker, table, key, count } => {
                 self.handle_refused(peer, worker, table, key, count);
             }
@@ -587,8 +589,10 @@ impl Controller {
             Message::Abort { reason } if self.phase < Phase::Finishing => match peer {
                 // It cannot do its part, and others can: it starts again, as a standby.
                 Peer::Switch(_) if self.phase == Phase::Recovering => self.send_away(peer),
-                Peer::Switch(_) if self.has_started => self.lose(now, peer, format!("gave up: {reason}")),
-                _ => self.fail(reason),
+                Peer::Switch(_) if self.has_started => {
+                    self.lose(now, peer, format!("gave up: {}", brief(reason)));
+                }
+                _ => self.fail(brief(reason)),
             },
             _ => {}
         }

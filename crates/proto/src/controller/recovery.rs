@@ -39,6 +39,9 @@ impl Controller {
                     .refuse(link, &format!("the job of {peer} is over: another one runs at this controller")),
             };
         }
+        if let Some(reason) = rejoin.cluster.as_deref().and_then(unsound) {
+            return self.refuse(link, reason);
+        }
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
             (Phase::Gathering, _) if rejoin.cluster.is_none() => {
@@ -199,4 +202,12 @@ impl Controller {
         self.go_on_without_workers();
         self.let_go(now);
     }
+}
+
+/// What no honest server says of its cluster: numbers that could not be counted on from.
+fn unsound(cluster: &Cluster) -> Option<&'static str> {
+    if cluster.view.number >> 63 != 0 {
+        return Some("a cluster has fewer than 2^63 views");
+    }
+    (cluster.servers.len() > usize::from(u16::MAX)).then_some("a cluster has fewer than 2^16 servers")
 }

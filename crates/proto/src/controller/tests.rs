@@ -6,6 +6,7 @@ mod desk;
 mod ends;
 mod holes;
 mod nonsense;
+mod numbers;
 mod patience;
 mod recovery;
 mod refusals;

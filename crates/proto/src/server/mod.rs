@@ -19,7 +19,7 @@ use self::opening::Stage;
 use self::shard::{Nonsense, Shard};
 use crate::cluster::Peer;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Hello, Kind, Message};
+use crate::message::{Answered, Hello, Kind, Message};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{ServerStatistics, Statistics};
 use crate::storage::{StorageEvent, StorageRequest};
@@ -168,6 +168,11 @@ impl Server {
             // Its caller comes again, when this server knows what the others know (rule L5).
             self.actions.push_back(Action::Close { link });
             return Ok(());
+        }
+        let Answered { newest, count } = hello.answered;
+        if (newest | count) >> 63 != 0 {
+            // No worker has pushed so often, and what counts on from it would overflow.
+            return Err(Nonsense);
         }
         if let Peer::Worker(worker) = hello.from {
             shard.greet(worker, hello.answered);

@@ -36,7 +36,7 @@ pub(super) struct Shard {
     pub(super) number: u16,
     pub(super) cluster: Box<Cluster>,
     pub(super) store: Store,
-    placement: Option<Placement>,
+    pub(super) placement: Option<Placement>,
     pub(super) regions: BTreeMap<u8, Region>,
     /// For each worker its last push that was applied. Streams keep the order.
     pub(super) pushed: BTreeMap<u16, Pushed>,
@@ -248,7 +248,8 @@ impl Shard {
     pub(super) fn greet(&mut self, worker: u16, answered: Answered) {
         let last = self.pushed.entry(worker).or_default();
         if answered.newest > last.number {
-            self.statistics.lost_pushes += answered.count.saturating_sub(last.count);
+            let lost = answered.count.saturating_sub(last.count);
+            self.statistics.lost_pushes = self.statistics.lost_pushes.saturating_add(lost);
             last.count = last.count.max(answered.count);
         }
     }
@@ -440,7 +441,7 @@ impl Shard {
     /// be added again, as nobody has all of it any more (rule L4).
     pub(super) fn forget(&mut self, number: u8, epoch: u64, cut: Cut) {
         let Some(region) = self.regions.get_mut(&number) else { return };
-        self.statistics.lost_epochs += epoch - region.committed;
+        self.statistics.lost_epochs = self.statistics.lost_epochs.saturating_add(epoch - region.committed);
         (region.committed, region.cut) = (epoch, cut);
     }
 

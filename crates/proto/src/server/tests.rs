@@ -5,6 +5,7 @@ mod counter;
 mod durability;
 mod failing_disk;
 mod growth;
+mod hot_and_cold;
 mod refusals;
 mod regions;
 mod replay;

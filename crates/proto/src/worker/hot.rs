@@ -80,7 +80,7 @@ impl HotClient {
     /// the pulls, and the regions whose packets must be replayed there.
     pub(crate) fn enter(&mut self, view: &View) -> (Vec<Cargo>, Vec<u8>) {
         let (mut pulls, mut replays) = (Vec::new(), Vec::new());
-        for (region, known) in (0u8..).zip(&mut self.tenures) {
+        for (region, known) in (0..=u8::MAX).zip(&mut self.tenures) {
             let tenure = view.tenure(region);
             if tenure.since <= known.since {
                 continue;
@@ -192,7 +192,10 @@ impl HotClient {
 
     /// Where each flow of pushes stands now: everything submitted so far lies before it.
     pub(crate) fn frontiers(&self) -> Frontiers {
-        (0u8..).zip(&self.tenures).map(|(region, _)| (region, self.push_flow(region).next_place())).collect()
+        (0..=u8::MAX)
+            .zip(&self.tenures)
+            .map(|(region, _)| (region, self.push_flow(region).next_place()))
+            .collect()
     }
 
     /// Whether every push before these points is durable.
@@ -403,3 +406,6 @@ fn next_packet(
     assert!(!rows.is_empty() || next.is_none(), "{TOO_WIDE}");
     rows.first().map(|row| row.place.region)
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,7 +77,7 @@ pub(crate) struct Member {
     pub(crate) address: SocketAddr,
     /// Its open streams.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
-    pub(crate) accepted: u32,
+    pub(crate) accepted: u64,
     outgoing: Outgoing,
     received_unasked: usize,
     /// Which kind of input is looked at first, so that none starves.

@@ -85,7 +85,7 @@ pub(crate) struct Bench {
     roles: Vec<AnyRole>,
     line: VecDeque<(usize, Pending)>,
     streams: BTreeMap<(usize, Link), (usize, Link)>,
-    accepted: u32,
+    accepted: u64,
     stage: Stage,
     /// Who has come as far as the stage asks.
     ready: [bool; 2],

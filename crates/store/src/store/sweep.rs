@@ -79,10 +79,16 @@ impl Store {
     /// The same calls remove the same rows. But which are compared depends on where rows came to lie, which is not in a
     /// snapshot: whoever writes a log should write the keys that went, and [`Store::remove`] them when it is replayed.
     pub fn evict(&mut self, rows_max: usize) -> Evicted {
+        self.evict_but(rows_max, |_| false)
+    }
+
+    /// The same, without the rows that stay by age and use: those whose gradients come summed have fewer updates, and longer times
+    /// between them, than what is known of them elsewhere. They count as rows of their table, and go by their norm like any other.
+    pub fn evict_but(&mut self, rows_max: usize, stays: impl Fn(u64) -> bool) -> Evicted {
         let mut evicted = Evicted::default();
         for _ in 0..self.tables.len() {
             let table = self.sweep.table;
-            if !self.evict_of(table, rows_max, &mut evicted) {
+            if !self.evict_of(table, rows_max, &stays, &mut evicted) {
                 break;
             }
             self.sweep.table = (table + 1) % self.tables.len();
@@ -92,7 +98,13 @@ impl Store {
     }
 
     /// Whether that is all for this table; else as many rows were looked at as are allowed.
-    fn evict_of(&mut self, table: usize, looks_max: usize, evicted: &mut Evicted) -> bool {
+    fn evict_of(
+        &mut self,
+        table: usize,
+        looks_max: usize,
+        stays: &impl Fn(u64) -> bool,
+        evicted: &mut Evicted,
+    ) -> bool {
         let spec = &self.tables[table];
         let trace = spec.rule.growth.trace(self.steps[table].count);
         let (rows, cursor) = (&mut self.rows[table], &mut self.sweep.cursors[table]);
@@ -101,17 +113,18 @@ impl Store {
             None => true,
             Some(Eviction::Idle { steps }) => {
                 let is_old = |words: &[u32]| trace.age(&words[of_growth(words)..]) >= steps;
-                evict_old(rows, cursor, looks_max, is_old, evicted)
+                evict_old(rows, cursor, looks_max, |key, words| is_old(words) && !stays(key), evicted)
             }
             Some(Eviction::LeastUsed { rows_max, .. }) => {
                 let use_of = |words: &[u32]| {
                     let of_growth = &words[of_growth(words)..];
                     (trace.updates(of_growth), Reverse(trace.age(of_growth)))
                 };
+                let use_of = |key, words: &[u32]| (!stays(key)).then(|| use_of(words));
                 evict_lowest(rows, rows_max, cursor, looks_max, use_of, evicted)
             }
             Some(Eviction::LowestNorm { rows_max }) => {
-                let norm = |words: &[u32]| norm(&words[..spec.width]);
+                let norm = |_, words: &[u32]| Some(norm(&words[..spec.width]));
                 evict_lowest(rows, rows_max, cursor, looks_max, norm, evicted)
             }
         }
@@ -129,12 +142,12 @@ fn evict_old(
     rows: &mut Kept,
     cursor: &mut usize,
     looks_max: usize,
-    is_old: impl Fn(&[u32]) -> bool,
+    is_old: impl Fn(u64, &[u32]) -> bool,
     evicted: &mut Evicted,
 ) -> bool {
     let mut old = Vec::new();
     let (looks, is_all) = rows.look(cursor, looks_max - evicted.looked, |key, words| {
-        if is_old(words) {
+        if is_old(key, words) {
             old.push(key);
         }
     });
@@ -144,13 +157,13 @@ fn evict_old(
 }
 
 /// Compares rows from [`WINDOW`] parts of memory. Neighbours would not do: rows that were made at one time are often of
-/// one worth, as the most frequent keys come first.
+/// one worth, as the most frequent keys come first. A row without a score stays.
 fn evict_lowest<S: Ord>(
     rows: &mut Kept,
     rows_max: u64,
     cursor: &mut usize,
     looks_max: usize,
-    score: impl Fn(&[u32]) -> S,
+    score: impl Fn(u64, &[u32]) -> Option<S>,
     evicted: &mut Evicted,
 ) -> bool {
     let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
@@ -168,7 +181,9 @@ fn evict_lowest<S: Ord>(
         while window.len() < WINDOW && *cursor < part && has_looks(looks) {
             let places = (0..WINDOW).map(|number| number * part + *cursor);
             window.extend(
-                places.filter_map(|place| rows.row_at(place)).map(|(key, words)| (score(words), key)),
+                places
+                    .filter_map(|place| rows.row_at(place))
+                    .filter_map(|(key, words)| score(key, words).map(|score| (score, key))),
             );
             looks += WINDOW;
             *cursor += 1;

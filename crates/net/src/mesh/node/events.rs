@@ -66,6 +66,10 @@ impl LinkEvents for Shared {
                 self.changed.notify_all();
             }
             Control::Hello { from } => {
+                // Nobody else is in the roster, and to keep a way to any number that a stranger says would fill the memory.
+                if !self.is_numbered(from) {
+                    return;
+                }
                 link.set_peer(from);
                 self.route(from, link);
                 let _state = lock(&self.state);
@@ -109,5 +113,14 @@ impl LinkEvents for Shared {
 
     fn ended(&self, link: &Arc<Link>, reason: String) {
         self.link_broke(link, &reason);
+        let mut state = lock(&self.state);
+        let has_joined = match &state.desk {
+            Some(desk) => desk.has_joined(link.number),
+            None => link.peer().is_some(),
+        };
+        // Of a stranger nothing stays, its socket neither.
+        if !has_joined && !self.closing.load(Ordering::Acquire) {
+            state.links.remove(&link.number);
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn join(kind: Kind, link: Link) -> Join {
 pub(super) struct Desk {
     pub(super) now: Instant,
     pub(super) controller: Controller,
-    links: u32,
+    links: u64,
     /// What was said on each stream, and not looked at yet.
     said: BTreeMap<Link, Vec<Message>>,
     /// The newest probe on each stream.

@@ -79,7 +79,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 fn link(number: usize) -> Link {
-    Link(Link::ACCEPTED + u32::try_from(number).unwrap())
+    Link(Link::ACCEPTED + u64::try_from(number).unwrap())
 }
 
 fn carry_out(desk: &mut Desk, deed: Deed) {

@@ -7,7 +7,7 @@ use crate::message::{Answered, Changed, Cut, Hello, Message, SlotValues};
 use crate::role::Link;
 use crate::server::journal::Journal;
 use crate::server::shard::Shard;
-use crate::testing::HOT_ROWS;
+use crate::testing::{HOT_ROWS, JOB};
 
 use Peer::{Switch, Worker};
 
@@ -191,4 +191,22 @@ fn nobody_may_ask_for_more_than_a_message_holds() {
     assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (0, 0));
     assert!(shard.pull(Link(7), 1, &[3, 4].as_slice().into()).is_ok());
     assert_eq!((shard.outbox.len(), shard.statistics.row_reads), (1, 2));
+}
+
+// rule C4
+#[test]
+fn a_worker_with_more_pushes_than_there_can_be_makes_no_sense() {
+    let mut counter = Counter::new();
+    for (newest, count) in [(1, u64::MAX), (u64::MAX, 1)] {
+        let answered = Answered { newest, count };
+        let link = counter.call_with(Hello { job: JOB, from: Worker(1), answered });
+        assert_eq!(counter.closed.pop(), Some(link));
+    }
+    let most = (1 << 63) - 1;
+    for worker in 0..4 {
+        let answered = Answered { newest: most, count: most };
+        let link = counter.call_with(Hello { job: JOB, from: Worker(worker), answered });
+        assert_eq!(counter.ask(link, push(most + 1, &[HOT_ROWS], 1.0)).len(), 1);
+    }
+    assert_eq!(counter.statistics().lost_pushes, u64::MAX);
 }

@@ -29,7 +29,7 @@ pub(super) fn address(number: u16) -> SocketAddr {
 
 pub(super) struct Counter {
     pub(super) server: Server,
-    links: u32,
+    links: u64,
     said: BTreeMap<Link, Vec<Message>>,
     pub(super) closed: Vec<Link>,
     /// What was asked of the disk since the last look.

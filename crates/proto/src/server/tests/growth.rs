@@ -109,24 +109,44 @@ fn what_went_is_in_the_log_right_behind_what_made_it_go() {
 fn the_holder_of_a_row_that_went_is_told() {
     let (mut counter, _) = with_disk(
         Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE },
-        evicting(Eviction::Idle { steps: 2 }),
+        evicting(Eviction::LowestNorm { rows_max: 1 }),
     );
     let worker = counter.call(Peer::Worker(1));
     let switch = counter.call(Peer::Switch(0));
     counter.adopt(switch, 1);
     assert!(counter.commit(switch, 1, 1, 5).is_some());
     assert_eq!(counter.value(0), -5.0);
-    counter.ask(worker, push(1, &[COLD], 1.0));
-    counter.answers(worker);
     assert_eq!(counter.answers(switch), []);
-    counter.say(worker, push(2, &[COLD], 1.0));
+    counter.say(worker, push(1, &[COLD], 10.0));
     let told = counter.answers(switch);
     let [Message::Changed(changed)] = told.as_slice() else { panic!("{told:?}") };
     let width = u16::try_from(WIDTH).unwrap();
     assert_eq!((&changed.values.slots, &changed.values.values.0), (&vec![(0, width)], &vec![0; WIDTH]));
     // What comes to it is new.
-    assert!(counter.commit(switch, 1, 2, 3).is_some());
-    assert_eq!(counter.value(0), -3.0);
+    assert!(counter.commit(switch, 1, 2, 30).is_some());
+    assert_eq!(counter.value(0), -30.0);
+}
+
+// rule G2
+#[test]
+fn a_row_of_the_plan_does_not_go_by_age_or_use() {
+    for eviction in [Eviction::Idle { steps: 2 }, Eviction::LeastUsed { rows_max: 2, half_life: 1000 }] {
+        let mut counter =
+            Counter::growing(Server::new(address(0), address(1)), Durability::NONE, evicting(eviction));
+        let worker = counter.call(Peer::Worker(1));
+        let switch = counter.call(Peer::Switch(0));
+        counter.adopt(switch, 1);
+        // While the switch sums a hundred gradients of row 0 in an epoch, other rows get a few pushes each.
+        for epoch in 0..10 {
+            assert!(counter.commit(switch, 1, epoch + 1, 100).is_some());
+            for number in 6 * epoch + 1..6 * epoch + 7 {
+                counter.say(worker, push(number, &[COLD + number % 3], 1.0));
+            }
+            assert_eq!(counter.answers(switch), [], "{eviction:?}: no value has changed but by epochs");
+        }
+        assert_eq!(counter.value(0), -1000.0, "{eviction:?}");
+        assert!(counter.statistics().rows_evicted > 10, "{eviction:?}: rows beside the plan go as before");
+    }
 }
 
 // rule G1
