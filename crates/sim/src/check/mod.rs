@@ -73,6 +73,8 @@ pub struct Checkers {
     /// Some packets as they were sent, by whom and to whom, for those who send what they have heard.
     captured: VecDeque<(Host, Host, Vec<u8>)>,
     violation: Option<Violation>,
+    /// Whether nothing that is counted, read or told means anything any more.
+    is_blind: bool,
 }
 
 /// How many packets are kept for those who send what they have heard, and every which one.
@@ -99,7 +101,13 @@ impl Checkers {
             retransmits: 0,
             captured: VecDeque::new(),
             violation: None,
+            is_blind: false,
         }
+    }
+
+    /// From here on nothing is a violation but a panic: what was sent is not what arrives.
+    pub fn close_eyes(&mut self) {
+        self.is_blind = true;
     }
 
     /// How many packets were sent again.
@@ -119,7 +127,7 @@ impl Checkers {
 
     /// Notes a violation that somebody else has found.
     pub fn report(&mut self, checker: &'static str, at: Instant, text: String) {
-        if self.violation.is_none() {
+        if self.violation.is_none() && !self.is_blind {
             self.violation = Some(Violation { checker, text, at });
         }
     }
