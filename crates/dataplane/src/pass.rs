@@ -124,7 +124,8 @@ fn check_push_by_lane(shape: Shape, arithmetic: Arithmetic, body: &[EntryBytes])
             if value != 0 {
                 return Err(Malformed::Value);
             }
-        } else if before.is_some_and(|before| cell <= before) && !is_planted(PlantedBug::CellOrderNotChecked) {
+        } else if before.is_some_and(|before| cell <= before) && !is_planted(PlantedBug::CellOrderNotChecked)
+        {
             return Err(Malformed::Order);
         }
         arithmetic.check(value)?;

@@ -126,3 +126,40 @@ impl Dial {
         self.retry_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(now: Instant) -> (Dial, LinkNumbers) {
+        let (mut dial, mut numbers) =
+            (Dial::new(SocketAddr::from(([10, 0, 0, 1], 1))), LinkNumbers::default());
+        dial.connect(now, &mut numbers);
+        dial.opened();
+        assert!(dial.closed(now));
+        (dial, numbers)
+    }
+
+    // rule M13
+    #[test]
+    fn time_that_was_slept_is_no_time_in_which_a_peer_was_called() {
+        let day = Duration::from_secs(86_400);
+        let (mut dial, mut numbers) = lost(Instant::ZERO);
+        // Before an attempt, and in the middle of one.
+        assert!(dial.handle_timeout(Instant::ZERO + day, &mut numbers).is_some());
+        assert!(dial.closed(Instant::ZERO + day * 2));
+        assert!(dial.poll_timeout().is_some());
+    }
+
+    #[test]
+    fn a_peer_that_refuses_for_30_s_is_given_up() {
+        let (mut dial, mut numbers) = lost(Instant::ZERO);
+        let mut now = Instant::ZERO;
+        while let Some(due) = dial.poll_timeout() {
+            now = due;
+            assert!(dial.handle_timeout(now, &mut numbers).is_some());
+            dial.closed(now);
+        }
+        assert_eq!(now, Instant::ZERO + PATIENCE);
+    }
+}

@@ -398,7 +398,10 @@ impl Director {
                 self.counts.take_over_max = self.counts.take_over_max.max(took);
             }
             Event::Controller(ControllerEvent::Finished(_)) if host != self.controller => {
-                self.violate("controllers", "a controller ends the job that another has taken over".to_owned());
+                self.violate(
+                    "controllers",
+                    "a controller ends the job that another has taken over".to_owned(),
+                );
             }
             Event::Controller(ControllerEvent::Finished(_)) => self.end(),
             Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),

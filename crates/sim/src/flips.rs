@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn what_is_compared_is_hit_and_gradients_are_not() {
         let sent = push();
-        let mut flips =
-            Flips { bits: FlippedBits::Compared, chance: 1.0, lanes: 1, random: Random::new(5) };
+        let mut flips = Flips { bits: FlippedBits::Compared, chance: 1.0, lanes: 1, random: Random::new(5) };
         let hit: Vec<Vec<u8>> = (0..2000).filter_map(|_| flips.flip(&sent)).map(|hit| hit.bytes).collect();
         assert!(hit.len() > 1500 && hit.iter().all(|bytes| *bytes != sent));
         for bytes in hit.iter().filter(|bytes| bytes.len() == sent.len()) {
             assert_eq!(bytes[14..HEADER_BYTES], sent[14..HEADER_BYTES], "epochs, sequence number and tag");
-            let values = |bytes: &[u8]| bytes[HEADER_BYTES..].chunks(6).map(|entry| entry[2..].to_vec()).collect();
+            let values =
+                |bytes: &[u8]| bytes[HEADER_BYTES..].chunks(6).map(|entry| entry[2..].to_vec()).collect();
             let (before, after): (Vec<_>, Vec<_>) = (values(&sent), values(bytes));
             assert_eq!(before, after);
         }

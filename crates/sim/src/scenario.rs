@@ -488,9 +488,11 @@ fn draw_severe_fault(random: &mut Random, kind: u8, lasts_long: bool) -> Fault {
         2 => Fault::ClockJumps { victim, by: random.duration(ms(200)..ms(600_000)) },
         3 => Fault::StreamsStranded { late: random.duration(ms(10)..ms(3000)) },
         4 => Fault::SecondController { sleeps: random.chance(0.5), returns: random.chance(0.5) },
-        _ => {
-            Fault::BitsFlip { bits: FlippedBits::Compared, chance: 0.3 * random.unit() * random.unit(), lasts }
-        }
+        _ => Fault::BitsFlip {
+            bits: FlippedBits::Compared,
+            chance: 0.3 * random.unit() * random.unit(),
+            lasts,
+        },
     }
 }
 

@@ -174,7 +174,11 @@ impl Director {
         if now < self.servers_busy_until || self.is_split || !self.world.is_awake(first) {
             return;
         }
-        self.count_fault(if sleeps { "a second controller, the first sleeps" } else { "a second controller" });
+        self.count_fault(if sleeps {
+            "a second controller, the first sleeps"
+        } else {
+            "a second controller"
+        });
         self.is_split = true;
         // Who stays with the first hears in the end that it has lost its servers.
         self.excuse_all(STRAY);

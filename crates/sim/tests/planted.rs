@@ -25,6 +25,14 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         // Somebody must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,
+        // A scenario must have two controllers, and members that come back to the first; or a clock that jumps while a stream is opened; or
+        // bits that flip in cells; or a server that is silent for 10 s.
+        PlantedBug::CellOrderNotChecked
+        | PlantedBug::OldControllerBelieved
+        | PlantedBug::LeftBehindDecides
+        | PlantedBug::WakeUpBlamesOthers
+        | PlantedBug::SilentServerGivenUp => 1500,
+        PlantedBug::LateCloseEndsNewStream => 300,
         PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

@@ -444,9 +444,8 @@ impl Role for Controller {
             }
             LinkEvent::Closed { reason } => {
                 let Some(Caller { peer: Some(peer), .. }) = self.callers.remove(&link) else { return };
-                let Some(member) = self.members.get_mut(&peer).filter(|member| {
-                    member.link == Some(link) || is_planted(PlantedBug::LateCloseEndsNewStream)
-                }) else {
+                let Some(member) = self.members.get_mut(&peer).filter(|member| member.link == Some(link))
+                else {
                     return;
                 };
                 member.link = None;
