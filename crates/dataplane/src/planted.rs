@@ -65,6 +65,18 @@ pub enum PlantedBug {
     RenewalWithoutTenure,
     /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
     SyncFailureRetried,
+    /// In the data plane: cells of a packet need not increase.
+    CellOrderNotChecked,
+    /// In the roles: a controller that was left behind does not notice that its members know a newer view.
+    OldControllerBelieved,
+    /// In the roles: a controller passes barriers without those it has given up before its servers have agreed.
+    LeftBehindDecides,
+    /// In the roles: the end of a stream that was replaced ends the one after it.
+    LateCloseEndsNewStream,
+    /// In the roles: a member takes the time that it slept for time in which it tried to reach another.
+    WakeUpBlamesOthers,
+    /// In the roles: a server that is silent on an open stream is given up though it can come back.
+    SilentServerGivenUp,
 }
 
 impl PlantedBug {
@@ -72,7 +84,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 30] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -97,6 +109,12 @@ impl PlantedBug {
         Self::DurableOfAnyAnswer,
         Self::RenewalWithoutTenure,
         Self::SyncFailureRetried,
+        Self::CellOrderNotChecked,
+        Self::OldControllerBelieved,
+        Self::LeftBehindDecides,
+        Self::LateCloseEndsNewStream,
+        Self::WakeUpBlamesOthers,
+        Self::SilentServerGivenUp,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -127,6 +145,12 @@ impl PlantedBug {
             Self::DurableOfAnyAnswer => "durable-of-any-answer",
             Self::RenewalWithoutTenure => "renewal-without-tenure",
             Self::SyncFailureRetried => "sync-failure-retried",
+            Self::CellOrderNotChecked => "cell-order-not-checked",
+            Self::OldControllerBelieved => "old-controller-believed",
+            Self::LeftBehindDecides => "left-behind-decides",
+            Self::LateCloseEndsNewStream => "late-close-ends-new-stream",
+            Self::WakeUpBlamesOthers => "wake-up-blames-others",
+            Self::SilentServerGivenUp => "silent-server-given-up",
         }
     }
 

@@ -25,6 +25,9 @@ const UNHANDLED_MAX: usize = 16;
 /// that reads its answers ever gets here.
 const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long what was sent may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
+/// keepalives take to notice that a peer is gone to which nothing is sent.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(11);
 /// How long written messages may take to leave at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -227,7 +230,10 @@ impl Conversation {
         let keepalive = socket2::TcpKeepalive::new()
             .with_time(Duration::from_secs(5))
             .with_interval(Duration::from_secs(2));
-        let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
+        let socket = socket2::SockRef::from(&stream);
+        let _ = socket.set_tcp_keepalive(&keepalive.with_retries(3));
+        // While something is unacknowledged no keepalive is sent: the kernel would send it again for a quarter of an hour.
+        let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
             return;
         }

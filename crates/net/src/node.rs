@@ -148,7 +148,7 @@ impl ControllerNode {
         self.address
     }
 
-    /// Runs a job, another one each time (rule M17). `on_event` hears of everything that happens.
+    /// Runs a job, another one each time (rule M18). `on_event` hears of everything that happens.
     pub fn run(
         self,
         sizes: Sizes,

@@ -276,7 +276,7 @@ impl View {
 pub struct Cluster {
     /// The job as packets carry it: it separates the slots and flows of tenants of one switch.
     pub job: u16,
-    /// What tells this job from every other that ever ran, or will run, at the same addresses (rule M17).
+    /// What tells this job from every other that ever ran, or will run, at the same addresses (rule M18).
     pub instance: u64,
     /// The seed of initial row values, and of everything else that is drawn.
     pub seed: u64,
@@ -329,7 +329,7 @@ impl Cluster {
     }
 
     /// The same for one instance of it, a number that was drawn: packets of another differ in `job` and in `view`, of 16 bits each,
-    /// and streams say the whole number (rule M17).
+    /// and streams say the whole number (rule M18).
     #[must_use]
     pub fn with_instance(self, instance: u64) -> Self {
         Self { instance, job: (instance & 0xffff) as u16, ..self }

@@ -3,6 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use libra_dataplane::planted::{PlantedBug, is_planted};
+
 use crate::role::{Action, Link};
 use crate::time::Instant;
 
@@ -10,6 +12,8 @@ use crate::time::Instant;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long a member tries to reach another before it gives up. A controller that restarts has as long to come back.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// An attempt, or the pause before one, counts as no more than this: drivers give up sooner.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
 /// One end of a conversation with a peer, over one stream after another.
 #[derive(Debug, Clone)]
@@ -21,6 +25,9 @@ pub(crate) struct Dial {
     retry_at: Option<Instant>,
     /// Since when there is no open stream.
     lost_at: Option<Instant>,
+    /// Up to when it was tried to open one, and for how long in all.
+    tried_at: Instant,
+    tried: Duration,
 }
 
 /// Numbers the streams that a role opens.
@@ -38,7 +45,15 @@ impl LinkNumbers {
 
 impl Dial {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        Self { address, link: None, is_open: false, retry_at: None, lost_at: None }
+        Self {
+            address,
+            link: None,
+            is_open: false,
+            retry_at: None,
+            lost_at: None,
+            tried_at: Instant::ZERO,
+            tried: Duration::ZERO,
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -51,7 +66,7 @@ impl Dial {
         self.link = Some(link);
         self.is_open = false;
         self.retry_at = None;
-        self.lost_at.get_or_insert(now);
+        self.try_until(now);
         Action::Connect { link, address: self.address }
     }
 
@@ -67,16 +82,27 @@ impl Dial {
     pub(crate) fn opened(&mut self) {
         self.is_open = true;
         self.lost_at = None;
+        self.tried = Duration::ZERO;
     }
 
     /// The stream is gone. `false` if the peer was out of reach for too long: it will not be opened again.
     pub(crate) fn closed(&mut self, now: Instant) -> bool {
         self.link = None;
         self.is_open = false;
-        let lost_at = *self.lost_at.get_or_insert(now);
-        let go_on = now.since(lost_at) < PATIENCE;
+        self.try_until(now);
+        let go_on = self.tried < PATIENCE;
         self.retry_at = go_on.then_some(now + RETRY_PAUSE);
         go_on
+    }
+
+    /// Counts the time since the last attempt began or ended. Of one that took longer than any does this process has slept through a part, and
+    /// nobody is to blame for that (rule M13).
+    fn try_until(&mut self, now: Instant) {
+        let most = if is_planted(PlantedBug::WakeUpBlamesOthers) { Duration::MAX } else { ATTEMPT_MAX };
+        if self.lost_at.replace(self.lost_at.unwrap_or(now)).is_some() {
+            self.tried += now.since(self.tried_at).min(most);
+        }
+        self.tried_at = now;
     }
 
     /// How long there has been no stream.
@@ -98,5 +124,42 @@ impl Dial {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.retry_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(now: Instant) -> (Dial, LinkNumbers) {
+        let (mut dial, mut numbers) =
+            (Dial::new(SocketAddr::from(([10, 0, 0, 1], 1))), LinkNumbers::default());
+        dial.connect(now, &mut numbers);
+        dial.opened();
+        assert!(dial.closed(now));
+        (dial, numbers)
+    }
+
+    // rule M13
+    #[test]
+    fn time_that_was_slept_is_no_time_in_which_a_peer_was_called() {
+        let day = Duration::from_secs(86_400);
+        let (mut dial, mut numbers) = lost(Instant::ZERO);
+        // Before an attempt, and in the middle of one.
+        assert!(dial.handle_timeout(Instant::ZERO + day, &mut numbers).is_some());
+        assert!(dial.closed(Instant::ZERO + day * 2));
+        assert!(dial.poll_timeout().is_some());
+    }
+
+    #[test]
+    fn a_peer_that_refuses_for_30_s_is_given_up() {
+        let (mut dial, mut numbers) = lost(Instant::ZERO);
+        let mut now = Instant::ZERO;
+        while let Some(due) = dial.poll_timeout() {
+            now = due;
+            assert!(dial.handle_timeout(now, &mut numbers).is_some());
+            dial.closed(now);
+        }
+        assert_eq!(now, Instant::ZERO + PATIENCE);
     }
 }

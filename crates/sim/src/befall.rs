@@ -5,7 +5,7 @@ use core::time::Duration;
 use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind as PacketKind};
 use libra_proto::{ControllerCommand, FLOW_PACKETS_MAX, Instant, Peer, Role};
 
-use crate::director::{CONTROLLER, Director, Kind, Plan};
+use crate::director::{Director, Kind, Plan};
 use crate::network::{Host, Quality};
 use crate::process::AnyRole;
 use crate::scenario::{CutOff, Fault, Side};
@@ -13,7 +13,7 @@ use crate::workload::{Progress, User};
 
 /// After something has befallen a member, it may be given up until so long after: a machine that is gone is noticed by its
 /// silence.
-const EXCUSE: Duration = Duration::from_secs(16);
+pub(crate) const EXCUSE: Duration = Duration::from_secs(16);
 /// Servers, and workers that must live to the end, are never away for longer: their place is kept for 2 s.
 const SHORT: Duration = Duration::from_millis(900);
 /// After a controller has come back, it takes this long until it knows its cluster.
@@ -87,10 +87,11 @@ impl Director {
             }
             Fault::ControllerDies { machine, returns } => self.kill_controller(machine, returns),
             Fault::ControllerSleeps(lasts) => {
-                if self.world.is_awake(CONTROLLER) {
+                let controller = self.controller;
+                if self.world.is_awake(controller) {
                     self.count_fault("controller sleeps");
-                    self.world.pause(CONTROLLER);
-                    self.plan(now + lasts, Plan::Resume(CONTROLLER));
+                    self.world.pause(controller);
+                    self.plan(now + lasts, Plan::Resume(controller));
                 }
             }
             Fault::ServerSleeps(lasts) => self.put_server_to_sleep(lasts),
@@ -118,18 +119,19 @@ impl Director {
                     self.switches_excused_until = self.switches_excused_until.max(now + lasts + EXCUSE);
                 }
             }
+            severe => self.befall_severely(severe),
         }
     }
 
     /// One of those of a kind who are there and awake. Fatal things do not befall the worker that must live to the end.
-    fn pick(&mut self, kind: Kind, fatal: bool) -> Option<Host> {
+    pub(crate) fn pick(&mut self, kind: Kind, fatal: bool) -> Option<Host> {
         let protected = self.protected().filter(|_| fatal);
         let mut there = self.alive(kind);
         there.retain(|host| Some(*host) != protected && self.world.is_awake(*host));
         (!there.is_empty()).then(|| *self.random.pick(&there))
     }
 
-    fn excuse(&mut self, host: Host, lasts: Duration) {
+    pub(crate) fn excuse(&mut self, host: Host, lasts: Duration) {
         let until = self.now() + lasts + EXCUSE;
         let excused = self.excused.entry(host).or_insert(Instant::ZERO);
         *excused = until.max(*excused);
@@ -152,7 +154,7 @@ impl Director {
         }
     }
 
-    fn put_to_sleep(&mut self, host: Host, lasts: Duration) {
+    pub(crate) fn put_to_sleep(&mut self, host: Host, lasts: Duration) {
         self.excuse(host, lasts);
         self.world.pause(host);
         let at = self.now() + lasts;
@@ -167,7 +169,7 @@ impl Director {
         let CutOff { from, both, lasts, breaks } = cut_off;
         self.excuse(host, lasts);
         let others: Vec<Host> = match (from, self.kinds[host]) {
-            (Side::Controller, _) => vec![CONTROLLER],
+            (Side::Controller, _) => vec![self.controller],
             (Side::Servers, Kind::Server) | (Side::Peers, Kind::Switch) => self.hosts_of(Kind::Worker),
             (Side::Servers, _) => self.hosts_of(Kind::Server),
             (Side::Peers, Kind::Server) => {
@@ -221,7 +223,7 @@ impl Director {
         let peer = self.world.actor(host).and_then(|actor| self.world.observer.roster.peer(actor));
         let Some(Peer::Switch(switch)) = peer else { return };
         self.count_fault("migration");
-        self.world.act(CONTROLLER, |role, now| {
+        self.world.act(self.controller, |role, now| {
             if let AnyRole::Controller(controller) = role {
                 controller.handle_command(now, ControllerCommand::Migrate { switch });
             }
@@ -238,7 +240,7 @@ impl Director {
 
     fn kill_controller(&mut self, machine: bool, returns: Duration) {
         let now = self.now();
-        if !self.world.is_alive(CONTROLLER) || now < self.servers_busy_until {
+        if !self.world.is_alive(self.controller) || now < self.servers_busy_until {
             return;
         }
         self.count_fault(if machine { "controller machine fails" } else { "controller crashes" });
@@ -247,11 +249,11 @@ impl Director {
         let disturbed: Vec<Host> = self.excused.keys().copied().collect();
         disturbed.into_iter().for_each(|host| self.excuse(host, returns));
         if machine {
-            self.world.fail_machine(CONTROLLER);
+            self.world.fail_machine(self.controller);
         } else {
-            self.world.crash(CONTROLLER);
+            self.world.crash(self.controller);
         }
-        self.plan(now + returns, Plan::Start(CONTROLLER, Kind::Controller));
+        self.plan(now + returns, Plan::Start(self.controller, Kind::Controller));
     }
 
     fn put_server_to_sleep(&mut self, lasts: Duration) {

@@ -21,7 +21,7 @@ use crate::trace::TraceWriter;
 use crate::workload::{Account, Progress, User};
 use crate::world::{Step, World};
 
-/// Where the controller is.
+/// Where members call the controller.
 pub(crate) const CONTROLLER: Host = 0;
 /// Everything that is under way when the faults are over, and everything that is begun later, is done after this long.
 ///
@@ -47,6 +47,11 @@ pub(crate) enum Plan {
     Heal { ones: Vec<Host>, others: Vec<Host>, both: bool },
     Mend(Host),
     MakeRoom(Host),
+    TimeOut { ones: Vec<Host>, others: Vec<Host> },
+    Part(Host, Host),
+    GoBack { from: Host, to: Host },
+    BitsStay,
+    Jump(Host, Duration),
     Calm,
     CheckBegin,
     CheckEnd,
@@ -72,6 +77,10 @@ pub(crate) struct Director {
     pub(crate) random_of_disks: Random,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) users: BTreeMap<Host, User>,
+    /// Where the controller is that they reach.
+    pub(crate) controller: Host,
+    /// Whether there was ever another one beside it.
+    pub(crate) is_split: bool,
     /// Users of workers that are gone.
     pub(crate) departed: Vec<User>,
     pub(crate) account: Account,
@@ -102,7 +111,10 @@ impl Director {
     pub(crate) fn new(scenario: Scenario, trace: Option<TraceWriter>) -> Self {
         let trunk = Random::new(scenario.seed);
         let network = Network::new(scenario.quality, trunk.fork(11));
-        let checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.sizes.servers);
+        let mut checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.sizes.servers);
+        if scenario.is_unprotected {
+            checkers.close_eyes();
+        }
         let mut world = World::new(network, trunk.fork(12), checkers);
         if let Some(trace) = trace {
             world.set_trace(trace);
@@ -115,6 +127,8 @@ impl Director {
             random_of_disks: trunk.fork(41),
             kinds: Vec::new(),
             users: BTreeMap::new(),
+            controller: CONTROLLER,
+            is_split: false,
             departed: Vec::new(),
             account,
             plans: Vec::new(),
@@ -297,6 +311,15 @@ impl Director {
             Plan::Heal { ones, others, both } => self.world.heal(&ones, &others, both),
             Plan::Mend(host) => self.world.network.set_quality_of(host, None),
             Plan::MakeRoom(host) => self.make_room(host),
+            Plan::TimeOut { ones, others } => {
+                for &one in &ones {
+                    others.iter().for_each(|&other| self.world.time_out_streams(one, other));
+                }
+            }
+            Plan::Part(one, other) => self.world.reset_streams(one, other),
+            Plan::GoBack { from, to } => self.go_back(from, to),
+            Plan::Jump(host, by) => self.world.jump_clock(host, by),
+            Plan::BitsStay => self.world.flips = None,
             Plan::Calm => self.calm(),
             Plan::CheckBegin if self.begun_at.is_none() => {
                 self.violate("liveness", format!("the job has not begun after {BEGIN_BOUND:?}"));
@@ -317,9 +340,11 @@ impl Director {
         self.world.note("calm");
         let quality = Quality { tick: self.scenario.quality.tick, ..Quality::GOOD };
         self.world.network.set_quality(quality);
-        if !self.world.is_alive(CONTROLLER) {
-            self.start(CONTROLLER, Kind::Controller);
+        self.world.flips = None;
+        if !self.world.is_alive(self.controller) {
+            self.start(self.controller, Kind::Controller);
         }
+        self.end_other_controllers();
         for host in 0..self.kinds.len() {
             self.world.network.set_quality_of(host, None);
             self.world.resume(host);
@@ -380,10 +405,16 @@ impl Director {
             Event::Controller(ControllerEvent::Settled { took, .. }) => {
                 self.counts.take_over_max = self.counts.take_over_max.max(took);
             }
-            Event::Controller(ControllerEvent::Finished(_)) => self.end(),
-            Event::Controller(ControllerEvent::Failed { reason }) => {
-                self.violate("liveness", format!("the job fails: {reason}"));
+            Event::Controller(ControllerEvent::Finished(_)) if host != self.controller => {
+                self.violate(
+                    "controllers",
+                    "a controller ends the job that another has taken over".to_owned(),
+                );
             }
+            Event::Controller(ControllerEvent::Finished(_)) => self.end(),
+            Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),
+            // Of the first of two controllers nobody who matters is left.
+            Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}
             Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
             Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
             Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),

@@ -1,5 +1,7 @@
 //! What may befall the hosts of a [`World`]: processes crash, sleep and start again, machines lose their power.
 
+use core::time::Duration;
+
 use libra_proto::Role;
 
 use crate::disks::Keeping;
@@ -124,6 +126,20 @@ impl<O: Observer> World<O> {
             }
         }
         self.fire_late(host);
+    }
+
+    /// The clock of a process jumps ahead, as that of a machine that was suspended or moved: many of its timers are over at once. What is on
+    /// its way may arrive before it notices.
+    pub fn jump_clock(&mut self, host: Host, by: Duration) {
+        let noticed_at = self.now + self.random.up_to(Duration::from_millis(5));
+        let Some(process) = &mut self.machines[host].process else { return };
+        process.jump(by);
+        if !process.is_paused() {
+            let due = process.wakes_at().unwrap_or(NEVER);
+            self.wakes[host] = if due <= self.now { noticed_at } else { due };
+        }
+        self.hash.event(self.now, host, 13);
+        self.note_of(host, &format!("has a clock that jumps by {by:?}"));
     }
 
     /// Wakes a process whose timer is over.

@@ -15,6 +15,8 @@ use crate::world::{Attempt, Happening, World};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A kernel that was cut off tries again at most this long after it could.
 const RETRY_AFTER: Duration = Duration::from_millis(400);
+/// So many messages still arrive of a sender that hears no acknowledgement of them any more: what a congestion window holds.
+const UNACKNOWLEDGED_MAX: usize = 10;
 
 impl<O: Observer> World<O> {
     pub(crate) fn connect(&mut self, from: Host, link: Link, to: SocketAddr) {
@@ -30,7 +32,7 @@ impl<O: Observer> World<O> {
     pub(crate) fn connect_again(&mut self, number: u64) {
         let Some(Attempt { from, link, to }) = self.attempts.get(&number) else { return };
         let (from, link, to) = (*from, *link, *to);
-        let Some(host) = self.host_of(to) else { return self.refuse(number, "no such host") };
+        let Some(host) = self.callee(to) else { return self.refuse(number, "no such host") };
         if !self.machines[host].powered || !self.network.streams_flow(from, host) {
             return; // It is sent again when that has changed.
         }
@@ -57,10 +59,16 @@ impl<O: Observer> World<O> {
         self.schedule(opened_at, Happening::Stream { stream, end: 0, item: Item::Opened { remote: to } });
     }
 
+    /// Who answers calls to an address now.
+    fn callee(&self, to: SocketAddr) -> Option<Host> {
+        let host = self.host_of(to)?;
+        Some(self.redirected.get(&host).copied().unwrap_or(host))
+    }
+
     /// A process is told that there will be no stream.
     fn refuse(&mut self, number: u64, reason: &'static str) {
         let Some(Attempt { from, link, to }) = self.attempts.remove(&number) else { return };
-        let there = self.host_of(to).unwrap_or(from);
+        let there = self.callee(to).unwrap_or(from);
         let delay = self.network.stream_delay(from, there, 0) * 2;
         // A stream with nobody at the other end, so that the news comes as that of any other.
         let Some(caller) = self.machines[from].process.as_ref().map(|process| process.actor) else { return };
@@ -91,8 +99,11 @@ impl<O: Observer> World<O> {
     /// Puts something on its way to one end of a stream.
     pub(crate) fn put(&mut self, stream: usize, end: usize, bytes: usize, item: Item) {
         let (to, from) = self.streams.hosts(stream, end);
-        if !self.network.streams_flow(from, to) || !self.streams.end(stream, end).held.is_empty() {
-            return self.streams.end(stream, end).held.push_back(item);
+        let (arrives, is_acknowledged) = (self.network.reaches(from, to), self.network.reaches(to, from));
+        let receiver = self.streams.end(stream, end);
+        receiver.unacknowledged = if is_acknowledged { 0 } else { receiver.unacknowledged + 1 };
+        if !arrives || receiver.unacknowledged > UNACKNOWLEDGED_MAX || !receiver.held.is_empty() {
+            return receiver.held.push_back(item);
         }
         let at = self.now + self.network.stream_delay(from, to, bytes);
         let receiver = self.streams.end(stream, end);

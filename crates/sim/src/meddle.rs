@@ -65,6 +65,37 @@ impl<O: Observer> World<O> {
         self.armed = (self.armed.0 + count, self.random.below(20));
     }
 
+    /// Every stream between two hosts that nothing passes on is given up by the kernels of both, each in its own time.
+    pub fn time_out_streams(&mut self, one: Host, other: Host) {
+        if self.network.streams_flow(one, other) {
+            return;
+        }
+        for (stream, end) in self.streams.find(|end, far| end.actor.host == one && far.actor.host == other) {
+            for end in [end, 1 - end] {
+                let at = self.now + self.random.up_to(Duration::from_secs(2));
+                self.fail_end(stream, end, at, "connection timed out");
+            }
+        }
+    }
+
+    /// What one host sends to another on their streams is late from now on, and then the sender loses them. It may open another, and
+    /// be heard there, before the last of the old one arrives.
+    pub fn strand_streams(&mut self, from: Host, to: Host, late: Duration) {
+        for (stream, end) in self.streams.find(|end, far| end.actor.host == from && far.actor.host == to) {
+            let receiver = self.streams.end(stream, 1 - end);
+            receiver.clear_at = receiver.clear_at.max(self.now + late);
+            let at = self.now + self.random.up_to(late / 4);
+            self.fail_end(stream, end, at, "connection reset");
+        }
+    }
+
+    /// Who calls the address of one host reaches another from now on; streams that are open stay where they are.
+    pub fn redirect(&mut self, address_of: Host, to: Host) {
+        self.note(&format!("calls to {address_of} reach {to}"));
+        self.redirected.insert(address_of, to);
+        self.retry_attempts();
+    }
+
     pub(crate) fn fire_break(&mut self, stream: usize, from: Host) {
         match &mut self.armed {
             (0, _) => {}

@@ -1,6 +1,7 @@
 //! A role as a process: with a clock of its own, and what arrives while it sleeps.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{
@@ -142,6 +143,8 @@ pub(crate) struct Process {
     pub(crate) role: AnyRole,
     /// Its clock begins here, as that of a process under `libra-net` does.
     started_at: Instant,
+    /// How far its clock has jumped ahead of that of the world.
+    ahead: Duration,
     pub(crate) accepted: u64,
     /// Its open streams: which, and which end of it.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
@@ -155,12 +158,23 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn new(actor: Actor, role: AnyRole, started_at: Instant, keeping: Option<Keeping>) -> Self {
         let (links, inbox) = (BTreeMap::new(), VecDeque::new());
-        Self { actor, role, started_at, accepted: 0, links, keeping, paused: false, inbox, waiting_bytes: 0 }
+        Self {
+            actor,
+            role,
+            started_at,
+            ahead: Duration::ZERO,
+            accepted: 0,
+            links,
+            keeping,
+            paused: false,
+            inbox,
+            waiting_bytes: 0,
+        }
     }
 
     /// The time by its own clock.
     pub(crate) fn time(&self, now: Instant) -> Instant {
-        Instant::ZERO + now.since(self.started_at)
+        Instant::ZERO + now.since(self.started_at) + self.ahead
     }
 
     /// When it wants to be woken, by the clock of the world.
@@ -169,7 +183,12 @@ impl Process {
             return None;
         }
         let due = self.role.poll_timeout()?;
-        Some(self.started_at + due.since(Instant::ZERO))
+        Some(self.started_at + due.since(Instant::ZERO).saturating_sub(self.ahead))
+    }
+
+    /// Its clock jumps ahead.
+    pub(crate) fn jump(&mut self, by: Duration) {
+        self.ahead += by;
     }
 
     pub(crate) fn is_paused(&self) -> bool {

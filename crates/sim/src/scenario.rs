@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use libra_proto::{ArithmeticMode, Cluster, Durability, HotPath, Sizes};
 
+use crate::flips::FlippedBits;
 use crate::network::{Bursts, Quality};
 use crate::random::Random;
 use crate::rows::Rows;
@@ -94,6 +95,66 @@ pub enum Fault {
         /// What a sync takes longer.
         by: Duration,
     },
+    /// Of one member nothing arrives any more, or nothing arrives at it; the other direction passes, as far as a stream goes without
+    /// acknowledgements.
+    OneWay {
+        /// Which.
+        victim: Victim,
+        /// Whether it hears nothing; else it is not heard.
+        receives: bool,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// A member sleeps for longer than others are patient.
+    SleepsLong {
+        /// Which.
+        victim: Victim,
+        /// With its machine, so that its streams are given up.
+        machine: bool,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// The clock of a process jumps ahead between two calls.
+    ClockJumps {
+        /// Whose.
+        victim: Victim,
+        /// By how much.
+        by: Duration,
+    },
+    /// Streams end at one end, and what was under way to the other arrives after another one is open.
+    StreamsStranded {
+        /// By how much it is late at most.
+        late: Duration,
+    },
+    /// The address of the controller moves to another while it still runs.
+    SecondController {
+        /// Whether the first one sleeps meanwhile.
+        sleeps: bool,
+        /// Whether the address goes back to it.
+        returns: bool,
+    },
+    /// Bits of datagrams flip where no checksum sees it.
+    BitsFlip {
+        /// Which.
+        bits: FlippedBits,
+        /// The chance that a datagram is hit.
+        chance: f64,
+        /// For how long.
+        lasts: Duration,
+    },
+}
+
+/// Whom of a cluster something befalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// The controller.
+    Controller,
+    /// A server.
+    Server,
+    /// A switch.
+    Switch,
+    /// A worker.
+    Worker,
 }
 
 /// How a member is cut off from others.
@@ -149,6 +210,8 @@ pub struct Scenario {
     pub faults: Vec<(Duration, Fault)>,
     /// When they end.
     pub safety: Duration,
+    /// Whether bits flip in what nothing protects: then no sum is right, and nobody may panic.
+    pub is_unprotected: bool,
 }
 
 impl Scenario {
@@ -173,6 +236,7 @@ impl Scenario {
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
             faults: draw_faults(&mut trunk.fork(6), safety, planned),
             safety,
+            is_unprotected: false,
         }
         .with_sums_of_tables()
         .with_wide_rows(&mut trunk.fork(7))
@@ -181,6 +245,7 @@ impl Scenario {
         .with_forged_answers(&mut trunk.fork(12))
         .with_short_flows(&mut trunk.fork(13))
         .with_faults_of_disks(&mut trunk.fork(40))
+        .with_severe_faults(&mut trunk.fork(14))
     }
 
     /// Sometimes a flow has so few numbers that it begins anew again and again (rule T18).
@@ -304,6 +369,34 @@ impl Scenario {
         if rows <= 60 && is_small {
             self.hot_path.cells_max = 1 + 32 / u16::from(self.hot_path.lanes);
         }
+        self
+    }
+
+    /// In some scenarios there are faults of connections and clocks, too, and now and then ones that last longer than anybody is patient.
+    fn with_severe_faults(mut self, random: &mut Random) -> Self {
+        if self.safety > Duration::from_secs(10) || !random.chance(0.3) {
+            return self;
+        }
+        let lasts_long = random.chance(0.2);
+        let faults = self.safety;
+        if lasts_long {
+            let safety = Duration::from_secs(50);
+            self.workload.pause = self.workload.pause.mul_f64(safety.as_secs_f64() / faults.as_secs_f64());
+            self.safety = safety;
+        }
+        let kinds: Vec<u8> = (0..SEVERE_KINDS).filter(|_| random.chance(0.4)).collect();
+        for _ in 0..if kinds.is_empty() { 0 } else { random.within(1..=4) } {
+            let kind = *random.pick(&kinds);
+            let fault = draw_severe_fault(random, kind, lasts_long);
+            self.faults.push((random.up_to(faults.mul_f64(0.9)), fault));
+        }
+        if random.chance(0.05) {
+            self.is_unprotected = true;
+            let chance = 0.2 * random.unit();
+            let bits = FlippedBits::Any;
+            self.faults.push((Duration::ZERO, Fault::BitsFlip { bits, chance, lasts: faults }));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
         self
     }
 
@@ -464,6 +557,28 @@ fn draw_fault(random: &mut Random, kind: u8) -> Fault {
     }
 }
 
+/// How many kinds of severe faults there are.
+const SEVERE_KINDS: u8 = 6;
+
+fn draw_severe_fault(random: &mut Random, kind: u8, lasts_long: bool) -> Fault {
+    let ms = Duration::from_millis;
+    let victim = *random.pick(&[Victim::Controller, Victim::Server, Victim::Switch, Victim::Worker]);
+    let longest = ms(if lasts_long { 38_000 } else { 5000 });
+    let lasts = random.duration(longest / 20..longest);
+    match kind {
+        0 => Fault::OneWay { victim, receives: random.chance(0.5), lasts },
+        1 => Fault::SleepsLong { victim, machine: random.chance(0.5), lasts },
+        2 => Fault::ClockJumps { victim, by: random.duration(ms(200)..ms(600_000)) },
+        3 => Fault::StreamsStranded { late: random.duration(ms(10)..ms(3000)) },
+        4 => Fault::SecondController { sleeps: random.chance(0.5), returns: random.chance(0.5) },
+        _ => Fault::BitsFlip {
+            bits: FlippedBits::Compared,
+            chance: 0.3 * random.unit() * random.unit(),
+            lasts,
+        },
+    }
+}
+
 fn draw_cut_off(random: &mut Random, longest: Duration) -> CutOff {
     CutOff {
         from: *random.pick(&[Side::Controller, Side::Servers, Side::Peers, Side::All]),
@@ -496,7 +611,7 @@ mod tests {
             );
         }
         // And those that are drawn apart from the others: forged answers, and two of disks.
-        assert_eq!(kinds.len(), usize::from(KINDS) + 3);
+        assert_eq!(kinds.len(), usize::from(KINDS + SEVERE_KINDS) + 3);
         assert_eq!(lanes, [1, 2, 16].into());
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct End {
     pub(crate) clear_at: Instant,
     /// What waits for a partition to end, and then for this end.
     pub(crate) held: VecDeque<Item>,
+    /// Messages that arrived here while no acknowledgement of them could go back.
+    pub(crate) unacknowledged: usize,
     /// Messages on their way here, held or not.
     pub(crate) waiting: usize,
     /// Whether messages that are still on their way here are lost: the other end was reset.
@@ -54,6 +56,7 @@ impl Streams {
             closing: false,
             clear_at: now,
             held: VecDeque::new(),
+            unacknowledged: 0,
             waiting: 0,
             discards: false,
         };

@@ -11,6 +11,7 @@ use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, S
 
 use crate::checksum::checksum;
 use crate::disks::Slowness;
+use crate::flips::Flips;
 use crate::network::{Arrival, Host, Network};
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole, Event, Input, Item, Process, with_role};
@@ -127,6 +128,10 @@ pub struct World<O> {
     pub(crate) numbered: u64,
     events: VecDeque<(Host, Event)>,
     outgoing: Outgoing,
+    /// Hosts whose address has moved to another: who calls there from now on reaches that one.
+    pub(crate) redirected: BTreeMap<Host, Host>,
+    /// What flips bits where no checksum sees it.
+    pub(crate) flips: Option<Flips>,
     pub(crate) random: Random,
     pub(crate) hash: TraceHash,
     pub(crate) trace: Option<TraceWriter>,
@@ -150,6 +155,8 @@ impl<O: Observer> World<O> {
             numbered: 0,
             events: VecDeque::new(),
             outgoing: Outgoing::default(),
+            redirected: BTreeMap::new(),
+            flips: None,
             random,
             hash: TraceHash::default(),
             trace: None,
@@ -440,6 +447,7 @@ impl<O: Observer> World<O> {
         let Some(receiver) = receiver else { return };
         let from_address = self.machines[from].address;
         let (queue, spare, numbered) = (&mut self.queue, &mut self.spare, &mut self.numbered);
+        let flips = &mut self.flips;
         self.network.carry(self.now, from, receiver, datagram.len(), |arrival: Arrival| {
             let mut bytes = spare.pop().unwrap_or_default();
             bytes.clear();
@@ -449,9 +457,21 @@ impl<O: Observer> World<O> {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 sent
             });
-            *numbered += 1;
-            let happening = Happening::Datagram { to: arrival.to, from: from_address, bytes, checksum };
-            queue.insert((arrival.at, *numbered), happening);
+            let mut insert = |bytes, checksum| {
+                *numbered += 1;
+                let happening = Happening::Datagram { to: arrival.to, from: from_address, bytes, checksum };
+                queue.insert((arrival.at, *numbered), happening);
+            };
+            if checksum.is_none()
+                && let Some(flipped) = flips.as_mut().and_then(|flips| flips.flip(&bytes))
+            {
+                // Its checksum is right for what it has become.
+                insert(flipped.bytes, None);
+                if flipped.is_instead {
+                    return;
+                }
+            }
+            insert(bytes, checksum);
         });
     }
 

@@ -23,7 +23,7 @@ fn run(instance: u64, late: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     Ok(sent.filter(|bytes| Header::parse(bytes).is_ok_and(|header| header.kind == Kind::Push)).collect())
 }
 
-// rule M17
+// rule M18
 #[test]
 fn late_packets_of_the_job_before_count_for_nothing() {
     let of_another = 0x5_0001_0009;

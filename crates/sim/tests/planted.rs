@@ -31,6 +31,14 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         PlantedBug::UnheardClockIgnored => 50,
         // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
         PlantedBug::SyncFailureRetried => 100,
+        // A scenario must have two controllers, and members that come back to the first; or a clock that jumps while a stream is opened; or
+        // bits that flip in cells; or a server that is silent for 10 s.
+        PlantedBug::CellOrderNotChecked
+        | PlantedBug::OldControllerBelieved
+        | PlantedBug::LeftBehindDecides
+        | PlantedBug::WakeUpBlamesOthers
+        | PlantedBug::SilentServerGivenUp => 1500,
+        PlantedBug::LateCloseEndsNewStream => 300,
         PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

@@ -27,6 +27,48 @@ fn a_partition_holds_messages_back_and_loses_none() {
 }
 
 #[test]
+fn one_direction_of_a_stream_passes_as_far_as_unacknowledged() {
+    let mut stage = Stage::started(Setup::small(1, 0, 2));
+    let (server, worker) = (stage.servers().start, stage.workers().start);
+    stage.world.partition(&[server], &[worker], false);
+    let pushes: Vec<u64> = (0..15).map(|_| stage.push(worker, &[COLD], &GRADIENT, Level::Accepted)).collect();
+    stage.run_for(Duration::from_secs(1));
+    assert!(!pushed(&mut stage, worker, pushes[0]), "no answer arrives");
+    assert_eq!(
+        stage.pull(worker + 1, &[COLD]),
+        [-10.0; 40],
+        "as many pushes as go without an acknowledgement"
+    );
+    stage.world.heal(&[server], &[worker], false);
+    pushes.into_iter().for_each(|push| stage.wait_for_push(worker, push));
+    assert_eq!(stage.pull(worker, &[COLD]), [-15.0; 40]);
+}
+
+#[test]
+fn what_was_under_way_on_a_stranded_stream_comes_after_the_next() {
+    let mut stage = Stage::started(Setup::small(1, 0, 2));
+    let (server, worker) = (stage.servers().start, stage.workers().start);
+    stage.world.strand_streams(worker, server, Duration::from_secs(2));
+    let push = stage.push(worker, &[COLD], &GRADIENT, Level::Accepted);
+    stage.run_for(Duration::from_secs(1));
+    stage.wait_for_push(worker, push);
+    // It comes on the old stream, too, and is known there.
+    stage.run_for(Duration::from_secs(3));
+    assert_eq!(stage.pull(worker + 1, &[COLD]), [-1.0; 40]);
+}
+
+#[test]
+fn a_clock_that_jumps_while_a_stream_is_opened_blames_nobody() {
+    let mut stage = Stage::started(Setup::small(1, 1, 1));
+    let (server, worker) = (stage.servers().start, stage.workers().start);
+    stage.world.reset_streams(worker, server);
+    stage.run_for(Duration::from_millis(50));
+    stage.world.jump_clock(worker, Duration::from_secs(600));
+    let push = stage.push(worker, &[COLD, 3], &[1.0; 43], Level::Visible);
+    stage.wait_for_push(worker, push);
+}
+
+#[test]
 fn a_process_that_sleeps_hears_everything_later() {
     let mut stage = Stage::started(Setup::small(1, 0, 1));
     let (server, worker) = (stage.servers().start, stage.workers().start);

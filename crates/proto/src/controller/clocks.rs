@@ -2,7 +2,7 @@
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
 
-use super::{Controller, Phase};
+use super::Controller;
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 
@@ -25,8 +25,7 @@ impl Controller {
 
     /// Tells the workers what all that train have reached, if that is news (rule M16).
     pub(super) fn tell_clocks(&mut self) {
-        // Who has not come back yet may be behind.
-        if self.phase != Phase::Running {
+        if !self.may_pass_without_the_lost() {
             return;
         }
         let barrier = self.barrier;

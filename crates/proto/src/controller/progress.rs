@@ -1,6 +1,8 @@
 //! Barriers, reports, and how a job ends.
 
-use super::{Controller, ControllerEvent, Outcome, Phase};
+use libra_dataplane::planted::{PlantedBug, is_planted};
+
+use super::{Controller, ControllerEvent, Outcome, Phase, Step};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 use crate::role::{Action, Link};
@@ -12,6 +14,13 @@ impl Controller {
         self.release_if_complete();
         self.tell_clocks();
         self.finish_if_complete();
+    }
+
+    /// Whether nobody counts but those who are there. While members come back, who has not come yet may be behind. And who was given up
+    /// counts until the servers have said so of themselves: perhaps it follows another controller, and so do they (rule M17).
+    pub(super) fn may_pass_without_the_lost(&self) -> bool {
+        let servers_know = self.step > Step::Servers || is_planted(PlantedBug::LeftBehindDecides);
+        self.phase == Phase::Running && servers_know
     }
 
     /// Whether the job cannot come to an end any more: no worker is there, and none has reported.
@@ -38,8 +47,7 @@ impl Controller {
 
     /// Releases who waits at a barrier that all workers have come to; or at one that was passed before: then it did not hear (rule M10).
     pub(super) fn release_if_complete(&mut self) {
-        // Who has not come back yet may be behind.
-        if self.phase != Phase::Running {
+        if !self.may_pass_without_the_lost() {
             return;
         }
         // A worker that has its place and was not told yet begins at a barrier that must not pass without it.
@@ -63,7 +71,7 @@ impl Controller {
     pub(super) fn finish_if_complete(&mut self) {
         // All but the workers send their last counts, and then it is over (rule M12).
         let have_reported = self.of_kind(Kind::Worker).all(|(_, member)| member.has_reported);
-        if self.phase == Phase::Running && have_reported && !self.reports.is_empty() {
+        if self.may_pass_without_the_lost() && have_reported && !self.reports.is_empty() {
             self.phase = Phase::Finishing;
             for (peer, member) in &mut self.members {
                 member.settled = matches!(peer, Peer::Worker(_)) || member.link.is_none();

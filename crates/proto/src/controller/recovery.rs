@@ -2,6 +2,8 @@
 
 use core::net::SocketAddr;
 
+use libra_dataplane::planted::{PlantedBug, is_planted};
+
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
 use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
@@ -41,6 +43,10 @@ impl Controller {
         }
         if let Some(reason) = rejoin.cluster.as_deref().and_then(unsound) {
             return self.refuse(link, reason);
+        }
+        if self.is_left_behind_by(&rejoin) {
+            self.stand_down();
+            return self.actions.push_back(Action::Close { link });
         }
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
@@ -104,6 +110,29 @@ impl Controller {
             self.actions.extend(member.link.map(|link| Action::Close { link }));
             self.callers.retain(|link, _| Some(*link) != member.link);
         }
+    }
+
+    /// Whether a member has acted on a view of another controller, which took over its cluster from this one (rule M17).
+    fn is_left_behind_by(&self, rejoin: &Rejoin) -> bool {
+        let has_cluster = matches!(self.phase, Phase::Running | Phase::Finishing | Phase::Over);
+        has_cluster
+            && rejoin.view > self.cluster.view.number
+            && !is_planted(PlantedBug::OldControllerBelieved)
+    }
+
+    /// Ends without a word to the members: they have another controller, or will have one.
+    fn stand_down(&mut self) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.phase = Phase::Over;
+        for member in self.members.values_mut() {
+            self.actions.extend(member.link.take().map(|link| Action::Close { link }));
+        }
+        self.callers.clear();
+        let reason = "another controller has taken over the cluster".to_owned();
+        self.failure = Some(reason.clone());
+        self.events.push_back(ControllerEvent::Failed { reason });
     }
 
     /// Nobody came to train.

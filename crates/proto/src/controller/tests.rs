@@ -11,4 +11,5 @@ mod patience;
 mod recovery;
 mod refusals;
 mod rejoining;
+mod rivals;
 mod views;

@@ -136,6 +136,7 @@ impl Controller {
             self.step = Step::Switches;
             self.view_until = Some((now + VIEW_MAX, VIEW_MAX));
             self.tell_all(Kind::Switch);
+            self.go_on_without_workers();
         }
         let act_on_it = |kind| self.of_kind(kind).all(|(_, member)| member.viewed == number);
         if self.step == Step::Switches && act_on_it(Kind::Switch) {

@@ -76,6 +76,8 @@ pub struct Checkers {
     /// The newest answers of switches that have arrived, by whom and at whom.
     answers: VecDeque<(SocketAddr, Host, Header)>,
     violation: Option<Violation>,
+    /// Whether nothing that is counted, read or told means anything any more.
+    is_blind: bool,
 }
 
 /// How many packets are kept for those who send what they have heard, and every which one.
@@ -103,7 +105,13 @@ impl Checkers {
             captured: VecDeque::new(),
             answers: VecDeque::new(),
             violation: None,
+            is_blind: false,
         }
+    }
+
+    /// From here on nothing is a violation but a panic: what was sent is not what arrives.
+    pub fn close_eyes(&mut self) {
+        self.is_blind = true;
     }
 
     /// How many packets were sent again.
@@ -128,7 +136,7 @@ impl Checkers {
 
     /// Notes a violation that somebody else has found.
     pub fn report(&mut self, checker: &'static str, at: Instant, text: String) {
-        if self.violation.is_none() {
+        if self.violation.is_none() && !self.is_blind {
             self.violation = Some(Violation { checker, text, at });
         }
     }

@@ -61,10 +61,15 @@ impl Roster {
     /// A view reaches a member. A number names one view only, of which each kind is told what it must know, servers first; and on the wire
     /// the tenures of a region differ.
     ///
+    /// None is older than what the member acts on: that would be of a controller whose cluster another one has.
+    ///
     /// What a controller said to nobody who heard it, another may say in another way.
     pub(super) fn view_arrives(&mut self, actor: Actor, view: &View) -> Verdict {
         let newest = self.acts_on.entry(actor).or_default();
-        *newest = (*newest).max(view.number);
+        if view.number < *newest {
+            return Err(format!("a member is told view {:#x}, and acts on {newest:#x}", view.number));
+        }
+        *newest = view.number;
         let kind = match self.peers.get(&actor) {
             Some(Peer::Switch(_)) => Kind::Switch,
             Some(Peer::Worker(_)) => Kind::Worker,

@@ -63,6 +63,7 @@ fn who_is_at_the_barrier_or_done_or_gone_holds_nobody_up() {
     desk.pass(ms(1999), &[]);
     assert_eq!(told(&mut desk, 0), []);
     desk.pass(ms(1), &[]);
+    desk.viewed(Server(0));
     assert_eq!(told(&mut desk, 0), [(0, 7)]);
 }
 
@@ -113,6 +114,7 @@ fn a_new_controller_waits_until_it_has_heard_all_clocks() {
     // Worker 1 was released from a barrier that worker 0 still waits at.
     desk.rejoin_with(Worker(1), |rejoin| (rejoin.view, rejoin.barriers) = (4, 3));
     says(&mut desk, 1, 3, 6);
+    desk.viewed(Server(0));
     assert_eq!(told(&mut desk, 1), []);
     at_barrier(&mut desk, 0, 2);
     says(&mut desk, 0, 3, 1);

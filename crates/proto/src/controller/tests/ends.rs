@@ -47,11 +47,13 @@ fn the_others_wait_for_no_worker_that_is_dead_or_left_or_has_reported() {
     desk.pass(ms(1999), &[]);
     assert_eq!(desk.who_heard(), []);
     desk.pass(ms(1), &[]);
+    desk.viewed(Server(0));
     assert!(desk.heard(Worker(0)).contains(&Message::Release { number: 0 }));
     desk.settle();
     at_barrier(&mut desk, 0, 1);
     desk.from(Worker(1), Message::Leave);
     assert_eq!(desk.heard(Worker(1)), [Message::Finish]);
+    desk.viewed(Server(0));
     assert!(desk.heard(Worker(0)).contains(&Message::Release { number: 1 }));
     desk.settle();
     assert_eq!(desk.failure(), None);

@@ -141,7 +141,7 @@ fn a_worker_whose_stream_broke_before_it_was_told_its_place_is_not_refused() {
     assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [0, 3]);
 }
 
-// rule M17
+// rule M18
 #[test]
 fn members_of_another_job_are_turned_away() {
     let mut desk = Desk::running(1, 1, 0, 1);

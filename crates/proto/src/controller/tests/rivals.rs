@@ -1,0 +1,105 @@
+//! A controller whose members follow another one, and members that are there and say nothing.
+
+use super::desk::{Desk, ms};
+use crate::cluster::Peer;
+use crate::controller::ControllerEvent;
+use crate::message::Message;
+use crate::role::Role;
+use crate::statistics::{Statistics, WorkerStatistics};
+
+use Peer::{Server, Switch, Worker};
+
+const TERM: u64 = 1 << 32;
+
+/// A cluster whose server comes back when it is gone.
+fn with_server_that_returns() -> Desk {
+    let mut desk = Desk::running(1, 1, 0, 2);
+    desk.controller.members.get_mut(&Server(0)).unwrap().returns = true;
+    desk
+}
+
+fn releases(desk: &mut Desk) -> usize {
+    let heard = desk.heard(Worker(0));
+    heard.iter().filter(|message| matches!(message, Message::Release { .. })).count()
+}
+
+// rule M17
+#[test]
+fn no_barrier_passes_without_a_lost_worker_unless_servers_agree() {
+    let mut desk = with_server_that_returns();
+    desk.break_stream(Server(0));
+    desk.break_stream(Worker(1));
+    desk.from(Worker(0), Message::Clock { barrier: 0, clock: 3 });
+    desk.pass(ms(2500), &[]);
+    assert_eq!(desk.lost(), [Worker(1)]);
+    desk.from(Worker(0), Message::Barrier { number: 0 });
+    assert_eq!(
+        desk.heard(Worker(0)),
+        [],
+        "perhaps the other worker and the server follow another controller"
+    );
+    desk.rejoin(Server(0));
+    assert_eq!(releases(&mut desk), 0);
+    desk.viewed(Server(0));
+    assert_eq!(releases(&mut desk), 1);
+}
+
+// rule M17
+#[test]
+fn no_job_ends_without_a_lost_worker_unless_servers_agree() {
+    let mut desk = with_server_that_returns();
+    desk.break_stream(Server(0));
+    desk.break_stream(Worker(1));
+    desk.pass(ms(2500), &[]);
+    let statistics = Statistics::Worker(WorkerStatistics::default());
+    desk.from(Worker(0), Message::Report { text: "done".into(), statistics });
+    assert_eq!(desk.heard(Worker(0)), []);
+    desk.rejoin(Server(0));
+    desk.viewed(Server(0));
+    assert_eq!(desk.heard(Worker(0)), [Message::Finish]);
+}
+
+// rule M17
+#[test]
+fn a_member_that_knows_a_newer_view_ends_the_controller_quietly() {
+    for peer in [Server(0), Switch(0), Worker(1)] {
+        let mut desk = Desk::running(1, 1, 0, 2);
+        let link = desk.rejoin_with(peer, |rejoin| rejoin.view = TERM + 5);
+        assert_eq!(desk.failure().as_deref(), Some("another controller has taken over the cluster"));
+        assert!(
+            desk.closed.contains(&link) && desk.closed.len() == 5,
+            "all streams, the new one and the old"
+        );
+        assert_eq!(desk.who_heard(), [], "nobody is told that the job is over");
+        assert_eq!(desk.controller.poll_timeout(), None);
+        let other = desk.rejoin_with(Worker(0), |rejoin| rejoin.view = TERM + 6);
+        assert_eq!((desk.heard_on(other), desk.closed.contains(&other)), (vec![], true));
+    }
+}
+
+#[test]
+fn a_member_that_knows_the_present_view_ends_nobody() {
+    let mut desk = Desk::running(1, 1, 0, 2);
+    let number = desk.view().number;
+    desk.rejoin_with(Worker(0), |rejoin| rejoin.view = number);
+    assert_eq!(desk.failure(), None);
+}
+
+// rule M7
+#[test]
+fn a_silent_server_that_keeps_what_it_has_has_30_s_to_come_back() {
+    let mut desk = with_server_that_returns();
+    let link = desk.links_of[&Server(0)];
+    desk.pass(ms(9999), &[Server(0)]);
+    assert_eq!(desk.events(), []);
+    desk.pass(ms(1), &[Server(0)]);
+    assert!(matches!(desk.events().as_slice(), [ControllerEvent::Away { peer: Server(0), .. }]));
+    assert!(desk.closed.contains(&link), "its stream counts as broken");
+    let mut other = desk.clone();
+    desk.pass(ms(29_000), &[]);
+    assert_eq!(desk.events(), []);
+    desk.rejoin(Server(0));
+    assert!(matches!(desk.events().as_slice(), [ControllerEvent::Returned { peer: Server(0), .. }]));
+    other.pass(ms(30_000), &[]);
+    assert!(other.failure().is_some_and(|reason| reason.contains("silent")));
+}
