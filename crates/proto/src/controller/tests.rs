@@ -10,4 +10,5 @@ mod patience;
 mod recovery;
 mod refusals;
 mod rejoining;
+mod strangers;
 mod views;

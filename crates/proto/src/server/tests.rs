@@ -7,3 +7,4 @@ mod growth;
 mod refusals;
 mod regions;
 mod replay;
+mod strangers;
