@@ -25,11 +25,13 @@ use crate::frames::LENGTH_BYTES;
 /// So many streams may be open that nobody has said a first message on.
 const WAITING_MAX: usize = 64;
 /// For so long each.
-const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
 /// Members that were heard and that the role has not seen yet. Beyond, the door is not looked after until it has.
 const HEARD_MAX: usize = 64;
 /// Reads of one stream before the others have their turn.
 const READS_MAX: usize = 16;
+/// What long first messages may take together, for each is read into memory that grows as it comes.
+const MEMORY_MAX: usize = REJOIN_BYTES_MAX + (8 << 20);
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
 /// How long to accept nothing when there are no descriptors.
@@ -72,23 +74,21 @@ pub(crate) struct Caller {
 /// The role's side of a door.
 pub(crate) struct Door {
     callers: mpsc::Receiver<Caller>,
-    tally: Arc<Tally>,
     keeper: AbortHandle,
 }
 
 impl Door {
-    /// Accepts streams from now on. Must be called inside a runtime.
-    pub(crate) fn open(listener: TcpListener, callers: Callers) -> Self {
+    /// Accepts streams from now on, and counts those that are turned away. Must be called inside a runtime.
+    pub(crate) fn open(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
         let (heard, inbox) = mpsc::channel(HEARD_MAX);
-        let tally = Arc::<Tally>::default();
-        let mut keeper = Keeper::new(listener, callers, Arc::clone(&tally));
+        let mut keeper = Keeper::new(listener, callers, tally);
         let task = tokio::spawn(async move {
             // It ends with whoever it works for.
             while let Ok(place) = heard.reserve().await {
                 place.send(keeper.next().await);
             }
         });
-        Self { callers: inbox, tally, keeper: task.abort_handle() }
+        Self { callers: inbox, keeper: task.abort_handle() }
     }
 
     /// The next stream whose other end has said who it is.
@@ -98,16 +98,6 @@ impl Door {
             // The keeper is gone: so is the runtime.
             None => core::future::pending().await,
         }
-    }
-
-    /// Who was turned away since this was asked last.
-    pub(crate) fn take_strangers(&self) -> Option<Strangers> {
-        self.tally.take()
-    }
-
-    /// Where streams are counted that are closed without the role having asked for it.
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.tally)
     }
 }
 
@@ -128,7 +118,8 @@ impl Tally {
         *strangers = Some(Strangers { count, remote, reason: reason.into() });
     }
 
-    fn take(&self) -> Option<Strangers> {
+    /// Those since this was asked last.
+    pub(crate) fn take(&self) -> Option<Strangers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -199,7 +190,11 @@ impl Waiting {
     /// Memory follows what has come, not what a length promises.
     fn read(&mut self, wanted: usize, ready: bool) -> io::Result<usize> {
         let filled = self.frame.len();
-        self.frame.resize(wanted.min(filled + READ_BYTES), 0);
+        let end = wanted.min(filled + READ_BYTES);
+        if end > self.frame.capacity() {
+            self.frame.reserve_exact(wanted.min(2 * end) - filled);
+        }
+        self.frame.resize(end, 0);
         let into = &mut self.frame[filled..];
         // The runtime knows of no data before it has looked once; whoever is about to be closed is asked directly.
         let read = if ready {
@@ -213,9 +208,9 @@ impl Waiting {
         read
     }
 
-    /// What it holds of this process's memory.
-    fn bytes(&self) -> usize {
-        self.frame.capacity()
+    /// Whether more of it is here than most first messages have.
+    fn is_long(&self) -> bool {
+        self.frame.len() > FIRST_BYTES_MAX
     }
 }
 
@@ -235,7 +230,15 @@ struct Keeper {
 impl Keeper {
     fn new(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Self { listener, callers, tally, waiting: VecDeque::new(), heard: VecDeque::new(), timer, pause: None }
+        Self {
+            listener,
+            callers,
+            tally,
+            waiting: VecDeque::new(),
+            heard: VecDeque::new(),
+            timer,
+            pause: None,
+        }
     }
 
     async fn next(&mut self) -> Caller {
@@ -243,8 +246,8 @@ impl Keeper {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Caller> {
-        self.look_at_all(context);
         self.accept(context);
+        self.look_at_all(context);
         self.end_waits(context);
         match self.heard.pop_front() {
             Some(caller) => Poll::Ready(caller),
@@ -297,12 +300,18 @@ impl Keeper {
         }
     }
 
-    /// Long first messages together take no more memory than one may.
+    /// All that has come of first messages takes no more memory than one may. The shortest of the long ones goes: were it another, many
+    /// servers that come back at once could keep each other from ever being heard.
     fn keep_within_memory(&mut self) {
-        while self.waiting.iter().map(Waiting::bytes).sum::<usize>() > REJOIN_BYTES_MAX + FIRST_BYTES_MAX {
-            let oldest = self.waiting.iter().position(|waiting| waiting.bytes() > FIRST_BYTES_MAX);
-            let Some(oldest) = oldest else { return };
-            self.turn_away(oldest, "others wait with long first messages");
+        loop {
+            let long = || self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.is_long());
+            let bytes: usize = self.waiting.iter().map(|waiting| waiting.frame.capacity()).sum();
+            if long().count() <= WAITING_MAX && bytes <= MEMORY_MAX {
+                return;
+            }
+            let shortest = long().min_by_key(|(_, waiting)| waiting.frame.len()).map(|(place, _)| place);
+            let Some(shortest) = shortest else { return };
+            self.turn_away(shortest, "others were further with long first messages");
         }
     }
 
@@ -339,28 +348,34 @@ impl Keeper {
     }
 
     fn receive(&mut self, stream: TcpStream, remote: SocketAddr) {
-        self.make_room();
         let until = Deadline::now() + FIRST_MESSAGE_MAX;
         self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });
         // What a member says first is often here already.
         let place = self.waiting.len() - 1;
         let look = self.waiting[place].look(self.callers, false);
-        self.settle(place, look);
+        if self.settle(place, look) {
+            self.make_room();
+        }
     }
 
-    /// If as many wait as may, the oldest goes of the address that has the most: so whoever opens many takes from itself.
+    fn short(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|waiting| !waiting.is_long())
+    }
+
+    /// If more wait than may, the oldest goes of the address that has the most: so whoever opens many takes from itself.
     fn make_room(&mut self) {
-        while self.waiting.len() >= WAITING_MAX {
+        while self.short().count() > WAITING_MAX {
             let mut of_address = BTreeMap::<IpAddr, usize>::new();
-            for waiting in &self.waiting {
+            for waiting in self.short() {
                 *of_address.entry(waiting.remote.ip()).or_default() += 1;
             }
             let most = of_address.values().copied().max().unwrap_or(0);
-            let has_most = |waiting: &Waiting| of_address[&waiting.remote.ip()] == most;
+            let has_most = |waiting: &Waiting| !waiting.is_long() && of_address[&waiting.remote.ip()] == most;
             let Some(place) = self.waiting.iter().position(has_most) else { return };
             // It may have spoken since the last look.
             let look = match self.waiting[place].look(self.callers, false) {
-                Look::Nothing | Look::More => Look::Stranger("it said nothing while others came".to_owned()),
+                Look::Nothing | Look::More if self.waiting[place].is_long() => continue,
+                Look::Nothing | Look::More => Look::Stranger("it was silent while others came".to_owned()),
                 look => look,
             };
             self.settle(place, look);

@@ -30,7 +30,14 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
     let you = Peer::Worker(u16::MAX);
     let answered = Answered { newest: u64::MAX, count: u64::MAX };
     let hello = Message::Hello(Hello { job: u16::MAX, from: you, answered }).encode();
-    let rejoin = Rejoin { join: join.clone(), you, share: u16::MAX, view: u64::MAX, barriers: u64::MAX, cluster: None };
+    let rejoin = Rejoin {
+        join: join.clone(),
+        you,
+        share: u16::MAX,
+        view: u64::MAX,
+        barriers: u64::MAX,
+        cluster: None,
+    };
     let long = Rejoin { cluster: Some(Box::new(cluster(4))), ..rejoin.clone() };
     let join = Message::Join(join).encode();
     for rejoin in [rejoin, long] {

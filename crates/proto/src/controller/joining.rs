@@ -96,7 +96,8 @@ impl Controller {
     }
 
     fn welcome_back(&mut self, now: Instant, link: Link, peer: Peer) {
-        let (Some(member), Some(caller)) = (self.members.get_mut(&peer), self.callers.get(&link).copied()) else {
+        let (Some(member), Some(caller)) = (self.members.get_mut(&peer), self.callers.get(&link).copied())
+        else {
             return;
         };
         (member.link, member.heard_at, member.lost_at, member.started) = (Some(link), now, None, false);
