@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
+use crate::{Outcome, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     ("simulation", || libra(&["sim", "--seeds", "0..300"])),
     ("planted bugs", || cargo(PLANTED)),
     ("soak", || libra(SOAK)),
+    ("flood", || flood::run(&flood::Options::for_ci())),
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
     ("forged answers", || forge::run(&forge::Options::for_ci())),

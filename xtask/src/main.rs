@@ -9,6 +9,7 @@ mod benchmark;
 mod capi;
 mod ci;
 mod conformance;
+mod flood;
 mod forge;
 mod namespaces;
 mod no_std;
@@ -55,6 +56,8 @@ enum Command {
     Smoke,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
     Namespaces(namespaces::Options),
+    /// Floods a job with streams and datagrams of strangers, and measures what that costs it
+    Flood(flood::Options),
     /// Runs the program of a P4 switch in bmv2, against the data plane in software (needs root and the tools of P4)
     P4(p4::Options),
     /// Runs soaks beside somebody who forges answers of their switches (needs root)
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),
         Command::Namespaces(options) => namespaces::run(&options),
+        Command::Flood(options) => flood::run(&options),
         Command::P4(options) => p4::run(&options),
         Command::Forge(options) => forge::run(&options),
         Command::Forger(options) => forge::forge(&options),

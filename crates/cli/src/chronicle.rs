@@ -70,6 +70,7 @@ impl Chronicle {
             ControllerEvent::Joined { .. }
             | ControllerEvent::Away { .. }
             | ControllerEvent::Refused(_)
+            | ControllerEvent::Strangers(_)
             | ControllerEvent::Finished(_)
             | ControllerEvent::Failed { .. } => {}
         }

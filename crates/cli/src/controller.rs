@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use libra_net::ControllerNode;
-use libra_proto::{ControllerCommand, ControllerEvent, Refusal, Sizes};
+use libra_proto::{ControllerCommand, ControllerEvent, Refusal, Sizes, Strangers};
 use serde_json::json;
 
 use crate::chronicle::{Chronicle, milliseconds};
@@ -88,6 +88,7 @@ pub(crate) fn news(event: &ControllerEvent) -> Option<String> {
             format!("nothing came of checkpoint {number}: {reason}")
         }
         ControllerEvent::Refused(refusal) => refused(refusal),
+        ControllerEvent::Strangers(strangers) => turned_away(strangers),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
     })
 }
@@ -103,6 +104,11 @@ pub(crate) fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> S
             "finite gradients of row {key} of table \"{table}\" have a sum that is not: refused by server {server}"
         ),
     }
+}
+
+/// What a person should hear of streams that were closed.
+pub(crate) fn turned_away(Strangers { count, remote, reason }: &Strangers) -> String {
+    format!("{count} streams were closed that are of no member so far; the last one, from {remote}: {reason}")
 }
 
 #[cfg(test)]

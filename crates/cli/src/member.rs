@@ -13,6 +13,7 @@ use libra_train::Workload;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
+use crate::controller::turned_away;
 use crate::leash;
 use crate::p4::P4Switch;
 use crate::plane::PlaneArguments;
@@ -151,6 +152,7 @@ pub(crate) fn run_server(arguments: &ServerArguments) -> Result<()> {
             "server: the log cannot be written, and training goes on without: a crash would lose what comes now. {reason}"
         )),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
+        ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
         ServerEvent::Storage(_) => {}
     })?;
     Ok(())

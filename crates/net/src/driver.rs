@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
+use crate::door::{Caller, Callers, Door};
 use crate::links::{Input, Links};
 use crate::turns::take_turns;
 
@@ -21,10 +22,14 @@ const INPUTS_MAX: usize = 64;
 const TURNS_MAX: u32 = 4;
 /// With nothing to wait for, the loop still looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
+/// And with a door this often: those that were turned away wake nobody.
+const IDLE_WITH_DOOR: Duration = Duration::from_secs(1);
 
 /// What a role is connected to.
 pub(crate) struct Ports {
     pub(crate) listener: Option<TcpListener>,
+    /// Who may call there.
+    pub(crate) callers: Callers,
     pub(crate) datagrams: Option<DatagramSocket>,
     /// Becomes readable when a data plane elsewhere has something for the role to look at.
     pub(crate) wakes: Option<AsyncFd<OwnedFd>>,
@@ -36,7 +41,8 @@ pub(crate) struct Ports {
 impl Ports {
     /// Streams, and nothing else.
     pub(crate) fn new(links: Links) -> Self {
-        Self { listener: None, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
+        let callers = Callers::Anybody;
+        Self { listener: None, callers, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
     }
 }
 
@@ -62,6 +68,9 @@ pub(crate) async fn drive<R: Role, T>(
 ) -> io::Result<T> {
     take_turns();
     let clock = Clock(tokio::time::Instant::now());
+    let (callers, tally) = (ports.callers, ports.links.tally());
+    let mut door = ports.listener.take().map(|listener| Door::open(listener, callers, tally));
+    let idle = if door.is_some() { IDLE_WITH_DOOR } else { IDLE };
     let mut outgoing = Outgoing::default();
     let mut commands_open = true;
     let mut quiet = ports.busy_poll.is_zero();
@@ -72,6 +81,9 @@ pub(crate) async fn drive<R: Role, T>(
     tokio::pin!(timer);
     role.handle_start(clock.now());
     loop {
+        if let Some(strangers) = ports.links.take_strangers() {
+            role.handle_strangers(clock.now(), strangers);
+        }
         turns += 1;
         if turns == TURNS_MAX {
             turns = 0;
@@ -102,7 +114,7 @@ pub(crate) async fn drive<R: Role, T>(
         }
         let held = ports.datagrams.as_ref().and_then(DatagramSocket::poll_timeout);
         let wake = [role.poll_timeout(), held].into_iter().flatten().min();
-        timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + IDLE, |wake| clock.at(wake)));
+        timer.as_mut().reset(wake.map_or_else(|| tokio::time::Instant::now() + idle, |wake| clock.at(wake)));
         let was_quiet = core::mem::replace(&mut quiet, ports.busy_poll.is_zero());
         tokio::select! {
             readable = readable(ports.datagrams.as_ref()) => {
@@ -136,7 +148,7 @@ pub(crate) async fn drive<R: Role, T>(
                 Some(command) => role.handle_command(clock.now(), command),
                 None => commands_open = false,
             },
-            (stream, remote) = accept(ports.listener.as_ref()) => ports.links.accept(stream, remote),
+            caller = next_caller(door.as_mut()) => ports.links.accept(caller),
             // Above is looked what for.
             () = &mut timer => {}
             () = look_again(ports.busy_poll), if !was_quiet => quiet = true,
@@ -170,6 +182,7 @@ async fn drain<R: Role, T>(
         match action {
             Action::Connect { link, address } => ports.links.connect(link, address),
             Action::Send { link, message } => ports.links.send(link, &message),
+            Action::Admit { link, message_bytes_max } => ports.links.admit(link, message_bytes_max),
             Action::Close { link } => ports.links.close(link),
         }
     }
@@ -204,15 +217,11 @@ async fn woken(wakes: Option<&AsyncFd<OwnedFd>>) -> io::Result<()> {
     }
 }
 
-/// The next stream that a peer opens.
-async fn accept(listener: Option<&TcpListener>) -> (tokio::net::TcpStream, std::net::SocketAddr) {
-    let Some(listener) = listener else { return core::future::pending().await };
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            // Out of file descriptors, or the peer has gone already: neither is a reason to stop serving the others.
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
+/// The next stream whose other end has said who it is.
+async fn next_caller(door: Option<&mut Door>) -> Caller {
+    match door {
+        Some(door) => door.next().await,
+        None => core::future::pending().await,
     }
 }
 

@@ -3,10 +3,11 @@
 use core::ops::Range;
 use std::io::{self, IoSlice};
 
-use libra_proto::MESSAGE_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub(crate) const LENGTH_BYTES: usize = 4;
+/// What a stream begins with: most never say much.
+const BUFFER_BYTES_MIN: usize = 4 << 10;
 /// What is read at once if it is there, and then is still in the cache of the processor that takes it apart.
 const BUFFER_BYTES: usize = 256 << 10;
 /// What a large frame needed is given back if it was more.
@@ -20,23 +21,27 @@ pub(crate) struct FrameReader<R> {
     buffer: Vec<u8>,
     /// What was read and not handed out.
     filled: Range<usize>,
+    /// Whether the last read found more than there was room for.
+    was_full: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R) -> Self {
-        Self { stream, buffer: vec![0; BUFFER_BYTES], filled: 0..0 }
+        Self { stream, buffer: vec![0; BUFFER_BYTES_MIN], filled: 0..0, was_full: false }
     }
 
-    /// The next frame, without its length; `None` at the end of the stream. Nothing is lost if the caller stops waiting.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    /// The next frame, without its length; `None` at the end of the stream. One of more bytes than this is an error (rule S2). Nothing is
+    /// lost if the caller stops waiting.
+    pub(crate) async fn next(&mut self, bytes_max: usize) -> io::Result<Option<&[u8]>> {
         loop {
-            if let Some(frame) = self.complete()? {
+            if let Some(frame) = self.complete(bytes_max)? {
                 self.filled.start = frame.end;
                 return Ok(Some(&self.buffer[frame]));
             }
             self.make_room();
             let read = self.stream.read(&mut self.buffer[self.filled.end..]).await?;
             self.filled.end += read;
+            self.was_full = self.filled.end == self.buffer.len();
             if read == 0 {
                 return if self.filled.is_empty() {
                     Ok(None)
@@ -48,13 +53,13 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     /// Where the next frame is, if all of it is there.
-    fn complete(&self) -> io::Result<Option<Range<usize>>> {
+    fn complete(&self, bytes_max: usize) -> io::Result<Option<Range<usize>>> {
         let Some(length) = self.buffer[self.filled.clone()].first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*length) as usize;
-        if length > MESSAGE_BYTES_MAX {
-            let error = format!("a message of {length} bytes, more than {MESSAGE_BYTES_MAX}");
+        if length > bytes_max {
+            let error = format!("a message of {length} bytes, where {bytes_max} may be");
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         let start = self.filled.start + LENGTH_BYTES;
@@ -72,9 +77,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer.copy_within(self.filled.clone(), 0);
             self.filled = 0..self.filled.len();
         }
-        if self.filled.end == self.buffer.len() {
+        let is_small = self.was_full && self.buffer.len() < BUFFER_BYTES;
+        if is_small || self.filled.end == self.buffer.len() {
             self.buffer.resize(2 * self.buffer.len(), 0);
         }
+    }
+
+    /// Reads to the end of the stream, and forgets it.
+    pub(crate) async fn drain(&mut self) {
+        self.filled = 0..0;
+        while self.stream.read(&mut self.buffer).await.is_ok_and(|read| read > 0) {}
     }
 }
 
@@ -110,6 +122,8 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use libra_proto::MESSAGE_BYTES_MAX;
+
     use super::*;
 
     fn frame(content: &[u8]) -> Vec<u8> {
@@ -121,7 +135,7 @@ mod tests {
     async fn all(bytes: &[u8]) -> (Vec<Vec<u8>>, io::Result<()>) {
         let (mut reader, mut frames) = (FrameReader::new(bytes), Vec::new());
         loop {
-            match reader.next().await {
+            match reader.next(MESSAGE_BYTES_MAX).await {
                 Ok(Some(frame)) => frames.push(frame.to_vec()),
                 Ok(None) => return (frames, Ok(())),
                 Err(error) => return (frames, Err(error)),
@@ -152,7 +166,28 @@ mod tests {
         assert_eq!((read.len(), end.unwrap_err().kind()), (0, io::ErrorKind::InvalidData));
         let promise = u32::try_from(MESSAGE_BYTES_MAX).unwrap().to_be_bytes();
         let mut reader = FrameReader::new(promise.as_slice());
-        assert!(reader.next().await.is_err());
+        assert!(reader.next(MESSAGE_BYTES_MAX).await.is_err());
+        assert_eq!(reader.buffer.len(), BUFFER_BYTES_MIN);
+    }
+
+    // rule S2
+    #[tokio::test]
+    async fn a_frame_above_the_bound_of_its_stream_is_refused() {
+        let bytes = [frame(&[1; 100]), frame(&[2; 101]), frame(&[3])].concat();
+        let mut reader = FrameReader::new(bytes.as_slice());
+        assert_eq!(reader.next(100).await.unwrap(), Some([1; 100].as_slice()));
+        assert_eq!(reader.next(100).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(reader.next(101).await.unwrap(), Some([2; 101].as_slice()));
+    }
+
+    // rule S1
+    #[tokio::test]
+    async fn memory_grows_with_what_comes_and_is_small_before() {
+        let reader = FrameReader::new(&[][..]);
+        assert_eq!(reader.buffer.capacity(), BUFFER_BYTES_MIN);
+        let bytes = frame(&[7; 1000]).repeat(2000);
+        let mut reader = FrameReader::new(bytes.as_slice());
+        while reader.next(1000).await.unwrap().is_some() {}
         assert_eq!(reader.buffer.len(), BUFFER_BYTES);
     }
 }

@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod datagrams;
+mod door;
 mod driver;
 mod faults;
 mod frames;

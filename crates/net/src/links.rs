@@ -1,20 +1,21 @@
 //! Ordered reliable streams: TCP, one frame a message.
 
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use libra_proto::{Link, LinkEvent, Message};
+use libra_proto::{Link, LinkEvent, MESSAGE_BYTES_MAX, Message, Strangers};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant as Deadline;
 
+use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
 
 /// How many messages of all streams wait for the role before the kernel holds the senders back.
@@ -24,6 +25,10 @@ const UNHANDLED_MAX: usize = 16;
 /// When so many bytes wait to be written to a caller, nothing more is read of it (rule C10). Workers keep fewer unanswered (rule C9): none
 /// that reads its answers ever gets here.
 const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
+/// With so many, a stream is closed: whoever is at its other end has not read for long. It comes again (rule S4).
+const UNWRITTEN_BYTES_END: usize = 256 << 20;
+/// How long what was written to a stream may take to leave that was closed since.
+const CLOSING_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long what was sent may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
 /// keepalives take to notice that a peer is gone to which nothing is sent.
@@ -44,6 +49,9 @@ pub(crate) struct Links {
     report: mpsc::Sender<(Link, Input)>,
     /// Streams whose messages the role was given since it was last asked for what it has to say.
     handed: Vec<Arc<Gauge>>,
+    /// Streams that were closed here, of which the role does not know yet.
+    ended: VecDeque<(Link, Input)>,
+    tally: Arc<Tally>,
     tasks: JoinSet<()>,
     accepted: u64,
     /// How long to try to reach a peer that does not listen yet.
@@ -55,6 +63,8 @@ pub(crate) struct Links {
 struct Stream {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     gauge: Arc<Gauge>,
+    remote: SocketAddr,
+    task: Option<AbortHandle>,
 }
 
 /// What lies between a role and one of its streams.
@@ -67,6 +77,10 @@ struct Gauge {
     /// Nothing more will be written: there is no reason to wait for it.
     broken: AtomicBool,
     less: Notify,
+    /// The most bytes of a message; none is read while this is 0.
+    message_bytes_max: AtomicUsize,
+    admitted: Notify,
+    closed: Notify,
 }
 
 impl Gauge {
@@ -81,6 +95,27 @@ impl Gauge {
         while is_full() {
             self.less.notified().await;
         }
+    }
+
+    fn admit(&self, message_bytes_max: usize) {
+        self.message_bytes_max.store(message_bytes_max, Ordering::Relaxed);
+        self.admitted.notify_one();
+    }
+
+    /// Waits until the role knows who is at the other end.
+    async fn admission(&self) -> usize {
+        loop {
+            match self.message_bytes_max.load(Ordering::Relaxed) {
+                0 => self.admitted.notified().await,
+                bytes_max => return bytes_max,
+            }
+        }
+    }
+
+    /// Waits until the stream has been closed for as long as anything may take to leave.
+    async fn overdue(&self) {
+        self.closed.notified().await;
+        tokio::time::sleep(CLOSING_MAX).await;
     }
 
     fn handled(&self) {
@@ -107,6 +142,8 @@ impl Links {
             inputs,
             report,
             handed: Vec::new(),
+            ended: VecDeque::new(),
+            tally: Arc::default(),
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
             patience,
@@ -119,10 +156,23 @@ impl Links {
         Arc::clone(&self.bytes)
     }
 
+    /// Where streams are counted that are closed here.
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Streams that were closed here since this was asked last.
+    pub(crate) fn take_strangers(&self) -> Option<Strangers> {
+        self.tally.take()
+    }
+
     /// The next thing that happened on any stream. Whoever asks has sent the answers to what it was given before.
     pub(crate) async fn next(&mut self) -> (Link, Input) {
         for gauge in self.handed.drain(..) {
             gauge.handled();
+        }
+        if let Some(ended) = self.ended.pop_front() {
+            return ended;
         }
         let input = self.inputs.recv().await.expect("self holds a sender");
         self.hand_out(input)
@@ -130,8 +180,8 @@ impl Links {
 
     /// The next thing that has happened already.
     pub(crate) fn try_next(&mut self) -> Option<(Link, Input)> {
-        let input = self.inputs.try_recv().ok()?;
-        Some(self.hand_out(input))
+        let ended = self.ended.pop_front();
+        ended.or_else(|| self.inputs.try_recv().ok().map(|input| self.hand_out(input)))
     }
 
     fn hand_out(&mut self, (link, input): (Link, Input)) -> (Link, Input) {
@@ -142,10 +192,11 @@ impl Links {
     }
 
     pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
-        let (patience, conversation) = (self.patience, self.register(link));
-        self.tasks.spawn(async move {
+        let (patience, conversation) = (self.patience, self.register(link, address));
+        conversation.gauge.admit(MESSAGE_BYTES_MAX);
+        let task = self.tasks.spawn(async move {
             match connect(address, patience).await {
-                Ok(stream) => conversation.hold(stream, address).await,
+                Ok(stream) => conversation.hold(stream, None).await,
                 Err(error) => {
                     let reason = error.to_string();
                     let closed = Input::Event(LinkEvent::Closed { reason });
@@ -153,22 +204,47 @@ impl Links {
                 }
             }
         });
+        self.has_task(link, task);
     }
 
-    pub(crate) fn accept(&mut self, stream: TcpStream, remote: SocketAddr) {
+    /// Takes a stream that a peer has opened. If that said who it is, the role must [admit](Self::admit) it before more is read.
+    pub(crate) fn accept(&mut self, caller: Caller) {
+        let Caller { stream, remote, first } = caller;
         let link = Link(self.accepted);
-        self.accepted += 1;
-        let conversation = self.register(link);
-        self.tasks.spawn(conversation.hold(stream, remote));
+        let Some(next) = self.accepted.checked_add(1) else {
+            // A number is never used twice.
+            return self.tally.add(remote, "2^31 streams were accepted, and no more can be");
+        };
+        self.accepted = next;
+        let conversation = self.register(link, remote);
+        if first.is_none() {
+            conversation.gauge.admit(MESSAGE_BYTES_MAX);
+        }
+        let task = self.tasks.spawn(conversation.hold(stream, first));
+        self.has_task(link, task);
     }
 
-    fn register(&mut self, link: Link) -> Conversation {
+    /// Takes messages of a stream, none with more bytes than this.
+    pub(crate) fn admit(&mut self, link: Link, message_bytes_max: usize) {
+        if let Some(stream) = self.streams.get(&link) {
+            stream.gauge.admit(message_bytes_max);
+        }
+    }
+
+    fn register(&mut self, link: Link, remote: SocketAddr) -> Conversation {
         // What is left of streams that have ended: a set keeps the memory of its tasks until somebody asks for them.
         while self.tasks.try_join_next().is_some() {}
         let (frames, outbox) = mpsc::unbounded_channel();
         let gauge = Arc::<Gauge>::default();
-        self.streams.insert(link, Stream { frames, gauge: Arc::clone(&gauge) });
-        Conversation { link, outbox, gauge, report: self.report.clone(), bytes: Arc::clone(&self.bytes) }
+        self.streams.insert(link, Stream { frames, gauge: Arc::clone(&gauge), remote, task: None });
+        let (report, bytes, tally) = (self.report.clone(), Arc::clone(&self.bytes), self.tally());
+        Conversation { link, remote, outbox, gauge, report, bytes, tally }
+    }
+
+    fn has_task(&mut self, link: Link, task: AbortHandle) {
+        if let Some(stream) = self.streams.get_mut(&link) {
+            stream.task = Some(task);
+        }
     }
 
     pub(crate) fn send(&mut self, link: Link, message: &Message) {
@@ -178,11 +254,26 @@ impl Links {
         frames::seal(&mut frame);
         self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
         stream.gauge.unwritten.fetch_add(frame.len(), Ordering::Relaxed);
+        let unwritten = stream.gauge.unwritten.load(Ordering::Relaxed);
+        let is_first = unwritten == frame.len();
         let _ = stream.frames.send(frame);
+        if unwritten > UNWRITTEN_BYTES_END && !is_first {
+            self.end(link, format!("{} MiB wait to be written, and it does not read", unwritten >> 20));
+        }
+    }
+
+    /// Closes a stream at once, with all that waits for it, and tells the role.
+    fn end(&mut self, link: Link, reason: String) {
+        let Some(stream) = self.streams.remove(&link) else { return };
+        stream.task.inspect(AbortHandle::abort);
+        self.tally.add(stream.remote, reason.as_str());
+        self.ended.push_back((link, Input::Event(LinkEvent::Closed { reason })));
     }
 
     pub(crate) fn close(&mut self, link: Link) {
-        self.streams.remove(&link);
+        if let Some(stream) = self.streams.remove(&link) {
+            stream.gauge.closed.notify_one();
+        }
     }
 
     /// Lets what was written leave, then closes everything.
@@ -215,16 +306,26 @@ async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStrea
 /// What the task of a stream needs.
 struct Conversation {
     link: Link,
+    remote: SocketAddr,
     outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     gauge: Arc<Gauge>,
     report: mpsc::Sender<(Link, Input)>,
     bytes: Arc<AtomicU64>,
+    tally: Arc<Tally>,
 }
 
 impl Conversation {
     /// Reads and writes one stream until either end closes it.
-    async fn hold(self, stream: TcpStream, remote: SocketAddr) {
-        let Self { link, outbox, gauge, report, bytes } = self;
+    async fn hold(self, stream: TcpStream, first: Option<(Message, usize)>) {
+        let gauge = Arc::clone(&self.gauge);
+        tokio::select! {
+            () = self.hold_open(stream, first) => {}
+            () = gauge.overdue() => {}
+        }
+    }
+
+    async fn hold_open(self, stream: TcpStream, first: Option<(Message, usize)>) {
+        let Self { link, remote, outbox, gauge, report, bytes, tally } = self;
         let _ = stream.set_nodelay(true);
         // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
         let keepalive = socket2::TcpKeepalive::new()
@@ -236,6 +337,13 @@ impl Conversation {
         let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
             return;
+        }
+        if let Some((message, length)) = first {
+            bytes.fetch_add(length as u64, Ordering::Relaxed);
+            gauge.unhandled.fetch_add(1, Ordering::Relaxed);
+            if report.send((link, Input::Message(message))).await.is_err() {
+                return;
+            }
         }
         let (reader, writer) = stream.into_split();
         let mut frames = FrameReader::new(reader);
@@ -252,40 +360,48 @@ impl Conversation {
                     Err(error) => {
                         gauge.break_off();
                         let read = tokio::time::timeout(FAREWELL, read).await;
-                        Some(read.unwrap_or_else(|_| error.to_string()))
+                        Some(read.unwrap_or_else(|_| (error.to_string(), false)))
                     }
                 },
             }
         };
         match reason {
-            Some(reason) => drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await),
+            Some((reason, broke_off)) => {
+                if broke_off && link.0 >= Link::ACCEPTED {
+                    tally.add(remote, reason.as_str());
+                }
+                drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await);
+            }
             // We closed it. What the other end still says has no reader; but a stream that is dropped with something unread is
             // reset, and the other end may lose what we have said last.
             None => {
-                let rest = async { while let Ok(Some(_)) = frames.next().await {} };
-                drop(tokio::time::timeout(FAREWELL, rest).await);
+                drop(tokio::time::timeout(FAREWELL, frames.drain()).await);
             }
         }
     }
 }
 
-/// Hands messages over until the stream ends. Returns why it did.
+/// Hands messages over until the stream ends. Returns why it did, and whether that was for what the other end has said.
 async fn read(
     link: Link,
     frames: &mut FrameReader<OwnedReadHalf>,
     report: &mpsc::Sender<(Link, Input)>,
     gauge: &Gauge,
     bytes: &AtomicU64,
-) -> String {
+) -> (String, bool) {
+    // The role says in the same turn whether it knows the caller.
+    let Ok(bytes_max) = tokio::time::timeout(FIRST_MESSAGE_MAX, gauge.admission()).await else {
+        return ("nobody knows who is calling".to_owned(), true);
+    };
     loop {
         gauge.room(link.0 >= Link::ACCEPTED).await;
-        let message = match frames.next().await {
+        let message = match frames.next(bytes_max).await {
             Ok(Some(frame)) => {
                 bytes.fetch_add((frame.len() + LENGTH_BYTES) as u64, Ordering::Relaxed);
-                Message::decode(frame).map_err(|error| error.to_string())
+                Message::decode(frame).map_err(|error| (error.to_string(), true))
             }
-            Ok(None) => Err("the connection was closed".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Ok(None) => Err(("the connection was closed".to_owned(), false)),
+            Err(error) => Err((error.to_string(), error.kind() == io::ErrorKind::InvalidData)),
         };
         match message {
             Ok(message) => {

@@ -25,6 +25,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
+use crate::door::Callers;
 use crate::driver::{Ports, drive};
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
@@ -161,7 +162,8 @@ impl ControllerNode {
         let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
         let role = Controller::new(sizes, cluster.with_instance(instance));
         let links = Links::new(Duration::ZERO);
-        let ports = Ports { listener: Some(self.listener), ..Ports::new(links) };
+        let callers = Callers::Members;
+        let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -263,13 +265,14 @@ impl ServerNode {
             None => Server::new(self.options.controller, self.address),
         };
         let links = Links::new(self.options.patience);
-        let ports = Ports { listener: Some(self.listener), ..Ports::new(links) };
+        let callers = Callers::Clients;
+        let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
                 ServerEvent::Member(event) => return end_of(event),
                 ServerEvent::Storage(request) => storage.carry_out(request),
-                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed => {}
+                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed | ServerEvent::Strangers(_) => {}
             }
             ControlFlow::Continue(())
         }));

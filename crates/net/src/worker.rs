@@ -13,7 +13,8 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Instant;
 
 use libra_proto::{
-    ClientError, Cluster, Level, Parameters, PullId, Pulled, Tick, WorkerCommand, WorkerEvent,
+    ClientError, Cluster, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX, Tick, WorkerCommand,
+    WorkerEvent,
 };
 use tokio::sync::mpsc;
 
@@ -211,7 +212,13 @@ impl WorkerNode {
     }
 
     /// Tells the controller what came of the task, and waits until all workers have done so.
+    ///
+    /// # Errors
+    /// The job ended before, or the text is too long.
     pub fn report(mut self, text: String) -> Result<(), ClientError> {
+        if text.len() > REPORT_BYTES_MAX {
+            return Err(ClientError::LongReport { bytes: text.len(), bytes_max: REPORT_BYTES_MAX });
+        }
         self.command(WorkerCommand::Report { text })?;
         self.wait_for_end()
     }

@@ -65,6 +65,14 @@ pub enum ClientError {
     /// No pull of that name is under way.
     #[error("no pull {0:?} is under way")]
     UnknownPull(PullId),
+    /// The controller does not take a report that long (rule S2).
+    #[error("a report of {bytes} bytes is too long: it may have {bytes_max}")]
+    LongReport {
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        bytes_max: usize,
+    },
     /// The job ended before the operation did.
     #[error("the job ended: {reason}")]
     Ended {

@@ -345,6 +345,16 @@ impl Cluster {
         u16::try_from(self.servers.len()).expect("the controller numbers servers by u16")
     }
 
+    /// Whether somebody is in its view. The number of servers never changes.
+    pub(crate) fn knows(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Controller => false,
+            Peer::Server(server) => server < self.shards(),
+            Peer::Switch(switch) => self.view.switches.contains_key(&switch),
+            Peer::Worker(worker) => self.view.workers.contains_key(&worker),
+        }
+    }
+
     /// Workers are numbered below this, so a region has as many flows.
     pub fn worker_numbers(&self) -> u16 {
         let of_a_share = if self.hot_path.lanes > 1 { WORKERS_OF_A_SHARE_WIRED } else { WORKERS_OF_A_SHARE };

@@ -57,6 +57,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+mod admission;
 mod bulk;
 mod client;
 mod cluster;
@@ -77,6 +78,7 @@ mod transport;
 mod values;
 mod worker;
 
+pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_long};
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
 pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
@@ -94,7 +96,7 @@ pub use message::{
     MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
 pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
-pub use role::{Action, Link, LinkEvent, Outgoing, Role};
+pub use role::{Action, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};

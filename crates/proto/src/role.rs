@@ -61,11 +61,42 @@ pub enum Action {
         /// What.
         message: Message,
     },
+    /// Take more of a stream that a peer opened than the first message: the peer is who it says it is, as far as that can be
+    /// known (rules S1, S2). Until then its driver reads nothing behind that message.
+    Admit {
+        /// Which.
+        link: Link,
+        /// No message of it has more bytes.
+        message_bytes_max: usize,
+    },
     /// Close a stream once what was sent on it is on its way.
     Close {
         /// Which.
         link: Link,
     },
+}
+
+/// Streams that a driver has closed itself (rules S1, S2, S4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strangers {
+    /// How many.
+    pub count: u64,
+    /// The other end of the last one.
+    pub remote: SocketAddr,
+    /// Why that one was closed, in words for a person.
+    pub reason: String,
+}
+
+/// Counts them, and says when a person should hear of it: each time the count has doubled.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StrangerCount(u64);
+
+impl StrangerCount {
+    pub(crate) fn add(&mut self, strangers: Strangers) -> Option<Strangers> {
+        let before = self.0;
+        self.0 = before.saturating_add(strangers.count);
+        (self.0.leading_zeros() < before.leading_zeros()).then_some(Strangers { count: self.0, ..strangers })
+    }
 }
 
 /// Datagrams on their way out, one after the other in one buffer, so that a driver can hand runs of them to the kernel.
@@ -180,6 +211,10 @@ pub trait Role {
 
     /// A message arrived on a stream.
     fn handle_message(&mut self, now: Instant, link: Link, message: Message);
+
+    /// The driver has closed streams that peers opened: nobody said who they are, or they broke a bound. Those that the role knows
+    /// are closed to it by [`handle_link`](Self::handle_link), too.
+    fn handle_strangers(&mut self, _now: Instant, _strangers: Strangers) {}
 
     /// The machine will not send the role's datagrams, now or ever.
     fn handle_socket_failure(&mut self, now: Instant, reason: &str);

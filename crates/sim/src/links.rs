@@ -8,6 +8,7 @@ use libra_proto::{Instant, Link, LinkEvent, Message};
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, Input, Item};
+use crate::streams::Takes;
 use crate::trace::describe_message;
 use crate::world::{Attempt, Happening, World};
 
@@ -129,6 +130,13 @@ impl<O: Observer> World<O> {
         }
     }
 
+    /// A role takes more of a stream than its first message.
+    pub(crate) fn admit(&mut self, host: Host, link: Link, message_bytes_max: usize) {
+        let Some(process) = &self.machines[host].process else { return };
+        let Some((stream, end)) = process.links.get(&link).copied() else { return };
+        self.streams.end(stream, end).takes = Takes::Bounded(message_bytes_max);
+    }
+
     /// A role closes a stream: what it sent before still arrives.
     pub(crate) fn close(&mut self, host: Host, link: Link) {
         self.hash.event(self.now, host, 7);
@@ -189,6 +197,12 @@ impl<O: Observer> World<O> {
             return;
         }
         let link = receiver.link;
+        if let Item::Message(bytes) = &item {
+            let (takes, taken) = (receiver.takes, receiver.takes.take(bytes));
+            let (to, from) = (&self.machines[host].label, &self.machines[from].label);
+            // Nobody else sends messages here: then a bound is too small, or a member was not let in.
+            assert!(taken.is_some(), "{to} takes {takes:?} of {from}, which sends {} bytes", bytes.len());
+        }
         self.hash.event(self.now, host, 8);
         match item {
             Item::Opened { remote } => {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_proto::{Instant, Link};
+use libra_proto::{FIRST_BYTES_MAX, Instant, Link, REJOIN_BYTES_MAX, may_be_long};
 
 use crate::network::Host;
 use crate::process::{Actor, Item};
@@ -32,6 +32,39 @@ pub(crate) struct End {
     pub(crate) waiting: usize,
     /// Whether messages that are still on their way here are lost: the other end was reset.
     pub(crate) discards: bool,
+    /// What is taken of the other end.
+    pub(crate) takes: Takes,
+}
+
+/// What one end of a stream takes of the other, as the driver of real streams does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// Everything: this end has opened it.
+    All,
+    /// The first message.
+    First,
+    /// Nothing before the role has said whether it knows the caller. It must say so in the same turn.
+    Nothing,
+    /// Messages of so many bytes.
+    Bounded(usize),
+}
+
+impl Takes {
+    /// A message comes. `None` if the driver of real streams would not have taken it.
+    pub(crate) fn take(&mut self, message: &[u8]) -> Option<()> {
+        // rules S1, S2
+        let bytes_max = match *self {
+            Self::All => usize::MAX,
+            Self::First if message.first().is_some_and(|first| may_be_long(*first)) => REJOIN_BYTES_MAX,
+            Self::First => FIRST_BYTES_MAX,
+            Self::Nothing => return None,
+            Self::Bounded(bytes_max) => bytes_max,
+        };
+        if *self == Self::First {
+            *self = Self::Nothing;
+        }
+        (message.len() <= bytes_max).then_some(())
+    }
 }
 
 /// A stream between two processes.
@@ -49,7 +82,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// A new stream, opened by the first of the two.
     pub(crate) fn open(&mut self, now: Instant, ends: [(Actor, Link); 2]) -> usize {
-        let end = |(actor, link)| End {
+        let end = |(actor, link): (Actor, Link)| End {
             actor,
             link,
             open: true,
@@ -59,6 +92,7 @@ impl Streams {
             unacknowledged: 0,
             waiting: 0,
             discards: false,
+            takes: if link.0 < Link::ACCEPTED { Takes::All } else { Takes::First },
         };
         self.all.push(Stream { ends: ends.map(end) });
         self.all.len() - 1

@@ -391,6 +391,7 @@ impl<O: Observer> World<O> {
             match action {
                 Action::Connect { link, address } => self.connect(host, link, address),
                 Action::Send { link, message } => self.send_message(host, link, &message),
+                Action::Admit { link, message_bytes_max } => self.admit(host, link, message_bytes_max),
                 Action::Close { link } => self.close(host, link),
             }
         }

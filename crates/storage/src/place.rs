@@ -1,6 +1,7 @@
 //! Where shards are in a data directory: one directory each, `shard-<number>`.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use libra_durable::disk::{DiskError, RealDisk};
@@ -41,6 +42,14 @@ pub enum PlaceError {
         /// What the system said.
         source: io::Error,
     },
+    /// Others could put another shard into the directory.
+    #[error("others may write to the data directory {} (mode {mode:o}): `chmod go-w {}` takes that from them", directory.display(), directory.display())]
+    Writable {
+        /// Which.
+        directory: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// There is a shard that cannot go on.
     #[error("{directory}: {source}")]
     Shard {
@@ -62,6 +71,11 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fail(error)),
     };
+    let mode = std::fs::metadata(data).map_err(fail)?.permissions().mode() & 0o7777;
+    // In a directory with the sticky bit others cannot take away what is ours; see rule S5.
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return Err(PlaceError::Writable { directory: data.to_owned(), mode });
+    }
     let mut shards = Vec::new();
     for entry in entries {
         let entry = entry.map_err(fail)?;
@@ -87,4 +101,26 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
 /// Whether another process has the directory.
 fn is_busy(error: &DiskError) -> bool {
     error.source.kind() == io::ErrorKind::ResourceBusy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // rule S5
+    #[test]
+    fn a_data_directory_that_others_may_write_is_refused_with_a_remedy() {
+        let data = tempfile::tempdir().unwrap();
+        let found_with = |mode| {
+            std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            find(data.path())
+        };
+        for mode in [0o775, 0o702, 0o777] {
+            let text = found_with(mode).unwrap_err().to_string();
+            assert!(text.contains(&format!("`chmod go-w {}`", data.path().display())), "{text}");
+        }
+        for mode in [0o700, 0o755, 0o1777] {
+            assert!(found_with(mode).unwrap().is_none());
+        }
+    }
 }

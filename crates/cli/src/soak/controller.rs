@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Settings;
 use super::records::wall_clock;
-use crate::controller::refused;
+use crate::controller::{refused, turned_away};
 use crate::job::failure;
 use crate::leash;
 
@@ -84,6 +84,7 @@ impl From<&ControllerEvent> for News {
                 Self::CheckpointFailed { reason: reason.clone() }
             }
             ControllerEvent::Refused(refusal) => Self::Refused { what: refused(refusal) },
+            ControllerEvent::Strangers(strangers) => Self::Refused { what: turned_away(strangers) },
             ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(&outcome.statistics))),
             ControllerEvent::Failed { reason } => Self::Failed { reason: reason.clone() },
         }

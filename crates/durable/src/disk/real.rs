@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +14,12 @@ mod stream;
 
 /// Held by the process that writes; what is in it means nothing.
 const LOCK: &str = "lock";
+
+/// What is made here has the rows of a job: it is for nobody else, whatever the umask (rule S5).
+pub(super) const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// Group and others may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// A directory of a real file system.
 ///
@@ -57,6 +63,24 @@ impl Open {
     }
 }
 
+fn make_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+}
+
+/// Whoever may write to a directory may put other files in the place of those that a server goes on from.
+fn refuse_writable_by_others(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "others may write there (mode {:03o}): `chmod go-w {}` takes that from them",
+        mode & 0o777,
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,10 +93,10 @@ fn make_durably(root: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> 
         Some(parent) => parent,
         None => return Ok(()),
     };
-    match fs::create_dir(root) {
+    match make_directory(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_durably(parent, sync)?;
-            fs::create_dir(root)?;
+            make_directory(root)?;
         }
         // What somebody else has made may lie where nobody may look.
         Ok(()) => sync_parent(parent, sync)?,
@@ -105,10 +129,12 @@ impl RealDisk {
         };
         make_durably(&root, &mut |parent| File::open(parent).and_then(|parent| parent.sync_all()))
             .map_err(fail(Operation::Open))?;
+        refuse_writable_by_others(&root).map_err(fail(Operation::Open))?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(FILE_MODE)
             .open(root.join(LOCK))
             .map_err(fail(Operation::Lock))?;
         lock.try_lock().map_err(|error| match error {
@@ -197,7 +223,7 @@ impl RealDisk {
 impl Disk for RealDisk {
     fn create(&self, name: &str) -> Result<(), DiskError> {
         let file = self.write_at(Operation::Create, name, |path| {
-            OpenOptions::new().append(true).create_new(true).open(path)
+            OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(path)
         })?;
         self.open_files().insert(name.to_owned(), Open::Cached(Arc::new(file)));
         Ok(())
@@ -210,7 +236,7 @@ impl Disk for RealDisk {
     }
 
     fn create_directory(&self, name: &str) -> Result<(), DiskError> {
-        self.write_at(Operation::CreateDirectory, name, |path| fs::create_dir(path))
+        self.write_at(Operation::CreateDirectory, name, |path| make_directory(path))
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
@@ -328,5 +354,45 @@ mod tests {
         fs::write(base.join("file"), b"").unwrap();
         make_durably(&base.join("file"), &mut |_| Ok(())).unwrap_err();
         make_durably(&base.join("a/x"), &mut |_| Err(io::ErrorKind::Other.into())).unwrap_err();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    // rule S5
+    #[test]
+    fn what_is_made_is_for_nobody_else_whatever_the_umask() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("state/shard-0");
+        // Of the process: no other test of this crate looks at modes.
+        let before = rustix::process::umask(rustix::fs::Mode::empty());
+        let disk = RealDisk::open(&root).unwrap();
+        disk.create("log").unwrap();
+        disk.create_stream("rows").unwrap();
+        disk.create_directory("checkpoint").unwrap();
+        disk.create("checkpoint/manifest").unwrap();
+        rustix::process::umask(before);
+        for file in ["log", "rows", "checkpoint/manifest", LOCK] {
+            assert_eq!(mode(&root.join(file)), 0o600, "{file}");
+        }
+        for directory in ["", "checkpoint", ".."] {
+            assert_eq!(mode(&root.join(directory)), 0o700, "{directory}");
+        }
+    }
+
+    // rule S5
+    #[test]
+    fn a_directory_that_others_may_write_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        for mode in [0o770, 0o702] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let error = RealDisk::open(folder.path()).unwrap_err();
+            let text = error.source.to_string();
+            assert!(text.contains(&format!("`chmod go-w {}`", folder.path().display())), "{text}");
+            assert!(RealDisk::read_only(folder.path()).is_ok(), "to read it harms nobody");
+        }
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(RealDisk::open(folder.path()).is_ok());
     }
 }

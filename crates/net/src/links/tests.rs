@@ -26,7 +26,7 @@ async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
         tokio::select! {
             accepted = listener.accept() => {
                 let (stream, remote) = accepted.unwrap();
-                links.accept(stream, remote);
+                links.accept(Caller { stream, remote, first: None });
             }
             input = links.next() => {
                 let (mut next, mut answers) = (Some(input), Vec::new());
@@ -48,7 +48,7 @@ async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
 }
 
 async fn read_answer(frames: &mut FrameReader<OwnedReadHalf>, expected: u64) {
-    let frame = frames.next().await.unwrap().expect("the stream goes on");
+    let frame = frames.next(MESSAGE_BYTES_MAX).await.unwrap().expect("the stream goes on");
     let answer = Message::decode(frame).unwrap();
     let Message::Pulled { number, values } = answer else { panic!("{answer:?}") };
     let values = values.into_vec();
@@ -102,7 +102,7 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
     let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, remote) = listener.accept().await.unwrap();
     let mut links = Links::new(Duration::ZERO);
-    links.accept(stream, remote);
+    links.accept(Caller { stream, remote, first: None });
     let (link, Input::Event(LinkEvent::Opened { .. })) = links.next().await else { panic!("it opens first") };
     for _ in 0..2 * UNWRITTEN_BYTES_MAX / (4 * VALUES) {
         links.send(link, &Message::Pulled { number: 0, values: vec![0.0; VALUES].into() });
@@ -119,25 +119,82 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
     assert_eq!(closed, link);
 }
 
+/// A stream that was accepted, and said this first.
+async fn called(links: &mut Links, first: Message) -> (Link, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, remote) = listener.accept().await.unwrap();
+    links.accept(Caller { stream, remote, first: Some((first.clone(), 9)) });
+    let (link, Input::Event(LinkEvent::Opened { .. })) = links.next().await else { panic!("it opens first") };
+    let (_, Input::Message(message)) = links.next().await else { panic!("then it speaks") };
+    assert_eq!(message, first);
+    (link, caller)
+}
+
+// rule S2
+#[tokio::test]
+async fn nothing_behind_a_first_message_is_read_before_its_caller_is_admitted() {
+    let mut links = Links::new(Duration::ZERO);
+    let (link, mut caller) = called(&mut links, Message::Leave).await;
+    caller.write_all(&pull(1)).await.unwrap();
+    let wait = Duration::from_millis(50);
+    assert!(tokio::time::timeout(wait, links.next()).await.is_err());
+    links.admit(link, pull(1).len());
+    let (_, Input::Message(Message::Pull { number: 1, .. })) = links.next().await else { panic!("no pull") };
+}
+
+// rule S2
+#[tokio::test]
+async fn a_message_above_the_bound_of_its_caller_ends_the_stream_and_is_counted() {
+    let mut links = Links::new(Duration::ZERO);
+    let (link, mut caller) = called(&mut links, Message::Leave).await;
+    links.admit(link, 100);
+    caller.write_all(&(256u32 << 20).to_be_bytes()).await.unwrap();
+    let (closed, Input::Event(LinkEvent::Closed { reason })) = links.next().await else {
+        panic!("it was taken")
+    };
+    assert_eq!((closed, reason.as_str()), (link, "a message of 268435456 bytes, where 100 may be"));
+    let strangers = links.take_strangers().unwrap();
+    assert_eq!((strangers.count, strangers.remote), (1, caller.local_addr().unwrap()));
+}
+
+// rule S4
+#[tokio::test]
+async fn a_caller_that_reads_nothing_is_closed_before_it_costs_more_than_256_mib() {
+    let mut links = Links::new(Duration::ZERO);
+    let (link, caller) = called(&mut links, Message::Leave).await;
+    let answer = Message::Pulled { number: 0, values: vec![0.0; 4 << 20].into() };
+    let bytes = answer.encode().len() + LENGTH_BYTES;
+    let mut sent = 0;
+    while links.streams.contains_key(&link) {
+        links.send(link, &answer);
+        sent += bytes;
+        assert!(sent <= UNWRITTEN_BYTES_END + 2 * bytes);
+    }
+    let (closed, Input::Event(LinkEvent::Closed { reason })) = links.next().await else {
+        panic!("it is open")
+    };
+    assert_eq!(closed, link);
+    assert!(reason.contains("does not read"), "{reason}");
+    assert_eq!(links.take_strangers().unwrap().count, 1);
+    // All that waited is gone with it.
+    while links.tasks.join_next().await.is_some() {}
+    drop(caller);
+}
+
+// rule S1
 #[tokio::test]
 async fn streams_that_have_ended_leave_nothing_behind() {
-    const STREAMS: usize = 200;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
     let mut links = Links::new(Duration::ZERO);
-    for _ in 0..STREAMS {
-        drop(TcpStream::connect(address).await.unwrap());
-        let (stream, remote) = listener.accept().await.unwrap();
-        links.accept(stream, remote);
-        loop {
-            if let (link, Input::Event(LinkEvent::Closed { .. })) = links.next().await {
-                links.close(link);
-                break;
-            }
-        }
+    for _ in 0..50 {
+        let (link, caller) = called(&mut links, Message::Leave).await;
+        drop(caller);
+        links.close(link);
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(links.streams.is_empty());
-    assert!(links.tasks.len() < STREAMS / 2, "{} tasks are kept", links.tasks.len());
+    let (link, _caller) = called(&mut links, Message::Leave).await;
+    assert!(links.streams.len() == 1 && links.streams.contains_key(&link));
+    assert!(links.tasks.len() < 25, "{} tasks", links.tasks.len());
 }
 
 #[tokio::test]
@@ -150,7 +207,7 @@ async fn accepted_streams_never_get_numbers_of_the_role() {
     for _ in 0..2 {
         let _caller = TcpStream::connect(address).await.unwrap();
         let (stream, remote) = listener.accept().await.unwrap();
-        links.accept(stream, remote);
+        links.accept(Caller { stream, remote, first: None });
     }
     assert!(links.streams.keys().all(|link| link.0 >= Link::ACCEPTED));
 }

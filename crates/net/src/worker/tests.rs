@@ -12,6 +12,7 @@ use libra_proto::{
 use libra_store::{Init, Optimizer, TableSpec};
 
 use super::*;
+use crate::door::Callers;
 use crate::driver::Ports;
 use crate::links::Links;
 use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
@@ -110,7 +111,8 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let runtime = runtime().unwrap();
     let (listener, address) = listen(&runtime, options.any_port()).unwrap();
     let role = Gated { server: Server::new(options.controller, address), gate };
-    let ports = Ports { listener: Some(listener), ..Ports::new(Links::new(options.patience)) };
+    let callers = Callers::Clients;
+    let ports = Ports { listener: Some(listener), callers, ..Ports::new(Links::new(options.patience)) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 

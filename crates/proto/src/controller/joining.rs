@@ -5,10 +5,10 @@ use core::net::SocketAddr;
 use super::clocks::LATE;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
-use super::{Caller, Controller, ControllerEvent, Phase, Sizes};
+use super::{Controller, ControllerEvent, Phase, Sizes};
 use crate::cluster::{Peer, Tenure};
 use crate::message::{Join, Kind, VERSION};
-use crate::role::{Action, Link};
+use crate::role::Link;
 use crate::time::Instant;
 
 /// What a full packet takes of a receive buffer, with what the kernel keeps beside it.
@@ -26,7 +26,7 @@ impl Controller {
         }
         match self.phase {
             // Its caller tries again, and finds a controller that knows its cluster.
-            Phase::Recovering => return self.actions.push_back(Action::Close { link }),
+            Phase::Recovering => return self.hang_up(link),
             Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
             Phase::Gathering | Phase::Running => {}
         }
@@ -50,7 +50,7 @@ impl Controller {
         let Some((peer, share)) = place else {
             // Perhaps its place becomes free: somebody may be about to be given up.
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
-                return self.actions.push_back(Action::Close { link });
+                return self.hang_up(link);
             }
             let workers = self.of_kind(Kind::Worker).count();
             if kind == Kind::Worker && workers < self.sizes.workers.into() && self.has_given_all_numbers() {
@@ -96,7 +96,7 @@ impl Controller {
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         }
         self.members.insert(peer, member);
-        self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+        self.admit(link, caller.remote, peer);
         let missing = self.missing();
         self.events.push_back(ControllerEvent::Joined { peer, remote: caller.remote, missing });
         if self.phase == Phase::Running {
@@ -114,11 +114,12 @@ impl Controller {
     }
 
     fn welcome_back(&mut self, now: Instant, link: Link, peer: Peer) {
-        let (Some(member), Some(caller)) = (self.members.get_mut(&peer), self.callers.get_mut(&link)) else {
+        let (Some(member), Some(caller)) = (self.members.get_mut(&peer), self.callers.get(&link).copied())
+        else {
             return;
         };
-        caller.peer = Some(peer);
         (member.link, member.heard_at, member.lost_at, member.started) = (Some(link), now, None, false);
+        self.admit(link, caller.remote, peer);
         if self.is_told(kind_of(peer)) {
             self.tell(peer);
         }

@@ -25,10 +25,11 @@ pub use self::refusals::Refusal;
 use self::checkpoints::Checkpoints;
 use self::members::{Member, kind_of};
 use self::told::Told;
+use crate::admission::TO_CONTROLLER_BYTES_MAX;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, brief};
-use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
@@ -119,6 +120,8 @@ pub enum ControllerEvent {
     },
     /// A server refused a gradient that is not finite: the first one of this worker and table (rule C11).
     Refused(Refusal),
+    /// Streams were closed that said nothing, or nothing that a member says. Told each time their number has doubled.
+    Strangers(Strangers),
     /// Everybody knows who is there, and has what it holds.
     Settled {
         /// The number of the view.
@@ -217,6 +220,7 @@ pub struct Controller {
     has_started: bool,
     members: BTreeMap<Peer, Member>,
     callers: BTreeMap<Link, Caller>,
+    strangers: StrangerCount,
     departed: Vec<(Peer, Statistics)>,
     /// Workers that have left.
     left: BTreeSet<Peer>,
@@ -272,6 +276,7 @@ impl Controller {
             has_started: false,
             members: BTreeMap::new(),
             callers: BTreeMap::new(),
+            strangers: StrangerCount::default(),
             departed: Vec::new(),
             left: BTreeSet::new(),
             reports: BTreeMap::new(),
@@ -332,7 +337,45 @@ impl Controller {
 
     fn refuse(&mut self, link: Link, reason: &str) {
         self.actions.push_back(Action::Send { link, message: Message::Abort { reason: reason.to_owned() } });
+        self.hang_up(link);
+    }
+
+    /// Closes a stream. Its driver says nothing more of it.
+    fn hang_up(&mut self, link: Link) {
+        self.callers.remove(&link);
         self.actions.push_back(Action::Close { link });
+    }
+
+    /// The other end of a stream is this member (rule S2).
+    fn admit(&mut self, link: Link, remote: SocketAddr, peer: Peer) {
+        self.callers.insert(link, Caller { remote, peer: Some(peer) });
+        self.actions.push_back(Action::Admit { link, message_bytes_max: TO_CONTROLLER_BYTES_MAX });
+    }
+
+    fn note_strangers(&mut self, strangers: Strangers) {
+        self.events.extend(self.strangers.add(strangers).map(ControllerEvent::Strangers));
+    }
+
+    /// Who is at the other end is not known, and yet it said more than who it is (rule S3).
+    fn turn_away(&mut self, link: Link) {
+        if let Some(Caller { remote, .. }) = self.callers.get(&link).copied() {
+            let reason = "it did not say who it is".to_owned();
+            self.note_strangers(Strangers { count: 1, remote, reason });
+        }
+        self.hang_up(link);
+    }
+
+    /// A member ends the job. While the members of another controller come back, some may be none (rule S3).
+    fn fail_by(&mut self, peer: Peer, reason: String) {
+        if self.phase != Phase::Recovering || self.cluster.knows(peer) {
+            return self.fail(reason);
+        }
+        if let Some(member) = self.members.get(&peer) {
+            let reason = format!("{peer}, which is in no view, gave up: {reason}");
+            let remote = member.address;
+            self.note_strangers(Strangers { count: 1, remote, reason });
+        }
+        self.send_away(peer);
     }
 
     /// A member is gone for good (rule M7).
@@ -486,10 +529,14 @@ impl Role for Controller {
             Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
             message => match self.callers.get(&link).and_then(|caller| caller.peer) {
                 Some(peer) => self.handle_member(now, peer, message),
-                None => self.actions.push_back(Action::Close { link }),
+                None => self.turn_away(link),
             },
         }
         self.due = self.poll_timeout();
+    }
+
+    fn handle_strangers(&mut self, _now: Instant, strangers: Strangers) {
+        self.note_strangers(strangers);
     }
 
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
@@ -612,7 +659,7 @@ impl Controller {
                 Peer::Switch(_) if self.has_started => {
                     self.lose(now, peer, format!("gave up: {}", brief(reason)));
                 }
-                _ => self.fail(brief(reason)),
+                _ => self.fail_by(peer, brief(reason)),
             },
             _ => {}
         }

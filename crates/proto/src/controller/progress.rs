@@ -31,12 +31,13 @@ impl Controller {
     /// The job is done for whoever calls.
     pub(super) fn finish(&mut self, link: Link) {
         self.actions.push_back(Action::Send { link, message: Message::Finish });
-        self.actions.push_back(Action::Close { link });
+        self.hang_up(link);
     }
 
     pub(super) fn handle_barrier(&mut self, peer: Peer, number: u64) {
         if number > self.barrier {
-            return self.fail(format!("{peer} came to barrier {number}, the others are at {}", self.barrier));
+            let reason = format!("{peer} came to barrier {number}, the others are at {}", self.barrier);
+            return self.fail_by(peer, reason);
         }
         if let Some(member) = self.members.get_mut(&peer) {
             member.at_barrier = Some(number);

@@ -6,7 +6,7 @@ use libra_dataplane::planted::{PlantedBug, is_planted};
 
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
-use super::{Caller, Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
+use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, Rejoin, VERSION};
@@ -21,6 +21,9 @@ impl Controller {
             return self.handle_join(now, link, &rejoin.join);
         }
         let peer = rejoin.you;
+        if caller.peer.is_some() {
+            return self.refuse(link, "a stream is of one member");
+        }
         if !matches!(
             (peer, rejoin.join.kind),
             (Peer::Server(_), Kind::Server)
@@ -51,7 +54,7 @@ impl Controller {
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
             (Phase::Gathering, _) if rejoin.cluster.is_none() => {
-                return self.actions.push_back(Action::Close { link });
+                return self.hang_up(link);
             }
             (Phase::Gathering, _) => self.begin_recovery(now, rejoin.instance),
             (Phase::Finishing | Phase::Over, None) => return self.finish(link),
@@ -60,7 +63,7 @@ impl Controller {
         }
         if self.phase == Phase::Recovering {
             self.recover(now, link, rejoin, caller.remote);
-            self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+            self.admit(link, caller.remote, peer);
             return self.end_recovery(now);
         }
         let Some(member) = self.members.get_mut(&peer) else {
@@ -72,10 +75,7 @@ impl Controller {
                     .refuse(link, &format!("{peer} was taken for dead, and the others went on without it")),
             };
         };
-        if let Some(before) = member.link.replace(link) {
-            self.callers.remove(&before);
-            self.actions.push_back(Action::Close { link: before });
-        }
+        let before = member.link.replace(link);
         let lost_at = member.lost_at.take();
         member.heard_at = now;
         if member.returns
@@ -83,8 +83,11 @@ impl Controller {
         {
             self.events.push_back(ControllerEvent::Returned { peer, took: now.since(lost_at) });
         }
+        if let Some(before) = before {
+            self.hang_up(before);
+        }
         self.forget_checkpoint_of(now, peer);
-        self.callers.insert(link, Caller { peer: Some(peer), ..caller });
+        self.admit(link, caller.remote, peer);
         if self.is_told(kind_of(peer)) {
             self.tell(peer);
         }
@@ -159,7 +162,9 @@ impl Controller {
         member.viewed = view;
         member.returns = join.returns && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
-        self.members.insert(you, member);
+        if let Some(before) = self.members.insert(you, member).and_then(|member| member.link) {
+            self.hang_up(before);
+        }
         if join.kind == Kind::Switch {
             self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         }
@@ -200,13 +205,8 @@ impl Controller {
                 if !view.tenures.iter().any(|tenure| tenure.holder == Some(*switch)));
         }
         // Who was given up before is not in the view of the servers, and another may have its place.
-        let is_known = |peer: &Peer| match peer {
-            Peer::Switch(switch) => view.switches.contains_key(switch),
-            Peer::Worker(worker) => view.workers.contains_key(worker),
-            Peer::Server(server) => *server < self.cluster.shards(),
-            Peer::Controller => false,
-        };
-        let unknown: Vec<Peer> = self.members.keys().copied().filter(|peer| !is_known(peer)).collect();
+        let unknown: Vec<Peer> =
+            self.members.keys().copied().filter(|peer| !self.cluster.knows(*peer)).collect();
         for peer in unknown {
             self.send_away(peer);
         }

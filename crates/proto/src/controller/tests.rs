@@ -12,4 +12,5 @@ mod recovery;
 mod refusals;
 mod rejoining;
 mod rivals;
+mod strangers;
 mod views;

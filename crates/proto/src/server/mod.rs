@@ -19,10 +19,11 @@ use libra_dataplane::planted::{PlantedBug, is_planted};
 
 use self::opening::Stage;
 use self::shard::{Nonsense, Shard};
+use crate::admission;
 use crate::cluster::Peer;
 use crate::membership::{Membership, MembershipEvent};
 use crate::message::{Answered, Hello, Kind, Message};
-use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
+use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::{ServerStatistics, Statistics};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
@@ -61,6 +62,8 @@ pub enum ServerEvent {
     },
     /// The log is written again, and has everything.
     LogResumed,
+    /// Streams were closed that said nothing, or nothing that a member says. Told each time their number has doubled.
+    Strangers(Strangers),
 }
 
 /// A server as a state machine without I/O.
@@ -76,8 +79,9 @@ pub struct Server {
     resume_at: Option<Instant>,
     /// What the controller is to be told once the log has this record: that the server acts on the view.
     viewing: Option<u64>,
-    /// Messages that made no sense.
+    /// Messages that made no sense, and streams that were closed without one.
     dropped: u64,
+    strangers: StrangerCount,
 }
 
 impl Server {
@@ -113,6 +117,7 @@ impl Server {
             resume_at: None,
             viewing: None,
             dropped: 0,
+            strangers: StrangerCount::default(),
         }
     }
 
@@ -176,10 +181,32 @@ impl Server {
             // No worker has pushed so often, and what counts on from it would overflow.
             return Err(Nonsense);
         }
+        // The controller tells servers of a member before the member can call (rules M3, V3).
+        let is_caller = matches!(hello.from, Peer::Worker(_) | Peer::Switch(_));
+        if !is_caller || !shard.cluster.knows(hello.from) {
+            return Err(Nonsense);
+        }
+        if self.callers.get(&link).is_some_and(|known| *known != hello.from) {
+            return Err(Nonsense);
+        }
+        // A member opens a stream when the one before has broken, also if nobody here has noticed. What was said on that one may be
+        // read after what was said on the next (rule S2).
+        let others = self.callers.iter().filter(|(other, peer)| **other != link && **peer == hello.from);
+        if let Some(other) = others.map(|(other, _)| *other).max() {
+            if other > link {
+                self.actions.push_back(Action::Close { link });
+                return Ok(());
+            }
+            self.callers.remove(&other);
+            shard.close(other);
+            self.actions.push_back(Action::Close { link: other });
+        }
         if let Peer::Worker(worker) = hello.from {
             shard.greet(worker, hello.answered);
         }
+        let message_bytes_max = admission::bytes_max(&shard.cluster, hello.from);
         self.callers.insert(link, hello.from);
+        self.actions.push_back(Action::Admit { link, message_bytes_max });
         Ok(())
     }
 
@@ -251,6 +278,11 @@ impl Role for Server {
         for message in self.shard.iter_mut().flat_map(|shard| shard.refusals.take_first()) {
             self.membership.send(message);
         }
+    }
+
+    fn handle_strangers(&mut self, _now: Instant, strangers: Strangers) {
+        self.dropped += strangers.count;
+        self.events.extend(self.strangers.add(strangers).map(ServerEvent::Strangers));
     }
 
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}

@@ -9,3 +9,4 @@ mod hot_and_cold;
 mod refusals;
 mod regions;
 mod replay;
+mod strangers;

@@ -12,7 +12,7 @@ use crate::values::{ValueFormat, Values};
 /// A request has no more bytes of keys and values, the answer's included, unless one row does (rule C8). A stream that carries a
 /// gigabyte a second is busy with that for a millisecond, and what else waits for it for no longer; what each message costs by
 /// itself is long lost in it.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
+pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Requests to one shard that are not answered have no more bytes together (rule C9): several times what is on its way in a
 /// fast network (10 GB/s for 100 us is a megabyte), so that a shard always has one more to go on with.
 const WINDOW_BYTES: usize = 8 << 20;

@@ -22,7 +22,7 @@ use crate::transport::path::{Identity, Path};
 use crate::transport::region::RegionFlows;
 
 /// Packets in one replay, at most: about a megabyte.
-const REPLAY_PACKETS_MAX: usize = 512;
+pub(crate) const REPLAY_PACKETS_MAX: usize = 512;
 
 /// Everything a worker keeps for the rows that switches hold.
 #[derive(Debug, Clone)]

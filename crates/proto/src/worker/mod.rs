@@ -14,6 +14,8 @@ mod session;
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
+pub(crate) use self::cold::REQUEST_BYTES_MAX;
+pub(crate) use self::hot::REPLAY_PACKETS_MAX;
 pub use self::operations::Level;
 
 use self::clock::Clock;

@@ -267,6 +267,7 @@ mod tests {
                     Action::Close { link } => {
                         others.handle_link(now, link, LinkEvent::Closed { reason: "done".to_owned() });
                     }
+                    Action::Admit { .. } => panic!("a worker accepts no streams"),
                 }
             }
             others.poll_transmit(now, &mut outgoing);

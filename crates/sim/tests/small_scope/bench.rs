@@ -261,6 +261,7 @@ impl Bench {
                     }
                 }
                 Action::Close { link } => self.close(place, link),
+                Action::Admit { .. } => {}
             }
         }
         match &mut self.roles[place] {

@@ -32,7 +32,10 @@ impl Stream {
     /// A new file. Where the file system has no direct writes, they go through the cache.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECT.bits().cast_signed();
-        let create = |flags| OpenOptions::new().write(true).create_new(true).custom_flags(flags).open(path);
+        let create = |flags| {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(super::FILE_MODE).custom_flags(flags).open(path)
+        };
         let file = match create(flags) {
             // Some make the file before they say so.
             Err(error) if is_refused(&error) => {

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::{Cluster, Peer, Tenure, View};
 use crate::controller::{Controller, ControllerCommand, ControllerEvent, Sizes};
@@ -38,6 +38,8 @@ pub(super) struct Desk {
     /// The newest probe on each stream.
     probes: BTreeMap<Link, u64>,
     pub(super) closed: Vec<Link>,
+    /// Streams whose other end is known.
+    pub(super) admitted: BTreeSet<Link>,
     /// The streams of the members.
     pub(super) links_of: BTreeMap<Peer, Link>,
 }
@@ -52,6 +54,7 @@ impl Desk {
             said: BTreeMap::new(),
             probes: BTreeMap::new(),
             closed: Vec::new(),
+            admitted: BTreeSet::new(),
             links_of: BTreeMap::new(),
         }
     }
@@ -141,6 +144,7 @@ impl Desk {
                     self.said.entry(link).or_default().push(message);
                 }
                 Action::Close { link } => self.closed.push(link),
+                Action::Admit { link, .. } => drop(self.admitted.insert(link)),
                 Action::Connect { .. } => panic!("a controller calls nobody"),
             }
         }

@@ -1,7 +1,7 @@
 //! A server with one shard and one region, and those who call it.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libra_dataplane::{Flags, Header, Kind as PacketKind, PacketWriter, packet_bytes};
 use libra_store::Growth;
@@ -32,9 +32,13 @@ pub(super) struct Counter {
     links: u64,
     said: BTreeMap<Link, Vec<Message>>,
     pub(super) closed: Vec<Link>,
+    /// Streams whose other end is known.
+    pub(super) admitted: BTreeSet<Link>,
     /// What was asked of the disk since the last look.
     pub(super) asked: Vec<StorageRequest>,
     view: View,
+    /// Of worker 3, which reads values.
+    reader: Option<Link>,
 }
 
 impl Counter {
@@ -52,8 +56,10 @@ impl Counter {
             links: 0,
             said: BTreeMap::new(),
             closed: Vec::new(),
+            admitted: BTreeSet::new(),
             asked: Vec::new(),
             view: View::default(),
+            reader: None,
         };
         counter.server.handle_start(NOW);
         counter.server.handle_link(NOW, CONTROLLER, LinkEvent::Opened { remote: address(0) });
@@ -109,6 +115,7 @@ impl Counter {
                 Action::Send { link, message } => self.said.entry(link).or_default().push(message),
                 Action::Close { link } => self.closed.push(link),
                 Action::Connect { link, .. } => assert_eq!(link, CONTROLLER),
+                Action::Admit { link, .. } => drop(self.admitted.insert(link)),
             }
         }
         while let Some(event) = self.server.poll_event() {
@@ -137,9 +144,7 @@ impl Counter {
 
     /// Somebody calls and says this.
     pub(super) fn call_with(&mut self, hello: Hello) -> Link {
-        let link = Link(Link::ACCEPTED + self.links);
-        self.links += 1;
-        self.server.handle_link(NOW, link, LinkEvent::Opened { remote: address(99) });
+        let link = self.open();
         self.say(link, Message::Hello(hello));
         link
     }
@@ -147,6 +152,14 @@ impl Counter {
     /// The newest view that it was told.
     pub(super) fn view(&self) -> View {
         self.view.clone()
+    }
+
+    /// Somebody calls, and has not said anything yet.
+    pub(super) fn open(&mut self) -> Link {
+        let link = Link(Link::ACCEPTED + self.links);
+        self.links += 1;
+        self.server.handle_link(NOW, link, LinkEvent::Opened { remote: address(99) });
+        link
     }
 
     pub(super) fn hang_up(&mut self, link: Link) {
@@ -162,6 +175,15 @@ impl Counter {
         let view = self.view.clone().into();
         assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number: since }]);
         since
+    }
+
+    /// The controller says that there are these workers, too.
+    pub(super) fn seat(&mut self, workers: impl IntoIterator<Item = u16>) {
+        self.view.number += 1;
+        self.view.workers.extend(workers.into_iter().map(|worker| (worker, address(worker))));
+        let number = self.view.number;
+        let view = Box::new(self.view.clone());
+        assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number }]);
     }
 
     /// Here and in `commit`, epochs are counted from 1.
@@ -192,7 +214,8 @@ impl Counter {
 
     /// The first value of a row, as a worker reads it.
     pub(super) fn value(&mut self, key: u64) -> f32 {
-        let reader = self.call(Peer::Worker(3));
+        let reader = self.reader.unwrap_or_else(|| self.call(Peer::Worker(3)));
+        self.reader = Some(reader);
         let answer = self.ask(reader, Message::Pull { number: 1, keys: [key].as_slice().into() });
         let [Message::Pulled { number: 1, values }] = answer.as_slice() else { panic!("{answer:?}") };
         values.clone().into_vec()[0]

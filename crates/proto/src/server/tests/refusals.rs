@@ -153,6 +153,8 @@ fn the_controller_is_told_of_the_first_and_then_with_heartbeats() {
 fn who_never_checks_does_not_fill_the_memory_of_others() {
     let mut counter = Counter::new();
     let workers = u16::try_from(REFUSALS_MAX).unwrap() + 10;
+    counter.answers(CONTROLLER);
+    counter.seat(0..workers);
     for worker in 0..workers {
         let link = counter.call(Worker(worker));
         counter.say(link, bad(1, f32::NAN));

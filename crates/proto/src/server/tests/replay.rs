@@ -136,6 +136,7 @@ fn packets_that_make_no_sense_are_not_taken() {
     }
     // A number that no region has a window for.
     let (mut counter, _, since) = orphaned();
+    counter.seat([4000]);
     let worker = counter.call(Worker(4000));
     assert_eq!(counter.ask(worker, Message::Replay(replay(4000, since, 0..1))), []);
     assert_eq!(counter.closed, [worker]);

@@ -1,0 +1,408 @@
+//! Where streams come in that peers open: nobody gets past before saying who it is (rule S1).
+//!
+//! A stream that nobody has said anything on costs a descriptor and an entry in a list: no task, no buffer, and no turn of the loop that
+//! drives the role. The list is short; when it is full, the oldest goes. A member says its first message as soon as its stream is
+//! open, so a flood of silent streams cannot push it out before it is heard.
+
+use core::future::poll_fn;
+use core::net::IpAddr;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libra_proto::{FIRST_BYTES_MAX, Message, REJOIN_BYTES_MAX, Strangers, may_be_long};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant as Deadline, Sleep};
+
+use crate::frames::LENGTH_BYTES;
+
+/// So many streams may be open that nobody has said a first message on.
+const WAITING_MAX: usize = 64;
+/// For so long each.
+pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
+/// Members that were heard and that the role has not seen yet. Beyond, the door is not looked after until it has.
+const HEARD_MAX: usize = 64;
+/// Reads of one stream before the others have their turn.
+const READS_MAX: usize = 16;
+/// What long first messages may take together, for each is read into memory that grows as it comes.
+const MEMORY_MAX: usize = REJOIN_BYTES_MAX + (8 << 20);
+/// What is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// How long to accept nothing when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a stream may begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Callers {
+    /// Members of a cluster: this is its controller.
+    Members,
+    /// Workers and switches: this is a server.
+    Clients,
+    /// Anybody: this is a measurement, and nothing is said first.
+    Anybody,
+}
+
+impl Callers {
+    fn begin_with(self, message: &Message) -> bool {
+        match message {
+            Message::Join(_) | Message::Rejoin(_) => self == Self::Members,
+            Message::Hello(_) => self == Self::Clients,
+            _ => false,
+        }
+    }
+
+    /// How long a first message may be whose first byte is this.
+    fn bytes_max(self, first_byte: u8) -> usize {
+        if self == Self::Members && may_be_long(first_byte) { REJOIN_BYTES_MAX } else { FIRST_BYTES_MAX }
+    }
+}
+
+/// A stream whose other end has said who it is.
+pub(crate) struct Caller {
+    pub(crate) stream: TcpStream,
+    pub(crate) remote: SocketAddr,
+    /// What it has said, and how many bytes of the stream that took; none if anybody may call.
+    pub(crate) first: Option<(Message, usize)>,
+}
+
+/// The role's side of a door.
+pub(crate) struct Door {
+    callers: mpsc::Receiver<Caller>,
+    keeper: AbortHandle,
+}
+
+impl Door {
+    /// Accepts streams from now on, and counts those that are turned away. Must be called inside a runtime.
+    pub(crate) fn open(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
+        let (heard, inbox) = mpsc::channel(HEARD_MAX);
+        let mut keeper = Keeper::new(listener, callers, tally);
+        let task = tokio::spawn(async move {
+            // It ends with whoever it works for.
+            while let Ok(place) = heard.reserve().await {
+                place.send(keeper.next().await);
+            }
+        });
+        Self { callers: inbox, keeper: task.abort_handle() }
+    }
+
+    /// The next stream whose other end has said who it is.
+    pub(crate) async fn next(&mut self) -> Caller {
+        match self.callers.recv().await {
+            Some(caller) => caller,
+            // The keeper is gone: so is the runtime.
+            None => core::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// Streams that were closed because their other end is not known, or breaks a bound.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Mutex<Option<Strangers>>);
+
+impl Tally {
+    pub(crate) fn add(&self, remote: SocketAddr, reason: impl Into<String>) {
+        let mut strangers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = strangers.as_ref().map_or(0, |strangers| strangers.count) + 1;
+        *strangers = Some(Strangers { count, remote, reason: reason.into() });
+    }
+
+    /// Those since this was asked last.
+    pub(crate) fn take(&self) -> Option<Strangers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A stream that nobody has said a whole first message on.
+struct Waiting {
+    stream: TcpStream,
+    remote: SocketAddr,
+    until: Deadline,
+    /// The first frame, as far as it has come.
+    frame: Vec<u8>,
+}
+
+/// What a look at a stream has shown.
+enum Look {
+    /// Nothing more is there yet.
+    Nothing,
+    /// There is more, and others have a turn first.
+    More,
+    Heard(Message),
+    /// It is not one of ours.
+    Stranger(String),
+}
+
+impl Waiting {
+    /// Reads what is there. `ready` says whether anything may be.
+    fn look(&mut self, callers: Callers, ready: bool) -> Look {
+        if callers == Callers::Anybody {
+            return Look::Nothing;
+        }
+        for _ in 0..READS_MAX {
+            let wanted = match self.wanted(callers) {
+                Ok(wanted) => wanted,
+                Err(reason) => return Look::Stranger(reason),
+            };
+            if let Some(frame) = self.frame.get(LENGTH_BYTES..).filter(|_| self.frame.len() == wanted) {
+                return match Message::decode(frame) {
+                    Ok(message) if callers.begin_with(&message) => Look::Heard(message),
+                    Ok(_) => Look::Stranger("its first message does not say who it is".to_owned()),
+                    Err(error) => Look::Stranger(error.to_string()),
+                };
+            }
+            match self.read(wanted, ready) {
+                Ok(0) => return Look::Stranger("it was closed before it said who it is".to_owned()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Look::Stranger(error.to_string()),
+            }
+        }
+        Look::More
+    }
+
+    /// How long the frame is with its length, as far as that is known: nothing behind it is read.
+    fn wanted(&self, callers: Callers) -> Result<usize, String> {
+        let Some(length) = self.frame.first_chunk::<LENGTH_BYTES>() else { return Ok(LENGTH_BYTES + 1) };
+        let length = u32::from_be_bytes(*length) as usize;
+        let Some(first_byte) = self.frame.get(LENGTH_BYTES) else {
+            return if length == 0 { Err("an empty message".to_owned()) } else { Ok(LENGTH_BYTES + 1) };
+        };
+        let bytes_max = callers.bytes_max(*first_byte);
+        if length == 0 || length > bytes_max {
+            return Err(format!("a first message of {length} bytes, where {bytes_max} may be"));
+        }
+        Ok(LENGTH_BYTES + length)
+    }
+
+    /// Memory follows what has come, not what a length promises.
+    fn read(&mut self, wanted: usize, ready: bool) -> io::Result<usize> {
+        let filled = self.frame.len();
+        let end = wanted.min(filled + READ_BYTES);
+        if end > self.frame.capacity() {
+            self.frame.reserve_exact(wanted.min(2 * end) - filled);
+        }
+        self.frame.resize(end, 0);
+        let into = &mut self.frame[filled..];
+        // The runtime knows of no data before it has looked once; whoever is about to be closed is asked directly.
+        let read = if ready {
+            self.stream.try_read(into)
+        } else {
+            rustix::net::recv(&self.stream, into, rustix::net::RecvFlags::DONTWAIT)
+                .map(|(read, _)| read)
+                .map_err(io::Error::from)
+        };
+        self.frame.truncate(filled + *read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    /// Whether more of it is here than most first messages have.
+    fn is_long(&self) -> bool {
+        self.frame.len() > FIRST_BYTES_MAX
+    }
+}
+
+/// Looks after the door.
+struct Keeper {
+    listener: TcpListener,
+    callers: Callers,
+    tally: Arc<Tally>,
+    /// The oldest first, so that its time is over first.
+    waiting: VecDeque<Waiting>,
+    heard: VecDeque<Caller>,
+    timer: Pin<Box<Sleep>>,
+    /// Until when nothing is accepted.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Keeper {
+    fn new(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
+        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        Self {
+            listener,
+            callers,
+            tally,
+            waiting: VecDeque::new(),
+            heard: VecDeque::new(),
+            timer,
+            pause: None,
+        }
+    }
+
+    async fn next(&mut self) -> Caller {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Caller> {
+        self.accept(context);
+        self.look_at_all(context);
+        self.end_waits(context);
+        match self.heard.pop_front() {
+            Some(caller) => Poll::Ready(caller),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Reads what has come. Bounded: who sends for ever does not keep others from being accepted.
+    fn look_at_all(&mut self, context: &mut Context<'_>) {
+        let mut place = 0;
+        while let Some(waiting) = self.waiting.get_mut(place) {
+            if waiting.stream.poll_read_ready(context).is_pending() {
+                place += 1;
+                continue;
+            }
+            let look = waiting.look(self.callers, true);
+            let again = match look {
+                // It may have taken the readiness back; the next look registers again.
+                Look::Nothing => waiting.stream.poll_read_ready(context).is_ready(),
+                Look::More => true,
+                Look::Heard(_) | Look::Stranger(_) => false,
+            };
+            if again {
+                context.waker().wake_by_ref();
+            }
+            if self.settle(place, look) {
+                place += 1;
+            }
+        }
+        self.keep_within_memory();
+    }
+
+    /// Acts on what a look has shown. Returns whether the stream still waits.
+    fn settle(&mut self, place: usize, look: Look) -> bool {
+        match look {
+            Look::Nothing | Look::More => return true,
+            Look::Heard(message) => {
+                if let Some(Waiting { stream, remote, frame, .. }) = self.waiting.remove(place) {
+                    self.heard.push_back(Caller { stream, remote, first: Some((message, frame.len())) });
+                }
+            }
+            Look::Stranger(reason) => self.turn_away(place, &reason),
+        }
+        false
+    }
+
+    fn turn_away(&mut self, place: usize, reason: &str) {
+        if let Some(waiting) = self.waiting.remove(place) {
+            self.tally.add(waiting.remote, reason);
+        }
+    }
+
+    /// All that has come of first messages takes no more memory than one may. The shortest of the long ones goes: were it another, many
+    /// servers that come back at once could keep each other from ever being heard.
+    fn keep_within_memory(&mut self) {
+        loop {
+            let long = || self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.is_long());
+            let bytes: usize = self.waiting.iter().map(|waiting| waiting.frame.capacity()).sum();
+            if long().count() <= WAITING_MAX && bytes <= MEMORY_MAX {
+                return;
+            }
+            let shortest = long().min_by_key(|(_, waiting)| waiting.frame.len()).map(|(place, _)| place);
+            let Some(shortest) = shortest else { return };
+            self.turn_away(shortest, "others were further with long first messages");
+        }
+    }
+
+    fn accept(&mut self, context: &mut Context<'_>) {
+        if let Some(pause) = &mut self.pause {
+            if pause.as_mut().poll(context).is_pending() {
+                return;
+            }
+            self.pause = None;
+        }
+        for _ in 0..WAITING_MAX {
+            match self.listener.poll_accept(context) {
+                Poll::Ready(Ok((stream, remote))) if self.callers == Callers::Anybody => {
+                    self.heard.push_back(Caller { stream, remote, first: None });
+                }
+                Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote),
+                Poll::Ready(Err(error)) if is_of_the_peer(&error) => {}
+                // Out of descriptors, as a rule. One that nobody needs is given back, and whoever calls waits in the kernel.
+                Poll::Ready(Err(_)) => {
+                    self.turn_away(0, "there are no more file descriptors");
+                    let mut pause = Box::pin(tokio::time::sleep(PAUSE));
+                    // Not over yet: it wakes this task.
+                    let _ = pause.as_mut().poll(context);
+                    self.pause = Some(pause);
+                    return;
+                }
+                Poll::Pending => return,
+            }
+            if self.heard.len() >= HEARD_MAX {
+                return;
+            }
+        }
+        context.waker().wake_by_ref();
+    }
+
+    fn receive(&mut self, stream: TcpStream, remote: SocketAddr) {
+        let until = Deadline::now() + FIRST_MESSAGE_MAX;
+        self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });
+        // What a member says first is often here already.
+        let place = self.waiting.len() - 1;
+        let look = self.waiting[place].look(self.callers, false);
+        if self.settle(place, look) {
+            self.make_room();
+        }
+    }
+
+    fn short(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|waiting| !waiting.is_long())
+    }
+
+    /// If more wait than may, the oldest goes of the address that has the most: so whoever opens many takes from itself.
+    fn make_room(&mut self) {
+        while self.short().count() > WAITING_MAX {
+            let mut of_address = BTreeMap::<IpAddr, usize>::new();
+            for waiting in self.short() {
+                *of_address.entry(waiting.remote.ip()).or_default() += 1;
+            }
+            let most = of_address.values().copied().max().unwrap_or(0);
+            let has_most = |waiting: &Waiting| !waiting.is_long() && of_address[&waiting.remote.ip()] == most;
+            let Some(place) = self.waiting.iter().position(has_most) else { return };
+            // It may have spoken since the last look.
+            let look = match self.waiting[place].look(self.callers, false) {
+                Look::Nothing | Look::More if self.waiting[place].is_long() => continue,
+                Look::Nothing | Look::More => Look::Stranger("it was silent while others came".to_owned()),
+                look => look,
+            };
+            self.settle(place, look);
+        }
+    }
+
+    /// Closes those whose time is over.
+    fn end_waits(&mut self, context: &mut Context<'_>) {
+        loop {
+            let Some(oldest) = self.waiting.front() else { return };
+            if self.timer.deadline() != oldest.until {
+                self.timer.as_mut().reset(oldest.until);
+            }
+            if self.timer.as_mut().poll(context).is_pending() {
+                return;
+            }
+            let reason = format!("it did not say who it is within {} s", FIRST_MESSAGE_MAX.as_secs());
+            self.turn_away(0, &reason);
+        }
+    }
+}
+
+/// Whether the stream that could not be accepted is gone, and nothing else is wrong.
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+#[cfg(test)]
+mod tests;
