@@ -191,9 +191,7 @@ impl FrameSwitch {
                 && usize::from(ip) == bytes + UDP_HEADER_BYTES + IP_HEADER_BYTES
         });
         let Some(bytes) = found else { return Some(None) };
-        let Some(payload) = frame.get(PAYLOAD_AT..PAYLOAD_AT + HEADER_BYTES) else {
-            return None;
-        };
+        let payload = frame.get(PAYLOAD_AT..PAYLOAD_AT + HEADER_BYTES)?;
         // What is not understood is not read on.
         let is_full = bytes > BARE_BYTES && wants_entries(payload, self.sizes.lanes);
         let is_cut = is_full && frame.len() < PAYLOAD_AT + bytes && !self.has(FrameFault::CutTaken);

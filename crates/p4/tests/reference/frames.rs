@@ -162,7 +162,7 @@ pub(crate) struct Cases {
 }
 
 impl Cases {
-    pub(crate) fn new(sizes: Sizes) -> Vec<Case> {
+    pub(crate) fn all(sizes: Sizes) -> Vec<Case> {
         let mut oracle = Switch::new(sizes);
         changes(sizes).iter().for_each(|change| oracle.change(change));
         let mut cases = Self { oracle, lanes: sizes.lanes, all: Vec::new() };
@@ -331,7 +331,7 @@ fn here() -> FrameSwitch {
 /// The first frame of which the switch makes something else.
 fn difference(mut switch: FrameSwitch) -> Option<String> {
     let differs = |case: &Case| switch.pass(case.port, &case.frame) != case.leaves;
-    Cases::new(Sizes::default()).into_iter().find(differs).map(|case| case.about)
+    Cases::all(Sizes::default()).into_iter().find(differs).map(|case| case.about)
 }
 
 #[test]
