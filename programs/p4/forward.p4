@@ -18,8 +18,8 @@ control Forward(inout headers_t hdr, out bit<9> port) {
     // Addresses for one cable alone, which no bridge forwards (IEEE 802.1Q, table 8-1): spanning trees, pauses, LACP, LLDP.
     table reserved {
         key = { hdr.ethernet.destination : ternary; }
-        actions = { keep; @defaultonly NoAction; }
-        const default_action = NoAction;
+        actions = { keep; @defaultonly flood; }
+        const default_action = flood();
         const entries = {
             0x0180c2000000 &&& 0xfffffffffff0 : keep();
         }

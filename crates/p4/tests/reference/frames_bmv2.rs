@@ -49,7 +49,12 @@ fn lines_of(fault: FrameFault) -> Vec<(&'static str, &'static str, &'static str)
             "hdr.icmp.kind = ICMP_ECHO_REPLY;",
         )],
         FrameFault::StationsIgnored => {
-            vec![("forward.p4", "            stations.apply();", "            port = FLOOD;")]
+            vec![(
+                "forward.p4",
+                "            stations.apply();",
+                // The table stays, as it is told of stations all the same.
+                "            if (hdr.arp.isValid()) { stations.apply(); } else { port = FLOOD; }",
+            )]
         }
         FrameFault::ReservedFlooded => vec![("forward.p4", "port = NOWHERE;", "port = FLOOD;")],
         FrameFault::HeaderChecksumIgnored => {
