@@ -122,6 +122,8 @@ enum bit<2> ValueDeed { NONE = 0, READ = 1, WRITE = 2 }
 
 struct metadata_t {
     Form form;
+    // Whether a checksum says that the packet is not as it was sent.
+    bool is_damaged;
     // Whether all entries of a PUSH are within bounds, and its number may be used.
     bit<1> is_sound;
     bit<1> is_ours;

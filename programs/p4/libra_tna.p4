@@ -3,6 +3,9 @@
 #include <core.p4>
 #include <tna.p4>
 
+// The parser compares the checksum of the header of IPv4.
+#define CHECKSUMS_IN_PARSER
+
 #include "headers.p4"
 #include "parser.p4"
 #include "tna/registers.p4"
@@ -54,6 +57,9 @@ parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out
     }
 }
 
+// Metadata of a packet is zero where its parser has set nothing: what was there else is what the packet before left, or what the switch
+// says of this one. The parser looks at no `parser_err`, and so does nobody here: the hardware drops a packet that is cut off in a header.
+@pa_auto_init_metadata
 // Words stay whole: where they may be cut, the compiler looks at every way to cut them.
 @pa_container_size("ingress", "hdr.packet.libra.clock", 32)
 @pa_container_size("ingress", "hdr.packet.libra.seq", 32)
@@ -82,7 +88,7 @@ control Ingress(
         admission.apply(hdr.packet, meta, intrinsic.ingress_port);
         for_traffic_manager.bypass_egress = 1;
         bit<1> is_answer;
-        host.apply(hdr.packet, is_answer);
+        host.apply(hdr.packet, meta, is_answer);
         if (is_answer == 1) {
             for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;
         } else if (meta.is_ours == 1) {
@@ -116,7 +122,9 @@ control Ingress(
         } else {
             bit<9> port;
             forward.apply(hdr.packet, port);
-            if (port == FLOOD) {
+            if (port == NOWHERE) {
+                for_deparser.drop_ctl = 1;
+            } else if (port == FLOOD) {
                 for_traffic_manager.mcast_grp_a = FLOOD_GROUP;
                 for_traffic_manager.bypass_egress = 0;
                 hdr.bridge.setValid();

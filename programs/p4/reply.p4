@@ -133,7 +133,7 @@ control Return(inout headers_t hdr) {
         bit<16> port = hdr.udp.source;
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.destination = port;
-        // None: over IPv4 that is allowed (RFC 768).
+        // None: over IPv4 that is allowed (RFC 768). A target that can compute one does so afterwards.
         hdr.udp.checksum = 0;
         hdr.ipv4.time_to_live = 64;
     }

@@ -107,6 +107,8 @@ impl Network {
         self.connect(&seat, WORKERS_INTERFACE, &port)?;
         // A switch takes packets, not runs of them; and its agent is not to answer for the interfaces that are the switch's.
         ip(&["-n", &self.hosts, "link", "set", &port, "gso_max_segs", "1"])?;
+        // Nor one whose checksum is left to a device.
+        ip(&["netns", "exec", &self.hosts, "ethtool", "-K", &port, "tx", "off"])?;
         ip(&["-n", &seat.namespace, "link", "set", WORKERS_INTERFACE, "addrgenmode", "none"])?;
         ip(&["netns", "exec", &seat.namespace, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"])?;
         Ok((seat, Ipv4Addr::new(a, b, c, last)))

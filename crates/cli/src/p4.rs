@@ -57,7 +57,7 @@ struct SizeArguments {
     /// Entries of a packet, and registers of sums that it passes [default: 16, and for --sums table 2]
     #[arg(long, value_name = "N")]
     lanes: Option<u8>,
-    /// Two to the power of N cells a lane: with 16 lanes and 11, there are 32,768 slots
+    /// Two to the power of N cells a lane: with 16 lanes and 11 there are 32,768 slots, with 14, which a Tofino has room for, 262,144
     #[arg(long, value_name = "N", default_value_t = Sizes::default().cell_bits)]
     cell_bits: u8,
     /// Two to the power of N flows: workers times regions
@@ -151,6 +151,9 @@ pub(crate) struct P4Arguments {
     /// With --plane p4: how the program of the switch adds, fixed for libra_v1model.p4 and table for libra_v1model_table.p4
     #[arg(long, value_enum, value_name = "HOW", default_value_t = SumsName::Fixed)]
     sums: SumsName,
+    /// With --plane p4: two to the power of N cells a lane, as the program was generated with
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().cell_bits)]
+    cell_bits: u8,
     /// With --plane p4: the interface that leads to the agent's port of the switch
     #[arg(long, value_name = "IF")]
     agent_interface: Option<String>,
@@ -203,7 +206,8 @@ impl P4Arguments {
             agent_port: self.agent_port,
             ports: self.switch_ports.clone(),
         };
-        let sizes = self.sums.sizes();
+        let sizes = Sizes { cell_bits: self.cell_bits, ..self.sums.sizes() };
+        sizes.check().context("--cell-bits")?;
         let (link, bmv2) = match (&self.bmv2, &self.agent_interface, workers_interface) {
             (Some(program), _, Some(workers)) => {
                 let bmv2 = Bmv2::start(program, workers, *address.ip())?;

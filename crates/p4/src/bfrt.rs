@@ -3,6 +3,8 @@
 
 use std::net::Ipv4Addr;
 
+use thiserror::Error;
+
 use crate::bmv2::{ADMISSION, ARP_REQUEST, ECHO_REQUEST, FLOOD_GROUP, HOST, Operation, Setup, operations};
 use crate::sizes::{Sizes, Sums};
 use crate::tables::TableChange;
@@ -60,6 +62,76 @@ const STATIONS: &str = "LibraIngress.forward.stations";
 
 fn table(name: &str) -> &'static Table {
     TABLES.iter().find(|table| table.name == name).expect("all tables that change are among these")
+}
+
+/// The ports of a Tofino are below this; a pipe has as many as seven bits count.
+const PORTS: u16 = 512;
+const PIPE_BITS: u32 = 7;
+/// The pipe of the port by which a push of floats passes again, `RECIRCULATION_PORT` of the program.
+const RECIRCULATION_PIPE: u16 = 68 >> PIPE_BITS;
+
+/// A port that does not belong to the switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WrongPort {
+    /// No Tofino has it.
+    #[error("port {port} does not exist: ports of a Tofino are below {PORTS}")]
+    Missing {
+        /// Which port.
+        port: u16,
+    },
+    /// Its pipe has registers of its own.
+    #[error(
+        "port {port} is in pipe {found} and the agent's port {agent_port} in pipe {pipe} (pipe = port >> 7): every pipe of a Tofino has its \
+         own copy of each register, so regions that the agent opens in pipe {pipe} do not exist for packets of pipe {found}, and \
+         every push is refused. All ports of one switch, the agent's included, must be in one pipe"
+    )]
+    OtherPipe {
+        /// Which port.
+        port: u16,
+        /// Its pipe.
+        found: u16,
+        /// The port of the agent.
+        agent_port: u16,
+        /// The pipe of that.
+        pipe: u16,
+    },
+    /// Floats pass again in another pipe.
+    #[error(
+        "port {port} is in pipe {found} (pipe = port >> 7): with --sums table a push passes a second time by port 68, so all ports must be \
+         in pipe {RECIRCULATION_PIPE}"
+    )]
+    NotRecirculated {
+        /// Which port.
+        port: u16,
+        /// Its pipe.
+        found: u16,
+    },
+}
+
+/// Whether ports may be those of one switch: a pipe of a Tofino knows nothing of the registers of another.
+///
+/// # Errors
+/// The first port that may not.
+pub fn check_ports(
+    agent_port: u16,
+    ports: impl IntoIterator<Item = u16>,
+    sums: Sums,
+) -> Result<(), WrongPort> {
+    let pipe = agent_port >> PIPE_BITS;
+    for port in std::iter::once(agent_port).chain(ports) {
+        let found = port >> PIPE_BITS;
+        if port >= PORTS {
+            return Err(WrongPort::Missing { port });
+        }
+        if found != pipe {
+            return Err(WrongPort::OtherPipe { port, found, agent_port, pipe });
+        }
+        if sums == Sums::Table && found != RECIRCULATION_PIPE {
+            return Err(WrongPort::NotRecirculated { port, found });
+        }
+    }
+    Ok(())
 }
 
 /// The first lines of a script: where its tables are.
@@ -187,6 +259,22 @@ mod tests {
             station([2, 0, 0, 0, 0, 7], 132),
             "ingress.forward.stations.add_with_to(station=0x020000000007, destination=132)"
         );
+    }
+
+    #[test]
+    fn ports_of_one_switch_are_in_one_pipe() {
+        let fixed = Sizes::default().sums;
+        let check = |agent, ports: &[u16], sums| check_ports(agent, ports.iter().copied(), sums);
+        assert_eq!(check(64, &[64, 0, 60], fixed), Ok(()));
+        assert_eq!(check(192, &[192, 128, 188], fixed), Ok(()));
+        // What the documents recommended.
+        let error = check(64, &[64, 132, 140], fixed).unwrap_err();
+        assert_eq!(error, WrongPort::OtherPipe { port: 132, found: 1, agent_port: 64, pipe: 0 });
+        assert!(error.to_string().contains("own copy of each register"), "{error}");
+        assert_eq!(check(320, &[512], fixed), Err(WrongPort::Missing { port: 512 }));
+        let floats = Sums::Table;
+        assert_eq!(check(64, &[0, 68], floats), Ok(()));
+        assert_eq!(check(192, &[192], floats), Err(WrongPort::NotRecirculated { port: 192, found: 1 }));
     }
 
     /// What p4c says of the tables of the program, as a driver is given it. `cargo xtask p4 test` says where that is.

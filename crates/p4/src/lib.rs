@@ -2,7 +2,7 @@
 //!
 //! The program is in `programs/p4`, for Tofino and for bmv2. Here are the sizes and codes that [`generate`] writes into it from
 //! `libra-dataplane`; [`Switch`], which does in Rust what each control of the program does, with registers that a packet may
-//! access only once; [`Agent`], which opens, flips, drains and fills regions by packets; and [`P4Plane`], which is that for `libra switch`. It opens no socket and starts no process:
+//! access only once; [`FrameSwitch`], the same with the frames that such packets come in; [`Agent`], which opens, flips, drains and fills regions by packets; and [`P4Plane`], which is that for `libra switch`. It opens no socket and starts no process:
 //! the way to a switch is a [`Link`], which others make.
 //!
 //! ```
@@ -58,6 +58,7 @@ mod adder;
 mod agent;
 pub mod bfrt;
 mod bmv2;
+mod frame;
 mod packet;
 mod plane;
 mod program;
@@ -69,6 +70,7 @@ mod tables;
 
 pub use agent::{Agent, AgentError, Link, Name};
 pub use bmv2::{Bmv2Tables, Refused, Setup};
+pub use frame::{FrameFault, FrameSwitch};
 pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
 pub use plane::P4Plane;
 pub use program::{Generated, generate};

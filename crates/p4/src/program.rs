@@ -218,6 +218,9 @@ fn lanes(sizes: &Sizes) -> String {
         text,
         "#pragma once
 
+// The words of all entries, for checksums.
+#define ENTRY_WORDS {}
+
 control Lanes(inout headers_t hdr, in metadata_t meta) {{
 {}
 
@@ -259,6 +262,10 @@ control CellsInside(inout headers_t hdr) {{
 
 {}
 ",
+        (0..sizes.lanes)
+            .map(|lane| format!("hdr.entries[{lane}].cell, hdr.entries[{lane}].value"))
+            .collect::<Vec<_>>()
+            .join(", \\\n    "),
         each(&|lane| format!("    Lane() lane{lane};")),
         each(&|lane| match sizes.sums {
             Sums::Fixed { .. } => format!("        lane{lane}.apply(hdr.entries[{lane}], meta);"),

@@ -22,8 +22,12 @@ pub struct Limits {
     pub sram_block_bytes: u64,
     /// Bits of the containers that headers and metadata pass through actions in.
     pub phv_bits: u32,
-    /// The most bytes of a packet that a design for it may have, for its parser to keep up.
+    /// The most bytes of a packet that a design for it may have, as its parser and its containers hold no more.
     pub packet_bytes: usize,
+    /// Bits a second of a port.
+    pub port_bits_per_second: u64,
+    /// States a second that the parser of a port passes: one a cycle, rounded down.
+    pub parser_states_per_second: u64,
 }
 
 /// A Tofino 1.
@@ -34,6 +38,8 @@ pub const TOFINO: Limits = Limits {
     sram_block_bytes: 16 << 10,
     phv_bits: 64 * 8 + 96 * 16 + 64 * 32,
     packet_bytes: 192,
+    port_bits_per_second: 100_000_000_000,
+    parser_states_per_second: 1_200_000_000,
 };
 
 /// A register, or one for each lane.
@@ -110,6 +116,8 @@ pub struct Resources {
     pub phv_bits: PhvBits,
     /// Bytes of a packet with its entries, without Ethernet, IP and UDP.
     pub packet_bytes: usize,
+    /// States of the parser that a packet with its entries passes, one after another.
+    pub parser_states: u32,
 }
 
 /// Bits that a packet carries through the stages.
@@ -129,6 +137,10 @@ const DECISION_STAGE: u32 = 3;
 const ADDER_STAGES: u32 = 11;
 /// Sums and values.
 const ARRAYS_OF_LANE: u32 = 2;
+/// States of the parser beside one for each lane: Ethernet, IPv4, UDP, header, what it says, the kind, and the end.
+const PARSER_STATES: u32 = 7;
+/// Bytes of a frame around a packet: Ethernet with its check sequence, IPv4, UDP; and on the wire preamble and gap.
+const FRAME_BYTES: u64 = 14 + 4 + 20 + 8 + 20;
 
 impl Resources {
     /// What a program of these sizes takes.
@@ -152,7 +164,22 @@ impl Resources {
             egress_stages,
             phv_bits: phv_bits(sizes),
             packet_bytes: sizes.packet_bytes(),
+            parser_states: PARSER_STATES + lanes,
         })
+    }
+
+    /// Packets a second with their entries that the parser of a port takes: fewer than a fast port brings.
+    #[must_use]
+    pub fn packets_per_second(&self) -> u64 {
+        TOFINO.parser_states_per_second / u64::from(self.parser_states)
+    }
+
+    /// Which share of a port that is full of such packets its parser takes, at most all of it.
+    #[must_use]
+    pub fn share_of_port(&self) -> f64 {
+        let bits = 8 * (FRAME_BYTES + self.packet_bytes as u64);
+        let full = TOFINO.port_bits_per_second as f64 / bits as f64;
+        (self.packets_per_second() as f64 / full).min(1.0)
     }
 
     /// Bytes of all registers.
@@ -309,6 +336,7 @@ fn field_bits(line: &str, sizes: &Sizes) -> Option<u32> {
     }
     let (kind, _) = line.strip_suffix(';')?.split_once(' ')?;
     let width = match kind.strip_prefix("bit<") {
+        None if kind == "bool" => "1",
         Some(rest) => rest.strip_suffix('>')?,
         None => enum_width(kind)?,
     };
@@ -383,6 +411,29 @@ mod tests {
     fn a_lane_needs_half_a_stage() {
         let of = |lanes| Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap().stages;
         assert_eq!([1, 2, 3, 8, 15].map(of), [5, 5, 6, 8, 12]);
+    }
+
+    #[test]
+    fn a_port_full_of_pushes_is_more_than_a_parser_takes() {
+        let usual = usual();
+        assert_eq!((usual.parser_states, usual.packets_per_second()), (23, 52_173_913));
+        assert_eq!(format!("{:.2}", usual.share_of_port()), "0.80");
+        // The states that a push passes, as the program has them: each is entered once.
+        let generated = crate::generate(&Sizes::default()).unwrap();
+        let entries = generated.iter().find(|file| file.name == "entries.p4").unwrap();
+        let pushes = entries.text.matches("    state push").count();
+        let shared = ["start", "ipv4", "udp", "full", "full_of_version", "push", "sound"];
+        let parser = include_str!("../../../programs/p4/parser.p4");
+        assert!(shared.iter().all(|state| parser.contains(&format!("    state {state} {{"))));
+        assert_eq!(usual.parser_states as usize, shared.len() + pushes);
+    }
+
+    /// What `docs/p4.md` offers beside the usual sizes.
+    #[test]
+    fn eight_times_as_many_slots_fit_the_same_stages() {
+        let large = Resources::of(&Sizes { cell_bits: 14, ..Sizes::default() }).unwrap();
+        assert_eq!((large.slots, large.stages, large.sram_blocks()), (262_144, 12, 258));
+        assert_eq!(large.lacking(), [""; 0]);
     }
 
     #[test]

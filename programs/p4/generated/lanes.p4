@@ -2,6 +2,24 @@
 
 #pragma once
 
+// The words of all entries, for checksums.
+#define ENTRY_WORDS hdr.entries[0].cell, hdr.entries[0].value, \
+    hdr.entries[1].cell, hdr.entries[1].value, \
+    hdr.entries[2].cell, hdr.entries[2].value, \
+    hdr.entries[3].cell, hdr.entries[3].value, \
+    hdr.entries[4].cell, hdr.entries[4].value, \
+    hdr.entries[5].cell, hdr.entries[5].value, \
+    hdr.entries[6].cell, hdr.entries[6].value, \
+    hdr.entries[7].cell, hdr.entries[7].value, \
+    hdr.entries[8].cell, hdr.entries[8].value, \
+    hdr.entries[9].cell, hdr.entries[9].value, \
+    hdr.entries[10].cell, hdr.entries[10].value, \
+    hdr.entries[11].cell, hdr.entries[11].value, \
+    hdr.entries[12].cell, hdr.entries[12].value, \
+    hdr.entries[13].cell, hdr.entries[13].value, \
+    hdr.entries[14].cell, hdr.entries[14].value, \
+    hdr.entries[15].cell, hdr.entries[15].value
+
 control Lanes(inout headers_t hdr, in metadata_t meta) {
     Lane() lane0;
     Lane() lane1;

@@ -65,6 +65,8 @@ impl Network {
         ip(&[&["link", "add", interface, "netns", &namespace], &pair[..]].concat())?;
         // A switch takes packets, not runs of them.
         ip(&["-n", &bridge, "link", "set", &port, "master", "bridge", "gso_max_segs", "1", "up"])?;
+        // Nor packets whose checksum is left to a device.
+        ip(&["netns", "exec", &bridge, "ethtool", "-K", &port, "tx", "off"])?;
         ip(&["-n", &namespace, "link", "set", interface, "addrgenmode", "none", "up"])?;
         let quiet = ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"];
         let mut command = self.command(host);

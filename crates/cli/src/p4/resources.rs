@@ -30,6 +30,8 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
             "stateful_alus": ours.stateful_alus(),
             "limits": TOFINO,
             "lacking": ours.lacking(),
+            "packets_per_second": ours.packets_per_second(),
+            "share_of_port": ours.share_of_port(),
             "paper": paper,
         });
         println!("{}", serde_json::to_string_pretty(&text)?);
@@ -38,10 +40,23 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
     println!("{}", arrays(&ours));
     println!("{}", tables(&ours));
     println!("{}", totals(&ours, &paper));
+    println!("{}", rate(&ours));
     for lack in ours.lacking() {
         println!("does not fit: {lack}");
     }
     Ok(())
+}
+
+/// How fast a port is: its stages take a packet a cycle, its parser does not.
+fn rate(ours: &Resources) -> String {
+    let share = ours.share_of_port();
+    let verdict = if share < 1.0 { "not line rate" } else { "line rate" };
+    format!(
+        "{verdict}: a packet with its entries passes {} states of a parser, so a port takes {:.0} million of them a second, {:.0}% of a 100G port that is full of them",
+        ours.parser_states,
+        ours.packets_per_second() as f64 / 1e6,
+        100.0 * share
+    )
 }
 
 fn kilobytes(bytes: u64) -> String {
@@ -113,4 +128,25 @@ fn totals(ours: &Resources, paper: &PaperResources) -> Table {
         table.add_row([what.to_owned(), takes, has, of_paper]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_p4::Sizes;
+
+    use super::*;
+
+    #[test]
+    fn what_is_below_line_rate_is_said() {
+        let of = |lanes| rate(&Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap());
+        let usual = of(16);
+        assert!(usual.starts_with("not line rate: "), "{usual}");
+        assert!(
+            usual.contains("23 states")
+                && usual.contains("52 million")
+                && usual.ends_with("80% of a 100G port that is full of them")
+        );
+        // The fewer lanes, the more of a packet is no entry.
+        assert!(of(1).contains("8 states"));
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) struct TablesArguments {
     /// The switch's own hardware address
     #[arg(long, value_name = "MAC", value_parser = parse_mac, default_value = "02:4c:00:00:00:01")]
     mac: [u8; 6],
-    /// The port of the agent
+    /// The port of the agent. All ports of a Tofino that is one switch are in one pipe (port >> 7)
     #[arg(long, value_name = "PORT")]
     agent_port: u16,
     /// All ports, for frames whose destination is not known
@@ -79,6 +79,9 @@ fn lines(arguments: &TablesArguments) -> Result<Vec<String>> {
             [setup.lines(&sizes), setup.flood_lines(), stations.collect(), tables.lines(&changes)].concat()
         }
         Target::Tofino => {
+            let stations_of = arguments.station.iter().map(|&(_, port)| port);
+            let ports = arguments.ports.iter().copied().chain(stations_of);
+            bfrt::check_ports(arguments.agent_port, ports, sizes.sums)?;
             let stations = stations.map(|(mac, port)| bfrt::station(mac, port));
             let changes = changes.iter().flat_map(|change| bfrt::change(change, &sizes));
             let entries = bfrt::setup(&setup).into_iter().chain(stations).chain(changes);
@@ -140,6 +143,10 @@ mod tests {
     }
 
     fn said(target: &str) -> Vec<String> {
+        lines_for(target, "192", "192,132,133").unwrap()
+    }
+
+    fn lines_for(target: &str, agent_port: &str, ports: &str) -> Result<Vec<String>> {
         let line = [
             "tables",
             "--target",
@@ -147,9 +154,9 @@ mod tests {
             "--address",
             "10.0.0.1:4700",
             "--agent-port",
-            "64",
+            agent_port,
             "--ports",
-            "64,132,133",
+            ports,
             "--station",
             "02:00:00:00:00:07=132",
             "--worker",
@@ -157,7 +164,20 @@ mod tests {
             "--region",
             "1/0/1/1=2048/8",
         ];
-        lines(&CommandLine::parse_from(line).tables).unwrap()
+        lines(&CommandLine::parse_from(line).tables)
+    }
+
+    #[test]
+    fn a_tofino_refuses_ports_of_several_pipes() {
+        // The station is at port 132, which is in pipe 1.
+        for (agent_port, ports, pipe) in
+            [("64", "64,132,140", 0), ("192", "192,132,64", 1), ("64", "64,0", 0)]
+        {
+            let error = lines_for("tofino", agent_port, ports).unwrap_err().to_string();
+            assert!(error.contains(&format!("agent's port {agent_port} in pipe {pipe}")), "{error}");
+            assert!(error.contains("must be in one pipe"), "{error}");
+            assert!(lines_for("bmv2", agent_port, ports).is_ok(), "bmv2 has one pipe");
+        }
     }
 
     #[test]

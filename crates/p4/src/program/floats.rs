@@ -83,13 +83,15 @@ header again_h {{
 // Of each lane a field of its own, as hardware writes all of them at once: 1 if it is its turn.
 #define TURNS {}
 #define ALL_TURNS(meta) ({})
+#define NO_TURNS(meta) {}
 ",
         head("The header of a push between its passes."),
         words("turn"),
         words("sum"),
         words("value"),
         all(" ", &|lane| format!("bit<8> is_turn{lane};")),
-        all(" && ", &|lane| format!("meta.is_turn{lane} == 1"))
+        all(" && ", &|lane| format!("meta.is_turn{lane} == 1")),
+        all(" ", &|lane| format!("meta.is_turn{lane} = 0;"))
     )
 }
 

@@ -5,7 +5,10 @@
 mod bmv2;
 mod console;
 mod device;
+mod frames;
+mod frames_bmv2;
 mod pair;
+mod source;
 mod target;
 mod turns;
 mod vectors;

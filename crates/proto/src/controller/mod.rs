@@ -441,7 +441,7 @@ impl Controller {
     }
 
     /// A stream on which nothing was heard for too long is as good as broken, and who can come back has as long for it (rule M7).
-    fn hang_up(&mut self, now: Instant, peer: Peer) {
+    fn end_stream_of(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
         let reason = format!("was silent for {:?}", Member::silence_max(kind_of(peer)));
         if let Some(link) = member.link.take() {
@@ -462,7 +462,7 @@ impl Controller {
         }
         let is_silent = member.returns && self.phase == Phase::Running && member.link.is_some();
         if is_silent && !is_planted(PlantedBug::SilentServerGivenUp) {
-            return self.hang_up(now, peer);
+            return self.end_stream_of(now, peer);
         }
         let reason = match &member.closed_because {
             Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),

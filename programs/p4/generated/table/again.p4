@@ -19,3 +19,4 @@ header again_h {
 // Of each lane a field of its own, as hardware writes all of them at once: 1 if it is its turn.
 #define TURNS bit<8> is_turn0; bit<8> is_turn1;
 #define ALL_TURNS(meta) (meta.is_turn0 == 1 && meta.is_turn1 == 1)
+#define NO_TURNS(meta) meta.is_turn0 = 0; meta.is_turn1 = 0;

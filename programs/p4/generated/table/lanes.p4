@@ -2,6 +2,10 @@
 
 #pragma once
 
+// The words of all entries, for checksums.
+#define ENTRY_WORDS hdr.entries[0].cell, hdr.entries[0].value, \
+    hdr.entries[1].cell, hdr.entries[1].value
+
 control Lanes(inout headers_t hdr, in metadata_t meta) {
     Lane() lane0;
     Lane() lane1;
