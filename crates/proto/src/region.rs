@@ -131,7 +131,8 @@ mod tests {
         let placement = cluster.place(&plan).unwrap();
         let config = config(&cluster, &plan, &placement.regions()[0], Tenure::default());
         let flow = FlowCut { below: 5, above: vec![(u32::MAX, u32::MAX)] };
-        let region = open(config, 7, &Cut { flows: vec![flow; (1 << 16) + 1] });
+        let region =
+            open(config, 7, &Cut { flows: (0..=u16::MAX).map(|worker| (worker, flow.clone())).collect() });
         let last = region.config().flows - 1;
         assert!(region.window(last).is_some_and(|window| window.contains(4)));
     }

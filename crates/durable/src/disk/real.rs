@@ -236,7 +236,7 @@ impl Disk for RealDisk {
     }
 
     fn create_directory(&self, name: &str) -> Result<(), DiskError> {
-        self.write_at(Operation::CreateDirectory, name, |path| make_directory(path))
+        self.write_at(Operation::CreateDirectory, name, make_directory)
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {

@@ -57,7 +57,7 @@ fn frame(message: &Message) -> Vec<u8> {
 }
 
 fn hello() -> Message {
-    Message::Hello(Hello { job: 1, from: Peer::Worker(3), answered: Answered::default() })
+    Message::Hello(Hello { instance: 1, from: Peer::Worker(3), answered: Answered::default() })
 }
 
 fn join() -> Join {
@@ -78,7 +78,15 @@ fn rejoin(bytes: usize) -> Message {
     cluster.task = "x".repeat(bytes);
     let cluster = Some(Box::new(cluster));
     let join = Join { kind: Kind::Server, ..join() };
-    Message::Rejoin(Box::new(Rejoin { join, you: Peer::Server(0), share: 0, view: 1, barriers: 0, cluster }))
+    Message::Rejoin(Box::new(Rejoin {
+        join,
+        instance: 1,
+        you: Peer::Server(0),
+        share: 0,
+        view: 1,
+        barriers: 0,
+        cluster,
+    }))
 }
 
 /// Whether the other end has closed a stream.

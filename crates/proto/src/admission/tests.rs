@@ -29,9 +29,10 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
     };
     let you = Peer::Worker(u16::MAX);
     let answered = Answered { newest: u64::MAX, count: u64::MAX };
-    let hello = Message::Hello(Hello { job: u16::MAX, from: you, answered }).encode();
+    let hello = Message::Hello(Hello { instance: u64::MAX, from: you, answered }).encode();
     let rejoin = Rejoin {
         join: join.clone(),
+        instance: u64::MAX,
         you,
         share: u16::MAX,
         view: u64::MAX,
@@ -77,7 +78,9 @@ fn the_largest_messages_of_callers_are_within_their_bounds() {
     // An epoch that has touched every second block of slots, and a cut of every second number.
     let above: Vec<(u32, u32)> = (0..WINDOW as u32 / 2).map(|run| (u32::MAX - 2 * run, 1)).collect();
     let flow = FlowCut { below: u32::MAX, above };
-    let cut = Cut { flows: vec![flow; cluster.worker_numbers().into()] };
+    let cut = Cut {
+        flows: (0..cluster.worker_numbers()).map(|worker| (u16::MAX - worker, flow.clone())).collect(),
+    };
     let slots: Vec<(u16, u16)> = (0..SLOTS_PER_REGION / 16).map(|block| (16 * block, 8)).collect();
     let sums = Bulk(vec![u32::MAX; SLOTS_PER_REGION.into()]);
     let drained = Drained { region: 255, since: u64::MAX, epoch: u64::MAX, cut, slots, sums };

@@ -116,7 +116,7 @@ impl Counterpart {
     /// A process joins, and everything that follows from it.
     fn join(&mut self, kind: Kind) -> Result<()> {
         let number = u32::try_from(self.kinds.len())?;
-        let (link, at) = (Link(Link::ACCEPTED + number), address(number));
+        let (link, at) = (Link(Link::ACCEPTED + u64::from(number)), address(number));
         self.kinds.insert(link, kind);
         let (stream, datagrams) = if kind == Kind::Server { (Some(at), None) } else { (None, Some(at)) };
         let (returns, is_slow, receive_bytes) = (false, false, RECEIVE_BYTES);

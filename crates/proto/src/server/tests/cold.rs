@@ -199,13 +199,13 @@ fn a_worker_with_more_pushes_than_there_can_be_makes_no_sense() {
     let mut counter = Counter::new();
     for (newest, count) in [(1, u64::MAX), (u64::MAX, 1)] {
         let answered = Answered { newest, count };
-        let link = counter.call_with(Hello { job: JOB, from: Worker(1), answered });
+        let link = counter.call_with(Hello { instance: JOB.into(), from: Worker(1), answered });
         assert_eq!(counter.closed.pop(), Some(link));
     }
     let most = (1 << 63) - 1;
     for worker in 0..4 {
         let answered = Answered { newest: most, count: most };
-        let link = counter.call_with(Hello { job: JOB, from: Worker(worker), answered });
+        let link = counter.call_with(Hello { instance: JOB.into(), from: Worker(worker), answered });
         assert_eq!(counter.ask(link, push(most + 1, &[HOT_ROWS], 1.0)).len(), 1);
     }
     assert_eq!(counter.statistics().lost_pushes, u64::MAX);

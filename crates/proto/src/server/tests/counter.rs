@@ -182,7 +182,7 @@ impl Counter {
         self.view.number += 1;
         self.view.workers.extend(workers.into_iter().map(|worker| (worker, address(worker))));
         let number = self.view.number;
-        let view = Box::new(self.view.clone());
+        let view = self.view.clone().into();
         assert_eq!(self.ask(CONTROLLER, Message::View(view)), [Message::Viewed { number }]);
     }
 

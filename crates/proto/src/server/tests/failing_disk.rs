@@ -86,7 +86,7 @@ fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
     let mut restored = Restored::new(&disk.state, disk.covers).unwrap();
     restored.passed_over(5);
     let mut again = Counter::of(restored.finish(address(0), address(1)));
-    again.say(CONTROLLER, Message::View(Box::new(counter.view())));
+    again.say(CONTROLLER, Message::View(counter.view().into()));
     again.say(CONTROLLER, Message::Finish);
     assert_eq!(begun(&again), 6);
 }
@@ -109,7 +109,7 @@ fn what_was_read_and_is_not_durable_is_not_answered() {
     restored.durable_up_to(0);
     let mut again = Counter::of(restored.finish(address(0), address(1)));
     again.answers(CONTROLLER);
-    again.say(CONTROLLER, Message::View(Box::new(counter.view())));
+    again.say(CONTROLLER, Message::View(counter.view().into()));
     assert_eq!(again.answers(CONTROLLER), [], "it acts on the view when the log has all before it");
     let worker = again.call(Peer::Worker(0));
     assert_eq!(again.ask(worker, push(1, &[COLD], 2.0)), []);
