@@ -150,10 +150,9 @@ impl Controller {
         let Rejoin { join, you, share, view, barriers, cluster, instance: _ } = rejoin;
         self.barrier = self.barrier.max(barriers);
         let instance = self.cluster.instance;
-        let is_newer = |cluster: &Box<Cluster>| {
-            cluster.instance == instance && cluster.view.number > self.cluster.view.number
-        };
-        if let Some(cluster) = cluster.filter(is_newer) {
+        let newest = self.cluster.view.number;
+        let is_newer = |cluster: &Cluster| cluster.instance == instance && cluster.view.number > newest;
+        if let Some(cluster) = cluster.filter(|cluster| is_newer(cluster)) {
             self.cluster = *cluster;
         }
         let address = if join.kind == Kind::Server { join.stream } else { join.datagrams };

@@ -322,8 +322,7 @@ impl Path {
         }
         // A switch that does not have the region knows nothing of its epochs (rule W7).
         let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
-        let is_believed = standing.is_fresh && knows_region
-            || is_planted(PlantedBug::DurableOfAnyAnswer) && knows_region
+        let is_believed = knows_region && (standing.is_fresh || is_planted(PlantedBug::DurableOfAnyAnswer))
             || is_planted(PlantedBug::StrangerBelieved);
         if is_believed {
             self.learn_durable(header.region, header.durable);
