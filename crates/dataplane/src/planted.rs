@@ -71,8 +71,6 @@ pub enum PlantedBug {
     OldControllerBelieved,
     /// In the roles: a controller passes barriers without those it has given up before its servers have agreed.
     LeftBehindDecides,
-    /// In the roles: the end of a stream that was replaced ends the one after it.
-    LateCloseEndsNewStream,
     /// In the roles: a member takes the time that it slept for time in which it tried to reach another.
     WakeUpBlamesOthers,
     /// In the roles: a server that is silent on an open stream is given up though it can come back.
@@ -84,7 +82,7 @@ impl PlantedBug {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 29] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -112,7 +110,6 @@ impl PlantedBug {
         Self::CellOrderNotChecked,
         Self::OldControllerBelieved,
         Self::LeftBehindDecides,
-        Self::LateCloseEndsNewStream,
         Self::WakeUpBlamesOthers,
         Self::SilentServerGivenUp,
     ];
@@ -148,7 +145,6 @@ impl PlantedBug {
             Self::CellOrderNotChecked => "cell-order-not-checked",
             Self::OldControllerBelieved => "old-controller-believed",
             Self::LeftBehindDecides => "left-behind-decides",
-            Self::LateCloseEndsNewStream => "late-close-ends-new-stream",
             Self::WakeUpBlamesOthers => "wake-up-blames-others",
             Self::SilentServerGivenUp => "silent-server-given-up",
         }

@@ -38,7 +38,6 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         | PlantedBug::LeftBehindDecides
         | PlantedBug::WakeUpBlamesOthers
         | PlantedBug::SilentServerGivenUp => 1500,
-        PlantedBug::LateCloseEndsNewStream => 300,
         PlantedBug::FencingIgnored | PlantedBug::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

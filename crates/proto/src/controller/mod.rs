@@ -440,20 +440,6 @@ impl Controller {
         overdue.min()
     }
 
-    /// A stream on which nothing was heard for too long is as good as broken, and who can come back has as long for it (rule M7).
-    fn end_stream_of(&mut self, now: Instant, peer: Peer) {
-        let Some(member) = self.members.get_mut(&peer) else { return };
-        let reason = format!("was silent for {:?}", Member::silence_max(kind_of(peer)));
-        if let Some(link) = member.link.take() {
-            self.callers.remove(&link);
-            self.actions.push_back(Action::Close { link });
-        }
-        member.lost_at = Some(now);
-        member.closed_because = Some(reason.clone());
-        self.events.push_back(ControllerEvent::Away { peer, reason });
-        self.forget_checkpoint_of(now, peer);
-    }
-
     fn give_up(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
         if self.phase == Phase::Finishing {

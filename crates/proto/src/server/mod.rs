@@ -15,8 +15,6 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-
 use self::opening::Stage;
 use self::shard::{Nonsense, Shard};
 use crate::admission;
@@ -253,13 +251,9 @@ impl Role for Server {
             }
         } else if let LinkEvent::Closed { .. } = event {
             // Whose end it was is for the controller to judge: it has a stream to the same process.
-            let peer = self.callers.remove(&link);
+            self.callers.remove(&link);
             if let Some(shard) = &mut self.shard {
                 shard.close(link);
-                if is_planted(PlantedBug::LateCloseEndsNewStream) {
-                    let others = self.callers.iter().filter(|(_, other)| Some(**other) == peer);
-                    others.for_each(|(other, _)| shard.close(*other));
-                }
             }
         }
     }
