@@ -226,6 +226,11 @@ impl Run {
         self.members.iter().map(Member::growth).fold(0.0, f64::max)
     }
 
+    /// Pushes by processor time of all members: what other processes of the machine take does not change it.
+    fn efficiency(&self) -> f64 {
+        self.speed / self.members.iter().map(|member| member.cpu().as_secs_f64()).sum::<f64>()
+    }
+
     fn print(&self) {
         let joined =
             self.joined.map_or_else(String::new, |time| format!("{:.0} ms", 1e3 * time.as_secs_f64()));
@@ -245,24 +250,27 @@ impl Run {
 
 /// Compares what was with what may be.
 fn judge(options: &Options, runs: &[Run]) -> Result<()> {
-    let mean = |aim| {
-        let speeds: Vec<f64> = runs.iter().filter(|run| run.aim == aim).map(|run| run.speed).collect();
+    let mean = |aim, figure: fn(&Run) -> f64| {
+        let speeds: Vec<f64> = runs.iter().filter(|run| run.aim == aim).map(figure).collect();
         #[expect(clippy::cast_precision_loss, reason = "there are a few")]
         let mean = speeds.iter().sum::<f64>() / speeds.len() as f64;
         mean
     };
-    let (alone, beside, amid) = (mean(Aim::Nowhere), mean(Aim::Nobody), mean(Aim::Members));
+    let of = |aim| mean(aim, |run| run.speed);
+    let (alone, beside, amid) = (of(Aim::Nowhere), of(Aim::Nobody), of(Aim::Members));
+    let efficiency = mean(Aim::Members, Run::efficiency) / mean(Aim::Nobody, Run::efficiency);
     let amid_runs = || runs.iter().filter(|run| run.aim == Aim::Members);
     let growth = amid_runs().map(Run::growth).fold(0.0, f64::max);
     let joined = amid_runs().filter_map(|run| run.joined).max().unwrap_or_default().as_secs_f64();
     let rows = [
         ("speed, of a flood at nobody", amid / beside, amid / beside >= options.speed_min, options.speed_min),
         ("speed, of no flood (not judged)", amid / alone, true, 0.0),
+        ("pushes by processor time (not judged)", efficiency, true, 0.0),
         ("memory of a member, MiB more", growth, growth <= options.growth_max, options.growth_max),
         ("a new member is in, s", joined, joined <= options.join_max, options.join_max),
     ];
     for (what, is, holds, bound) in rows {
-        println!("{what:<34} {is:>8.3} {:>8.3}  {}", bound, if holds { "ok" } else { "BREACH" });
+        println!("{what:<38} {is:>8.3} {:>8.3}  {}", bound, if holds { "ok" } else { "BREACH" });
     }
     match rows.iter().find(|(_, _, holds, _)| !holds) {
         Some((what, is, _, bound)) => bail!("{what}: {is:.3}, where {bound:.3} is the bound"),

@@ -32,8 +32,9 @@ fn join(controller: SocketAddr) -> TcpStream {
     };
     let message = Message::Join(join).encode();
     let mut stream = TcpStream::connect(controller).unwrap();
-    stream.write_all(&u32::try_from(message.len()).unwrap().to_be_bytes()).unwrap();
-    stream.write_all(&message).unwrap();
+    let length = u32::try_from(message.len()).expect("a short message");
+    stream.write_all(&length.to_be_bytes()).expect("the controller listens");
+    stream.write_all(&message).expect("the controller listens");
     stream
 }
 

@@ -32,12 +32,17 @@ impl Member {
         let growth = self.memory.1.saturating_sub(self.memory.0) as f64;
         growth / 1024.0
     }
+
+    /// The processor time that it took.
+    pub(super) fn cpu(&self) -> Duration {
+        Duration::from_millis(1000 / TICKS_PER_SECOND * self.cpu.1.saturating_sub(self.cpu.0))
+    }
 }
 
 impl fmt::Display for Member {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, memory, cpu, .. } = self;
-        let cpu = Duration::from_millis(1000 / TICKS_PER_SECOND * (cpu.1 - cpu.0)).as_secs_f64();
+        let Self { name, memory, .. } = self;
+        let cpu = self.cpu().as_secs_f64();
         write!(
             formatter,
             "{name:<12} {:>5} MiB, {:+6.1} MiB, {cpu:5.1} s of a processor",

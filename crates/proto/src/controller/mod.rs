@@ -10,6 +10,7 @@ mod members;
 mod progress;
 mod recovery;
 mod refusals;
+mod strangers;
 mod told;
 mod views;
 
@@ -25,7 +26,6 @@ pub use self::refusals::Refusal;
 use self::checkpoints::Checkpoints;
 use self::members::{Member, kind_of};
 use self::told::Told;
-use crate::admission::TO_CONTROLLER_BYTES_MAX;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::PATIENCE;
 use crate::message::{Kind, Message, brief};
@@ -338,44 +338,6 @@ impl Controller {
     fn refuse(&mut self, link: Link, reason: &str) {
         self.actions.push_back(Action::Send { link, message: Message::Abort { reason: reason.to_owned() } });
         self.hang_up(link);
-    }
-
-    /// Closes a stream. Its driver says nothing more of it.
-    fn hang_up(&mut self, link: Link) {
-        self.callers.remove(&link);
-        self.actions.push_back(Action::Close { link });
-    }
-
-    /// The other end of a stream is this member (rule S2).
-    fn admit(&mut self, link: Link, remote: SocketAddr, peer: Peer) {
-        self.callers.insert(link, Caller { remote, peer: Some(peer) });
-        self.actions.push_back(Action::Admit { link, message_bytes_max: TO_CONTROLLER_BYTES_MAX });
-    }
-
-    fn note_strangers(&mut self, strangers: Strangers) {
-        self.events.extend(self.strangers.add(strangers).map(ControllerEvent::Strangers));
-    }
-
-    /// Who is at the other end is not known, and yet it said more than who it is (rule S3).
-    fn turn_away(&mut self, link: Link) {
-        if let Some(Caller { remote, .. }) = self.callers.get(&link).copied() {
-            let reason = "it did not say who it is".to_owned();
-            self.note_strangers(Strangers { count: 1, remote, reason });
-        }
-        self.hang_up(link);
-    }
-
-    /// A member ends the job. While the members of another controller come back, some may be none (rule S3).
-    fn fail_by(&mut self, peer: Peer, reason: String) {
-        if self.phase != Phase::Recovering || self.cluster.knows(peer) {
-            return self.fail(reason);
-        }
-        if let Some(member) = self.members.get(&peer) {
-            let reason = format!("{peer}, which is in no view, gave up: {reason}");
-            let remote = member.address;
-            self.note_strangers(Strangers { count: 1, remote, reason });
-        }
-        self.send_away(peer);
     }
 
     /// A member is gone for good (rule M7).
