@@ -1,4 +1,5 @@
 //! A member that has no file descriptors left goes on. Alone in its process: the limit is that of all threads.
+#![expect(clippy::unwrap_used, reason = "helpers of a test")]
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -220,8 +220,8 @@ fn a_flow_without_numbers_is_renewed_once_all_it_had_is_durable() {
     pair.push(keys, vec![1.0; 40]);
     assert_eq!(pair.session.statistics().rows_hot, 72);
     pair.finish();
-    let taken: Vec<_> = pair.pipeline.region(1, 0).unwrap().window(0).unwrap().accepted().collect();
-    assert_eq!(taken, [0..3]);
+    let mut taken = pair.pipeline.region(1, 0).unwrap().window(0).unwrap().accepted();
+    assert_eq!((taken.next(), taken.next()), (Some(0..3), None));
 }
 
 // rules C5, E1
