@@ -19,7 +19,10 @@ const XTASK: &[&str] = &[
     "benchmark",
     "smoke",
     "namespaces",
+    "flood",
     "p4",
+    "forge",
+    "forger",
     "xdp",
 ];
 

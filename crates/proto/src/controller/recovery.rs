@@ -129,10 +129,10 @@ impl Controller {
             return;
         }
         self.phase = Phase::Over;
-        for member in self.members.values_mut() {
-            self.actions.extend(member.link.take().map(|link| Action::Close { link }));
-        }
-        self.callers.clear();
+        self.members.values_mut().for_each(|member| member.link = None);
+        // Those who have not said yet who they are, too.
+        let links = core::mem::take(&mut self.callers).into_keys();
+        self.actions.extend(links.map(|link| Action::Close { link }));
         let reason = "another controller has taken over the cluster".to_owned();
         self.failure = Some(reason.clone());
         self.events.push_back(ControllerEvent::Failed { reason });

@@ -339,7 +339,7 @@ fn a_flow_begins_anew_with_a_new_tenure_of_its_region() {
     for peer in [Server(0), Server(1), Switch(0)] {
         desk.viewed(peer);
     }
-    assert_eq!(desk.heard_view(Worker(1)), Some(view));
+    assert_eq!(desk.heard_view(Worker(1)), Some(view.of(Kind::Worker)));
     desk.from(Worker(1), Message::Renew { region: 0, since: 2 });
     assert_eq!(desk.view().flows, [((0, 1), 3)].into());
 }
