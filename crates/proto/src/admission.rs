@@ -23,7 +23,7 @@ const PACKET_BYTES: usize = HEADER_BYTES + 3;
 /// A slot of an epoch: its sum, and its part of what says which slots have one.
 const SLOT_BYTES: usize = 4 + 3;
 /// A flow in a cut: numbers that lie apart are half of a window (rule D1) at most, two numbers of five bytes each.
-const FLOW_BYTES: usize = 16 + WINDOW as usize / 2 * 10;
+const FLOW_BYTES: usize = 16 + WINDOW / 2 * 10;
 
 /// Whether a frame that begins with this byte can be the message of a server that comes back: the only first message that may be long
 /// (rule S1). Members of one version agree on it, as they must on all of the format.

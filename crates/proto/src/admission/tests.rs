@@ -75,7 +75,8 @@ fn the_largest_messages_of_callers_are_within_their_bounds() {
     let replay = Message::Replay(Replay { region: 255, since: u64::MAX, below: u32::MAX, packets });
     assert!(replay.encode().len() < of_worker(&cluster));
     // An epoch that has touched every second block of slots, and a cut of every second number.
-    let above: Vec<(u32, u32)> = (0..WINDOW as u32 / 2).map(|run| (u32::MAX - 2 * run, 1)).collect();
+    let above: Vec<(u32, u32)> =
+        (0..u32::try_from(WINDOW / 2).unwrap()).map(|run| (u32::MAX - 2 * run, 1)).collect();
     let flow = FlowCut { below: u32::MAX, above };
     let cut = Cut { flows: vec![flow; cluster.worker_numbers().into()] };
     let slots: Vec<(u16, u16)> = (0..SLOTS_PER_REGION / 16).map(|block| (16 * block, 8)).collect();
