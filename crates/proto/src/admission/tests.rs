@@ -77,7 +77,7 @@ fn the_largest_messages_of_callers_are_within_their_bounds() {
     assert!(replay.encode().len() < of_worker(&cluster));
     // An epoch that has touched every second block of slots, and a cut of every second number.
     let above: Vec<(u32, u32)> =
-        (0..u32::try_from(WINDOW).unwrap() / 2).map(|run| (u32::MAX - 2 * run, 1)).collect();
+        (0..u32::try_from(WINDOW / 2).unwrap()).map(|run| (u32::MAX - 2 * run, 1)).collect();
     let flow = FlowCut { below: u32::MAX, above };
     let cut = Cut {
         flows: (0..cluster.worker_numbers()).map(|worker| (u16::MAX - worker, flow.clone())).collect(),

@@ -48,8 +48,8 @@ impl Controller {
             return self.refuse(link, reason);
         }
         if self.is_left_behind_by(&rejoin) {
-            self.stand_down();
-            return self.actions.push_back(Action::Close { link });
+            self.hang_up(link);
+            return self.stand_down();
         }
         match (self.phase, &self.failure) {
             // Whether there is a cluster to take over only its servers can tell. The others try again.
