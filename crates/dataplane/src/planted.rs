@@ -61,8 +61,8 @@ pub enum PlantedBug {
     DoneBeforeDone,
     /// In the roles: a worker believes any answer when it says what is durable, one that answers nothing, too.
     DurableOfAnyAnswer,
-    /// In the roles: a flow begins anew under the tenure that its region has.
-    RenewalWithoutTenure,
+    /// In the roles: a shard keeps what the cut says of a flow that begins anew.
+    RenewalKeepsCut,
     /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
     SyncFailureRetried,
     /// In the data plane: cells of a packet need not increase.
@@ -105,7 +105,7 @@ impl PlantedBug {
         Self::UnheardClockIgnored,
         Self::DoneBeforeDone,
         Self::DurableOfAnyAnswer,
-        Self::RenewalWithoutTenure,
+        Self::RenewalKeepsCut,
         Self::SyncFailureRetried,
         Self::CellOrderNotChecked,
         Self::OldControllerBelieved,
@@ -140,7 +140,7 @@ impl PlantedBug {
             Self::UnheardClockIgnored => "unheard-clock-ignored",
             Self::DoneBeforeDone => "done-before-done",
             Self::DurableOfAnyAnswer => "durable-of-any-answer",
-            Self::RenewalWithoutTenure => "renewal-without-tenure",
+            Self::RenewalKeepsCut => "renewal-keeps-cut",
             Self::SyncFailureRetried => "sync-failure-retried",
             Self::CellOrderNotChecked => "cell-order-not-checked",
             Self::OldControllerBelieved => "old-controller-believed",

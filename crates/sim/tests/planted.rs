@@ -9,7 +9,7 @@ use libra_sim::{Options, run};
 fn seeds_max(bug: PlantedBug) -> u64 {
     match bug {
         // A stream must break, and an epoch close while the switch and the shard find each other again.
-        PlantedBug::CommitAppliedTwice => 1000,
+        PlantedBug::CommitAppliedTwice => 2500,
         // A switch must start again at its address, and answer before its worker has heard of it.
         PlantedBug::StrangerBelieved => 300,
         // A flow must number more packets than a window has entries.
@@ -25,7 +25,7 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         // Somebody must forge an answer, and the switch of the worker that believed it must die.
         PlantedBug::DurableOfAnyAnswer => 100,
         // A flow must be short.
-        PlantedBug::RenewalWithoutTenure => 50,
+        PlantedBug::RenewalKeepsCut => 50,
         // Somebody must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,

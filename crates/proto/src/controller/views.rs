@@ -2,8 +2,6 @@
 
 use core::time::Duration;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
 use super::members::{Complaint, Member, kind_of};
@@ -76,9 +74,7 @@ impl Controller {
                 return view.workers.contains_key(&worker);
             };
             if view.workers.contains_key(&worker) {
-                if !is_planted(PlantedBug::RenewalWithoutTenure) {
-                    tenure.since = view.number;
-                }
+                tenure.since = view.number;
                 view.flows.insert((region, worker), view.number);
             }
             false

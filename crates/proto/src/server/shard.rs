@@ -187,7 +187,8 @@ impl Shard {
         for (&(region, worker), _) in
             view.flows.iter().filter(|(_, since)| **since > self.cluster.view.number)
         {
-            if let Some(region) = self.regions.get_mut(&region) {
+            let region = self.regions.get_mut(&region);
+            if let Some(region) = region.filter(|_| !is_planted(PlantedBug::RenewalKeepsCut)) {
                 region.cut.begin_flow(worker);
             }
         }

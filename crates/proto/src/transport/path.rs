@@ -520,7 +520,7 @@ impl Path {
     /// Asks for the regions of which nothing was heard (rules T5, T8).
     fn probe(&mut self, now: Instant) {
         let mut silent = false;
-        for (index, region) in (0u8..).zip(0..self.regions.len()) {
+        for (index, region) in (0..=u8::MAX).zip(0..self.regions.len()) {
             let Some(flows) = &mut self.regions[region] else { continue };
             if flows.probe_at.is_none_or(|due| due > now) {
                 continue;
