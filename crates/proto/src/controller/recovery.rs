@@ -142,12 +142,12 @@ impl Controller {
     pub(super) fn end_stream_of(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
         let reason = format!("was silent for {:?}", Member::silence_max(kind_of(peer)));
-        if let Some(link) = member.link.take() {
-            self.callers.remove(&link);
-            self.actions.push_back(Action::Close { link });
-        }
+        let link = member.link.take();
         member.lost_at = Some(now);
         member.closed_because = Some(reason.clone());
+        if let Some(link) = link {
+            self.hang_up(link);
+        }
         self.events.push_back(ControllerEvent::Away { peer, reason });
         self.forget_checkpoint_of(now, peer);
     }

@@ -411,7 +411,9 @@ impl Path {
             self.flows(header.region).probes.answered(now, header.seq, FRESH_FOR);
             return;
         }
-        // A PULL is refused for want of values, a PUSH for want of room; the flow that knows the number is meant.
+        // A PULL is refused for want of values, a PUSH for want of room.
+        let reference =
+            PacketRef { region: header.region, kind: FlowKind::of_seq(header.seq), seq: header.seq };
         match header.nack_reason() {
             Some(NackReason::NotInstalled) => {
                 if let Some(cargo) = self.answered(now, header.region, header.seq, standing) {
@@ -422,30 +424,19 @@ impl Path {
             Some(NackReason::BankFull | NackReason::Inactive) => {}
             // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
             _ => {
-                for kind in [FlowKind::Push, FlowKind::Pull] {
-                    if let Some(packet) =
-                        self.packet(PacketRef { region: header.region, kind, seq: header.seq })
-                    {
-                        packet.is_refused = true;
-                    }
+                if let Some(packet) = self.packet(reference) {
+                    packet.is_refused = true;
                 }
                 return;
             }
         }
-        for kind in [FlowKind::Push, FlowKind::Pull] {
-            let Some(packet) = self.packet(PacketRef { region: header.region, kind, seq: header.seq }) else {
-                continue;
-            };
-            if packet.state != State::InFlight {
-                continue;
-            }
-            packet.state = State::Queued;
-            standing.answers(now, packet.sent, packet.is_sole());
-            packet.is_refused = true;
-            self.in_flight -= 1;
-            let reference = PacketRef { region: header.region, kind, seq: header.seq };
-            self.refused.push_back((now + REFUSAL_PAUSE, reference));
-        }
+        let Some(packet) = self.packet(reference).filter(|packet| packet.state == State::InFlight) else {
+            return;
+        };
+        standing.answers(now, packet.sent, packet.is_sole());
+        (packet.state, packet.is_refused) = (State::Queued, true);
+        self.in_flight -= 1;
+        self.refused.push_back((now + REFUSAL_PAUSE, reference));
     }
 
     /// Whether the switch has owed an answer for too long. It is said once each time that it has been so long (rule M14).

@@ -2,7 +2,7 @@
 
 use libra_dataplane::Kind;
 
-use super::flow::{self, Flow, State};
+use super::flow::{self, FLOW_PACKETS_MAX, Flow, State};
 use super::patience::Patience;
 use super::probes::Probes;
 use super::rtt::Rtt;
@@ -18,6 +18,11 @@ pub(super) enum FlowKind {
 impl FlowKind {
     pub(super) fn of(kind: Kind) -> Self {
         if kind == Kind::Push { Self::Push } else { Self::Pull }
+    }
+
+    /// The flow whose packets have such numbers (rule T1).
+    pub(super) fn of_seq(seq: u32) -> Self {
+        if seq < FLOW_PACKETS_MAX { Self::Push } else { Self::Pull }
     }
 }
 

@@ -89,7 +89,7 @@ impl HotClient {
             let parked = || self.parked.remove(&region).expect("flows are on a path or parked");
             let mut flows = path.map_or_else(parked, |path| path.take(region));
             *known = tenure;
-            if self.renewals.have_come(region, view) {
+            if self.renewals.begins_anew(region, view) {
                 flows.push.begin_anew();
             }
             let place = tenure.holder.and_then(|holder| Some((holder, *view.switches.get(&holder)?)));
@@ -214,7 +214,7 @@ impl HotClient {
         self.renewals.asked()
     }
 
-    /// As if all numbers of the flows that no path has were used up, but so many.
+    /// Sets all flows of pushes, which must be new, to where so many numbers are left.
     #[cfg(test)]
     pub(crate) fn use_up_numbers(&mut self, left: u32) {
         let paths = self.paths.values_mut().flat_map(Path::regions_mut);

@@ -55,13 +55,13 @@ impl Renewals {
     }
 
     /// Whether a flow that was asked for begins anew with this view.
-    pub(crate) fn have_come(&mut self, region: u8, view: &View) -> bool {
+    pub(crate) fn begins_anew(&mut self, region: u8, view: &View) -> bool {
         let since = view.flow(region, self.worker);
-        let has_come = self.asked.get(&region).is_some_and(|before| *before < since);
-        if has_come {
+        let begins = self.asked.get(&region).is_some_and(|before| *before < since);
+        if begins {
             self.asked.remove(&region);
             self.begun.insert(region, since);
         }
-        has_come
+        begins
     }
 }
