@@ -25,7 +25,7 @@ struct Requests {
     open: HashMap<i32, Open>,
     /// Those that are over, and came to nothing.
     refused: BTreeMap<i32, CallError>,
-    /// Whether the numbers have begun anew behind the highest.
+    /// True once numbers have started again behind the highest.
     has_begun_anew: bool,
     /// From which request on so many answers belong to each.
     runs: BTreeMap<i32, usize>,
@@ -171,7 +171,7 @@ impl Tracker {
 }
 
 impl Requests {
-    /// Whether a request has had this number. Behind the highest one they begin anew, in a few hours of many small requests: then those
+    /// Returns whether a request has had this number. Behind the highest one numbers start again, after a few hours of many small requests: then those
     /// above the next one are of before.
     fn was_given(&self, timestamp: i32) -> bool {
         timestamp >= 0 && (timestamp < self.next || self.has_begun_anew)

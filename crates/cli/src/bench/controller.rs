@@ -14,7 +14,7 @@ use self::region::RegionCost;
 use super::report::print;
 use crate::arguments::{clear, write_json};
 
-/// How many views are told after the start. The median counts.
+/// Views told after the start; the median counts.
 const VIEWS: u16 = 5;
 /// Regions are numbered by a byte, and each shard has one.
 const SERVERS_MAX: u16 = 256;
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// How many of each kind a cluster of so many members has.
+/// Members of each kind in a cluster of this size.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Crowd {
     members: u16,

@@ -19,7 +19,7 @@ use crate::bench::usage::{processor_time, resident_bytes};
 /// Datagrams of switches wait in a buffer as large as this.
 const RECEIVE_BYTES: u32 = 8 << 20;
 
-/// What it took the controller to tell something to everybody.
+/// Cost to the controller of one message to every member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Cost {
     /// Time of the processor.
@@ -63,7 +63,7 @@ pub(super) fn cluster(crowd: Crowd, hot_rows: u64) -> Cluster {
     Cluster::new(1, vec![table], Some(plan), HotPath::for_workers(crowd.workers))
 }
 
-/// Where a member is.
+/// Address of a member.
 pub(super) fn address(number: u32) -> SocketAddr {
     let [_, _, high, low] = number.to_be_bytes();
     SocketAddr::from(([10, 1, high, low], 7000))
@@ -178,7 +178,7 @@ impl Counterpart {
     }
 }
 
-/// What a member answers.
+/// Answer of a member.
 fn viewed(message: &Message) -> Option<Message> {
     let number = match message {
         Message::Start(start) => start.cluster.view.number,

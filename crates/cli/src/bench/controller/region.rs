@@ -21,7 +21,7 @@ const SENDERS_MAX: u16 = 1024;
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct RegionCost {
-    /// What its slots and windows take.
+    /// Memory of its slots and windows.
     pub(super) memory_bytes: u64,
     /// How many workers send a packet in an epoch.
     pub(super) senders: u16,
