@@ -316,7 +316,7 @@ impl Director {
                     others.iter().for_each(|&other| self.world.time_out_streams(one, other));
                 }
             }
-            Plan::Part(one, other) => self.world.reset_streams(one, other),
+            Plan::Part(one, other) => self.world.part(one, other),
             Plan::GoBack { from, to } => self.go_back(from, to),
             Plan::Jump(host, by) => self.world.jump_clock(host, by),
             Plan::BitsStay => self.world.flips = None,

@@ -68,7 +68,10 @@ impl Flips {
             4 => flip_bit(bytes, 4 + wide, bit),
             5 => flip_bit(bytes, 6 + wide, bit),
             6 if is_request => flip_bit(bytes, 8 + wide, bit),
-            7 => flip_bit(bytes, 10 + wide, bit),
+            // Another view than any of these: a bit that makes the present one of one that has just ended makes the packet that its worker is
+            // about to send.
+            7 if wide == 0 => flip_bit(bytes, 10, bit),
+            7 => flip_bit(bytes, 11, 6 + bit % 2),
             // A region that there is not: there are fewer than 128.
             8 => flip_bit(bytes, 12, 7),
             9 => flip_bit(bytes, 13, bit),

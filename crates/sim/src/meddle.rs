@@ -8,6 +8,7 @@ use libra_proto::Message;
 
 use crate::network::Host;
 use crate::observer::Observer;
+use crate::process::AnyRole;
 use crate::world::{Happening, World};
 
 impl<O: Observer> World<O> {
@@ -51,11 +52,24 @@ impl<O: Observer> World<O> {
         }
     }
 
+    /// Breaks every stream between two hosts, and both ends notice: neither goes on with the other.
+    pub(crate) fn part(&mut self, one: Host, other: Host) {
+        for (stream, end) in self.streams.find(|end, far| end.actor.host == one && far.actor.host == other) {
+            for end in [end, 1 - end] {
+                self.fail_end_soon(stream, end);
+            }
+        }
+    }
+
+    fn fail_end_soon(&mut self, stream: usize, end: usize) {
+        let at = self.now + self.random.up_to(Duration::from_millis(5));
+        self.fail_end(stream, end, at, "connection reset");
+    }
+
     pub(crate) fn break_stream(&mut self, stream: usize, end: usize) {
         let ends = if self.random.chance(0.5) { vec![end, 1 - end] } else { vec![self.random.index(2)] };
         for end in ends {
-            let at = self.now + self.random.up_to(Duration::from_millis(5));
-            self.fail_end(stream, end, at, "connection reset");
+            self.fail_end_soon(stream, end);
         }
     }
 
@@ -107,6 +121,20 @@ impl<O: Observer> World<O> {
                 let at = self.now + self.random.up_to(round_trip);
                 self.schedule(at, Happening::Break { stream });
             }
+        }
+    }
+
+    /// Breaks a stream, unless that ends the job: a server that keeps nothing is given up 2 s after its stream broke, asleep or not.
+    pub(crate) fn break_when_due(&mut self, stream: usize) {
+        let (one, other) = self.streams.hosts(stream, 0);
+        let is_lost = |host: Host| {
+            let process = self.machines[host].process.as_ref();
+            process.is_some_and(|process| {
+                process.is_paused() && process.keeping.is_none() && matches!(process.role, AnyRole::Server(_))
+            })
+        };
+        if !is_lost(one) && !is_lost(other) {
+            self.break_stream(stream, 0);
         }
     }
 

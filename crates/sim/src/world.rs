@@ -294,7 +294,7 @@ impl<O: Observer> World<O> {
             Happening::Stream { stream, end, item } => self.item_arrives(stream, end, item),
             Happening::Connect { number } => self.connect_again(number),
             Happening::GiveUp { number } => self.give_up(number),
-            Happening::Break { stream } => self.break_stream(stream, 0),
+            Happening::Break { stream } => self.break_when_due(stream),
             Happening::Sync { actor } => self.sync(actor),
             Happening::Stored { actor, event } => self.stored(actor, *event),
             Happening::Alarm(token) => {

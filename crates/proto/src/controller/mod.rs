@@ -4,6 +4,7 @@
 mod assignment;
 mod checkpoints;
 mod clocks;
+mod failure_detection;
 mod health;
 mod joining;
 mod members;
@@ -18,12 +19,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-
 pub use self::health::HealthLimits;
 pub use self::refusals::Refusal;
 
 use self::checkpoints::Checkpoints;
+use self::failure_detection::NAP_MAX;
 use self::members::{Member, kind_of};
 use self::told::Told;
 use crate::cluster::{Cluster, Peer};
@@ -53,8 +53,6 @@ const RETIREMENT_MAX: Duration = Duration::from_secs(1);
 const VIEW_MAX: Duration = Duration::from_secs(2);
 /// How long one may that says it is slow: it may have thousands of entries to write into a device.
 const SLOW_VIEW_MAX: Duration = Duration::from_secs(15);
-/// A timer that comes later than this was not late because of a busy machine: this process slept.
-const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// How many members a cluster begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,6 +234,8 @@ pub struct Controller {
     renewals: BTreeSet<(u8, u16)>,
     /// Why the job has failed.
     failure: Option<String>,
+    /// Another controller has its cluster (rule M17).
+    is_left_behind: bool,
     probe_at: Option<Instant>,
     /// When switches must act on the present view.
     /// When the switches that may take no longer must act on the present view, and how long that was.
@@ -246,6 +246,8 @@ pub struct Controller {
     vacant_until: Option<Instant>,
     /// When the driver was to call at the latest.
     due: Option<Instant>,
+    /// When it was last called.
+    looked_at: Instant,
     actions: VecDeque<Action>,
     events: VecDeque<ControllerEvent>,
 }
@@ -282,6 +284,7 @@ impl Controller {
             reports: BTreeMap::new(),
             refusals: BTreeMap::new(),
             failure: None,
+            is_left_behind: false,
             barrier: 0,
             clocks_told: (0, 0),
             retirement: None,
@@ -292,6 +295,7 @@ impl Controller {
             checkpoints: Checkpoints::default(),
             vacant_until: None,
             due: None,
+            looked_at: Instant::ZERO,
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -338,92 +342,6 @@ impl Controller {
     fn refuse(&mut self, link: Link, reason: &str) {
         self.actions.push_back(Action::Send { link, message: Message::Abort { reason: reason.to_owned() } });
         self.hang_up(link);
-    }
-
-    /// A member is gone for good (rule M7).
-    pub(super) fn lose(&mut self, now: Instant, peer: Peer, reason: String) {
-        let Some(member) = self.members.remove(&peer) else { return };
-        if let Some(link) = member.link {
-            self.callers.remove(&link);
-            self.actions.push_back(Action::Close { link });
-        }
-        self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
-        if matches!(peer, Peer::Server(_)) {
-            return self.fail(format!("{peer} ({}) {reason}", member.address));
-        }
-        self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
-        if self.has_nobody_to_train() {
-            return self.fail(format!("{peer} ({}) {reason}, and there is no other worker", member.address));
-        }
-        self.raise(now);
-        self.go_on_without_workers();
-    }
-
-    /// Forgets a member whose place is free again. It calls again, and hears what it must.
-    pub(super) fn send_away(&mut self, peer: Peer) {
-        let link = self.members.remove(&peer).and_then(|member| member.link);
-        self.callers.retain(|other, _| Some(*other) != link);
-        self.actions.extend(link.map(|link| Action::Close { link }));
-    }
-
-    /// Whoever slept himself must not blame others for a silence that he did not hear (rule M13).
-    fn wake(&mut self, now: Instant) {
-        let Some(due) = self.due.filter(|due| *due + LATE_MAX < now) else { return };
-        // What came meanwhile is still to be read.
-        let slept = now.since(due) + LATE_MAX;
-        for member in self.members.values_mut() {
-            member.heard_at = member.heard_at + slept;
-            member.lost_at = member.lost_at.map(|lost_at| lost_at + slept);
-        }
-        if let Some(retirement) = &mut self.retirement {
-            retirement.until = retirement.until + slept;
-        }
-        self.probe_at = self.probe_at.map(|due| due + slept);
-        self.view_until = self.view_until.map(|(until, patience)| (until + slept, patience));
-        self.vacant_until = self.vacant_until.map(|until| until + slept);
-        self.checkpoints.next_at = self.checkpoints.next_at.map(|due| due + slept);
-        if let Some(recovery) = &mut self.recovery {
-            recovery.switches_until = recovery.switches_until.map(|until| until + slept);
-            recovery.workers_until = recovery.workers_until.map(|until| until + slept);
-            recovery.servers_until = recovery.servers_until + slept;
-        }
-    }
-
-    /// When the first member must be given up, and which.
-    fn first_overdue(&self) -> Option<(Instant, Peer)> {
-        let overdue = self.members.iter().filter_map(|(peer, member)| {
-            let awaited = match self.phase {
-                Phase::Over => false,
-                Phase::Finishing => !member.settled,
-                _ => true,
-            };
-            awaited.then(|| (member.deadline(kind_of(*peer)), *peer))
-        });
-        overdue.min()
-    }
-
-    fn give_up(&mut self, now: Instant, peer: Peer) {
-        let Some(member) = self.members.get_mut(&peer) else { return };
-        if self.phase == Phase::Finishing {
-            member.settled = true;
-            return self.finish_if_complete();
-        }
-        let is_silent = member.returns && self.phase == Phase::Running && member.link.is_some();
-        if is_silent && !is_planted(PlantedBug::SilentServerGivenUp) {
-            return self.end_stream_of(now, peer);
-        }
-        let reason = match &member.closed_because {
-            Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
-            _ => format!("was silent for {:?}", Member::silence_max(kind_of(peer))),
-        };
-        if self.phase == Phase::Recovering {
-            self.send_away(peer);
-        } else if self.phase == Phase::Gathering {
-            self.send_away(peer);
-            self.events.push_back(ControllerEvent::Lost { peer, reason });
-        } else {
-            self.lose(now, peer, reason);
-        }
     }
 }
 
@@ -472,6 +390,9 @@ impl Role for Controller {
 
     fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
         self.wake(now);
+        if self.is_left_behind {
+            return self.hang_up(link);
+        }
         match message {
             Message::Join(join) => self.handle_join(now, link, &join),
             Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
@@ -559,6 +480,7 @@ impl Role for Controller {
         .into_iter()
         .flatten()
         .min()
+        .map(|due| due.min(self.looked_at + NAP_MAX))
     }
 }
 

@@ -115,11 +115,13 @@ impl Controller {
         }
     }
 
-    /// Whether a member has acted on a view of another controller, which took over its cluster from this one (rule M17).
+    /// Whether a member has a view of another controller, which took over its cluster from this one (rule M17). A server may have one that
+    /// its log has not yet, and then acts on it without having said so.
     fn is_left_behind_by(&self, rejoin: &Rejoin) -> bool {
         let has_cluster = matches!(self.phase, Phase::Running | Phase::Finishing | Phase::Over);
+        let known = rejoin.cluster.as_ref().map_or(0, |cluster| cluster.view.number);
         has_cluster
-            && rejoin.view > self.cluster.view.number
+            && rejoin.view.max(known) > self.cluster.view.number
             && !is_planted(PlantedBug::OldControllerBelieved)
     }
 
@@ -128,7 +130,7 @@ impl Controller {
         if self.phase == Phase::Over {
             return;
         }
-        self.phase = Phase::Over;
+        (self.phase, self.is_left_behind) = (Phase::Over, true);
         self.members.values_mut().for_each(|member| member.link = None);
         // Those who have not said yet who they are, too.
         let links = core::mem::take(&mut self.callers).into_keys();

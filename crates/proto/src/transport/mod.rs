@@ -13,6 +13,7 @@ mod patience;
 mod probes;
 pub(crate) mod region;
 pub(crate) mod rtt;
+mod silence;
 mod timeline;
 mod window;
 

@@ -1,63 +1,30 @@
 //! One worker's path to one switch: what is sent, when it is sent again, and what an answer means.
 
 use core::net::SocketAddr;
-use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, NackReason, Packet, SeqRange, WINDOW, epoch_newer};
+use libra_dataplane::{Flags, HEADER_BYTES, Header, Kind, WINDOW};
+
+mod answers;
+
+pub(crate) use answers::Delivery;
 
 use super::bounds::Bounds;
-use super::flow::{self, Accepted, Cargo, Flow, State};
+use super::flow::{self, Cargo, Flow, State};
 use super::patience::PROBE_INTERVAL;
-use super::probes::PROBES_BEGIN;
 use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
+use super::silence::Silence;
 use super::timeline::{Timeline, Transmission};
 use super::window::Window;
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 
-/// How long a packet that was refused for a while waits before it is sent again.
-const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// After how long without any answer the controller is told.
-const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
-/// And after how many timers that fired in that time.
-const SILENCES_MIN: u32 = 5;
 /// An answer to what was sent longer ago says nothing of `durable`: 2^15 epochs take 13 s, and serial numbers that are further apart
 /// compare wrongly (rules E1, T17).
 const FRESH_FOR: Duration = Duration::from_secs(10);
-
-/// What an answer from the switch means for the operations of the worker.
-#[derive(Debug)]
-pub(crate) enum Delivery<'p> {
-    /// The rows of this cargo are in an epoch; with the values that the switch had for them, if they were asked for and it
-    /// had any.
-    Accepted(Cargo, Option<Packet<'p>>),
-    /// The values of the rows of this cargo, in order.
-    Values(Cargo, Packet<'p>),
-    /// The switch has no values for the rows of this cargo: read them from the shard.
-    Unreadable(Cargo),
-}
-
-/// What an answer is, beside what it means for operations.
-#[derive(Debug, Clone, Copy, Default)]
-struct Standing {
-    /// It is the answer to something that had none.
-    is_news: bool,
-    /// It shows that the switch has said it just now: no copy of an earlier answer could be taken for it (rule T17).
-    is_fresh: bool,
-}
-
-impl Standing {
-    /// A packet was answered that had no answer.
-    fn answers(&mut self, now: Instant, sent: Transmission, is_sole: bool) {
-        self.is_news = true;
-        self.is_fresh |= is_sole && now.since(sent.at) < FRESH_FOR;
-    }
-}
 
 /// The header fields that all packets of a worker share.
 #[derive(Debug, Clone, Copy)]
@@ -85,10 +52,8 @@ pub(crate) struct Path {
     sampled_at: Instant,
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
-    /// Since when the switch owes an answer that is fresh: when the first packet was sent after the last one.
-    asked_at: Option<Instant>,
-    /// How many timers have fired since then. One that slept finds one, however long it was.
-    silences: u32,
+    /// How long the switch has owed an answer that is fresh.
+    silence: Silence,
     /// When something was last answered, fresh or not.
     heard_at: Instant,
     /// When a timer last fired with nothing heard.
@@ -117,8 +82,7 @@ impl Path {
             refused: VecDeque::new(),
             sampled_at: Instant::ZERO,
             answered_sent_at: Instant::ZERO,
-            asked_at: None,
-            silences: 0,
+            silence: Silence::default(),
             heard_at: Instant::ZERO,
             silent_at: Instant::ZERO,
             hurried: false,
@@ -252,201 +216,20 @@ impl Path {
         }
     }
 
-    /// A datagram from the switch. Calls `deliver` with what it means.
-    pub(crate) fn handle_datagram(
-        &mut self,
-        now: Instant,
-        datagram: &[u8],
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) {
-        let Ok(packet) = Packet::parse(datagram) else {
-            self.statistics.dropped += 1;
-            return;
-        };
-        let header = packet.header;
-        let known = self.regions.get(usize::from(header.region)).is_some_and(Option::is_some);
-        if !known || header.job != self.identity.job || header.worker != self.identity.worker {
-            self.statistics.dropped += 1;
-            return;
-        }
-        // An answer from before the region moved says nothing of where it is now (rule V2).
-        if header.view != self.flows(header.region).view {
-            self.statistics.dropped += 1;
-            return;
-        }
-        let flows = self.flows(header.region);
-        if !flows.push.awaits_durability() {
-            flows.durable = None;
-        }
-        let mut standing = Standing::default();
-        let values = header.flags.contains(Flags::VALUES);
-        match header.kind {
-            Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {
-                if let Some(cargo) =
-                    self.accepted(now, header.region, header.seq, header.epoch, &mut standing)
-                {
-                    deliver(Delivery::Accepted(cargo, Some(packet)));
-                }
-            }
-            Kind::Ack if !values => {
-                let flow = &self.flows(header.region).push;
-                // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
-                let open = flow.first_open()..flow.next();
-                for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
-                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
-                        deliver(Delivery::Accepted(cargo, None));
-                    }
-                }
-            }
-            Kind::Pull if values && header.seq >= PROBES_BEGIN => {
-                let is_fresh = self.flows(header.region).probes.answered(now, header.seq, FRESH_FOR);
-                standing = Standing { is_news: is_fresh, is_fresh };
-            }
-            Kind::Pull if values && self.fits_request(FlowKind::Pull, &header) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq, &mut standing) {
-                    deliver(Delivery::Values(cargo, packet));
-                }
-            }
-            Kind::Nack => self.refused(now, &header, &mut standing, deliver),
-            _ => self.statistics.dropped += 1,
-        }
-        self.learn(now, &header, standing);
-    }
-
-    /// What an answer says of the region beside the packets that it answers. Whoever has seen one answer can write another; so what
-    /// is not fresh says nothing of `durable`, and does not end a silence (rule T17).
-    fn learn(&mut self, now: Instant, header: &Header, standing: Standing) {
-        if standing.is_fresh {
-            self.asked_at = None;
-            self.silences = 0;
-        }
-        // A switch that does not have the region knows nothing of its epochs (rule W7).
-        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
-        let is_believed = knows_region && (standing.is_fresh || is_planted(PlantedBug::DurableOfAnyAnswer))
-            || is_planted(PlantedBug::StrangerBelieved);
-        if is_believed {
-            self.learn_durable(header.region, header.durable);
-        }
-        let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
-        if let Some(durable) = flows.durable {
-            flows.push.release(durable, &mut self.spare);
-        }
-        if standing.is_news {
-            self.heard_at = now;
-            flows.postpone_probe(now, &self.rtt, self.hurried);
-        }
-    }
-
-    /// Whether an answer with values is one to the request that it names: values were asked for, and as many as there are.
-    fn fits_request(&mut self, kind: FlowKind, answer: &Header) -> bool {
-        let Some(packet) = self.flows(answer.region).flow(kind).packet(answer.seq) else { return true };
-        // Of a packet that nobody needs any more the bytes are gone; its answers are old, and not wrong.
-        let Ok(request) = Header::parse_without_entries(&packet.bytes) else { return true };
-        request.entries == answer.entries && (kind == FlowKind::Pull || request.flags.contains(Flags::VALUES))
-    }
-
-    fn accepted(
-        &mut self,
-        now: Instant,
-        region: u8,
-        seq: u32,
-        epoch: u16,
-        standing: &mut Standing,
-    ) -> Option<Cargo> {
-        let news = self.flows(region).push.accept(seq, epoch)?;
-        standing.answers(now, news.sent, news.is_sole);
-        self.learn_round_trip(now, region, &news);
-        news.is_first.then_some(news.cargo)
-    }
-
-    fn answered(&mut self, now: Instant, region: u8, seq: u32, standing: &mut Standing) -> Option<Cargo> {
-        let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
-        let news = flows.pull.finish(seq, &mut self.spare)?;
-        standing.answers(now, news.sent, news.is_sole);
-        self.learn_round_trip(now, region, &news);
-        Some(news.cargo)
-    }
-
-    fn learn_round_trip(&mut self, now: Instant, region: u8, news: &Accepted) {
-        if news.was_in_flight {
-            self.in_flight -= 1;
-        }
-        self.window.on_answer(now, news.sent.at, news.transmissions == 1);
-        // Of a packet that was sent twice nobody knows which one was answered.
-        if news.transmissions == 1 {
-            // Those that come together say the same: many of them would hide how round trips vary.
-            if now > self.sampled_at {
-                self.sampled_at = now;
-                self.rtt.sample(now.since(news.sent.at));
-            }
-            self.answered_sent_at = self.answered_sent_at.max(news.sent.at);
-            self.flows(region).timeline.answer(news.sent);
-        } else if !news.is_probe && self.rtt.is_late_enough(now.since(news.sent.at)) {
-            // It overtakes others all the same (RFC 8985, section 6.2): else what is lost among packets that were all sent twice
-            // would be left to the timer.
-            self.flows(region).timeline.answer_again(news.sent);
-        } else if news.is_overtaken && self.rtt.is_too_soon(now.since(news.sent.at)) {
-            self.flows(region).timeline.note_reordering();
-        }
-    }
-
-    fn learn_durable(&mut self, region: u8, durable: u16) {
-        let flows = self.flows(region);
-        if flows.durable.is_none_or(|known| epoch_newer(durable, known)) {
-            flows.durable = Some(durable);
-            flows.patience.heard();
-        }
-    }
-
-    fn refused(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        standing: &mut Standing,
-        deliver: &mut impl FnMut(Delivery<'_>),
-    ) {
-        self.statistics.refused += 1;
-        if header.seq >= PROBES_BEGIN {
-            // A switch that has the region answers every probe. This one has been answered now, though it says nothing.
-            self.flows(header.region).probes.answered(now, header.seq, FRESH_FOR);
-            return;
-        }
-        // A PULL is refused for want of values, a PUSH for want of room.
-        let reference =
-            PacketRef { region: header.region, kind: FlowKind::of_seq(header.seq), seq: header.seq };
-        match header.nack_reason() {
-            Some(NackReason::NotInstalled) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq, standing) {
-                    deliver(Delivery::Unreadable(cargo));
-                }
-                return;
-            }
-            Some(NackReason::BankFull | NackReason::Inactive) => {}
-            // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
-            _ => {
-                if let Some(packet) = self.packet(reference) {
-                    packet.is_refused = true;
-                }
-                return;
-            }
-        }
-        let Some(packet) = self.packet(reference).filter(|packet| packet.state == State::InFlight) else {
-            return;
-        };
-        standing.answers(now, packet.sent, packet.is_sole());
-        (packet.state, packet.is_refused) = (State::Queued, true);
-        self.in_flight -= 1;
-        self.refused.push_back((now + REFUSAL_PAUSE, reference));
-    }
-
     /// Whether the switch has owed an answer for too long. It is said once each time that it has been so long (rule M14).
     pub(crate) fn take_unreachable(&mut self, now: Instant) -> bool {
-        let long = self.silences >= SILENCES_MIN
-            && self.asked_at.is_some_and(|asked_at| asked_at + UNREACHABLE_AFTER <= now);
-        if long {
-            self.asked_at = Some(now);
+        if !self.is_owed_an_answer() {
+            self.silence.end();
         }
-        long
+        self.silence.is_too_long(now)
+    }
+
+    /// Whether anything is open that an answer would end. An answer that is not fresh may have ended the last of it.
+    fn is_owed_an_answer(&self) -> bool {
+        let mut flows = self.regions.iter().flatten();
+        self.in_flight > 0
+            || !(self.pulls.is_empty() && self.pushes.is_empty())
+            || flows.any(|flows| flows.push.awaits_durability())
     }
 
     /// Queues again what must be taken for lost, and what was refused long enough ago (rules T4, T6).
@@ -466,7 +249,6 @@ impl Path {
         }
         if silent {
             self.silent_at = now;
-            self.silences = self.silences.saturating_add(1);
             self.rtt.back_off();
         }
         if unheard {
@@ -510,7 +292,6 @@ impl Path {
 
     /// Asks for the regions of which nothing was heard (rules T5, T8).
     fn probe(&mut self, now: Instant) {
-        let mut silent = false;
         for (index, region) in (0..=u8::MAX).zip(0..self.regions.len()) {
             let Some(flows) = &mut self.regions[region] else { continue };
             if flows.probe_at.is_none_or(|due| due > now) {
@@ -524,13 +305,16 @@ impl Path {
             } else if flows.push.awaits_durability() {
                 flows.probe_at = Some(now + PROBE_INTERVAL);
                 flows.patience.asked();
-                silent = true;
+                self.silence.begin(now);
                 self.probes.push(index);
             }
         }
-        if silent {
-            self.asked_at.get_or_insert(now);
-            self.silences = self.silences.saturating_add(1);
+        // Packets that were sent twice have no fresh answer: refused again and again, they would look unanswered.
+        if self.silence.is_due(now)
+            && let Some((index, _)) = (0..=u8::MAX).zip(&self.regions).find(|(_, flows)| flows.is_some())
+            && !self.probes.contains(&index)
+        {
+            self.probes.push(index);
         }
     }
 
@@ -603,7 +387,7 @@ impl Path {
             flows.probe_at = Some(now + probe_timeout);
         }
         self.in_flight += 1;
-        self.asked_at.get_or_insert(now);
+        self.silence.begin(now);
         self.statistics.packets += 1;
         self.statistics.retransmits += u64::from(again);
         true
@@ -614,10 +398,4 @@ impl Path {
         let Identity { job, worker, plan } = self.identity;
         Header { job, worker, plan, region, seq, ..Header::of_kind(kind) }
     }
-}
-
-/// The sequence numbers of a range that are in `open`.
-fn within(range: SeqRange, open: &Range<u32>) -> Range<u32> {
-    let end = range.first.saturating_add(u32::from(range.count));
-    range.first.max(open.start)..end.min(open.end)
 }

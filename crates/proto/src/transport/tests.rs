@@ -497,27 +497,75 @@ fn a_dead_switch_is_asked_less_and_less_often() {
     scene.check_sums();
 }
 
+/// Whether a worker that looks every 100 ms says that its switch cannot be reached.
+fn is_unreachable_within(scene: &mut Scene, time: Duration) -> bool {
+    let mut unreachable = false;
+    for _ in 0..time.as_millis() / 100 {
+        scene.run_for(ms(100));
+        unreachable |= scene.path.take_unreachable(scene.now);
+    }
+    unreachable
+}
+
 #[test]
 fn a_switch_that_owes_an_answer_for_two_seconds_is_unreachable() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
     scene.run_to_rest();
-    scene.run_for(Duration::from_secs(5));
-    assert!(!scene.path.take_unreachable(scene.now), "nobody was asked for anything");
+    assert!(!is_unreachable_within(&mut scene, ms(5000)), "nobody was asked for anything");
     scene.link.loss = 100;
     scene.push(READABLE, &[1], Flags::LAST);
-    scene.run_for(ms(1990));
-    assert!(!scene.path.take_unreachable(scene.now));
-    scene.run_for(ms(300));
-    assert!(scene.path.take_unreachable(scene.now));
-    assert!(!scene.path.take_unreachable(scene.now), "it is said once");
-    scene.run_for(ms(2300));
-    assert!(scene.path.take_unreachable(scene.now), "and again");
+    assert!(!is_unreachable_within(&mut scene, ms(1900)));
+    assert!(is_unreachable_within(&mut scene, ms(300)));
+    assert!(!is_unreachable_within(&mut scene, ms(1700)), "it is said once");
+    assert!(is_unreachable_within(&mut scene, ms(300)), "and again");
     scene.link = Link::GOOD;
-    scene.run_for(ms(2300));
-    assert!(!scene.path.take_unreachable(scene.now));
+    assert!(!is_unreachable_within(&mut scene, ms(4000)));
     scene.run_to_rest();
     scene.check_sums();
+}
+
+// rules M14, T17
+#[test]
+fn a_switch_that_answered_what_was_sent_twice_owes_nothing() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    scene.pull(READABLE, &[1]);
+    scene.run_for(ms(25));
+    assert!(scene.path.statistics.retransmits > 0);
+    scene.deliver(&write(Kind::Pull, Flags::VALUES, READABLE, FLOW_PACKETS_MAX, &[(1, 7)]));
+    assert_eq!(scene.open(), 0);
+    // Nobody is asked for three seconds; then the way is longer than a few timers.
+    assert!(!is_unreachable_within(&mut scene, ms(3000)));
+    scene.push(READABLE, &[1], Flags::LAST);
+    assert!(!is_unreachable_within(&mut scene, ms(1800)));
+}
+
+// rules M14, T8
+#[test]
+fn a_switch_that_refuses_for_long_is_not_unreachable() {
+    let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
+    scene.pipeline.region_mut(scene::JOB, READABLE).unwrap().set_active(false);
+    scene.push(READABLE, &[1], Flags::LAST);
+    assert!(!is_unreachable_within(&mut scene, ms(5000)));
+    assert!(scene.path.statistics.refused > 1000);
+}
+
+// rules M14, V2
+#[test]
+fn a_switch_that_acts_on_a_newer_view_is_not_unreachable() {
+    let mut scene = Scene::new(LOST, 16, 4096, 1);
+    scene.push(READABLE, &[1], Flags::LAST);
+    for _ in 0..30 {
+        let until = scene.now + ms(200);
+        while scene.now < until {
+            let probe = scene.ask(READABLE);
+            let epoch = NackReason::StaleView as u16;
+            let refusal = header(Kind::Nack, Flags::NONE, READABLE, probe);
+            scene.deliver(&Header { view: scene::VIEW + 1, epoch, ..refusal }.to_bytes());
+        }
+        assert!(!scene.path.take_unreachable(scene.now));
+    }
+    assert!(is_unreachable_within(&mut scene, ms(2300)), "nobody answers any more");
 }
 
 #[test]
@@ -528,10 +576,6 @@ fn a_switch_that_is_gone_once_all_was_accepted_is_unreachable_too() {
     scene.run_for(ms(5));
     assert_eq!(scene.accepted.len(), 1);
     scene.link.loss = 100;
-    let mut unreachable = false;
-    for _ in 0..100 {
-        scene.run_for(ms(100));
-        unreachable |= scene.path.take_unreachable(scene.now);
-    }
+    let unreachable = is_unreachable_within(&mut scene, ms(2300));
     assert!(unreachable, "a push is not durable, and thousands of probes were not answered");
 }

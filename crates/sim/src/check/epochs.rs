@@ -38,12 +38,8 @@ impl Region {
     /// Whether a packet came to the shard, in an epoch or in a replay.
     fn has_come(&self, worker: u16, seq: u32) -> bool {
         let replayed = self.replays.range((worker, 0)..=(worker, u64::MAX));
-        let in_epoch = |drained: &Drained| {
-            drained.cut.flows.get(&worker).is_some_and(|cut| {
-                seq < cut.below
-                    || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
-            })
-        };
+        let in_epoch =
+            |drained: &Drained| drained.cut.flows.get(&worker).is_some_and(|cut| is_named(cut, seq));
         replayed.flat_map(|(_, replays)| replays).any(|seqs| seqs.contains(&seq))
             || self.drained.values().any(in_epoch)
     }
@@ -180,17 +176,20 @@ impl Epochs {
 
     // rule E3
     /// An epoch reaches a shard, which may take it or not.
-    pub(super) fn drained_arrives(&mut self, drained: &Drained) -> Verdict {
+    pub(super) fn drained_arrives(&mut self, drained: &Drained, packets: &Packets) -> Verdict {
         let region = self.region(drained.region)?;
+        let mut drained = drained.clone();
+        // It may come once more when a flow has begun anew meanwhile, whose numbers are others now (rule T18).
+        drained.cut.flows.retain(|worker, _| !packets.is_over(*worker, drained.region, drained.since));
         match region.drained.get(&drained.since) {
-            Some(before) if before.epoch == drained.epoch && before != drained => Err(format!(
+            Some(before) if before.epoch == drained.epoch && *before != drained => Err(format!(
                 "region {}: epoch {} of view {:#x} is two epochs",
                 drained.region, drained.epoch, drained.since
             )),
             // What was said on a stream that broke may arrive after what was said on the next one.
             Some(before) if before.epoch > drained.epoch => Ok(()),
             _ => {
-                region.drained.insert(drained.since, drained.clone());
+                region.drained.insert(drained.since, drained);
                 Ok(())
             }
         }
@@ -258,9 +257,7 @@ impl Epochs {
 
     /// Adds the packets of a flow that a cut names beyond what is applied. The cut must name all of that, too.
     fn take_cut(&mut self, number: u8, flow: &mut Flow, cut: &FlowCut) -> Verdict {
-        let contains = |seq: u32| {
-            seq < cut.below || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
-        };
+        let contains = |seq| is_named(cut, seq);
         if flow.applied_below() > cut.below && !(cut.below..flow.applied_below()).all(contains) {
             return Err(format!(
                 "the cut ends at {}, {} was reached before",
@@ -332,6 +329,31 @@ impl Epochs {
                 sums.0[*value] += self.news.worth(word);
             }
         }
+    }
+
+    /// What shards may have applied without having said so, by epoch: values, and what is added to each. An epoch is answered once the log
+    /// has it, and by then nobody may hold the region any more. What is in it of living workers they have brought again.
+    pub(super) fn unsaid(&self, packets: &Packets) -> Vec<Vec<(usize, f64)>> {
+        let mut unsaid = Vec::new();
+        for (number, region) in (0..).zip(&self.regions) {
+            for drained in region.drained.values().filter(|drained| drained.epoch > region.epoch) {
+                let mut changes = Vec::new();
+                for (&worker, cut) in &drained.cut.flows {
+                    let Some(flow) = packets.flow(worker, number) else { continue };
+                    let named = flow.unapplied().filter(|seq| is_named(cut, *seq));
+                    let entries = named.filter_map(|seq| flow.entries(seq));
+                    let words = entries.flat_map(|entries| of_slots(entries, self.lanes, region.padding));
+                    let values = words.filter_map(|(slot, word)| {
+                        Some((*region.values.get(usize::from(slot))?, self.news.worth(word)))
+                    });
+                    changes.extend(values);
+                }
+                if !changes.is_empty() {
+                    unsaid.push(changes);
+                }
+            }
+        }
+        unsaid
     }
 
     // rules D6, V4
@@ -426,6 +448,10 @@ impl Epochs {
             )),
         }
     }
+}
+
+fn is_named(cut: &FlowCut, seq: u32) -> bool {
+    seq < cut.below || cut.above.iter().any(|&(first, count)| (first..first + count).contains(&seq))
 }
 
 /// The slots that the entries of a packet address, and their words; padding addresses none.

@@ -81,8 +81,12 @@ impl Checkers {
         let mut certain = self.cold.applied(finale.rows, None);
         certain.add_all(self.epochs.applied());
         let rest: Vec<f64> = finale.read.0.iter().zip(&certain.0).map(|(read, sum)| read - sum).collect();
-        let candidates: Vec<Vec<&ColdPush>> = self.cold.uncertain().map(|(_, _, pushes)| pushes).collect();
-        let ways: usize = candidates.iter().map(|pushes| pushes.len() + 1).product();
+        let pushes = self.cold.uncertain().map(|(_, _, pushes)| {
+            pushes.into_iter().map(|push| changes(finale.rows, push).collect()).collect()
+        });
+        let epochs = self.epochs.unsaid(&self.packets).into_iter().map(|changes| vec![changes]);
+        let candidates: Vec<Vec<Vec<(usize, f64)>>> = pushes.chain(epochs).collect();
+        let ways: usize = candidates.iter().map(|candidate| candidate.len() + 1).product();
         if ways > EXPLANATIONS_MAX {
             return Err(format!("there are {ways} explanations of what dead workers left behind"));
         }
@@ -99,7 +103,7 @@ impl Checkers {
             let Some(place) = (0..taken.len()).find(|&place| taken[place] < candidates[place].len()) else {
                 let lane = nearest.0.iter().zip(&tolerances).position(differs).unwrap_or_default();
                 return Err(format!(
-                    "value {lane} is {}, what was applied makes {}; {} of {} values differ, and no push that may have been applied explains it",
+                    "value {lane} is {}, what was applied makes {}; {} of {} values differ, and nothing that may have been applied explains it",
                     -finale.read.0[lane],
                     -certain.0[lane],
                     nearest.0.iter().zip(&tolerances).filter(|pair| differs(*pair)).count(),
@@ -107,11 +111,11 @@ impl Checkers {
                 ));
             };
             for reset in 0..place {
-                for push in candidates[reset].iter().take(core::mem::take(&mut taken[reset])) {
-                    change(&mut rest, finale.rows, push, 1.0);
+                for changes in candidates[reset].iter().take(core::mem::take(&mut taken[reset])) {
+                    add(&mut rest, changes.iter().copied(), 1.0);
                 }
             }
-            change(&mut rest, finale.rows, candidates[place][taken[place]], -1.0);
+            add(&mut rest, candidates[place][taken[place]].iter().copied(), -1.0);
             taken[place] += 1;
         }
     }
@@ -125,7 +129,7 @@ impl Checkers {
             least.add_all(&self.hot_sums(*worker));
             let mut most = least.clone();
             for (_, _, pushes) in self.cold.uncertain().filter(|(of, _, _)| of == worker) {
-                pushes.iter().for_each(|push| change(&mut most, finale.rows, push, 1.0));
+                pushes.iter().for_each(|push| add(&mut most, changes(finale.rows, push), 1.0));
             }
             for lane in 0..most.0.len() {
                 if most.0[lane] < visible.0[lane] || least.0[lane] > pushed.0[lane] {
@@ -144,13 +148,15 @@ fn first_difference(one: &Sums, other: &Sums) -> Option<usize> {
     one.0.iter().zip(&other.0).position(|(one, other)| one != other)
 }
 
-/// Adds a push to sums, so many times.
-fn change(sums: &mut Sums, rows: &Rows, push: &ColdPush, times: f64) {
-    let pushed = push.gradients.clone().into_vec();
-    let mut gradients = pushed.iter();
-    for key in push.keys.to_vec() {
-        for (sum, gradient) in sums.0[rows.range(key)].iter_mut().zip(&mut gradients) {
-            *sum += f64::from(*gradient) * times;
-        }
+/// The values that a push changes, and what it adds to each.
+fn changes(rows: &Rows, push: &ColdPush) -> impl Iterator<Item = (usize, f64)> {
+    let values = push.keys.to_vec().into_iter().flat_map(|key| rows.range(key));
+    values.zip(push.gradients.clone().into_vec().into_iter().map(f64::from))
+}
+
+/// Adds changes to sums, so many times.
+fn add(sums: &mut Sums, changes: impl Iterator<Item = (usize, f64)>, times: f64) {
+    for (value, change) in changes {
+        sums.0[value] += change * times;
     }
 }

@@ -327,7 +327,7 @@ impl Observer for Checkers {
                 }
             }
             Message::Drained(drained) => {
-                let verdict = self.epochs.drained_arrives(drained);
+                let verdict = self.epochs.drained_arrives(drained, &self.packets);
                 self.judge("epochs", at, verdict);
             }
             Message::Replay(replay) => {

@@ -92,6 +92,19 @@ fn a_controller_that_slept_blames_nobody() {
     assert_eq!(desk.lost(), [Switch(0)]);
 }
 
+// rule M13
+#[test]
+fn a_sleep_shorter_than_the_patience_of_a_controller_counts_for_nothing_too() {
+    let mut desk = Desk::running(1, 0, 0, 2);
+    desk.break_stream(Server(0));
+    desk.pass(ms(76), &[Server(0)]);
+    desk.now = desk.now + ms(1923);
+    desk.controller.handle_timeout(desk.now);
+    desk.pass(ms(100), &[Server(0)]);
+    desk.rejoin(Server(0));
+    assert_eq!((desk.failure(), desk.events()), (None, vec![]));
+}
+
 #[test]
 fn a_timer_that_is_a_little_late_excuses_nobody() {
     let mut desk = Desk::running(1, 1, 1, 1);

@@ -77,6 +77,21 @@ fn a_member_that_knows_a_newer_view_ends_the_controller_quietly() {
     }
 }
 
+// rule M17
+#[test]
+fn a_server_whose_log_has_not_the_newer_view_yet_ends_the_controller_too() {
+    let mut desk = Desk::running(1, 1, 0, 2);
+    let mut cluster = desk.cluster();
+    cluster.view.number = TERM + 5;
+    desk.rejoin_with(Server(0), |rejoin| rejoin.cluster = Some(Box::new(cluster)));
+    assert_eq!(desk.failure().as_deref(), Some("another controller has taken over the cluster"));
+    // Who called before it ended is not told that the job is over: it must find the other one.
+    for peer in [Worker(0), Switch(0)] {
+        let link = desk.rejoin(peer);
+        assert_eq!((desk.heard_on(link), desk.closed.contains(&link)), (vec![], true));
+    }
+}
+
 #[test]
 fn a_member_that_knows_the_present_view_ends_nobody() {
     let mut desk = Desk::running(1, 1, 0, 2);

@@ -96,7 +96,7 @@ pub(super) fn with_log_in(cluster: Cluster) -> (Counter, Disk) {
     let mut counter = Counter::starting_in(server, Cluster { durability: LOG, ..cluster });
     let mut disk = Disk::default();
     // Nobody may call it before it could be started again.
-    assert_eq!(viewed(&mut counter), []);
+    assert!(viewed(&mut counter).is_empty());
     disk.serve(&mut counter, 0);
     assert_eq!(viewed(&mut counter), [1]);
     (counter, disk)

@@ -1,0 +1,251 @@
+//! What answers of a switch mean.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::{Flags, Header, Kind, NackReason, Packet, SeqRange, epoch_newer};
+
+use super::{FRESH_FOR, Path};
+use crate::time::Instant;
+use crate::transport::flow::{Accepted, Cargo, State};
+use crate::transport::probes::PROBES_BEGIN;
+use crate::transport::region::{FlowKind, PacketRef};
+use crate::transport::timeline::Transmission;
+
+/// How long a packet that was refused for a while waits before it is sent again.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+
+/// What an answer from the switch means for the operations of the worker.
+#[derive(Debug)]
+pub(crate) enum Delivery<'p> {
+    /// The rows of this cargo are in an epoch; with the values that the switch had for them, if they were asked for and it
+    /// had any.
+    Accepted(Cargo, Option<Packet<'p>>),
+    /// The values of the rows of this cargo, in order.
+    Values(Cargo, Packet<'p>),
+    /// The switch has no values for the rows of this cargo: read them from the shard.
+    Unreadable(Cargo),
+}
+
+/// What an answer is, beside what it means for operations.
+#[derive(Debug, Clone, Copy, Default)]
+struct Standing {
+    /// It is the answer to something that had none.
+    is_news: bool,
+    /// It shows that the switch has said it just now: no copy of an earlier answer could be taken for it (rule T17).
+    is_fresh: bool,
+}
+
+impl Standing {
+    /// A packet was answered that had no answer.
+    fn answers(&mut self, now: Instant, sent: Transmission, is_sole: bool) {
+        self.is_news = true;
+        self.is_fresh |= is_sole && now.since(sent.at) < FRESH_FOR;
+    }
+}
+
+impl Path {
+    /// A datagram from the switch. Calls `deliver` with what it means.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) {
+        let Ok(packet) = Packet::parse(datagram) else {
+            self.statistics.dropped += 1;
+            return;
+        };
+        let header = packet.header;
+        let known = self.regions.get(usize::from(header.region)).is_some_and(Option::is_some);
+        if !known || header.job != self.identity.job || header.worker != self.identity.worker {
+            self.statistics.dropped += 1;
+            return;
+        }
+        // An answer from before the region moved says nothing of where it is now (rule V2).
+        if header.view != self.flows(header.region).view {
+            self.statistics.dropped += 1;
+            // Where it is now somebody is there (rule M14).
+            if header.kind == Kind::Nack && self.answers_probe(now, &header) {
+                self.silence.end();
+            }
+            return;
+        }
+        let flows = self.flows(header.region);
+        if !flows.push.awaits_durability() {
+            flows.durable = None;
+        }
+        let mut standing = Standing::default();
+        let values = header.flags.contains(Flags::VALUES);
+        match header.kind {
+            Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {
+                if let Some(cargo) =
+                    self.accepted(now, header.region, header.seq, header.epoch, &mut standing)
+                {
+                    deliver(Delivery::Accepted(cargo, Some(packet)));
+                }
+            }
+            Kind::Ack if !values => {
+                let flow = &self.flows(header.region).push;
+                // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
+                let open = flow.first_open()..flow.next();
+                for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
+                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
+                        deliver(Delivery::Accepted(cargo, None));
+                    }
+                }
+            }
+            Kind::Pull if values && header.seq >= PROBES_BEGIN => {
+                let is_fresh = self.answers_probe(now, &header);
+                standing = Standing { is_news: is_fresh, is_fresh };
+            }
+            Kind::Pull if values && self.fits_request(FlowKind::Pull, &header) => {
+                if let Some(cargo) = self.answered(now, header.region, header.seq, &mut standing) {
+                    deliver(Delivery::Values(cargo, packet));
+                }
+            }
+            Kind::Nack => self.refused(now, &header, &mut standing, deliver),
+            _ => self.statistics.dropped += 1,
+        }
+        self.learn(now, &header, standing);
+    }
+
+    /// What an answer says of the region beside the packets that it answers. Whoever has seen one answer can write another; so what
+    /// is not fresh says nothing of `durable`, and does not end a silence (rule T17).
+    fn learn(&mut self, now: Instant, header: &Header, standing: Standing) {
+        if standing.is_fresh {
+            self.silence.end();
+        }
+        // A switch that does not have the region knows nothing of its epochs (rule W7).
+        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
+        let is_believed = knows_region && (standing.is_fresh || is_planted(PlantedBug::DurableOfAnyAnswer))
+            || is_planted(PlantedBug::StrangerBelieved);
+        if is_believed {
+            self.learn_durable(header.region, header.durable);
+        }
+        let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
+        if let Some(durable) = flows.durable {
+            flows.push.release(durable, &mut self.spare);
+        }
+        if standing.is_news {
+            self.heard_at = now;
+            flows.postpone_probe(now, &self.rtt, self.hurried);
+        }
+    }
+
+    /// Whether this is the first and a fresh answer to a probe.
+    fn answers_probe(&mut self, now: Instant, answer: &Header) -> bool {
+        self.flows(answer.region).probes.answered(now, answer.seq, FRESH_FOR)
+    }
+
+    /// Whether an answer with values is one to the request that it names: values were asked for, and as many as there are.
+    fn fits_request(&mut self, kind: FlowKind, answer: &Header) -> bool {
+        let Some(packet) = self.flows(answer.region).flow(kind).packet(answer.seq) else { return true };
+        // Of a packet that nobody needs any more the bytes are gone; its answers are old, and not wrong.
+        let Ok(request) = Header::parse_without_entries(&packet.bytes) else { return true };
+        request.entries == answer.entries && (kind == FlowKind::Pull || request.flags.contains(Flags::VALUES))
+    }
+
+    fn accepted(
+        &mut self,
+        now: Instant,
+        region: u8,
+        seq: u32,
+        epoch: u16,
+        standing: &mut Standing,
+    ) -> Option<Cargo> {
+        let news = self.flows(region).push.accept(seq, epoch)?;
+        standing.answers(now, news.sent, news.is_sole);
+        self.learn_round_trip(now, region, &news);
+        news.is_first.then_some(news.cargo)
+    }
+
+    fn answered(&mut self, now: Instant, region: u8, seq: u32, standing: &mut Standing) -> Option<Cargo> {
+        let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
+        let news = flows.pull.finish(seq, &mut self.spare)?;
+        standing.answers(now, news.sent, news.is_sole);
+        self.learn_round_trip(now, region, &news);
+        Some(news.cargo)
+    }
+
+    fn learn_round_trip(&mut self, now: Instant, region: u8, news: &Accepted) {
+        if news.was_in_flight {
+            self.in_flight -= 1;
+        }
+        self.window.on_answer(now, news.sent.at, news.transmissions == 1);
+        // Of a packet that was sent twice nobody knows which one was answered.
+        if news.transmissions == 1 {
+            // Those that come together say the same: many of them would hide how round trips vary.
+            if now > self.sampled_at {
+                self.sampled_at = now;
+                self.rtt.sample(now.since(news.sent.at));
+            }
+            self.answered_sent_at = self.answered_sent_at.max(news.sent.at);
+            self.flows(region).timeline.answer(news.sent);
+        } else if !news.is_probe && self.rtt.is_late_enough(now.since(news.sent.at)) {
+            // It overtakes others all the same (RFC 8985, section 6.2): else what is lost among packets that were all sent twice
+            // would be left to the timer.
+            self.flows(region).timeline.answer_again(news.sent);
+        } else if news.is_overtaken && self.rtt.is_too_soon(now.since(news.sent.at)) {
+            self.flows(region).timeline.note_reordering();
+        }
+    }
+
+    fn learn_durable(&mut self, region: u8, durable: u16) {
+        let flows = self.flows(region);
+        if flows.durable.is_none_or(|known| epoch_newer(durable, known)) {
+            flows.durable = Some(durable);
+            flows.patience.heard();
+        }
+    }
+
+    fn refused(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        standing: &mut Standing,
+        deliver: &mut impl FnMut(Delivery<'_>),
+    ) {
+        self.statistics.refused += 1;
+        if header.seq >= PROBES_BEGIN {
+            // A switch that has the region answers every probe. This one says nothing of epochs, but it is there.
+            if self.answers_probe(now, header) {
+                self.silence.end();
+            }
+            return;
+        }
+        // A PULL is refused for want of values, a PUSH for want of room.
+        let reference =
+            PacketRef { region: header.region, kind: FlowKind::of_seq(header.seq), seq: header.seq };
+        match header.nack_reason() {
+            Some(NackReason::NotInstalled) => {
+                if let Some(cargo) = self.answered(now, header.region, header.seq, standing) {
+                    deliver(Delivery::Unreadable(cargo));
+                }
+                return;
+            }
+            Some(NackReason::BankFull | NackReason::Inactive) => {}
+            // The switch and this worker do not agree on the job. To ask again soon would change nothing: the timer does.
+            _ => {
+                if let Some(packet) = self.packet(reference) {
+                    packet.is_refused = true;
+                }
+                return;
+            }
+        }
+        let Some(packet) = self.packet(reference).filter(|packet| packet.state == State::InFlight) else {
+            return;
+        };
+        standing.answers(now, packet.sent, packet.is_sole());
+        (packet.state, packet.is_refused) = (State::Queued, true);
+        self.in_flight -= 1;
+        self.refused.push_back((now + REFUSAL_PAUSE, reference));
+    }
+}
+
+/// The sequence numbers of a range that are in `open`.
+fn within(range: SeqRange, open: &Range<u32>) -> Range<u32> {
+    let end = range.first.saturating_add(u32::from(range.count));
+    range.first.max(open.start)..end.min(open.end)
+}
