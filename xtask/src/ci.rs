@@ -25,12 +25,12 @@ const STEPS: &[Step] = &[
     (TEST, || cargo(&["test"])),
     ("test xtask", || cargo(&["test", "--quiet", "--package", "xtask"])),
     ("no-std", || no_std::run(&no_std::Options::default())),
-    ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra"])),
+    ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"])),
     ("README commands", readme::check_with_binary),
     ("smoke", smoke::run),
-    ("simulation", || libra(&["sim", "--seeds", "0..300"])),
+    ("simulation", || lab(&["sim", "--seeds", "0..300"])),
     ("planted bugs", || cargo(PLANTED)),
-    ("soak", || libra(SOAK)),
+    ("soak", || lab(SOAK)),
     ("flood", || flood::run(&flood::Options::for_ci())),
     ("paper", paper),
     ("xdp", || xdp::run(&xdp::Options::default())),
@@ -46,7 +46,7 @@ const PLANTED: &[&str] = &[
     "--quiet",
     "--release",
     "--package",
-    "libra-sim",
+    "libra-faultsim",
     "--package",
     "libra-conformance",
     "--package",
@@ -96,9 +96,9 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The binary of the release build.
-fn libra(arguments: &[&str]) -> Result<Outcome> {
-    shell::run(shell::program(shell::target_directory()?.join("release/libra"), arguments))?;
+/// The laboratory of the release build.
+fn lab(arguments: &[&str]) -> Result<Outcome> {
+    shell::run(shell::program(shell::target_directory()?.join("release/libra-lab"), arguments))?;
     Ok(Outcome::Passed)
 }
 
@@ -106,7 +106,7 @@ fn libra(arguments: &[&str]) -> Result<Outcome> {
 fn paper() -> Result<Outcome> {
     let report = shell::target_directory()?.join("paper-report");
     let out = format!("--out={}", report.display());
-    libra(&["bench", "paper", "--quick", "--quiet", &out])
+    lab(&["bench", "paper", "--quick", "--quiet", &out])
 }
 
 fn doc() -> Result<Outcome> {

@@ -106,11 +106,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Err(error) = descriptors {
         return Ok(Outcome::Skipped(format!("{error:#}")));
     }
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
+    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"]))?;
     let target = shell::target_directory()?;
-    let (binary, folder) = (target.join("release/libra"), target.join("flood"));
+    let (release, folder) = (target.join("release"), target.join("flood"));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let site = Site { binary, folder, options };
+    let site = Site { release, folder, options };
     let mut runs = Vec::new();
     for round in 0..options.rounds {
         let mut aims = [Aim::Nowhere, Aim::Nobody, Aim::Members];
@@ -128,7 +128,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 }
 
 struct Site<'a> {
-    binary: PathBuf,
+    /// The folder of the programs.
+    release: PathBuf,
     folder: PathBuf,
     options: &'a Options,
 }
@@ -138,7 +139,8 @@ impl Site<'_> {
         let json = self.folder.join("soak.json");
         drop(std::fs::remove_file(&json));
         let seconds = format!("--seconds={}", self.options.seconds);
-        let mut soak = shell::program(&self.binary, &["soak", "--standby=0", &seconds, "--json"]);
+        let mut soak =
+            shell::program(self.release.join("libra-lab"), &["soak", "--standby=0", &seconds, "--json"]);
         soak.arg(&json);
         let mut soak = Running::start("soak", soak, self.folder.join("soak.log"))?;
         // Controller, two servers, a switch, two workers.
@@ -172,7 +174,8 @@ impl Site<'_> {
         let controller = members.controller().to_string();
         let arguments = ["switch", "--controller", &controller];
         let start = Instant::now();
-        let mut switch = Running::start("switch", shell::program(&self.binary, &arguments), log.clone())?;
+        let mut switch =
+            Running::start("switch", shell::program(self.release.join("libra"), &arguments), log.clone())?;
         while !has_line(&log, "the cluster is complete") {
             process::check_interrupt()?;
             if switch.status()?.is_some() || soak.status()?.is_some() || start.elapsed() > LIMIT {

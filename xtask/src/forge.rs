@@ -63,8 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let libra = match &options.libra {
         Some(libra) => libra.canonicalize().with_context(|| format!("--libra {}", libra.display()))?,
         None => {
-            shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-            shell::target_directory()?.join("release/libra")
+            shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
+            shell::target_directory()?.join("release/libra-lab")
         }
     };
     let mut wrong = Vec::new();

@@ -161,8 +161,8 @@ fn train(program: &str) -> Result<()> {
 
 /// Known numbers through bmv2, with loss and duplication, and with a switch that is killed.
 fn soak(program: &str) -> Result<()> {
-    let libra = shell::target_directory()?.join("release/libra");
-    let mut soak = shell::program(&libra, &["soak", "--plane=p4", "--bmv2", program, "--lanes=16"]);
+    let lab = shell::target_directory()?.join("release/libra-lab");
+    let mut soak = shell::program(&lab, &["soak", "--plane=p4", "--bmv2", program, "--lanes=16"]);
     soak.args(["--servers=1", "--seconds=30", "--loss=0.01", "--duplicate=0.02", "--kill=switch@12s"]);
     shell::run(soak)
 }

@@ -47,18 +47,18 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-xdp"]);
     test.env("LIBRA_XDP_REQUIRED", "1");
     shell::run(test)?;
-    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
-    let libra = shell::target_directory()?.join("release/libra");
-    shell::run(shell::program(&libra, SOAK))?;
-    interrupt(&libra)?;
+    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra-lab"]))?;
+    let lab = shell::target_directory()?.join("release/libra-lab");
+    shell::run(shell::program(&lab, SOAK))?;
+    interrupt(&lab)?;
     Ok(Outcome::Passed)
 }
 
 /// Interrupts a benchmark, as somebody at a terminal does, and looks whether it leaves network namespaces behind.
-fn interrupt(libra: &Path) -> Result<()> {
+fn interrupt(lab: &Path) -> Result<()> {
     let before = namespaces()?;
     let log = shell::target_directory()?.join("interrupted.log");
-    let mut bench = Running::start("bench hot-path", shell::program(libra, BENCH), log)?;
+    let mut bench = Running::start("bench hot-path", shell::program(lab, BENCH), log)?;
     wait_for(|| Ok((namespaces()? != before).then_some(())))
         .with_context(|| format!("no network namespace was made\n{}", bench.tail()))?;
     shell::run(shell::program("kill", &["-INT", &bench.id().to_string()]))?;

@@ -1,13 +1,10 @@
 //! `libra checkpoint`: what the servers of a job have written to disk.
 
-mod directory;
 mod export;
 mod inspect;
 mod list;
 mod prune;
 mod verify;
-
-pub(crate) use self::directory::JobDirectory;
 
 use std::path::PathBuf;
 
@@ -18,8 +15,8 @@ use comfy_table::{CellAlignment, Table};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::arguments::{clear, write_json};
-use crate::progress::Bars;
+use libra_launch::arguments::{clear, write_json};
+use libra_launch::progress::Bars;
 
 /// Looks at, verifies, exports and prunes the checkpoints of a job
 ///
@@ -107,5 +104,5 @@ fn bytes(count: u64) -> String {
 
 /// A count and its noun.
 fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", crate::report::group(number), if number == 1 { one } else { many })
+    format!("{} {}", libra_launch::report::group(number), if number == 1 { one } else { many })
 }

@@ -8,9 +8,7 @@
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
 //!  server, switch, worker                   ──▶ one member; what to do, the controller says
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
-//!  bench       ──▶ a store, or processes, as fast as they can       ──▶ figures, beside those of the machine
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
-//!  soak        ──▶ processes that add known numbers, and are killed ──▶ are the sums equal to the bit?
 //! ```
 //!
 //! Each subcommand has a file of its own. Roles carry two texts that only this crate reads: the `Task` of the
@@ -20,35 +18,19 @@
 
 #![forbid(unsafe_code)]
 
-mod arguments;
-mod bench;
 mod checkpoint;
-mod chronicle;
 mod config_file;
 mod controller;
-mod interrupt;
-mod job;
-mod leash;
-mod member;
-mod models;
-mod network;
+mod laboratory;
 mod p4;
 mod plan;
-mod plane;
 mod profile;
-mod progress;
-mod report;
-mod rule;
-mod sim;
-mod soak;
-mod strike;
-mod task;
 mod train;
-mod training;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use libra_launch::{interrupt, member, plane};
 use mimalloc::MiMalloc;
 
 /// Messages are as large as what the system's allocator gives back to the kernel at once: it then makes and clears their pages
@@ -80,8 +62,6 @@ enum Command {
     Checkpoint(checkpoint::Command),
     /// Gathers a cluster, runs one job on it and prints what came of it
     Controller(controller::Arguments),
-    /// Runs clusters in virtual time under every fault, and checks that nothing is lost or counted twice
-    Sim(sim::Arguments),
     /// Owns one shard of the rows
     Server(member::ServerArguments),
     /// Adds up the gradients of hot rows
@@ -93,11 +73,15 @@ enum Command {
     /// The program of a switch in P4: what is generated for it
     #[command(subcommand)]
     P4(p4::Command),
-    /// Kills members of a cluster that adds up known numbers, and checks the sums to the bit
-    Soak(soak::Arguments),
-    /// Measures what servers and their store can do on this machine
-    #[command(subcommand)]
-    Bench(bench::Command),
+    /// Belongs to `libra-lab`, and is handed to it
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(laboratory::Arguments),
+    /// Belongs to `libra-lab`, and is handed to it
+    #[command(hide = true, disable_help_flag = true)]
+    Sim(laboratory::Arguments),
+    /// Belongs to `libra-lab`, and is handed to it
+    #[command(hide = true, disable_help_flag = true)]
+    Soak(laboratory::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -108,14 +92,14 @@ fn main() -> ExitCode {
         Command::Plan(command) => plan::run(&command),
         Command::Checkpoint(command) => checkpoint::run(&command),
         Command::Controller(arguments) => controller::run(&arguments),
-        Command::Sim(arguments) => sim::run(&arguments),
         Command::Server(arguments) => member::run_server(&arguments),
         Command::Switch(arguments) => member::run_switch(&arguments),
         Command::Worker(arguments) => member::run_worker(&arguments),
         Command::XdpPass(arguments) => plane::pass(&arguments),
         Command::P4(command) => p4::run(&command),
-        Command::Soak(arguments) => soak::run(&arguments),
-        Command::Bench(command) => bench::run(&command),
+        Command::Bench(arguments) => laboratory::run("bench", &arguments),
+        Command::Sim(arguments) => laboratory::run("sim", &arguments),
+        Command::Soak(arguments) => laboratory::run("soak", &arguments),
     });
     match result {
         _ if interrupt::happened() => ExitCode::from(interrupt::EXIT_CODE),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::arguments::load_plan;
+use libra_launch::arguments::load_plan;
 
 /// What to do with a plan.
 #[derive(Subcommand, Debug)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::arguments::{ModelArguments, SampleArguments, clear};
-use crate::leash;
-use crate::progress::Bars;
+use libra_launch::arguments::{ModelArguments, SampleArguments, clear};
+use libra_launch::leash;
+use libra_launch::progress::Bars;
 
 /// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
 #[derive(Args, Debug)]

@@ -16,9 +16,9 @@ use serde_json::json;
 use self::local::Local;
 use self::recorders::Recorders;
 use self::strikes::Strike;
-use crate::arguments::FaultArguments;
-use crate::job::{Job, JobArguments};
-use crate::strike::{Kill, Moment, Victim};
+use libra_launch::arguments::FaultArguments;
+use libra_launch::job::{Job, JobArguments};
+use libra_launch::strike::{Kill, Moment, Victim};
 
 /// What aggregates the hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// Switches that the regions of hot rows are dealt to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     switches: u16,
-    /// Keeps every push of every worker, rows and gradients, in files of this directory: for `libra bench simulate --recording`
+    /// Keeps every push of every worker, rows and gradients, in files of this directory: for `libra-lab bench simulate --recording`
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ impl Trouble {
         if let Some(kill) = self.kill.iter().find(|kill| kill.victim != Victim::Switch) {
             bail!(
                 "--kill {kill}: here all members are threads of one process, and only a switch can be killed; \
-                 `libra soak --kill {kill}` kills processes"
+                 `libra-lab soak --kill {kill}` kills processes"
             );
         }
         let kills = self.kill.iter().map(|kill| Strike::kill(kill.at));

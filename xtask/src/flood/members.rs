@@ -119,7 +119,7 @@ impl Member {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
         let words: Vec<&str> =
             line.split(|byte| *byte == 0).filter_map(|word| str::from_utf8(word).ok()).collect();
-        // `libra server ..`, or `libra soak --role worker ..`.
+        // `libra-lab server ..`, or `libra-lab soak --role worker ..`.
         let name = match words.get(1..4)? {
             ["soak", "--role", role] => *role,
             [role, ..] => *role,

@@ -10,51 +10,83 @@ use super::Complaint;
 /// Crates of the workspace may depend on these, and on no others; tests may use any.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-dataplane", &[]),
-    ("libra-conformance", &["libra-dataplane"]),
     ("libra-plan", &[]),
-    ("libra-paper", &["libra-dataplane", "libra-plan"]),
     ("libra-store", &["libra-plan"]),
     ("libra-durable", &[]),
     ("libra-proto", &["libra-dataplane", "libra-plan", "libra-store"]),
     ("libra-storage", &["libra-durable", "libra-proto", "libra-store"]),
     ("libra-net", &["libra-durable", "libra-proto", "libra-storage"]),
-    (
-        "libra-sim",
-        &[
-            "libra-dataplane",
-            "libra-durable",
-            "libra-p4",
-            "libra-paper",
-            "libra-plan",
-            "libra-store",
-            "libra-proto",
-            "libra-storage",
-        ],
-    ),
     ("libra-p4", &["libra-dataplane", "libra-proto"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-capi", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
     (
+        "libra-launch",
+        &[
+            "libra-dataplane",
+            "libra-durable",
+            "libra-net",
+            "libra-p4",
+            "libra-plan",
+            "libra-proto",
+            "libra-storage",
+            "libra-store",
+            "libra-train",
+            "libra-xdp",
+        ],
+    ),
+    (
         "libra-cli",
         &[
             "libra-dataplane",
-            "libra-plan",
-            "libra-paper",
-            "libra-store",
             "libra-durable",
-            "libra-proto",
+            "libra-launch",
             "libra-net",
             "libra-p4",
-            "libra-sim",
+            "libra-plan",
+            "libra-proto",
             "libra-storage",
+            "libra-store",
+            "libra-train",
+        ],
+    ),
+    ("libra-conformance", &["libra-dataplane"]),
+    ("libra-paper", &["libra-dataplane", "libra-plan"]),
+    (
+        "libra-faultsim",
+        &[
+            "libra-dataplane",
+            "libra-durable",
+            "libra-p4",
+            "libra-plan",
+            "libra-proto",
+            "libra-storage",
+            "libra-store",
+        ],
+    ),
+    (
+        "libra-perfsim",
+        &["libra-dataplane", "libra-faultsim", "libra-paper", "libra-plan", "libra-proto", "libra-store"],
+    ),
+    (
+        "libra-lab",
+        &[
+            "libra-dataplane",
+            "libra-durable",
+            "libra-faultsim",
+            "libra-launch",
+            "libra-net",
+            "libra-paper",
+            "libra-perfsim",
+            "libra-plan",
+            "libra-proto",
+            "libra-store",
             "libra-train",
             "libra-xdp",
         ],
     ),
     ("xtask", &[]),
 ];
-
 /// Crates without input and output, and what would give it to them: sockets, threads, clocks, randomness of the
 /// operating system.
 const PURE: &[&str] = &["libra-plan", "libra-paper", "libra-p4", "libra-store", "libra-proto"];
@@ -193,7 +225,7 @@ pub(crate) mod tests {
 
     #[test]
     fn net_and_sim_must_not_meet() {
-        let wrong = [package("libra-net", &["libra-sim"]), package("libra-sim", &["libra-net"])];
+        let wrong = [package("libra-net", &["libra-faultsim"]), package("libra-faultsim", &["libra-net"])];
         assert_eq!(directions(&wrong).len(), 2);
     }
 

@@ -12,7 +12,7 @@ use super::tree::{File, Tree};
 /// Where rules are defined.
 const PROTOCOL: &str = "docs/protocol.md";
 /// A crate that exists to test others: its checkers are tests, wherever they lie.
-const SIMULATOR: &str = "crates/sim/";
+const SIMULATOR: &str = "lab/faultsim/";
 
 /// The name of a rule: `V3` is the third of letter V.
 type Name = (char, u32);
@@ -34,7 +34,9 @@ pub(crate) fn citations(tree: &Tree, modules: &[Module]) -> Vec<Complaint> {
             names_cited(line).into_iter().for_each(|name| cite(None, at(&file.path, index), name));
         }
     }
-    for module in modules.iter().filter(|module| module.path.starts_with("crates/")) {
+    for module in
+        modules.iter().filter(|module| ["crates/", "lab/"].iter().any(|root| module.path.starts_with(root)))
+    {
         let Some(file) = tree.find(&module.path) else { continue };
         for (index, comment) in comments(file, module) {
             let side = Side::of(file, module, index);
@@ -226,7 +228,7 @@ mod tests {
         for (path, expected) in [
             ("crates/net/src/tests.rs", vec![]),
             ("crates/net/src/b/tests/c.rs", vec![]),
-            ("crates/sim/src/check.rs", vec![]),
+            ("lab/faultsim/src/check.rs", vec![]),
             ("crates/net/examples/c.rs", vec![no_test]),
             ("xtask/src/c.rs", vec![no_test]),
         ] {

@@ -34,7 +34,8 @@ impl Module {
         let code = blank_comments_and_literals(&file.text);
         let mut folders = file.path.split('/');
         let first = folders.next().unwrap_or_default();
-        let package = if first == "crates" { folders.next().unwrap_or_default() } else { first };
+        let package =
+            if ["crates", "lab"].contains(&first) { folders.next().unwrap_or_default() } else { first };
         let outside = file.is_test()
             || ["benches", "examples"]
                 .map(|name| format!("/{name}/"))

@@ -11,10 +11,10 @@ use libra_durable::disk::RealDisk;
 use libra_plan::shard_of;
 use serde_json::{Value, json};
 
-use super::directory::{JobCheckpoint, JobDirectory};
 use super::{Output, bytes, count, table};
-use crate::arguments::write_json;
-use crate::report::group;
+use libra_launch::arguments::write_json;
+use libra_launch::job_directory::{JobCheckpoint, JobDirectory};
+use libra_launch::report::group;
 
 /// Memory for rows, beside 16 bytes for each row of the largest table.
 const MEMORY_BYTES: usize = 256 << 20;

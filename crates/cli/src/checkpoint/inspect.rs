@@ -7,9 +7,9 @@ use clap::Args;
 use libra_durable::checkpoint::{Content, Manifest};
 use serde_json::{Value, json};
 
-use super::directory::{JobCheckpoint, JobDirectory, PartState};
 use super::{Output, bytes, table};
-use crate::report::group;
+use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
+use libra_launch::report::group;
 
 /// Shows what is in a checkpoint: tables, steps, files; or one row of it
 ///

@@ -9,9 +9,9 @@ use libra_durable::checkpoint::Manifest;
 use libra_durable::log::segments;
 use serde::Serialize;
 
-use super::directory::{JobCheckpoint, JobDirectory, PartState};
 use super::{Output, bytes, table};
-use crate::report::group;
+use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
+use libra_launch::report::group;
 
 /// Lists the checkpoints of a job, newest first, and its logs
 ///

@@ -8,9 +8,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
 use super::verify::Verdict;
 use super::{Output, bytes, count};
+use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
 
 /// Removes all but the newest complete checkpoints, and what is left of interrupted ones
 ///

@@ -10,8 +10,8 @@ use libra_durable::checkpoint::{CheckpointError, Manifest};
 use libra_durable::log::{self, OpenError, RecordNumber};
 use serde::Serialize;
 
-use super::directory::{JobCheckpoint, JobDirectory, PartState, Shard};
 use super::{Output, bytes, count};
+use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, Shard};
 
 /// Reads everything and compares it with its checksums: checkpoints and logs
 ///
@@ -212,7 +212,7 @@ fn print(verdict: &Verdict, output: &Output) {
         count(verdict.log_records, "record", "records"),
         bytes(all),
         verdict.seconds,
-        bytes(crate::report::whole(verdict.bytes_per_second)),
+        bytes(libra_launch::report::whole(verdict.bytes_per_second)),
     ));
     output.print(&if verdict.damaged.is_empty() {
         "all of it is as it was written".to_owned()

@@ -1,10 +1,9 @@
-//! `libra p4 resources`: what the program takes of a Tofino, next to what the paper's takes.
+//! `libra p4 resources`: what the program takes of a Tofino.
 
 use anyhow::Result;
 use clap::Args;
 use comfy_table::Table;
 use libra_p4::{Resources, TOFINO};
-use libra_paper::{HOT_PARAMETERS, PaperResources};
 use serde_json::json;
 
 use super::SizeArguments;
@@ -20,7 +19,6 @@ pub(crate) struct ResourcesArguments {
 
 pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
     let ours = Resources::of(&arguments.sizes.sizes())?;
-    let paper = PaperResources::of(HOT_PARAMETERS.into());
     if arguments.json {
         let text = json!({
             "program": ours,
@@ -32,14 +30,13 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
             "lacking": ours.lacking(),
             "packets_per_second": ours.packets_per_second(),
             "share_of_port": ours.share_of_port(),
-            "paper": paper,
         });
         println!("{}", serde_json::to_string_pretty(&text)?);
         return Ok(());
     }
     println!("{}", arrays(&ours));
     println!("{}", tables(&ours));
-    println!("{}", totals(&ours, &paper));
+    println!("{}", totals(&ours));
     println!("{}", rate(&ours));
     for lack in ours.lacking() {
         println!("does not fit: {lack}");
@@ -95,37 +92,29 @@ fn tables(ours: &Resources) -> Table {
     table
 }
 
-fn totals(ours: &Resources, paper: &PaperResources) -> Table {
+fn totals(ours: &Resources) -> Table {
     let mut table = Table::new();
-    table.set_header(["in all", "this program", "a Tofino 1 has", "the paper's, for 30,000 parameters"]);
+    table.set_header(["in all", "this program", "a Tofino 1 has"]);
     let (alus, blocks) =
         (TOFINO.stages * TOFINO.stateful_alus_of_stage, TOFINO.stages * TOFINO.sram_blocks_of_stage);
-    let unsaid = || "not said".to_owned();
-    let stages = paper.stages.0;
     let rows = [
-        ("lanes", ours.lanes.to_string(), String::new(), unsaid()),
-        ("slots", ours.slots.to_string(), String::new(), HOT_PARAMETERS.to_string()),
-        ("stages", ours.stages.to_string(), TOFINO.stages.to_string(), stages.used.to_string()),
-        (
-            "stages of egress, for floats",
-            ours.egress_stages.to_string(),
-            TOFINO.stages.to_string(),
-            String::new(),
-        ),
-        ("registers, a stateful ALU each", ours.stateful_alus().to_string(), alus.to_string(), unsaid()),
-        ("memory blocks of registers", ours.sram_blocks().to_string(), blocks.to_string(), unsaid()),
+        ("lanes", ours.lanes.to_string(), String::new()),
+        ("slots", ours.slots.to_string(), String::new()),
+        ("stages", ours.stages.to_string(), TOFINO.stages.to_string()),
+        ("stages of egress, for floats", ours.egress_stages.to_string(), TOFINO.stages.to_string()),
+        ("registers, a stateful ALU each", ours.stateful_alus().to_string(), alus.to_string()),
+        ("memory blocks of registers", ours.sram_blocks().to_string(), blocks.to_string()),
         (
             "registers and tables",
             kilobytes(ours.array_bytes() + ours.table_bytes()),
             kilobytes(u64::from(blocks) * TOFINO.sram_block_bytes),
-            kilobytes(paper.total_bytes().0),
         ),
-        ("PHV bits of headers", ours.phv_bits.headers.to_string(), TOFINO.phv_bits.to_string(), unsaid()),
-        ("PHV bits of metadata", ours.phv_bits.metadata.to_string(), String::new(), unsaid()),
-        ("bytes of a packet", ours.packet_bytes.to_string(), TOFINO.packet_bytes.to_string(), unsaid()),
+        ("PHV bits of headers", ours.phv_bits.headers.to_string(), TOFINO.phv_bits.to_string()),
+        ("PHV bits of metadata", ours.phv_bits.metadata.to_string(), String::new()),
+        ("bytes of a packet", ours.packet_bytes.to_string(), TOFINO.packet_bytes.to_string()),
     ];
-    for (what, takes, has, of_paper) in rows {
-        table.add_row([what.to_owned(), takes, has, of_paper]);
+    for (what, takes, has) in rows {
+        table.add_row([what.to_owned(), takes, has]);
     }
     table
 }

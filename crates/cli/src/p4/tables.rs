@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 use libra_dataplane::{Arithmetic, RegionConfig};
 use libra_p4::{Bmv2Tables, Rooms, Setup, Sums, TableChange, bfrt};
 
-use super::{SizeArguments, parse_mac};
+use libra_launch::p4::parse_mac;
+
+use super::SizeArguments;
 
 #[derive(Args)]
 pub(crate) struct TablesArguments {

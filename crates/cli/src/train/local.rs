@@ -16,11 +16,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::recorders::Recorders;
 use super::strikes::{Strike, Switches};
-use crate::chronicle::Chronicle;
-use crate::job::{Job, failure};
-use crate::progress::Bars;
-use crate::report::quality_line;
-use crate::training::{Step, work};
+use libra_launch::chronicle::Chronicle;
+use libra_launch::job::{Job, failure};
+use libra_launch::progress::Bars;
+use libra_launch::report::quality_line;
+use libra_launch::training::{Step, work};
 
 pub(super) struct Local<'a> {
     pub(super) rates: FaultRates,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use libra_train::record::{Head, PushWriter, file_name};
 use libra_train::{Witness, shapes};
 
-use crate::job::Job;
+use libra_launch::job::Job;
 
 /// A file for each worker. They are made before anybody trains, so that whatever is in the way is told at once.
 #[derive(Clone)]

@@ -12,8 +12,8 @@ use libra_proto::{ControllerCommand, MemberEvent, Peer};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use crate::chronicle::{Deed, Struck};
-use crate::progress::Bars;
+use libra_launch::chronicle::{Deed, Struck};
+use libra_launch::progress::Bars;
 
 /// What is to befall a switch, and when.
 #[derive(Debug, Clone, Copy)]

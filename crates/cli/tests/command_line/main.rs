@@ -6,7 +6,9 @@ mod checkpoints;
 mod durability;
 mod failover;
 mod jobs;
-mod paper;
+#[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
-mod record;
 mod refusals;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_libra");

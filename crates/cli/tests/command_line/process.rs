@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn libra(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_libra"));
+    let mut command = Command::new(crate::PROGRAM);
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -116,7 +116,9 @@ pub(crate) fn assert_refused(arguments: &[&str], code: i32, words: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "libra {arguments:?}: {stderr}");
     let line = stderr
         .lines()
-        .rfind(|line| line.starts_with("libra: ") || line.starts_with("error: "))
+        .rfind(|line| {
+            line.starts_with("libra: ") || line.starts_with("libra-lab: ") || line.starts_with("error: ")
+        })
         .unwrap_or_default();
     for word in words {
         assert!(line.contains(word), "libra {arguments:?}: {word:?} is not in {line:?}");

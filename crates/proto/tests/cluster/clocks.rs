@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use libra_faultsim::{Event, Host, Setup, Stage};
 use libra_proto::{Level, Message, Tick, WorkerCommand, WorkerEvent};
-use libra_sim::{Event, Host, Setup, Stage};
 
 const HOT: u64 = 3;
 const ROW: [f32; 3] = [1.0; 3];

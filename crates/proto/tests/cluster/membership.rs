@@ -3,12 +3,12 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use libra_faultsim::{AnyRole, Event, Host, Rows, Setup, Stage, Sums, whole};
 use libra_proto::{
     Action, Cluster, Controller, ControllerCommand, ControllerEvent, HEARTBEAT_INTERVAL, HotPath, Instant,
     Join, Kind, Link, LinkEvent, MemberEvent, Message, Peer, Role, SILENCE_MAX, Sizes, Statistics, VERSION,
     WorkerCommand, WorkerEvent,
 };
-use libra_sim::{AnyRole, Event, Host, Rows, Setup, Stage, Sums, whole};
 
 /// The controller's account of how the job failed.
 fn failure(stage: &mut Stage) -> String {

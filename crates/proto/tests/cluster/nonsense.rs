@@ -4,12 +4,12 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
+use libra_faultsim::{Event, Quality, Random, Setup, Stage, whole};
 use libra_proto::{
     Adopted, Answered, Bulk, Changed, Cluster, ColdPush, Committed, Cut, Drained, FlowCut, Hello, HotPath,
     Join, Keys, Kind, Level, MemberEvent, Message, Peer, PullId, Rejoin, Replay, SlotValues, Statistics,
     SwitchStatistics, Tenure, ValueFormat, Values, View, WorkerCommand, WorkerEvent, WorkerStatistics,
 };
-use libra_sim::{Event, Quality, Random, Setup, Stage, whole};
 use proptest::prelude::*;
 
 const EMBEDDING_WIDTH: usize = 3;

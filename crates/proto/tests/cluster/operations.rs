@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use libra_faultsim::{Event, Host, Random, Setup, Stage, Sums, draw_push, whole};
 use libra_proto::{ClientError, Level, Message, PullId, WorkerCommand, WorkerEvent};
-use libra_sim::{Event, Host, Random, Setup, Stage, Sums, draw_push, whole};
 
 const EMBEDDING_WIDTH: usize = 3;
 const DENSE_WIDTH: usize = 40;

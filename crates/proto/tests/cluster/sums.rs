@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
+use libra_faultsim::{Quality, Random, Rows, Setup, Stage, Sums, whole};
 use libra_plan::{Placement, Scale};
 use libra_proto::{ArithmeticMode, HotPath, Level, Message, Peer, Sizes, Statistics};
-use libra_sim::{Quality, Random, Rows, Setup, Stage, Sums, whole};
 use proptest::prelude::*;
 
 const EMBEDDING_WIDTH: usize = 3;

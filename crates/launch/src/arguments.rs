@@ -1,0 +1,347 @@
+//! Options that several subcommands share, and what they mean.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use libra_dataplane::CELLS_MAX;
+use libra_net::FaultRates;
+use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
+use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
+use libra_train::{Mode, ModelKind, TrainConfig, Workload};
+use serde::Serialize;
+
+use crate::job_directory::JobDirectory;
+use crate::models::ModelOptions;
+use crate::progress::Bars;
+use crate::rule::RuleArguments;
+
+/// What a step of training is.
+#[derive(Args, Debug, Clone)]
+pub struct ModelArguments {
+    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), lstm (language
+    /// model, Jozefowicz et al. 2016), oa or se (made-up clicks as uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
+    #[arg(long, value_name = "MODEL", default_value = "neumf")]
+    pub model: ModelKind,
+    /// The model's data, or `synthetic` for built-in data
+    ///
+    /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data. deeplight: Criteo's log of display advertising (train.txt, 40 columns,
+    /// of any size), or rows of hashed features; a file, or a directory with one. lstm: a directory with *.train.txt and *.valid.txt, as Penn Treebank has
+    /// them, or with the files of the One Billion Word Benchmark.
+    #[arg(long, value_name = "PATH", default_value = "synthetic")]
+    pub data: String,
+    /// Samples of a step of one worker [default: what does well for the model; neumf 1024]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Decides initial values, order, and whatever else is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    options: ModelOptions,
+    #[command(flatten)]
+    rules: RuleArguments,
+}
+
+/// How far workers may be apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeKind {
+    /// No step waits for other workers: the fastest, and a slow worker slows nobody down
+    Async,
+    /// What a step reads misses at most so many steps of any worker (--staleness): a slow worker holds others up when they are that far ahead
+    Ssp,
+    /// A step reads what all workers did in all steps before it, so N workers train as one would with all their batches as one; each step takes as long as its slowest worker
+    Sync,
+}
+
+/// Enough that workers seldom wait when they are equally fast.
+const STALENESS: u32 = 3;
+
+/// What to train, and for how long.
+#[derive(Args, Debug, Clone)]
+pub struct TrainingArguments {
+    /// What is trained, and how.
+    #[command(flatten)]
+    pub model: ModelArguments,
+    /// How far workers may be apart
+    #[arg(long, value_enum, default_value = "async")]
+    pub mode: ModeKind,
+    /// With --mode ssp: so many steps of any worker may be missing in what a step reads [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    staleness: Option<u32>,
+    /// Passes over the training data [default: what does well for the model; neumf 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: Option<u32>,
+}
+
+impl TrainingArguments {
+    /// Returns the settings of a training.
+    pub fn config(&self) -> Result<TrainConfig> {
+        let config = self.model.config()?;
+        let mode = match (self.mode, self.staleness) {
+            (ModeKind::Ssp, staleness) => Mode::Ssp { staleness: staleness.unwrap_or(STALENESS) },
+            (ModeKind::Async, None) => Mode::Async,
+            (ModeKind::Sync, None) => Mode::Sync,
+            (ModeKind::Async, Some(staleness)) => {
+                bail!("--staleness {staleness} needs --mode ssp: in mode async nothing bounds it")
+            }
+            (ModeKind::Sync, Some(staleness)) => {
+                bail!("--staleness {staleness} needs --mode ssp: in mode sync no step misses another")
+            }
+        };
+        Ok(TrainConfig { epochs: self.epochs.unwrap_or(config.epochs), mode, ..config })
+    }
+}
+
+impl ModelArguments {
+    /// Returns the settings of a training on a sample.
+    pub fn config(&self) -> Result<TrainConfig> {
+        let mut config = self.model.config();
+        config.seed = self.seed;
+        config.batch = self.batch.unwrap_or(config.batch);
+        config.embeddings = self.rules.embeddings(&config.embeddings, config.batch);
+        config.layers = self.rules.layers(&config.layers, config.batch);
+        self.options.apply(self.model, &mut config.model)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Batches that a profile run must have: each of the parts by which a plan is judged then has one.
+const PUSHES_MIN: usize = FOLDS;
+
+/// Which rows are hot.
+#[derive(Args, Debug, Clone)]
+pub struct SampleArguments {
+    /// Share of the training data that the profile run trains on, above 0 and at most 1; at least 16 batches
+    #[arg(long, value_name = "F", default_value_t = 0.08)]
+    pub sample: f64,
+    /// Share of all row updates that the switch should take (p of the paper's Principle 1)
+    #[arg(long, value_name = "P", default_value_t = DEFAULT_P)]
+    pub hot_share: f64,
+    /// Share of the switch's 20 MiB of on-chip memory that may be used (c of Principle 1)
+    #[arg(long, value_name = "C", default_value_t = DEFAULT_C)]
+    pub memory_share: f64,
+    /// So many slots may be used, whatever share of the memory that is; a row takes as many as it has values. The paper takes 30,000 to 60,000
+    #[arg(long, value_name = "N", conflicts_with = "memory_share", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub hot_slots: Option<u64>,
+}
+
+impl SampleArguments {
+    /// Trains on the sample and makes a plan of what it saw.
+    pub fn plan(&self, config: &TrainConfig, workload: &Arc<dyn Workload>, bars: &Bars) -> Result<Plan> {
+        let sample = self.enough(config, &**workload, bars);
+        let budget = match self.hot_slots {
+            // A switch that has just these.
+            Some(slots) => Budget { p: self.hot_share, c: 1.0, on_chip_bytes: slots * SLOT_BYTES },
+            None => Budget { p: self.hot_share, c: self.memory_share, ..Budget::default() },
+        };
+        budget.check()?;
+        let bar = bars.bar("profile");
+        let frequencies = libra_train::profile(workload, config, sample, &mut |progress| {
+            bar.set_length(progress.samples_total);
+            bar.set_position(progress.samples);
+            bar.set_message(format!("loss {:.4}", progress.loss));
+        })?;
+        bar.finish_and_clear();
+        let provenance = libra_train::provenance(&**workload, config, sample, &frequencies);
+        Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
+    }
+
+    /// The share to train on: a few pushes more than were asked for, where those would tell nothing of how often rows come.
+    fn enough(&self, config: &TrainConfig, workload: &dyn Workload, bars: &Bars) -> f64 {
+        let least = ((PUSHES_MIN * config.batch) as f64 / workload.samples_per_epoch() as f64).min(1.0);
+        // What is no share is left to the profile run to refuse.
+        if !(self.sample > 0.0 && self.sample < least) {
+            return self.sample;
+        }
+        bars.line(&format!(
+            "note: the profile run takes {least:.3} of the data, the share {} has too few batches",
+            self.sample
+        ));
+        least
+    }
+}
+
+/// How the hot path works.
+#[derive(Args, Debug, Clone)]
+pub struct HotPathArguments {
+    /// How switch slots add: fixed (planned fixed point, exact in any order), f32 (IEEE 754), or table (f32 by looking
+    /// logarithms up, as the paper's switch does; each addition is off by up to 0.8%)
+    #[arg(long, value_name = "MODE", default_value = "fixed", value_parser = parse_arithmetic)]
+    pub arithmetic: ArithmeticMode,
+    /// A plan written by `libra profile`; without it the job begins with a profile run
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Pushes after which a switch closes an epoch; without it as many as there are workers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pushes_per_epoch: Option<u32>,
+    /// Largest IP packet that the network between workers and switches lets through, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
+    pub mtu: u16,
+    /// Lanes of a switch. One of hardware wires each place of a packet to a register: then take as many as it has registers, 16 on a
+    /// Tofino. A packet has a value for each lane, and a hot row no more values. In software 1 is fastest; --plane xdp has no more
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub lanes: u8,
+    /// Cells of each lane, at most: as many as a register of the switch has. Hot rows that do not fit go to another region
+    #[arg(long, value_name = "N", default_value_t = CELLS_MAX, value_parser = clap::value_parser!(u16).range(2..=i64::from(CELLS_MAX)))]
+    pub lane_cells: u16,
+    /// Milliseconds after which a switch closes an epoch that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub epoch_ms: Option<u64>,
+}
+
+/// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.
+pub const CHECKPOINT_RATE: u64 = 64;
+
+/// What servers keep on disk.
+#[derive(Args, Debug, Clone)]
+pub struct DurabilityArguments {
+    /// Servers keep a log, and answer when it is on the disk: one that is killed and started again goes on where it was
+    #[arg(long)]
+    pub log: bool,
+    /// Servers write a checkpoint so often, and at the end; one that is killed and has no log goes on from its last
+    #[arg(long, value_name = "S", value_parser = positive_seconds)]
+    pub checkpoint_every: Option<Duration>,
+    /// How many checkpoints each server keeps
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub keep: u16,
+    /// How many checkpoints between two full ones hold only what changed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub increments: u16,
+    /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and costs those who push more
+    #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
+    pub checkpoint_rate: u64,
+    /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
+    #[arg(long, value_name = "DIR")]
+    pub load: Option<String>,
+}
+
+impl DurabilityArguments {
+    /// Whether servers need a place for it.
+    pub fn needs_disk(&self) -> bool {
+        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+    }
+
+    /// What servers are told, and the seed that the rows must follow from, if it is given.
+    pub fn durability(&self) -> Result<(Durability, Option<u64>)> {
+        let loaded = self.load.as_deref().map(find_checkpoint).transpose()?;
+        let seed = loaded.as_ref().map(|(_, seed)| *seed);
+        let durability = Durability {
+            log: self.log,
+            checkpoint_every: self.checkpoint_every,
+            keep: self.keep,
+            increments: self.increments,
+            checkpoint_bytes_per_second: self.checkpoint_rate.saturating_mul(1_000_000),
+            load: loaded.map(|(load, _)| load),
+            ..Durability::NONE
+        };
+        Ok((durability, seed))
+    }
+}
+
+/// The checkpoint that is meant, and its seed.
+fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
+    let numbered =
+        text.rsplit_once('@').and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
+    let (directory, wanted): (&str, Option<u64>) =
+        numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
+    let checkpoint = JobDirectory::open(Path::new(directory))
+        .and_then(|data| data.pick_complete(wanted))
+        .context("--load")?;
+    let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
+    let seed = seed.context("--load: a checkpoint has a shard")?;
+    let directory = std::path::absolute(directory).context("--load")?.display().to_string();
+    Ok((Load { directory, number: checkpoint.number }, seed))
+}
+
+/// A time above zero, in seconds.
+pub fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| *time >= Duration::from_millis(1))
+        .ok_or_else(|| "expected a number of seconds above 0, as in 60 or 0.5".to_owned())
+}
+
+fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
+    match text {
+        "fixed" => Ok(ArithmeticMode::Fixed),
+        "f32" => Ok(ArithmeticMode::F32),
+        "table" => Ok(ArithmeticMode::Table),
+        _ => Err("expected fixed, f32 or table".to_owned()),
+    }
+}
+
+/// How the cold path works.
+#[derive(Args, Debug, Clone)]
+pub struct ColdPathArguments {
+    /// How messages to and from servers carry gradients and values: f32, or bf16 or f16, which round them to half the bytes
+    #[arg(long, value_name = "FORMAT", default_value_t = ValueFormat::F32)]
+    pub wire: ValueFormat,
+}
+
+impl ColdPathArguments {
+    /// Returns how rows that are not hot reach the servers.
+    pub fn cold_path(&self) -> ColdPath {
+        ColdPath { values: self.wire }
+    }
+}
+
+/// Empties a file that will be written when long work is done: it shows now whether that is possible, and what an earlier
+/// run left cannot be taken for the result.
+pub fn clear(path: &Path) -> Result<()> {
+    std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes what came of a command, for machines.
+pub fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(content)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a plan, and refuses one that was made for another model.
+pub fn read_plan(path: &Path, workload: &dyn Workload) -> Result<Plan> {
+    let plan = load_plan(path)?;
+    let file = path.display();
+    plan.fits(&libra_train::shapes(workload.tables())).with_context(|| {
+        format!(
+            "the plan {file} does not fit the model; make one with `libra profile` for this model and data"
+        )
+    })?;
+    Ok(plan)
+}
+
+/// Reads a plan.
+pub fn load_plan(path: &Path) -> Result<Plan> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the plan {file}"))?;
+    Plan::from_toml(&text).with_context(|| format!("{file} is not a plan"))
+}
+
+/// Faults to inject into the hot path, for tests of the transport.
+#[derive(Args, Debug, Clone)]
+pub struct FaultArguments {
+    /// Probability that a datagram of the hot path is lost on its way out, at both ends
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub loss: f64,
+    /// Probability that it is sent twice
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub duplicate: f64,
+    /// Probability that it is overtaken by up to 32 later ones
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub reorder: f64,
+}
+
+impl FaultArguments {
+    /// Returns the rates of the faults. Fails if one is no probability.
+    pub fn rates(&self) -> Result<FaultRates> {
+        FaultRates::new(self.loss, self.duplicate, self.reorder).context("--loss, --duplicate or --reorder")
+    }
+
+    /// The same, for another process.
+    pub fn options(&self) -> Vec<String> {
+        let options = [("--loss", self.loss), ("--duplicate", self.duplicate), ("--reorder", self.reorder)];
+        options.into_iter().flat_map(|(name, rate)| [name.to_owned(), rate.to_string()]).collect()
+    }
+}

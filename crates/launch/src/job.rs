@@ -1,0 +1,247 @@
+//! A training job before it runs: data, task, plan, and the cluster it asks for.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Error, Result, anyhow, bail};
+use clap::Args;
+use libra_dataplane::{entries_in, packet_bytes};
+use libra_net::NodeError;
+use libra_plan::Plan;
+use libra_proto::{Cluster, HotPath, Outcome, Sizes};
+use libra_train::{Mode, Workload};
+use serde_json::{Value, json};
+
+use crate::arguments::{
+    ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
+    read_plan,
+};
+use crate::chronicle::{Chronicle, milliseconds};
+use crate::leash;
+use crate::progress::Bars;
+use crate::report::Report;
+use crate::task::Task;
+
+/// Options of whatever runs a whole job.
+#[derive(Args, Debug)]
+pub struct JobArguments {
+    #[command(flatten)]
+    training: TrainingArguments,
+    /// Workers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Servers; each owns one shard of the rows
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: u16,
+    #[command(flatten)]
+    sample: SampleArguments,
+    #[command(flatten)]
+    hot: HotPathArguments,
+    /// What servers keep on disk.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
+    #[command(flatten)]
+    cold: ColdPathArguments,
+    /// Writes what came of it to this file, for machines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `batch = 4096` stands for --batch 4096
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
+}
+
+impl JobArguments {
+    /// Returns the progress bars, which are hidden with `--quiet`.
+    pub fn bars(&self) -> Bars {
+        Bars::new(self.quiet)
+    }
+
+    /// Returns how many members the job begins with.
+    pub fn sizes(&self, switches: u16) -> Sizes {
+        Sizes { servers: self.servers, switches, workers: self.workers }
+    }
+
+    /// Makes the report of a job that has ended, and hands it to the person and to the machine.
+    pub fn report(
+        &self,
+        job: &Job,
+        outcome: &Outcome,
+        chronicle: &Chronicle,
+        started: Instant,
+        more: Value,
+    ) -> Result<()> {
+        let report = Report::new(job, outcome, chronicle, started.elapsed().as_secs_f64())?;
+        if !self.quiet {
+            report.print(job);
+        }
+        match &self.json {
+            Some(path) => report.write_json(path, job, self.configuration(job, more)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was asked for, with `more` of the subcommand's own.
+    fn configuration(&self, job: &Job, more: Value) -> Value {
+        let (mode, staleness) = match job.task.config.mode {
+            Mode::Async => ("async", None),
+            Mode::Ssp { staleness } => ("ssp", Some(staleness)),
+            Mode::Sync => ("sync", None),
+        };
+        let mut configuration = json!({
+            "model": self.training.model.model.to_string(),
+            "data": self.training.model.data,
+            "workers": self.workers,
+            "servers": self.servers,
+            "epochs": job.task.config.epochs,
+            "batch": job.task.config.batch,
+            "mode": mode,
+            "staleness": staleness,
+            "seed": self.training.model.seed,
+            "sample": self.sample.sample,
+            "hot_share": self.sample.hot_share,
+            "memory_share": self.sample.memory_share,
+            "hot_slots": self.sample.hot_slots,
+            "arithmetic": self.hot.arithmetic.to_string(),
+            "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
+            "epoch_ms": milliseconds(job.cluster.hot_path.epoch_time_max),
+            "mtu": self.hot.mtu,
+            "lanes": self.hot.lanes,
+            "lane_cells": self.hot.lane_cells,
+            "log": self.durability.log,
+            "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
+            "load": self.durability.load,
+            "wire": self.cold.wire.to_string(),
+            "training": job.task.config,
+        });
+        if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        configuration
+    }
+}
+
+/// A job that is ready to run.
+pub struct Job {
+    /// How many members it begins with.
+    pub sizes: Sizes,
+    /// Model and data.
+    pub workload: Arc<dyn Workload>,
+    /// What the workers are told.
+    pub task: Task,
+    /// Everything but who is there.
+    pub cluster: Cluster,
+}
+
+impl Job {
+    /// Reads the data and finds the hot rows.
+    pub fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
+        let JobArguments { training, sample, hot, cold, .. } = arguments;
+        let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
+        if arguments.leashed {
+            leash::hold(|_| ())?;
+        }
+        if let Some(path) = &arguments.json {
+            clear(path)?;
+        }
+        let config = training.config()?;
+        let workload = libra_train::open(&config, &training.model.data)?;
+        let tables = workload.tables();
+        let hot_path = hot_path(hot, config.mode, sizes.workers, controller)?;
+        let entries = usize::from(hot_path.entries_max);
+        let shapes = libra_train::shapes(tables.clone());
+        let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
+        if let Some(widest) = widest.filter(|shape| sizes.switches > 0 && shape.width as usize > entries) {
+            let (why, larger) = if hot.lanes > 1 {
+                (format!("with {} lanes", hot.lanes), "more --lanes")
+            } else {
+                (format!("at an MTU of {}", hot.mtu), "a larger --mtu")
+            };
+            bail!(
+                "a row of table \"{}\" of {} has {} values, a packet to a switch holds {entries} {why}: \
+                 take a narrower model, {larger} (at most 255 values fit), or no switch",
+                widest.name,
+                workload.model(),
+                widest.width
+            );
+        }
+        let plan = match (&hot.plan, sizes.switches) {
+            (_, 0) => None,
+            (Some(path), _) => Some(read_plan(path, &*workload)?),
+            (None, _) => Some(sample.plan(&config, &workload, &bars)?),
+        };
+        if let Some(plan) = plan.as_ref().filter(|plan| plan.rows.is_empty()) {
+            bail!("plan {} has no hot row, so a switch has nothing to do: run without one", plan.number);
+        }
+        if let Some(plan) = plan.as_ref().filter(|plan| plan.provenance.batch as usize != config.batch) {
+            let (planned, batch) = (plan.provenance.batch, config.batch);
+            bars.line(&format!(
+                "note: the plan was made with batches of {planned}; with {batch} its prediction does not hold"
+            ));
+        }
+        let task = Task::new(&training.model.data, &*workload, &config);
+        let mut cluster = Cluster::new(1, tables, plan, hot_path);
+        cluster.cold_path = cold.cold_path();
+        let (durability, seed) = arguments.durability.durability()?;
+        // Rows that were never updated are not in a checkpoint: they follow from its seed.
+        cluster.seed = seed.unwrap_or(training.model.seed);
+        cluster.durability = durability;
+        cluster.task = task.to_text()?;
+        Ok(Self { sizes, workload, task, cluster })
+    }
+
+    /// Returns the plan of hot rows, if there is one.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.cluster.plan.as_ref()
+    }
+}
+
+/// What a person should read of a job that a controller could not bring to its end.
+pub fn failure(error: NodeError) -> Error {
+    match error {
+        NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),
+        error => error.into(),
+    }
+}
+
+/// An epoch that not all workers push to closes by its time. Where they wait for it in each step it should not be long; and long enough for
+/// the pushes of one step to come together.
+const EPOCH_TIME_AWAITED: Duration = Duration::from_millis(5);
+
+fn hot_path(
+    arguments: &HotPathArguments,
+    mode: Mode,
+    workers: u16,
+    controller: SocketAddr,
+) -> Result<HotPath> {
+    let standard = HotPath::for_workers(workers);
+    let epoch_time = if mode == Mode::Async { standard.epoch_time_max } else { EPOCH_TIME_AWAITED };
+    // The cluster talks as it reaches its controller; then comes UDP.
+    let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    let HotPathArguments { mtu, lanes, .. } = *arguments;
+    let entries_max = entries_in(usize::from(mtu) - headers_bytes);
+    if lanes > entries_max {
+        let bytes = headers_bytes + packet_bytes(lanes);
+        bail!(
+            "--lanes {lanes}: its packets have {bytes} bytes, and --mtu {mtu} lets {entries_max} lanes through: \
+             take fewer lanes or, if the network has it, a larger --mtu"
+        );
+    }
+    let hot_path = HotPath {
+        arithmetic: arguments.arithmetic,
+        pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
+        epoch_time_max: arguments.epoch_ms.map_or(epoch_time, Duration::from_millis),
+        entries_max,
+        cells_max: arguments.lane_cells,
+        ..standard
+    };
+    Ok(hot_path.with_lanes(lanes))
+}

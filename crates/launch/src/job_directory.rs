@@ -1,0 +1,347 @@
+//! The data directory of a job: a directory for each shard, each with checkpoints and a log.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use libra_durable::checkpoint::{CheckpointError, Checkpoints, Manifest};
+use libra_durable::disk::{Disk, RealDisk};
+use libra_storage::{shard_directory, shard_in};
+
+/// The directory of a job, or of one of its shards.
+pub struct JobDirectory {
+    /// Where it is.
+    pub path: PathBuf,
+    /// By number. One only if the directory is that of a shard.
+    pub shards: Vec<Shard>,
+    is_one_shard: bool,
+}
+
+/// The directory of a shard.
+pub struct Shard {
+    /// The number in its name; of a directory that was given as that of one shard, what its checkpoints say.
+    number: Option<u32>,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its checkpoints.
+    pub checkpoints: Checkpoints<RealDisk>,
+}
+
+/// What the shards have of one number, newest first in a [`JobDirectory::list`].
+pub struct JobCheckpoint {
+    /// The number of the checkpoint.
+    pub number: u64,
+    /// One for each shard that there should be.
+    pub parts: Vec<Part>,
+}
+
+/// A shard's part of a checkpoint.
+pub struct Part {
+    /// Its shard, as a person calls it.
+    pub shard: String,
+    /// Where it is in [`JobDirectory::shards`]; `None` if that directory is not there.
+    pub position: Option<usize>,
+    /// What there is of it.
+    pub state: PartState,
+}
+
+/// What there is of a part of a checkpoint.
+pub enum PartState {
+    /// Its manifest and those of what it builds on, the full one first. Of the files only names and lengths were looked at.
+    Whole(Vec<Manifest>),
+    /// Nothing.
+    Missing,
+    /// What is wrong with it, in words.
+    Damaged(String),
+}
+
+/// A directory that an interrupted write or removal has left, or that is being written.
+pub struct Leftover {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl JobDirectory {
+    /// Opens a directory to read it, whoever writes there.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, |path| Ok(RealDisk::read_only(path)?))
+    }
+
+    /// Opens a directory that nobody else may write to meanwhile.
+    pub fn open_to_write(path: &Path) -> Result<Self> {
+        Self::open_with(path, |path| {
+            RealDisk::open(path)
+                .context("is a server of the job running? Only prune what no server writes to")
+        })
+    }
+
+    fn open_with(path: &Path, open: impl Fn(&Path) -> Result<RealDisk>) -> Result<Self> {
+        let shown = path.display();
+        let entries = fs::read_dir(path).with_context(|| format!("cannot read the directory {shown}"))?;
+        let mut numbers = BTreeSet::new();
+        let mut is_one_shard = false;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot read the directory {shown}"))?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            numbers.extend(shard_in(name).filter(|_| entry.path().is_dir()));
+            is_one_shard |= name.starts_with("checkpoint-") || name.starts_with("log-");
+        }
+        let shard = |number, path: PathBuf| {
+            Ok::<_, anyhow::Error>(Shard { number, checkpoints: Checkpoints::new(open(&path)?), path })
+        };
+        let shards = match (numbers.is_empty(), is_one_shard) {
+            (true, true) => vec![shard(None, path.to_owned())?],
+            (true, false) => bail!(
+                "{shown} is no directory of checkpoints: it has no shard-<n>, and no checkpoint-<number> or log-* itself"
+            ),
+            (false, _) => {
+                let at = |number| shard(Some(u32::from(number)), shard_directory(path, number));
+                numbers.into_iter().map(at).collect::<Result<_>>()?
+            }
+        };
+        Ok(Self { path: path.to_owned(), is_one_shard: shards[0].number.is_none(), shards })
+    }
+
+    /// All checkpoints, newest first.
+    pub fn list(&self) -> Result<Vec<JobCheckpoint>> {
+        let mut numbers = BTreeSet::new();
+        for shard in &self.shards {
+            for listed in shard.checkpoints.list()? {
+                if !matches!(listed.manifest, Err(CheckpointError::Unfinished { .. })) {
+                    numbers.insert(listed.number);
+                }
+            }
+        }
+        Ok(numbers.into_iter().rev().map(|number| self.checkpoint(number)).collect())
+    }
+
+    /// What is there of a number.
+    pub fn checkpoint(&self, number: u64) -> JobCheckpoint {
+        let mut parts: Vec<Part> = (0..self.shards.len()).map(|shard| self.part(shard, number)).collect();
+        agree(&mut parts);
+        if self.is_one_shard {
+            return JobCheckpoint { number, parts };
+        }
+        let shards =
+            parts.iter().filter_map(Part::manifest).map(|manifest| manifest.description.shards).max();
+        match shards {
+            Some(shards) => {
+                // Directories beyond are of a time when there were more shards.
+                let numbers: Vec<_> = self.shards.iter().filter_map(|shard| shard.number).collect();
+                parts.retain(|part| {
+                    let number = part.position.and_then(|position| self.shards[position].number);
+                    number.is_none_or(|number| number < shards) || !matches!(part.state, PartState::Missing)
+                });
+                for number in (0..shards).filter(|number| !numbers.contains(number)) {
+                    let shard = format!("shard-{number}");
+                    parts.push(Part { shard, position: None, state: PartState::Missing });
+                }
+            }
+            // No manifest says how many there should be.
+            None => parts.retain(|part| !matches!(part.state, PartState::Missing)),
+        }
+        JobCheckpoint { number, parts }
+    }
+
+    /// The checkpoint of this number, or the newest complete one.
+    pub fn pick(&self, number: Option<u64>) -> Result<JobCheckpoint> {
+        let list = self.list()?;
+        let shown = self.path.display();
+        let numbers: Vec<String> = list.iter().map(|checkpoint| checkpoint.number.to_string()).collect();
+        let there = match numbers.len() {
+            0 => "there is none".to_owned(),
+            1..=10 => format!("there are: {}", numbers.join(", ")),
+            more => format!("there are {more}, from {} to {}", numbers[more - 1], numbers[0]),
+        };
+        let picked = list.into_iter().find(|checkpoint| match number {
+            Some(number) => checkpoint.number == number,
+            None => checkpoint.is_complete(),
+        });
+        match (picked, number) {
+            (Some(picked), _) => Ok(picked),
+            (None, Some(number)) => bail!("{shown} has no checkpoint {number}; {there}"),
+            (None, None) => bail!("{shown} has no checkpoint that all its shards have; {there}"),
+        }
+    }
+
+    /// As [`pick`](Self::pick), and refuses one that cannot be used.
+    pub fn pick_complete(&self, number: Option<u64>) -> Result<JobCheckpoint> {
+        let picked = self.pick(number)?;
+        let problems = picked.problems();
+        if !problems.is_empty() {
+            bail!(
+                "checkpoint {} of {} is not complete: {}",
+                picked.number,
+                self.path.display(),
+                problems.join("; ")
+            );
+        }
+        Ok(picked)
+    }
+
+    /// What is being written or removed, or was when something happened.
+    pub fn leftovers(&self) -> Result<Vec<Leftover>> {
+        let mut leftovers = Vec::new();
+        for shard in &self.shards {
+            for listed in shard.checkpoints.list()? {
+                if let Err(CheckpointError::Unfinished { directory }) = listed.manifest {
+                    let path = shard.path.join(directory);
+                    leftovers.push(Leftover { bytes: bytes_in(&path), path });
+                }
+            }
+        }
+        Ok(leftovers)
+    }
+
+    fn part(&self, position: usize, number: u64) -> Part {
+        let shard = &self.shards[position];
+        let state = match shard.checkpoints.manifests(number) {
+            Ok(manifests) => match shard.fault(&manifests) {
+                None => PartState::Whole(manifests),
+                Some(fault) => PartState::Damaged(fault),
+            },
+            Err(CheckpointError::Missing { .. }) => PartState::Missing,
+            Err(error) => PartState::Damaged(shard.tell(&error)),
+        };
+        Part { shard: shard.name(), position: Some(position), state }
+    }
+}
+
+impl Shard {
+    /// What a person calls it.
+    pub fn name(&self) -> String {
+        let last = || self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        self.number
+            .map_or_else(|| last().unwrap_or_else(|| ".".to_owned()), |number| format!("shard-{number}"))
+    }
+
+    /// Returns where the checkpoint with this number is, or would be.
+    pub fn checkpoint_path(&self, number: u64) -> PathBuf {
+        self.path.join(format!("checkpoint-{number}"))
+    }
+
+    /// What can be told to be wrong without reading files of rows.
+    fn fault(&self, manifests: &[Manifest]) -> Option<String> {
+        let own = &manifests.last()?.description;
+        if let Some(number) = self.number.filter(|number| *number != own.shard) {
+            return Some(format!("{} is of shard {}, not {number}", self.shown(own.number), own.shard));
+        }
+        for manifest in manifests {
+            let number = manifest.description.number;
+            for file in &manifest.files {
+                let name = format!("checkpoint-{number}/{}", file.name);
+                match self.checkpoints.disk().bytes(&name) {
+                    Ok(found) if found == file.bytes => {}
+                    Ok(found) => {
+                        let path = self.path.join(name);
+                        return Some(format!("{} has {found} bytes, not {}", path.display(), file.bytes));
+                    }
+                    Err(error) if error.is_missing() => {
+                        return Some(format!("{} is missing", self.path.join(name).display()));
+                    }
+                    Err(error) => return Some(error.to_string()),
+                }
+            }
+        }
+        None
+    }
+
+    /// An error with the whole path, and without advice for servers.
+    pub fn tell(&self, error: &CheckpointError) -> String {
+        match error {
+            CheckpointError::Damaged { file, fault } => {
+                format!("{} is damaged: {fault}", self.path.join(file).display())
+            }
+            CheckpointError::Base { number, base, source } => {
+                let source = self.tell(source);
+                format!("{} has only what changed since checkpoint {base}: {source}", self.shown(*number))
+            }
+            CheckpointError::Disk(error) => error.to_string(),
+            error => format!("{}: {error}", self.path.display()),
+        }
+    }
+
+    fn shown(&self, number: u64) -> String {
+        self.checkpoint_path(number).display().to_string()
+    }
+}
+
+impl JobCheckpoint {
+    /// Returns whether all parts are there.
+    pub fn is_complete(&self) -> bool {
+        self.parts.iter().all(|part| part.manifest().is_some())
+    }
+
+    /// The manifests that can be used, by shard.
+    pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
+        self.parts.iter().filter_map(Part::manifest)
+    }
+
+    /// Why it is not complete, in words: empty if it is.
+    pub fn problems(&self) -> Vec<String> {
+        let problem = |part: &Part| match &part.state {
+            PartState::Whole(_) => None,
+            PartState::Missing => Some(format!("{} has none", part.shard)),
+            PartState::Damaged(fault) => Some(fault.clone()),
+        };
+        self.parts.iter().filter_map(problem).collect()
+    }
+
+    /// When its newest part was finished.
+    pub fn written(&self, directory: &JobDirectory) -> Option<SystemTime> {
+        let of = |part: &Part| {
+            let path = directory.shards[part.position?].checkpoint_path(self.number);
+            fs::metadata(path.join("manifest.json")).and_then(|metadata| metadata.modified()).ok()
+        };
+        self.parts.iter().filter_map(of).max()
+    }
+}
+
+impl Part {
+    /// What its manifest says, if it can be used.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        match &self.state {
+            PartState::Whole(manifests) => manifests.last(),
+            PartState::Missing | PartState::Damaged(_) => None,
+        }
+    }
+}
+
+/// Parts that are not of the same job as the first one cannot be used with it.
+fn agree(parts: &mut [Part]) {
+    let Some((first, shard)) =
+        parts.iter().find_map(|part| Some((part.manifest()?.description.clone(), part.shard.clone())))
+    else {
+        return;
+    };
+    for part in parts {
+        let Some(own) = part.manifest().map(|manifest| &manifest.description) else { continue };
+        let field = if own.job != first.job {
+            "the job"
+        } else if own.seed != first.seed {
+            "the seed"
+        } else if own.shards != first.shards {
+            "the number of shards"
+        } else if own.tables != first.tables {
+            "a table"
+        } else {
+            continue;
+        };
+        part.state = PartState::Damaged(format!("{field} of {} is not that of {shard}", part.shard));
+    }
+}
+
+/// Bytes of the files in a directory.
+pub fn bytes_in(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    entries
+        .filter_map(|entry| entry.ok()?.metadata().ok())
+        .filter(fs::Metadata::is_file)
+        .map(|file| file.len())
+        .sum()
+}

@@ -1,0 +1,27 @@
+//! Processes that another one has started end with it, however it ends: they read its end of a pipe.
+
+use std::io::{BufRead, stdin};
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::interrupt;
+
+/// What to start: such processes are of this program.
+pub fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot tell which program this is")
+}
+
+/// Hands the lines of standard input to `take`, and ends this process with its input.
+pub fn hold(mut take: impl FnMut(&str) + Send + 'static) -> Result<()> {
+    interrupt::leave_telling_to_another();
+    let read = move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            take(&line);
+        }
+        std::process::exit(interrupt::EXIT_CODE.into());
+    };
+    thread::Builder::new().name("leash".to_owned()).spawn(read)?;
+    Ok(())
+}

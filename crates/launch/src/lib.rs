@@ -1,0 +1,33 @@
+//! Jobs, members and reports, as command lines start and print them.
+//!
+//! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, what is printed
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`]), and what ends processes ([`interrupt`], [`leash`]).
+//! It never decides what a role does: that is `libra-proto`'s.
+//!
+//! ```
+//! use libra_launch::strike::{Kill, Victim};
+//!
+//! let kill: Kill = "switch@2.5s".parse().unwrap();
+//! assert_eq!((kill.victim, kill.at.as_millis()), (Victim::Switch, 2500));
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod chronicle;
+pub mod interrupt;
+pub mod job;
+pub mod job_directory;
+pub mod leash;
+pub mod member;
+pub mod models;
+pub mod network;
+pub mod notices;
+pub mod p4;
+pub mod plane;
+pub mod progress;
+pub mod report;
+pub mod rule;
+pub mod strike;
+pub mod task;
+pub mod training;

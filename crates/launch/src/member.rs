@@ -1,0 +1,244 @@
+//! `libra server`, `libra switch` and `libra worker`: one member of a cluster each.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
+use libra_proto::{MemberEvent, Peer, ServerEvent};
+use libra_train::Workload;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::arguments::FaultArguments;
+use crate::leash;
+use crate::notices::turned_away;
+use crate::p4::P4Switch;
+use crate::plane::PlaneArguments;
+use crate::progress::Bars;
+use crate::report::quality_line;
+use crate::task::Task;
+use crate::training::{Step, work};
+
+/// What every member is told.
+#[derive(Args, Debug)]
+struct MemberArguments {
+    /// Where the controller listens
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
+    controller: SocketAddr,
+    /// Seconds to try to reach the controller, and the other members
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    patience: u64,
+    /// Prints nothing but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Reads options from a TOML file: `controller = "10.0.0.1:7700"` stands for --controller 10.0.0.1:7700
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
+}
+
+impl MemberArguments {
+    fn begin(&self) -> Result<Bars> {
+        if self.leashed {
+            leash::hold(|_| ())?;
+        }
+        Ok(Bars::new(self.quiet))
+    }
+
+    fn options(&self) -> NodeOptions {
+        NodeOptions { patience: Duration::from_secs(self.patience), ..NodeOptions::new(self.controller) }
+    }
+
+    fn options_with_faults(&self, faults: FaultRates) -> NodeOptions {
+        // Each process of a cluster draws its own faults.
+        NodeOptions { faults, fault_seed: u64::from(std::process::id()), ..self.options() }
+    }
+}
+
+/// How a member whose datagrams matter uses processors.
+#[derive(Args, Debug)]
+struct ProcessorArguments {
+    /// Looks for packets for so many microseconds before it sleeps: answers come sooner, and a core is busy meanwhile. For machines
+    /// with a core for each member
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    busy_poll: u64,
+    /// Stays on this core
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+}
+
+impl ProcessorArguments {
+    /// Moves the process to its core, before it has other threads; and the options that say the rest.
+    fn apply(&self, options: NodeOptions) -> Result<NodeOptions> {
+        if let Some(cpu) = self.cpu {
+            if cpu >= CpuSet::MAX_CPU {
+                bail!("--cpu {cpu}: cores are numbered below {}", CpuSet::MAX_CPU);
+            }
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu);
+            sched_setaffinity(None, &cpus).with_context(|| format!("--cpu {cpu}: no such core"))?;
+        }
+        Ok(NodeOptions { busy_poll: Duration::from_micros(self.busy_poll), ..options })
+    }
+}
+
+/// Owns one shard of the rows: applies what workers and switches send, and answers reads.
+#[derive(Args, Debug)]
+pub struct ServerArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where to listen for workers and switches; by default any free port, or the one that a server before this one had
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where to keep the log and the checkpoints that the job asks for. A server that was killed goes on when it is
+    /// started again with the same directory
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+/// Adds up the gradients of hot rows, and brings the sums to the servers once an epoch.
+#[derive(Args, Debug)]
+pub struct SwitchArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where to take datagrams; by default any free port
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    plane: PlaneArguments,
+    #[command(flatten)]
+    processor: ProcessorArguments,
+    #[command(flatten)]
+    faults: FaultArguments,
+}
+
+/// Trains on its share of the data. What to train, the controller says.
+#[derive(Args, Debug)]
+pub struct WorkerArguments {
+    #[command(flatten)]
+    member: MemberArguments,
+    /// Where this worker has the data; by default where the controller has it
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    #[command(flatten)]
+    processor: ProcessorArguments,
+    #[command(flatten)]
+    faults: FaultArguments,
+}
+
+/// Runs a server until its job ends.
+pub fn run_server(arguments: &ServerArguments) -> Result<()> {
+    let bars = arguments.member.begin()?;
+    let options = arguments.member.options();
+    let node = match &arguments.state {
+        Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
+        None => ServerNode::bind(options, arguments.listen)?,
+    };
+    if let Some(found) = node.goes_on_from() {
+        bars.line(&format!("server: {found}"));
+    }
+    bars.line(&format!(
+        "server: at {}, waiting for the cluster at {}",
+        node.address(),
+        arguments.member.controller
+    ));
+    node.run(|event| match event {
+        ServerEvent::Member(event) => tell(bars, event),
+        ServerEvent::LogSuspended { reason } => bars.line(&format!(
+            "server: the log cannot be written, and training goes on without: a crash would lose what comes now. {reason}"
+        )),
+        ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
+        ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
+        ServerEvent::Storage(_) => {}
+    })?;
+    Ok(())
+}
+
+/// Runs a switch until its job ends.
+pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
+    let bars = arguments.member.begin()?;
+    let options =
+        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
+    if let Some(P4Switch { plane, address, wakes, bmv2 }) = arguments.plane.p4(arguments.listen)? {
+        if options.faults != FaultRates::default() {
+            bail!("datagrams of a P4 switch do not pass its agent: lose them at the workers");
+        }
+        let controller = arguments.member.controller;
+        bars.line(&format!("switch: a P4 switch at {address}, waiting for the cluster at {controller}"));
+        let node = SwitchNode::bind(options, None)?.with_plane(plane, wakes).at(address.into());
+        let ended = node.run(|event| tell(bars, event));
+        drop(bmv2);
+        ended?;
+        return Ok(());
+    }
+    let listen = match arguments.listen {
+        Some(address) => Some(address),
+        None => arguments.plane.listen(arguments.member.controller)?,
+    };
+    let node = SwitchNode::bind(options, listen)?;
+    let (controller, address) = (arguments.member.controller, node.address());
+    let attached = arguments.plane.attach(controller, address)?;
+    bars.line(&format!("switch: at {address}, waiting for the cluster at {controller}"));
+    if let Some(lacks) = node.lacks() {
+        bars.line(&format!("switch: {lacks}"));
+    }
+    let Some((plane, mode)) = attached else {
+        node.run(|event| tell(bars, event))?;
+        return Ok(());
+    };
+    bars.line(&format!("switch: the data plane is in the kernel, {mode}"));
+    let wakes = plane.wakes().context("cannot watch the data plane")?;
+    node.with_plane(plane, wakes).run(|event| tell(bars, event))?;
+    Ok(())
+}
+
+fn tell(bars: Bars, event: &MemberEvent) {
+    match event {
+        MemberEvent::Started { you } => bars.line(&format!("{you}: the cluster is complete")),
+        MemberEvent::Finished(_) => bars.line("the job is done"),
+        MemberEvent::Ended { .. } => {}
+    }
+}
+
+/// Runs a worker until its job ends.
+pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
+    let bars = arguments.member.begin()?;
+    let options =
+        arguments.processor.apply(arguments.member.options_with_faults(arguments.faults.rates()?))?;
+    bars.line(&format!("worker: waiting for the cluster at {}", arguments.member.controller));
+    let worker = WorkerNode::join(options)?;
+    bars.line(&format!("{}: the cluster is complete", Peer::Worker(worker.number())));
+    let (task, workload) = match prepare(arguments, &worker) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            worker.abort(format!("{error:#}"));
+            return Err(error);
+        }
+    };
+    let bar = bars.bar("train");
+    let epochs = u64::from(task.config.epochs);
+    work(worker, &task, workload, None, &mut |step| match step {
+        Step::Trained(progress) => {
+            bar.set_length(progress.samples_total * epochs);
+            bar.set_position(u64::from(progress.epoch) * progress.samples_total + progress.samples);
+            bar.set_message(format!("loss {:.4} epoch {}/{epochs}", progress.loss, progress.epoch + 1));
+        }
+        Step::Evaluated { epoch, quality } => bar.println(quality_line(epoch, &quality)),
+    })?;
+    bar.finish_and_clear();
+    bars.line("the job is done");
+    Ok(())
+}
+
+fn prepare(arguments: &WorkerArguments, worker: &WorkerNode) -> Result<(Task, Arc<dyn Workload>)> {
+    let task = Task::from_text(&worker.cluster().task)?;
+    let data = arguments.data.as_ref().unwrap_or(&task.data);
+    let workload = libra_train::open(&task.config, data)?;
+    task.check(data, &*workload)?;
+    Ok((task, workload))
+}

@@ -1,0 +1,77 @@
+//! Lines for a person about what happens in a cluster.
+
+use libra_proto::{ControllerEvent, Refusal, Sizes, Strangers};
+
+use crate::chronicle::milliseconds;
+
+/// What a person should hear of an event; the end of the job is told by what came of it.
+pub fn news(event: &ControllerEvent) -> Option<String> {
+    Some(match event {
+        ControllerEvent::Joined { peer, remote, missing: Sizes { servers: 0, switches: 0, workers: 0 } } => {
+            format!("{peer} joined from {remote}")
+        }
+        ControllerEvent::Joined { peer, remote, missing } => format!(
+            "{peer} joined from {remote}; still to come: {} servers, {} switches, {} workers",
+            missing.servers, missing.switches, missing.workers
+        ),
+        ControllerEvent::Started => "the cluster is complete, training begins".to_owned(),
+        ControllerEvent::Recovered => "took over the cluster of a controller that is gone".to_owned(),
+        ControllerEvent::Lost { peer, reason } => format!("{peer} {reason}; the others go on"),
+        ControllerEvent::Settled { moved: 0, .. } => return None,
+        ControllerEvent::Settled { moved, took, .. } => {
+            format!("{moved} regions have moved, {:.1} ms after that was noticed", milliseconds(*took))
+        }
+        ControllerEvent::Away { peer, reason } => {
+            format!("{peer} is away ({reason}); it can be started again with what it keeps")
+        }
+        ControllerEvent::Returned { peer, took } => {
+            format!("{peer} is back after {:.1} s", took.as_secs_f64())
+        }
+        ControllerEvent::Checkpointed { number, took } => {
+            format!("checkpoint {number} is there, after {:.1} s", took.as_secs_f64())
+        }
+        ControllerEvent::CheckpointFailed { number, reason } => {
+            format!("nothing came of checkpoint {number}: {reason}")
+        }
+        ControllerEvent::Refused(refusal) => refused(refusal),
+        ControllerEvent::Strangers(strangers) => turned_away(strangers),
+        ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
+    })
+}
+
+/// What a person should hear of the first gradient that a server refused of a worker and table.
+pub fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> String {
+    match worker {
+        Some(worker) => format!(
+            "worker {worker} pushed a gradient that is not finite for row {key} of table \"{table}\": refused by server \
+             {server}"
+        ),
+        None => format!(
+            "finite gradients of row {key} of table \"{table}\" have a sum that is not: refused by server {server}"
+        ),
+    }
+}
+
+/// What a person should hear of streams that were closed.
+pub fn turned_away(Strangers { count, remote, reason }: &Strangers) -> String {
+    format!("{count} streams were closed that are of no member so far; the last one, from {remote}: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_hears_whose_gradient_was_refused_and_of_which_row() {
+        let refusal = Refusal { server: 1, worker: Some(3), table: "item".into(), key: 17, count: 1 };
+        assert_eq!(
+            news(&ControllerEvent::Refused(refusal.clone())).unwrap(),
+            "worker 3 pushed a gradient that is not finite for row 17 of table \"item\": refused by server 1"
+        );
+        let of_nobody = Refusal { worker: None, ..refusal };
+        assert_eq!(
+            refused(&of_nobody),
+            "finite gradients of row 17 of table \"item\" have a sum that is not: refused by server 1"
+        );
+    }
+}

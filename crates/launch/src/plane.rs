@@ -1,0 +1,155 @@
+//! Where a switch adds up: in its own process, in the kernel, or in a device.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use libra_p4::Sizes;
+use libra_xdp::{Attached, Mode, PassProgram, XdpPlane, merge_arrivals};
+use serde::{Deserialize, Serialize};
+
+use crate::leash;
+use crate::p4::{P4Arguments, P4Switch};
+
+/// Which data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlaneKind {
+    /// In the process of the switch, behind a UDP socket
+    #[default]
+    Udp,
+    /// In the kernel, by an XDP program on an interface: needs Linux, and CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
+    Xdp,
+}
+
+/// Which data plane a switch has: those that benchmarks set up, and one that somebody else has set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SwitchPlane {
+    /// In the process of the switch, behind a UDP socket
+    #[default]
+    Udp,
+    /// In the kernel, by an XDP program on an interface: needs Linux, and CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
+    Xdp,
+    /// In a P4 switch, with this process as its agent: see docs/p4.md
+    P4,
+}
+
+impl From<PlaneKind> for SwitchPlane {
+    fn from(plane: PlaneKind) -> Self {
+        match plane {
+            PlaneKind::Udp => Self::Udp,
+            PlaneKind::Xdp => Self::Xdp,
+        }
+    }
+}
+
+impl SwitchPlane {
+    /// Whether it has so many lanes, before anything is set up for it.
+    pub fn check_lanes(self, lanes: u8) -> Result<()> {
+        let of_p4 = Sizes::default().lanes;
+        match self {
+            Self::Xdp if lanes > 1 => {
+                bail!("--lanes {lanes}: the XDP plane has one lane; take --plane udp, or no --lanes")
+            }
+            Self::P4 if lanes != of_p4 => {
+                bail!("--lanes {lanes}: the P4 program has {of_p4}; take --lanes {of_p4}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The data plane of a switch.
+#[derive(Args, Debug)]
+pub struct PlaneArguments {
+    /// Where packets are added up
+    #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
+    plane: SwitchPlane,
+    /// With --plane xdp, and with --bmv2: the interface that workers are reached by
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// With --plane xdp: in the driver (native), in the stack of the kernel (generic), or native if the driver can (auto)
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    xdp_mode: Mode,
+    #[command(flatten)]
+    p4: P4Arguments,
+}
+
+impl PlaneArguments {
+    /// The P4 switch at `listen`, if that is what is wanted.
+    pub fn p4(&self, listen: Option<SocketAddr>) -> Result<Option<P4Switch>> {
+        match (self.plane, self.p4.given()) {
+            (SwitchPlane::P4, _) => self.p4.attach(listen, self.interface.as_deref()).map(Some),
+            (_, Some(option)) => bail!("{option} goes with --plane p4"),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// Where to take datagrams if nothing is said: a plane in the kernel must know by which address workers will call it.
+    pub fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
+        if self.plane != SwitchPlane::Xdp {
+            return Ok(None);
+        }
+        // No packet is sent: the system only says which of its addresses it would send from.
+        let from = || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(controller)?;
+            socket.local_addr()
+        };
+        let address = from().with_context(|| format!("--listen is needed: no way leads to {controller}"))?;
+        Ok(Some(SocketAddr::new(address.ip(), 0)))
+    }
+
+    /// The plane in the kernel for datagrams at `address`, if that is what is wanted.
+    pub fn attach(
+        &self,
+        controller: SocketAddr,
+        address: SocketAddr,
+    ) -> Result<Option<(XdpPlane, Attached)>> {
+        if self.plane != SwitchPlane::Xdp {
+            if self.interface.is_some() {
+                bail!("--interface goes with --plane xdp");
+            }
+            return Ok(None);
+        }
+        let Some(interface) = &self.interface else {
+            bail!("--plane xdp needs --interface, the one that workers are reached by");
+        };
+        if controller.ip().is_loopback() && interface != "lo" {
+            bail!(
+                "--controller {controller} is this machine alone: workers that come by {interface} must reach it, too"
+            );
+        }
+        let attached = XdpPlane::attach(interface, self.xdp_mode, address);
+        attached.map(Some).with_context(|| format!("--plane xdp --interface {interface}"))
+    }
+}
+
+/// Puts a program that lets everything pass onto an interface, for as long as this runs. The end of a veth pair that is not the
+/// switch's needs one: without it the kernel drops the answers of an XDP switch at the other end. Also has the interface merge what
+/// comes by it, as `ethtool -K IF gro on` does.
+#[derive(Args, Debug)]
+pub struct PassArguments {
+    /// The interface
+    #[arg(long, value_name = "IF")]
+    interface: String,
+    /// Ends with its standard input: for processes that another one has started
+    #[arg(long, hide = true)]
+    leashed: bool,
+}
+
+/// Runs `xdp-pass`.
+pub fn pass(arguments: &PassArguments) -> Result<()> {
+    let _attached = PassProgram::attach(&arguments.interface)?;
+    println!("{} has a program that lets everything pass, until this ends", arguments.interface);
+    if let Err(error) = merge_arrivals(&arguments.interface) {
+        eprintln!("libra: workers behind {} receive each answer by itself: {error}", arguments.interface);
+    }
+    if arguments.leashed {
+        leash::hold(|_| ())?;
+    }
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,430 @@
+//! What came of a job: a table for a person, JSON for a machine.
+
+use std::path::Path;
+
+use anyhow::Result;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use libra_proto::{
+    Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
+};
+use libra_train::Quality;
+use serde_json::{Map, Value, json};
+
+use crate::arguments::write_json;
+use crate::chronicle::{Chronicle, Line};
+use crate::job::Job;
+use crate::task::{Account, EpochAccount, Figure, size};
+
+/// One epoch of all workers together.
+#[derive(Debug, Clone)]
+struct Epoch {
+    /// How many have an account of it: of a worker that is lost there is none.
+    workers: usize,
+    loss: f64,
+    measures: Vec<Figure>,
+    seconds_train: f64,
+    seconds_evaluate: f64,
+}
+
+/// What came of a job.
+pub struct Report<'c> {
+    /// None where nobody who was there is left.
+    epochs: Vec<Option<Epoch>>,
+    chronicle: &'c Chronicle,
+    stall_ms_max: f64,
+    samples: u64,
+    workers: WorkerStatistics,
+    servers: ServerStatistics,
+    switches: SwitchStatistics,
+    refusals: Vec<Refusal>,
+    seconds_total: f64,
+    baselines: Vec<Figure>,
+}
+
+impl Epoch {
+    fn json(&self) -> Value {
+        let mut json = json!({
+            "workers": self.workers,
+            "loss": self.loss,
+            "seconds_train": self.seconds_train,
+            "seconds_evaluate": self.seconds_evaluate,
+        });
+        extend(&mut json, figures(&self.measures));
+        json
+    }
+}
+
+impl<'c> Report<'c> {
+    /// The report of a job that has ended.
+    pub fn new(job: &Job, outcome: &Outcome, chronicle: &'c Chronicle, seconds_total: f64) -> Result<Self> {
+        let accounts =
+            outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
+        let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
+        let epoch = |epoch: usize| together(accounts.iter().filter_map(|account| account.epoch(epoch)));
+        let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
+        let mut report = Self {
+            epochs,
+            chronicle,
+            stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
+            samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
+            workers: WorkerStatistics::default(),
+            servers: ServerStatistics::default(),
+            switches: SwitchStatistics::default(),
+            refusals: outcome.refusals.clone(),
+            seconds_total,
+            baselines: job.workload.baselines().iter().map(Figure::from).collect(),
+        };
+        for (_, statistics) in &outcome.statistics {
+            match statistics {
+                Statistics::Worker(worker) => report.workers += *worker,
+                Statistics::Server(server) => report.servers += *server,
+                Statistics::Switch(switch) => report.switches += *switch,
+            }
+        }
+        Ok(report)
+    }
+
+    fn seconds_train(&self) -> f64 {
+        self.epochs.iter().flatten().map(|epoch| epoch.seconds_train).sum()
+    }
+
+    fn last(&self) -> Option<&Epoch> {
+        self.epochs.iter().flatten().last()
+    }
+
+    /// In how many epochs somebody's account is missing.
+    fn epochs_short(&self, workers: u16) -> usize {
+        let is_whole =
+            |epoch: &&Option<Epoch>| epoch.as_ref().is_some_and(|epoch| epoch.workers >= workers.into());
+        self.epochs.len() - self.epochs.iter().filter(is_whole).count()
+    }
+
+    fn samples_per_second(&self) -> f64 {
+        self.samples as f64 / self.seconds_train().max(1e-9)
+    }
+
+    fn hot_share(&self) -> f64 {
+        self.workers.rows_hot as f64 / (self.workers.rows as f64).max(1.0)
+    }
+
+    /// Writes the report for machines. Fails if the file cannot be written.
+    pub fn write_json(&self, path: &Path, job: &Job, configuration: Value) -> Result<()> {
+        write_json(path, &self.json(job, configuration))
+    }
+
+    fn json(&self, job: &Job, configuration: Value) -> Value {
+        let last = self.last();
+        let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
+        let mut json = json!({
+            "quality": {
+                "loss": last.map(|epoch| epoch.loss),
+                "loss_of_nothing": job.workload.loss_of_nothing(),
+            },
+            "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
+            "pushes": {
+                "count": workers.pushes,
+                "rows": workers.rows,
+                "rows_hot": workers.rows_hot,
+                "rows_cold": workers.rows_cold,
+                "rows_too_large": workers.rows_too_large,
+                "hot_share": self.hot_share(),
+                "hot_share_predicted": job.plan().map(|plan| plan.predicted_share),
+            },
+            "pulls": { "rows": workers.rows_pulled, "rows_hot": workers.rows_pulled_hot },
+            "server": {
+                "row_updates": servers.row_updates,
+                "row_updates_hot": servers.row_updates_hot,
+                "row_reads": servers.row_reads,
+                "epochs": servers.epochs,
+                "duplicates": servers.duplicates,
+                "dropped": servers.dropped,
+                "pushes_refused": servers.pushes_refused,
+                "sums_refused": servers.sums_refused,
+                "refused": refusals_json(&self.refusals),
+                "rows": servers.rows,
+            },
+            "switch": {
+                "packets": switches.packets,
+                "pushes": switches.pushes,
+                "pulls": switches.pulls,
+                "duplicates": switches.duplicates,
+                "refused": switches.refused,
+                "malformed": switches.malformed,
+                "unknown_senders": switches.unknown_senders,
+                "epochs": switches.epochs,
+                "slots_drained": switches.slots_drained,
+            },
+            "transport": {
+                "packets": workers.packets,
+                "retransmits": workers.retransmits,
+                "refused": workers.refused,
+                "dropped": workers.dropped,
+                "round_trip_us": workers.round_trip_us,
+                "stall_ms_max": self.stall_ms_max,
+            },
+            "failover": self.chronicle.json(),
+            "seconds": {
+                "total": self.seconds_total,
+                "train": self.seconds_train(),
+                "evaluate": self.epochs.iter().flatten().map(|epoch| epoch.seconds_evaluate).sum::<f64>(),
+            },
+            "samples": self.samples,
+            "samples_per_second": self.samples_per_second(),
+            "configuration": configuration,
+        });
+        let measures = last.map_or(&[][..], |epoch| &epoch.measures);
+        extend(&mut json["quality"], figures(measures.iter().chain(&self.baselines)));
+        let growth = &job.task.config.embeddings.growth;
+        if growth.admission.is_some() {
+            json["server"]["gradients_not_admitted"] = servers.gradients_not_admitted.into();
+        }
+        if growth.eviction.is_some() {
+            json["server"]["rows_evicted"] = servers.rows_evicted.into();
+        }
+        json
+    }
+
+    /// Prints the report for a person.
+    pub fn print(&self, job: &Job) {
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let sizes = job.sizes;
+        let config = &job.task.config;
+        let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
+        let mut row = |name: &str, value: String, note: String| {
+            table.add_row([name.to_owned(), value, note]);
+        };
+        row("job", job.workload.model(), format!("{}: {}", job.workload.data(), size(&*job.workload)));
+        row(
+            "cluster",
+            cluster(sizes),
+            format!(
+                "batch {}, {} epochs of training, seed {}, {}",
+                config.batch, config.epochs, config.seed, config.mode
+            ),
+        );
+        if let Some(last) = self.last() {
+            let baselines = self.baselines.iter().map(|of| format!("{} {:.3}", of.name, of.value));
+            let mut note = baselines.collect::<Vec<_>>().join(", ");
+            for measure in &last.measures {
+                row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
+            }
+            let of_nothing = job.workload.loss_of_nothing();
+            row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
+        }
+        row(
+            "speed",
+            format!("{} samples/s", group(whole(self.samples_per_second()))),
+            format!("{:.1} s training, {:.1} s in all", self.seconds_train(), self.seconds_total),
+        );
+        if let Some(plan) = job.plan() {
+            let absorbed = workers.rows_hot.saturating_sub(servers.row_updates_hot);
+            let without = servers.row_updates + absorbed;
+            row(
+                "hot rows",
+                group(plan.rows.len() as u64),
+                format!("found in {:.0}% of the data", 100.0 * plan.provenance.sample),
+            );
+            row(
+                "pushed rows that are hot",
+                percent(workers.rows_hot, workers.rows),
+                format!(
+                    "{} of {}; predicted {:.1}%",
+                    group(workers.rows_hot),
+                    group(workers.rows),
+                    100.0 * plan.predicted_share
+                ),
+            );
+            row(
+                "switch",
+                format!("{} pushes of rows absorbed", group(absorbed)),
+                format!(
+                    "{} hot rows pushed, {} sums in {} epochs handed on",
+                    group(workers.rows_hot),
+                    group(servers.row_updates_hot),
+                    group(switches.epochs)
+                ),
+            );
+            row(
+                "saved the servers",
+                format!("{} of row updates", percent(absorbed, without)),
+                format!("{} instead of {}", group(servers.row_updates), group(without)),
+            );
+            row(
+                "",
+                format!("{} of row reads", percent(workers.rows_pulled_hot, workers.rows_pulled)),
+                format!("{} instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
+            );
+            row(
+                "hot path",
+                format!("{} packets", group(workers.packets)),
+                format!(
+                    "{} sent again, {} duplicates not added",
+                    group(workers.retransmits),
+                    group(switches.duplicates)
+                ),
+            );
+        }
+        let growth = &config.embeddings.growth;
+        if growth.admission.is_some() {
+            let value = format!("{} gradients", group(servers.gradients_not_admitted));
+            row("not admitted", value, "they made no row, as --admission wants".to_owned());
+        }
+        if growth.eviction.is_some() {
+            let value = format!("{} rows", group(servers.rows_evicted));
+            let note =
+                format!("--eviction let them go; {} are at the servers at the end", group(servers.rows));
+            row("evicted", value, note);
+        }
+        let lines = refusal_lines(&self.refusals, switches.malformed);
+        for (name, value, note) in lines.into_iter().chain(self.chronicle.lines()) {
+            table.add_row([name.to_owned(), value, note]);
+        }
+        let short = self.epochs_short(sizes.workers);
+        if short > 0 {
+            let epochs = format!("{short} of {} epochs", self.epochs.len());
+            let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
+            table.add_row(["incomplete".to_owned(), epochs, note]);
+        }
+        if !self.chronicle.lines().is_empty() {
+            let note = "between two acknowledged pushes of a worker, while more were under way".to_owned();
+            table.add_row(["longest stall".to_owned(), format!("{:.1} ms", self.stall_ms_max), note]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+    }
+}
+
+/// Gradients that are not finite, by who pushed them and table. Of a sum there is no worker.
+fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
+    let json = |Refusal { server, worker, table, key, count }: &Refusal| json!({ "server": server, "worker": worker, "table": table, "first_row": key, "count": count });
+    refusals.iter().map(json).collect()
+}
+
+/// What a person should know of gradients that nobody applied.
+fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
+    let line = |Refusal { server, worker, table, key, count }: &Refusal| {
+        let who = worker.map_or_else(|| "sums of epochs".to_owned(), |worker| format!("worker {worker}"));
+        let note = format!("{who}, table \"{table}\", server {server}: not finite, the first in row {key}");
+        ("refused gradients", group(*count), note)
+    };
+    let of_switches = (malformed > 0).then(|| {
+        (
+            "malformed packets",
+            group(malformed),
+            "dropped by switches: not sound, or a value out of bounds".into(),
+        )
+    });
+    refusals.iter().map(line).chain(of_switches).collect()
+}
+
+fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
+    let mut workers = 0;
+    let mut quality: Option<Quality> = None;
+    let mut findings: Vec<Figure> = Vec::new();
+    let (mut samples, mut loss, mut train, mut evaluate) = (0, 0.0, 0.0f64, 0.0f64);
+    for account in accounts {
+        workers += 1;
+        match &mut quality {
+            Some(quality) => quality.add(&account.quality)?,
+            None => quality = Some(account.quality.clone()),
+        }
+        // Each worker found it for itself: what is told is the mean.
+        for found in &account.findings {
+            match findings.iter_mut().find(|sum| sum.key == found.key) {
+                Some(sum) => sum.value += (found.value - sum.value) / workers as f64,
+                None => findings.push(found.clone()),
+            }
+        }
+        samples += account.samples;
+        loss += account.loss;
+        // Workers begin and end an epoch together; the slowest is what it took.
+        train = train.max(account.train_seconds);
+        evaluate = evaluate.max(account.evaluate_seconds);
+    }
+    Ok(quality.map(|quality| Epoch {
+        workers,
+        loss: loss / (samples as f64).max(1.0),
+        measures: quality.measures().iter().map(Figure::from).chain(findings).collect(),
+        seconds_train: train,
+        seconds_evaluate: evaluate,
+    }))
+}
+
+/// Figures by their names for machines.
+fn figures<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Map<String, Value> {
+    figures.into_iter().map(|figure| (figure.key.clone(), figure.value.into())).collect()
+}
+
+fn extend(json: &mut Value, fields: Map<String, Value>) {
+    json.as_object_mut().expect("it was made as an object").extend(fields);
+}
+
+/// How good a model is after an epoch of training, on the test data of whoever says it.
+pub fn quality_line(epoch: u32, quality: &Quality) -> String {
+    let measures: Vec<String> =
+        quality.measures().iter().map(|of| format!("{} {:.4}", of.name, of.value)).collect();
+    let (count, of_what) = quality.cases();
+    format!("epoch {:>3}: {} on {} {of_what}", epoch + 1, measures.join(", "), group(count))
+}
+
+/// Returns the whole part of a rate, for a person.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]
+pub fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1}%", 100.0 * part as f64 / (whole as f64).max(1.0))
+}
+
+fn cluster(sizes: Sizes) -> String {
+    let count =
+        |count: u16, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let workers = count(sizes.workers, "worker", "workers");
+    let servers = count(sizes.servers, "server", "servers");
+    format!("{workers}, {servers}, {}", count(sizes.switches, "switch", "switches"))
+}
+
+/// Digits in groups of three.
+pub fn group(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_gradients_are_told_by_worker_and_table() {
+        let of = |worker, count| Refusal { server: 0, worker, table: "item".into(), key: 17, count };
+        let refusals = [of(Some(3), 1200), of(None, 1)];
+        let lines = refusal_lines(&refusals, 0);
+        let note = "worker 3, table \"item\", server 0: not finite, the first in row 17";
+        assert_eq!(lines[0], ("refused gradients", "1,200".to_owned(), note.to_owned()));
+        assert!(lines[1].2.starts_with("sums of epochs, table \"item\""), "{lines:?}");
+        assert_eq!(refusal_lines(&[], 0), []);
+        assert_eq!(refusal_lines(&[], 5).len(), 1);
+        let first = json!({ "server": 0, "worker": 3, "table": "item", "first_row": 17, "count": 1200 });
+        assert_eq!(refusals_json(&refusals)[0], first);
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        assert_eq!(
+            ["1", "12", "123", "1,234", "1,234,567"],
+            [1, 12, 123, 1234, 1_234_567].map(group).each_ref().map(String::as_str)
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! What the controller tells the workers to do, and what they tell it at the end. The roles carry both unread.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use libra_train::{Measure, Quality, TrainConfig, Workload};
+use serde::{Deserialize, Serialize};
+
+use crate::report::group;
+
+/// The task of a training job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Where the controller found the data. A worker on another machine may have it elsewhere.
+    pub data: String,
+    /// How much data there is.
+    pub size: String,
+    /// The settings of the training.
+    pub config: TrainConfig,
+}
+
+impl Task {
+    /// A task for the workers of a job.
+    pub fn new(data: &str, workload: &dyn Workload, config: &TrainConfig) -> Self {
+        // A relative path means something else in the directory of another process.
+        let absolute = Path::new(data).canonicalize().ok().and_then(|path| path.to_str().map(str::to_owned));
+        let data = if data == "synthetic" { None } else { absolute }.unwrap_or_else(|| data.to_owned());
+        Self { data, size: size(workload), config: config.clone() }
+    }
+
+    /// Returns the task as text, as roles carry it.
+    pub fn to_text(&self) -> Result<String> {
+        toml::to_string(self).context("the task cannot be written down")
+    }
+
+    /// Reads a task. Fails if the text is none.
+    pub fn from_text(text: &str) -> Result<Self> {
+        toml::from_str(text).context("the controller's task is not one that this build understands")
+    }
+
+    /// Refuses data that are not those of the controller.
+    pub fn check(&self, data: &str, workload: &dyn Workload) -> Result<()> {
+        let size = size(workload);
+        if size != self.size {
+            bail!(
+                "the data of this worker ({data}) has {size}, the controller's ({}) has {}",
+                self.data,
+                self.size
+            );
+        }
+        Ok(())
+    }
+}
+
+/// How much data there is, for people: `6,040 users, 3,706 items`.
+pub fn size(workload: &dyn Workload) -> String {
+    let parts = workload.size().into_iter().map(|(count, of_what)| format!("{} {of_what}", group(count)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// A [`Measure`] on its way to the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its key in reports.
+    pub key: String,
+    /// Its name for a person.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+}
+
+impl From<&Measure> for Figure {
+    fn from(measure: &Measure) -> Self {
+        Self { key: measure.key.to_owned(), name: measure.name.to_owned(), value: measure.value }
+    }
+}
+
+/// What one worker did in one epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochAccount {
+    /// Samples that the worker trained.
+    pub samples: u64,
+    /// Sum over samples.
+    pub loss: f64,
+    /// The quality of the model at the end of the epoch.
+    pub quality: Quality,
+    /// What else was found while that was measured.
+    pub findings: Vec<Figure>,
+    /// From the barrier before the epoch to the last push being visible.
+    pub train_seconds: f64,
+    /// How long the evaluation took, in seconds.
+    pub evaluate_seconds: f64,
+}
+
+/// What one worker did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// The epoch that it began with: a worker that takes the place of another comes late.
+    pub first_epoch: u32,
+    /// The epochs of training.
+    pub epochs: Vec<EpochAccount>,
+    /// The longest time in which pushes were under way and none was acknowledged.
+    pub stall_ms_max: f64,
+}
+
+impl Account {
+    /// Returns the account as text, as roles carry it.
+    pub fn to_text(&self) -> Result<String> {
+        serde_json::to_string(self).context("the account cannot be written down")
+    }
+
+    /// Its part of an epoch, if it had one.
+    pub fn epoch(&self, epoch: usize) -> Option<&EpochAccount> {
+        self.epochs.get(epoch.checked_sub(self.first_epoch as usize)?)
+    }
+
+    /// How many epochs had passed when it was done.
+    pub fn epochs_end(&self) -> usize {
+        self.first_epoch as usize + self.epochs.len()
+    }
+
+    /// Reads an account. Fails if the text is none.
+    pub fn from_text(text: &str) -> Result<Self> {
+        serde_json::from_str(text).context("a worker's account is not one that this build understands")
+    }
+}

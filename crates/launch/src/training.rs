@@ -1,0 +1,110 @@
+//! A worker's part of a training job, from the first barrier to its account.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use libra_net::WorkerNode;
+use libra_proto::Parameters;
+use libra_train::{Progress, Quality, Share, Witness, Witnessed, Workload};
+
+use crate::chronicle::milliseconds;
+use crate::task::{Account, EpochAccount, Figure, Task};
+
+/// What a worker tells whoever watches it.
+pub enum Step {
+    /// Batches were trained.
+    Trained(Progress),
+    /// An epoch of training was evaluated.
+    Evaluated {
+        /// Which, from 1 on.
+        epoch: u32,
+        /// What it came to.
+        quality: Quality,
+    },
+}
+
+/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody. A witness sees all pushes.
+pub fn work(
+    mut worker: WorkerNode,
+    task: &Task,
+    workload: Arc<dyn Workload>,
+    witness: Option<&mut dyn Witness>,
+    watch: &mut dyn FnMut(Step),
+) -> Result<()> {
+    match train(&mut worker, task, workload, witness, watch).and_then(|account| account.to_text()) {
+        Ok(account) => Ok(worker.report(account)?),
+        Err(error) => {
+            worker.abort(format!("{error:#}"));
+            Err(error)
+        }
+    }
+}
+
+fn train(
+    worker: &mut WorkerNode,
+    task: &Task,
+    workload: Arc<dyn Workload>,
+    mut witness: Option<&mut dyn Witness>,
+    watch: &mut dyn FnMut(Step),
+) -> Result<Account> {
+    let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
+    let mut training = workload.training(Share::of(number, workers))?;
+    let mut epochs = Vec::new();
+    let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
+    for _ in 0..barriers {
+        worker.barrier()?;
+    }
+    for epoch in first_epoch..task.config.epochs {
+        let started = Instant::now();
+        let progress = &mut |progress| watch(Step::Trained(progress));
+        let report = match &mut witness {
+            Some(witness) => training.train_epoch(&mut Witnessed::new(worker, witness), epoch, progress)?,
+            None => training.train_epoch(worker, epoch, progress)?,
+        };
+        // Evaluation must see the pushes of all workers, and none of the next epoch.
+        worker.barrier()?;
+        let trained = Instant::now();
+        let quality = training.evaluate(worker)?;
+        worker.barrier()?;
+        epochs.push(EpochAccount {
+            samples: report.samples,
+            loss: report.loss * report.samples as f64,
+            quality: quality.clone(),
+            findings: training.findings().iter().map(Figure::from).collect(),
+            train_seconds: (trained - started).as_secs_f64(),
+            evaluate_seconds: trained.elapsed().as_secs_f64(),
+        });
+        watch(Step::Evaluated { epoch, quality });
+    }
+    Ok(Account { first_epoch, epochs, stall_ms_max: milliseconds(worker.longest_stall()) })
+}
+
+/// The first epoch of a worker whose first barrier has this number, and how many barriers it takes part in before.
+///
+/// Barrier 0 comes before the first epoch, barrier 2e + 1 after the training of epoch e, and 2e + 2 after its evaluation: who
+/// joins in between waits for the next epoch to begin.
+fn entry(next_barrier: u64, epochs: u32) -> (u32, u64) {
+    let epoch = next_barrier.div_ceil(2);
+    if epoch > epochs.into() {
+        // The others are through.
+        return (epochs, 0);
+    }
+    let first_epoch = u32::try_from(epoch).expect("it is at most the number of epochs");
+    (first_epoch, 2 * epoch + 1 - next_barrier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_late_begins_with_the_next_epoch() {
+        assert_eq!(entry(0, 10), (0, 1));
+        // While the others train in epoch 0, or evaluate it.
+        assert_eq!([1, 2].map(|barrier| entry(barrier, 10)), [(1, 2), (1, 1)]);
+        assert_eq!([3, 4].map(|barrier| entry(barrier, 10)), [(2, 2), (2, 1)]);
+        // Nothing is left to train, but those who wait at the last barriers wait for all.
+        assert_eq!([19, 20, 21].map(|barrier| entry(barrier, 10)), [(10, 2), (10, 1), (10, 0)]);
+    }
+}

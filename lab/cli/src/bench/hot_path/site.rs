@@ -1,0 +1,76 @@
+//! Where the members of the benchmark are: all on loopback, or the switch behind a veth pair.
+//!
+//! A process cannot move all its threads into a namespace, so the benchmark starts itself again inside.
+
+use std::env;
+use std::process::{ChildStdin, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Arguments, PathKind};
+use libra_launch::network::{INTERFACE, Network, Seat};
+use libra_launch::plane::PlaneKind;
+use libra_launch::{interrupt, leash};
+
+/// A network for the benchmark, and the place of the switch in it.
+pub(super) struct Site {
+    network: Network,
+    seat: Seat,
+    leash: Leash,
+}
+
+/// The process inside ends when this is dropped.
+type Leash = Arc<Mutex<Option<ChildStdin>>>;
+
+fn let_go(leash: &Leash) {
+    drop(leash.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Makes the network if one is wanted, and this process is not in it yet.
+pub(super) fn needed(arguments: &Arguments) -> Result<Option<Site>> {
+    let path = match (arguments.path, arguments.plane) {
+        (Some(PathKind::Loopback), PlaneKind::Xdp) => {
+            bail!(
+                "--plane xdp --path loopback: the program of the switch needs an interface of its own, take --path veth"
+            )
+        }
+        (None, PlaneKind::Xdp) => PathKind::Veth,
+        (path, _) => path.unwrap_or(PathKind::Loopback),
+    };
+    if path == PathKind::Loopback || arguments.site.is_some() {
+        return Ok(None);
+    }
+    let leash = Leash::default();
+    let held = Arc::clone(&leash);
+    // An interrupt ends the process inside, and this one when it has taken the network down.
+    interrupt::on_first(move || let_go(&held));
+    let mut network = Network::new()?;
+    let seat = network.xdp_seat(0, &leash::this_program()?)?;
+    Ok(Some(Site { network, seat, leash }))
+}
+
+/// Runs the same command in the network.
+pub(super) fn run_again_inside(site: &Site) -> Result<()> {
+    let program = leash::this_program()?;
+    let mut command = site.network.command(&program);
+    command.args(env::args_os().skip(1)).args(["--site", &site.seat.namespace]).stdin(Stdio::piped());
+    let mut inside = command.spawn().context("cannot start the benchmark in its namespace")?;
+    *site.leash.lock().unwrap_or_else(PoisonError::into_inner) = inside.stdin.take();
+    if interrupt::happened() {
+        let_go(&site.leash);
+    }
+    let status = inside.wait().context("cannot wait for the benchmark in its namespace")?;
+    if !status.success() {
+        bail!("the benchmark in its namespace ended with {status}");
+    }
+    Ok(())
+}
+
+/// What the switch is told.
+pub(super) fn switch_options(arguments: &Arguments) -> Vec<String> {
+    match arguments.plane {
+        PlaneKind::Udp => Vec::new(),
+        PlaneKind::Xdp => ["--plane", "xdp", "--interface", INTERFACE].map(str::to_owned).to_vec(),
+    }
+}

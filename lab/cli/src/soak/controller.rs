@@ -1,0 +1,132 @@
+//! The controller of a soak. What happens it tells whoever started it, line by line.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use libra_net::ControllerNode;
+use libra_proto::{
+    Cluster, ControllerCommand, ControllerEvent, HotPath, Peer, ServerStatistics, Statistics,
+    SwitchStatistics, WorkerStatistics,
+};
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+use super::records::wall_clock;
+use libra_launch::job::failure;
+use libra_launch::leash;
+use libra_launch::notices::{refused, turned_away};
+
+/// Something that happened.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Note {
+    /// Microseconds since 1970.
+    pub(super) at: u64,
+    pub(super) news: News,
+}
+
+/// A [`ControllerEvent`], as far as somebody wants to know of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum News {
+    Joined { peer: Peer },
+    Started,
+    Recovered,
+    Lost { peer: Peer, reason: String },
+    Away { peer: Peer },
+    Returned { peer: Peer, took_us: u64 },
+    Checkpointed { number: u64 },
+    CheckpointFailed { reason: String },
+    Refused { what: String },
+    Settled { moved: usize, took_us: u64 },
+    Finished(Box<Counts>),
+    Failed { reason: String },
+}
+
+/// The counts of all members, as far as this controller has heard of them.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) workers: WorkerStatistics,
+    pub(super) servers: ServerStatistics,
+    pub(super) switches: SwitchStatistics,
+}
+
+impl Counts {
+    fn of(statistics: &[(Peer, Statistics)]) -> Self {
+        let mut counts = Self::default();
+        for (_, statistics) in statistics {
+            match statistics {
+                Statistics::Worker(worker) => counts.workers += *worker,
+                Statistics::Server(server) => counts.servers += *server,
+                Statistics::Switch(switch) => counts.switches += *switch,
+            }
+        }
+        counts
+    }
+}
+
+impl From<&ControllerEvent> for News {
+    fn from(event: &ControllerEvent) -> Self {
+        match event {
+            ControllerEvent::Joined { peer, .. } => Self::Joined { peer: *peer },
+            ControllerEvent::Started => Self::Started,
+            ControllerEvent::Recovered => Self::Recovered,
+            ControllerEvent::Lost { peer, reason } => Self::Lost { peer: *peer, reason: reason.clone() },
+            ControllerEvent::Settled { moved, took, .. } => {
+                Self::Settled { moved: *moved, took_us: microseconds(*took) }
+            }
+            ControllerEvent::Away { peer, .. } => Self::Away { peer: *peer },
+            ControllerEvent::Returned { peer, took } => {
+                Self::Returned { peer: *peer, took_us: microseconds(*took) }
+            }
+            ControllerEvent::Checkpointed { number, .. } => Self::Checkpointed { number: *number },
+            ControllerEvent::CheckpointFailed { reason, .. } => {
+                Self::CheckpointFailed { reason: reason.clone() }
+            }
+            ControllerEvent::Refused(refusal) => Self::Refused { what: refused(refusal) },
+            ControllerEvent::Strangers(strangers) => Self::Refused { what: turned_away(strangers) },
+            ControllerEvent::Finished(outcome) => Self::Finished(Box::new(Counts::of(&outcome.statistics))),
+            ControllerEvent::Failed { reason } => Self::Failed { reason: reason.clone() },
+        }
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What it reads on its leash.
+const MIGRATE: &str = "migrate ";
+
+/// The line that makes the controller move everything from a switch.
+pub(super) fn migrate(switch: u16) -> String {
+    format!("{MIGRATE}{switch}\n")
+}
+
+pub(super) fn run(directory: &Path) -> Result<()> {
+    let settings = Settings::read(directory)?;
+    let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    leash::hold(move |line| {
+        if let Some(switch) = line.strip_prefix(MIGRATE).and_then(|switch| switch.parse().ok()) {
+            let _ = ask.send(ControllerCommand::Migrate { switch });
+        }
+    })?;
+    let controller = ControllerNode::bind(settings.controller)?;
+    let load = &settings.task.load;
+    let standard = HotPath::for_workers(settings.sizes.workers).with_lanes(settings.lanes);
+    let hot_path = HotPath { flow_packets_max: settings.flow_packets, ..standard };
+    let mut cluster = Cluster::new(1, load.tables(), Some(load.plan()?), hot_path);
+    cluster.task = settings.task.to_text()?;
+    cluster.durability = settings.durability();
+    let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
+        // Whoever started this process reads it; if nobody does, the leash ends it.
+        let _ = tell(&Note { at: wall_clock(), news: event.into() });
+    });
+    outcome.map(drop).map_err(failure)
+}
+
+fn tell(note: &Note) -> Result<()> {
+    let line = serde_json::to_string(note).context("a note cannot be written down")? + "\n";
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).context("nobody reads the notes")
+}

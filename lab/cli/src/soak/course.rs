@@ -1,0 +1,245 @@
+//! The course of a soak: processes start, are killed at their times, start again, and come to the end together.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+
+use super::children::{Children, Kind};
+use super::controller::{News, Note};
+use super::history::{Deed, History, Struck};
+use super::records::{self, wall_clock};
+use super::{Arguments, Settings};
+use libra_launch::chronicle::milliseconds;
+use libra_launch::interrupt;
+use libra_launch::strike::Victim;
+
+/// How often to look whether all processes live.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the cluster may take to come together.
+const GATHERING_MAX: Duration = Duration::from_secs(20);
+/// After this long what was killed starts again; the controller does so at once.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// How long the cluster may take to its end once workers push no more.
+const ENDING_MAX: Duration = Duration::from_secs(30);
+/// How long processes may take to go once the job is done.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+
+/// What the parent hears.
+pub(super) enum Signal {
+    Note(Note),
+    Interrupted,
+}
+
+/// What the parent does, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Kill(Victim),
+    Migrate,
+    Start(Kind),
+}
+
+pub(super) struct Course<'a> {
+    pub(super) arguments: &'a Arguments,
+    pub(super) settings: &'a Settings,
+    pub(super) directory: &'a Path,
+}
+
+impl Course<'_> {
+    pub(super) fn run(&self) -> Result<History> {
+        let (sender, signals) = mpsc::channel();
+        let interrupted = sender.clone();
+        interrupt::on_first(move || drop(interrupted.send(Signal::Interrupted)));
+        let children = Children::new(self.settings, self.directory, sender)?;
+        let bars = self.arguments.bars();
+        let bar = bars.spinner("soak");
+        let mut stage = Stage { course: self, children, signals, bar, history: History::default() };
+        stage.gather()?;
+        stage.play()?;
+        stage.children.wait(FAREWELL_MAX)?;
+        stage.bar.finish_and_clear();
+        let mut history = stage.history;
+        history.read_stalls(self.directory, self.settings.task.load.lanes)?;
+        Ok(history)
+    }
+
+    /// What to do and when, in its order.
+    fn acts(&self) -> VecDeque<(Duration, Act)> {
+        let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.victim)));
+        let migrations = self.arguments.migrate.iter().map(|moment| (moment.0, Act::Migrate));
+        let mut acts: Vec<_> = kills.chain(migrations).collect();
+        acts.sort_by_key(|(at, _)| *at);
+        acts.into()
+    }
+}
+
+/// A soak that is under way.
+struct Stage<'a> {
+    course: &'a Course<'a>,
+    children: Children<'a>,
+    signals: Receiver<Signal>,
+    bar: ProgressBar,
+    history: History,
+}
+
+impl Stage<'_> {
+    /// Starts everybody, standbys last, and waits until the cluster is complete.
+    fn gather(&mut self) -> Result<()> {
+        let sizes = self.course.settings.sizes;
+        self.children.start(Kind::Controller)?;
+        for _ in 0..sizes.servers {
+            self.children.start(Kind::Server)?;
+        }
+        for _ in 0..sizes.switches {
+            self.children.start(Kind::Switch)?;
+        }
+        for _ in 0..sizes.workers {
+            self.children.start(Kind::Worker)?;
+        }
+        let deadline = Instant::now() + GATHERING_MAX;
+        while self.history.count(|news| matches!(news, News::Started)) == 0 {
+            if Instant::now() >= deadline {
+                bail!("the cluster did not come together within {GATHERING_MAX:?}");
+            }
+            self.listen(LOOK)?;
+        }
+        for _ in 0..self.course.arguments.standby {
+            self.children.start(Kind::Switch)?;
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done, until the job is done.
+    fn play(&mut self) -> Result<()> {
+        let lasts = Duration::from_secs(self.course.arguments.seconds);
+        let end = self.course.settings.task.end;
+        let left = Duration::from_micros(end.saturating_sub(wall_clock()));
+        let now = Instant::now();
+        let begin = (now + left).checked_sub(lasts).unwrap_or(now);
+        self.history.began = end - u64::try_from(lasts.as_micros())?;
+        let deadline = begin + lasts + ENDING_MAX;
+        let mut acts = self.course.acts();
+        loop {
+            let now = Instant::now();
+            while let Some((_, act)) = acts.pop_front_if(|(at, _)| begin + *at <= now) {
+                if let Some((after, next)) = self.act(act)? {
+                    let at = begin.elapsed() + after;
+                    // Whoever came when the others go would only be turned away.
+                    if at < lasts || matches!(next, Act::Start(Kind::Controller | Kind::Server)) {
+                        let place = acts.partition_point(|(other, _)| *other <= at);
+                        acts.insert(place, (at, next));
+                    }
+                }
+            }
+            if self.history.count(|news| matches!(news, News::Finished(_))) > 0 {
+                return Ok(());
+            }
+            if now >= deadline {
+                bail!(
+                    "the cluster did not come to its end within {ENDING_MAX:?}; there are still {}",
+                    self.children.names()
+                );
+            }
+            self.show(lasts);
+            let next = acts.front().map_or(LOOK, |(at, _)| (begin + *at).saturating_duration_since(now));
+            self.listen(next.min(LOOK))?;
+        }
+    }
+
+    /// Returns what must follow, and how much later.
+    fn act(&mut self, act: Act) -> Result<Option<(Duration, Act)>> {
+        let at = wall_clock();
+        match act {
+            Act::Start(kind) => {
+                self.children.start(kind)?;
+                Ok(None)
+            }
+            Act::Migrate => {
+                let whom = self.children.migrate()?.map(|switch| format!("switch {switch}"));
+                self.strike(at, Deed::Migrated, whom);
+                Ok(None)
+            }
+            Act::Kill(victim) => {
+                let (kind, after) = match victim {
+                    Victim::Switch => (Kind::Switch, RESTART_AFTER),
+                    Victim::Worker => (Kind::Worker, RESTART_AFTER),
+                    Victim::Server => (Kind::Server, Duration::ZERO),
+                    Victim::Controller => (Kind::Controller, Duration::ZERO),
+                };
+                let whom = self.children.kill(kind)?;
+                let next = whom.is_some().then_some((after, Act::Start(kind)));
+                self.strike(at, Deed::Killed(victim), whom);
+                Ok(next)
+            }
+        }
+    }
+
+    fn strike(&mut self, at: u64, deed: Deed, whom: Option<String>) {
+        let what = if deed == Deed::Migrated { "relieved" } else { "killed" };
+        let seconds = self.history.seconds(at);
+        let Some(whom) = whom else {
+            return self.say(&format!("{seconds:6.2} s: nobody is left to be {what}"));
+        };
+        self.say(&format!("{seconds:6.2} s: {what} {whom}"));
+        self.history.struck.push(Struck { at, deed, whom });
+    }
+
+    /// Waits for what happens next, but not for long.
+    fn listen(&mut self, patience: Duration) -> Result<()> {
+        let mut next = self.signals.recv_timeout(patience);
+        loop {
+            match next {
+                Ok(Signal::Note(note)) => self.note(note)?,
+                Ok(Signal::Interrupted) => bail!("interrupted"),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(RecvTimeoutError::Disconnected).context("nobody tells what happens any more");
+                }
+            }
+            next = self.signals.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+        if self.history.count(|news| matches!(news, News::Finished(_))) > 0 {
+            return Ok(());
+        }
+        self.children.check()
+    }
+
+    fn note(&mut self, note: Note) -> Result<()> {
+        let seconds = self.history.seconds(note.at);
+        match &note.news {
+            News::Joined { peer } => self.children.joined(*peer),
+            News::Finished(counts) => self.history.counts = **counts,
+            News::Failed { reason } => bail!("the job failed: {reason}"),
+            News::Recovered => self.say(&format!("{seconds:6.2} s: the new controller has taken over")),
+            News::Lost { peer, reason } => self.say(&format!("{seconds:6.2} s: {peer} {reason}")),
+            News::Settled { moved, .. } if *moved > 0 => {
+                self.say(&format!("{seconds:6.2} s: {moved} regions have moved"));
+            }
+            News::Away { peer } => self.say(&format!("{seconds:6.2} s: {peer} is away")),
+            News::Returned { peer, took_us } => {
+                let took = Duration::from_micros(*took_us);
+                self.say(&format!("{seconds:6.2} s: {peer} is back after {:.0} ms", milliseconds(took)));
+            }
+            News::CheckpointFailed { reason } => {
+                self.say(&format!("{seconds:6.2} s: nothing came of a checkpoint: {reason}"));
+            }
+            News::Refused { what } => self.say(&format!("{seconds:6.2} s: {what}")),
+            News::Started | News::Settled { .. } | News::Checkpointed { .. } => {}
+        }
+        self.history.notes.push(note);
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        self.bar.suspend(|| self.course.arguments.bars().line(text));
+    }
+
+    fn show(&self, lasts: Duration) {
+        let pushes = records::count(self.course.directory, self.course.settings.task.load.lanes) / 2;
+        let seconds = self.history.seconds(wall_clock()).min(lasts.as_secs_f64());
+        self.bar.set_message(format!("{seconds:.0} s of {:.0}, {pushes} pushes", lasts.as_secs_f64()));
+    }
+}

@@ -1,0 +1,192 @@
+//! What happened in a soak, and how long it took to go on.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use libra_proto::Peer;
+
+use super::controller::{Counts, News, Note};
+use super::records::{self, Step};
+use libra_launch::strike::Victim;
+
+/// For so long after the cluster has got over a strike a stall is put down to it.
+const AFTERMATH: Duration = Duration::from_millis(500);
+/// How long that may take, if nobody tells.
+const RECOVERY_MAX: Duration = Duration::from_secs(4);
+
+/// What the parent did to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    Killed(Victim),
+    Migrated,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Struck {
+    /// Microseconds since 1970.
+    pub(super) at: u64,
+    pub(super) deed: Deed,
+    /// Whom it befell, in words.
+    pub(super) whom: String,
+}
+
+/// A time in which pushes of a worker were under way and none was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stall {
+    begin: u64,
+    end: u64,
+}
+
+impl Stall {
+    pub(super) fn lasted(self) -> Duration {
+        Duration::from_micros(self.end - self.begin)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// When the time of the soak began.
+    pub(super) began: u64,
+    pub(super) notes: Vec<Note>,
+    pub(super) struck: Vec<Struck>,
+    pub(super) counts: Counts,
+    /// Of all workers, longest first.
+    pub(super) stalls: Vec<Stall>,
+}
+
+impl History {
+    pub(super) fn seconds(&self, at: u64) -> f64 {
+        Duration::from_micros(at.saturating_sub(self.began)).as_secs_f64()
+    }
+
+    /// When switches died, by the hand of the parent or in the eyes of the controller.
+    pub(super) fn deaths(&self) -> Deaths {
+        let killed = |victim| {
+            let those = self.struck.iter().filter(move |struck| struck.deed == Deed::Killed(victim));
+            those.map(|struck| struck.at)
+        };
+        let lost =
+            self.notes.iter().filter(|note| matches!(note.news, News::Lost { peer: Peer::Switch(_), .. }));
+        Deaths {
+            switches: killed(Victim::Switch).chain(lost.map(|note| note.at)).collect(),
+            workers: killed(Victim::Worker).collect(),
+        }
+    }
+
+    /// From a strike until the cluster had got over it: the regions of a switch have another holder, a worker is missed by
+    /// nobody, the new controller has everybody.
+    pub(super) fn recovery(&self, struck: &Struck) -> Option<Duration> {
+        let is_over = |news: &News| match struck.deed {
+            Deed::Killed(Victim::Switch) | Deed::Migrated => matches!(news, News::Settled { moved: 1.., .. }),
+            Deed::Killed(Victim::Worker) => matches!(news, News::Lost { peer: Peer::Worker(_), .. }),
+            Deed::Killed(Victim::Server) => matches!(news, News::Returned { .. }),
+            Deed::Killed(Victim::Controller) => matches!(news, News::Recovered),
+        };
+        let over = self.notes.iter().find(|note| note.at > struck.at && is_over(&note.news))?;
+        Some(Duration::from_micros(over.at - struck.at))
+    }
+
+    /// The longest stall that began not long after a strike, or was under way then.
+    pub(super) fn stall_after(&self, struck: &Struck) -> Option<Duration> {
+        let aftermath = self.recovery(struck).unwrap_or(RECOVERY_MAX) + AFTERMATH;
+        let aftermath = u64::try_from(aftermath.as_micros()).unwrap_or(u64::MAX);
+        let until = self.struck.iter().map(|other| other.at).filter(|at| *at > struck.at);
+        let until = until.fold(struck.at + aftermath, u64::min);
+        let stall = self.stalls.iter().find(|stall| stall.end > struck.at && stall.begin < until)?;
+        Some(stall.lasted())
+    }
+
+    pub(super) fn count(&self, is_one: impl Fn(&News) -> bool) -> usize {
+        self.notes.iter().filter(|note| is_one(&note.news)).count()
+    }
+
+    /// Finds the stalls in the records of all workers.
+    pub(super) fn read_stalls(&mut self, directory: &Path, workers: u16) -> Result<()> {
+        for worker in 0..workers {
+            let mut records = records::read(directory, worker)?;
+            records.sort_by_key(|record| record.at);
+            self.stalls.extend(stalls(records.iter().map(|record| (record.at, record.step))));
+        }
+        self.stalls.sort_unstable_by_key(|stall| core::cmp::Reverse(stall.lasted()));
+        Ok(())
+    }
+}
+
+/// When those died whose death can cost something.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deaths {
+    pub(super) switches: Vec<u64>,
+    pub(super) workers: Vec<u64>,
+}
+
+/// The times between acknowledgements while pushes were under way.
+fn stalls(records: impl Iterator<Item = (u64, Step)>) -> Vec<Stall> {
+    let mut stalls = Vec::new();
+    let (mut open, mut begin) = (0u32, 0);
+    for (at, step) in records {
+        match step {
+            Step::Issued => {
+                if open == 0 {
+                    begin = at;
+                }
+                open += 1;
+            }
+            Step::Acknowledged => {
+                stalls.push(Stall { begin, end: at });
+                begin = at;
+                open = open.saturating_sub(1);
+            }
+        }
+    }
+    stalls
+}
+
+/// How often each kind of member was lost, as the controllers have told.
+pub(super) fn lost(notes: &[Note]) -> BTreeMap<String, usize> {
+    let mut lost = BTreeMap::new();
+    for note in notes {
+        if let News::Lost { peer, .. } = &note.news {
+            *lost.entry(peer.to_string()).or_default() += 1;
+        }
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_lie_between_acknowledgements() {
+        use Step::{Acknowledged, Issued};
+        let records = [
+            (0, Issued),
+            (3, Issued),
+            (10, Acknowledged),
+            (12, Acknowledged),
+            (90, Issued),
+            (95, Acknowledged),
+        ];
+        let found: Vec<(u64, u64)> =
+            stalls(records.into_iter()).iter().map(|stall| (stall.begin, stall.end)).collect();
+        assert_eq!(found, [(0, 10), (10, 12), (90, 95)]);
+    }
+
+    #[test]
+    fn a_stall_is_put_down_to_the_strike_before_it() {
+        let struck = |at| Struck { at, deed: Deed::Killed(Victim::Switch), whom: String::new() };
+        let history = History {
+            struck: vec![struck(1_000_000), struck(3_000_000)],
+            stalls: vec![
+                Stall { begin: 3_100_000, end: 3_900_000 },
+                Stall { begin: 990_000, end: 1_200_000 },
+            ],
+            ..History::default()
+        };
+        let after = |strike: usize| history.stall_after(&history.struck[strike]);
+        assert_eq!(after(0), Some(Duration::from_millis(210)));
+        assert_eq!(after(1), Some(Duration::from_millis(800)));
+    }
+}

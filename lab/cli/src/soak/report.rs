@@ -1,0 +1,246 @@
+//! What came of a soak: a table for a person, JSON for a machine.
+
+use std::path::Path;
+
+use anyhow::Result;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use serde_json::{Value, json};
+
+use super::Arguments;
+use super::check::Verdict;
+use super::controller::News;
+use super::history::{Deed, History, Struck, lost};
+use libra_launch::arguments::write_json;
+use libra_launch::chronicle::milliseconds;
+use libra_launch::report::group;
+
+pub(super) struct Report<'a> {
+    arguments: &'a Arguments,
+    history: &'a History,
+    verdict: &'a Verdict,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(arguments: &'a Arguments, history: &'a History, verdict: &'a Verdict) -> Self {
+        Self { arguments, history, verdict }
+    }
+
+    fn views(&self) -> usize {
+        self.history.count(|news| matches!(news, News::Started | News::Settled { .. }))
+    }
+
+    fn regions_moved(&self) -> usize {
+        let moved = self.history.notes.iter().map(|note| match note.news {
+            News::Settled { moved, .. } => moved,
+            _ => 0,
+        });
+        moved.sum()
+    }
+
+    fn stall_ms_max(&self) -> f64 {
+        self.history.stalls.first().map_or(0.0, |stall| milliseconds(stall.lasted()))
+    }
+
+    pub(super) fn write_json(&self, path: &Path) -> Result<()> {
+        write_json(path, &self.json())
+    }
+
+    fn json(&self) -> Value {
+        let Self { arguments, history, verdict } = self;
+        let counts = &history.counts;
+        let struck = history.struck.iter().map(|struck| {
+            json!({
+                "what": deed(struck),
+                "whom": struck.whom,
+                "seconds": history.seconds(struck.at),
+                "recovery_ms": history.recovery(struck).map(milliseconds),
+                "stall_ms": history.stall_after(struck).map(milliseconds),
+            })
+        });
+        json!({
+            "equal": verdict.is_equal(),
+            "differences": verdict.differences,
+            "differences_named": verdict.named,
+            "values_compared": verdict.values,
+            "workers": { "ended": verdict.workers_ended, "killed": verdict.workers_killed },
+            "pushes": {
+                "issued": verdict.pushes_issued,
+                "acknowledged": verdict.pushes_acknowledged,
+                "open": verdict.pushes_open,
+                "rows": counts.workers.rows,
+                "rows_hot": counts.workers.rows_hot,
+                "rows_cold": counts.workers.rows_cold,
+                "rows_too_large": counts.workers.rows_too_large,
+            },
+            "transport": {
+                "packets": counts.workers.packets,
+                "retransmits": counts.workers.retransmits,
+                "duplicates": counts.switches.duplicates,
+                "refused": counts.workers.refused,
+                "stall_ms_max": self.stall_ms_max(),
+            },
+            "server": {
+                "epochs": counts.servers.epochs,
+                "duplicates": counts.servers.duplicates,
+                "replays": counts.servers.replays,
+                "fenced": counts.servers.fenced,
+                "lost_pushes": counts.servers.lost_pushes,
+                "lost_epochs": counts.servers.lost_epochs,
+                "checkpoints": history.count(|news| matches!(news, News::Checkpointed { .. })),
+            },
+            "failover": {
+                "views": self.views(),
+                "regions_moved": self.regions_moved(),
+                "recoveries": history.count(|news| matches!(news, News::Recovered)),
+                "lost": lost(&history.notes),
+                "struck": struck.collect::<Vec<_>>(),
+            },
+            "configuration": {
+                "workers": arguments.workers,
+                "servers": arguments.servers,
+                "plane": arguments.plane,
+                "switches": arguments.switches,
+                "standby": arguments.standby,
+                "seconds": arguments.seconds,
+                "loss": arguments.faults.loss,
+                "duplicate": arguments.faults.duplicate,
+                "reorder": arguments.faults.reorder,
+                "seed": arguments.seed,
+                "log": arguments.log,
+                "checkpoint_every": arguments.checkpoint_every.map(|every| every.as_secs_f64()),
+                "kill": arguments.kill.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    pub(super) fn print(&self) {
+        let Self { arguments, history, verdict } = self;
+        let counts = &history.counts;
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let mut row = |name: &str, value: String, note: String| {
+            table.add_row([name.to_owned(), value, note]);
+        };
+        let percent = |rate: f64| format!("{}%", 100.0 * rate);
+        let faults = &arguments.faults;
+        row(
+            "soak",
+            format!("{} s", arguments.seconds),
+            format!(
+                "{} workers, {} servers, {} + {} switches; loss {}, duplication {}, reordering {}; seed {}",
+                arguments.workers,
+                arguments.servers,
+                arguments.switches,
+                arguments.standby,
+                percent(faults.loss),
+                percent(faults.duplicate),
+                percent(faults.reorder),
+                arguments.seed
+            ),
+        );
+        row(
+            "pushes",
+            group(verdict.pushes_issued),
+            format!(
+                "{} acknowledged, {} open when their worker was killed",
+                group(verdict.pushes_acknowledged),
+                verdict.pushes_open
+            ),
+        );
+        row(
+            "rows pushed",
+            group(counts.workers.rows),
+            format!(
+                "{} hot, {} of the others too large for the plan",
+                group(counts.workers.rows_hot),
+                group(counts.workers.rows_too_large)
+            ),
+        );
+        row(
+            "hot path",
+            format!("{} packets", group(counts.workers.packets)),
+            format!(
+                "{} sent again, {} duplicates not added, {} refused for a while",
+                group(counts.workers.retransmits),
+                group(counts.switches.duplicates),
+                group(counts.workers.refused)
+            ),
+        );
+        row(
+            "epochs",
+            group(counts.servers.epochs),
+            format!(
+                "{} replays to shards, {} messages fenced, {} duplicates",
+                counts.servers.replays, counts.servers.fenced, counts.servers.duplicates
+            ),
+        );
+        if arguments.log || arguments.checkpoint_every.is_some() {
+            let counts = &counts.servers;
+            row(
+                "checkpoints",
+                history.count(|news| matches!(news, News::Checkpointed { .. })).to_string(),
+                format!(
+                    "{}; lost by servers: {} acknowledged pushes, {} epochs",
+                    if arguments.log { "with a log" } else { "without a log" },
+                    group(counts.lost_pushes),
+                    group(counts.lost_epochs)
+                ),
+            );
+        }
+        row("views", self.views().to_string(), format!("{} regions moved", self.regions_moved()));
+        for struck in &history.struck {
+            let took = history.recovery(struck);
+            let stall = history.stall_after(struck).map_or(0.0, milliseconds);
+            row(
+                &format!("{:.1} s", history.seconds(struck.at)),
+                took.map_or_else(|| "never".to_owned(), |took| format!("{:.0} ms", milliseconds(took))),
+                format!("{} {}; pushes stalled for {stall:.0} ms", struck.whom, outcome(struck)),
+            );
+        }
+        row(
+            "longest stall",
+            format!("{:.0} ms", self.stall_ms_max()),
+            "between two acknowledged pushes of a worker, while more were under way".to_owned(),
+        );
+        row(
+            "verdict",
+            match (verdict.is_equal(), arguments.may_lose()) {
+                (true, _) => "equal to the bit",
+                (false, true) => "not equal, as told",
+                (false, false) => "NOT EQUAL",
+            }
+            .to_owned(),
+            format!(
+                "{} values compared, {} differ; {} workers came to the end, {} were killed",
+                group(verdict.values),
+                group(verdict.differences),
+                verdict.workers_ended,
+                verdict.workers_killed
+            ),
+        );
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+    }
+}
+
+fn deed(struck: &Struck) -> String {
+    match struck.deed {
+        Deed::Killed(victim) => format!("kill {victim}"),
+        Deed::Migrated => "migrate".to_owned(),
+    }
+}
+
+/// How a strike went on.
+fn outcome(struck: &Struck) -> &'static str {
+    use libra_launch::strike::Victim::{Controller, Server, Switch, Worker};
+    match struck.deed {
+        Deed::Killed(Switch) => "killed until its regions had another holder",
+        Deed::Killed(Worker) => "killed until the others went on without it",
+        Deed::Killed(Server) => "killed until it was back with what it had",
+        Deed::Killed(Controller) => "killed until the next had taken over",
+        Deed::Migrated => "relieved until its regions had another holder",
+    }
+}

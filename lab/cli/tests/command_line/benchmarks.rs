@@ -1,0 +1,121 @@
+//! `libra-lab bench`.
+
+use tempfile::TempDir;
+
+use crate::process::{json, run};
+
+#[test]
+fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
+    // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
+    // ways.
+    for (operation, wire, bytes, rows) in [
+        ("push", "f32", 13.0..16.0, &["--optimizer", "adagrad"][..]),
+        ("pull", "f32", 18.0..22.0, &["--sparse", "--optimizer", "row-adagrad"]),
+        ("push", "bf16", 7.0..10.0, &[]),
+        ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
+    ] {
+        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
+        arguments.extend(rows);
+        arguments.extend(sizes);
+        arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        assert_eq!(json["load"]["wire"], wire);
+        assert!(bytes.contains(&json["bytes_per_pair"].as_f64().unwrap()), "{json:#}");
+        let figures = [
+            &json["pairs_per_second"],
+            &json["server"]["cpu_ns_per_pair"],
+            &json["server"]["resident_bytes"],
+            &json["bytes_per_pair"],
+            &json["latency_us"]["p50"],
+            &json["latency_us"]["p99"],
+            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+            &json["limits"]["tcp_bytes_per_second"],
+        ];
+        assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
+        let all = !rows.contains(&"--fill");
+        assert_eq!(json["server"]["resident_bytes_per_row"].as_f64().is_some(), all, "{json:#}");
+    }
+}
+
+#[test]
+fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    for (operation, workers, size, entries) in [
+        ("push", "2", ["--profile", "mtu1500"], 240.0),
+        ("pull", "1", ["--profile", "tofino"], 27.0),
+        ("push-pull", "1", ["--profile", "mtu1500"], 240.0),
+        ("push-pull", "1", ["--lanes", "16"], 16.0),
+    ] {
+        let arguments =
+            ["bench", "hot-path", "--seconds", "0.5", "--slots", "3000", "--quiet", "--op", operation];
+        let files = ["--workers", workers, "--json", file.to_str().unwrap()];
+        let output = run(&[&arguments[..], &size, &files].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&file);
+        let profile = (size[0] == "--profile").then_some(size[1]);
+        assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), profile));
+        let figures = [
+            &json["goodput"]["pairs_per_second"],
+            &json["goodput"]["packets_per_second"],
+            &json["goodput"]["least_share"],
+            &json["switch"]["cpu_ns_per_pair"],
+            &json["switch"]["share_of_limit"],
+            &json["workers"]["cpu_ns_per_pair"],
+            &json["cold"]["pairs_per_second"],
+            &json["cold"]["server"]["cpu_ns_per_pair"],
+            &json["latency_us"]["p50"],
+            &json["latency_us"]["p99"],
+            &json["limits"]["additions_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+        ];
+        assert!(json["retransmits"].is_u64() && json["switch"]["program_ns_per_pair"].is_null());
+        let figures = figures.map(|figure| figure.as_f64().unwrap());
+        assert!(figures.iter().all(|figure| *figure > 0.0), "{json:#}");
+        assert!(figures[0] / figures[1] <= entries, "packets hold more than they can: {json:#}");
+    }
+}
+
+#[test]
+fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    for rows in [
+        &["--width", "3", "--optimizer", "adagrad"][..],
+        &["--sparse", "--optimizer", "adam"],
+        &["--ordered", "--fill", "5000", "--optimizer", "ftrl", "--zipf", "0"],
+    ] {
+        let mut arguments = vec!["bench", "store", "--seconds", "0.2", "--keys", "20000", "--batch", "500"];
+        arguments.extend(rows);
+        arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "--quiet is quiet");
+        let json = json(&file);
+        let figures = [
+            &json["reads_per_second"],
+            &json["updates_per_second"],
+            &json["fill"]["rows_per_second"],
+            &json["fill"]["latency_us"]["max"],
+            &json["latency_us"]["read"]["p99"],
+            &json["latency_us"]["update"]["p50"],
+            &json["limits"]["random_accesses_per_second"],
+            &json["limits"]["memcpy_bytes_per_second"],
+        ];
+        assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|figure| figure > 0.0)), "{json:#}");
+        let bytes = |of: &str| json["memory"][of].as_f64().unwrap_or_else(|| panic!("memory.{of}"));
+        assert!(bytes("store_bytes_per_row") >= bytes("payload_bytes_per_row"), "{json:#}");
+    }
+    let output =
+        run(&["bench", "store", "--seconds", "0.1", "--keys", "20000", "--batch", "500", "--fill", "0"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for word in ["reads", "updates", "of the random accesses", "beyond values and state", "memcpy"] {
+        assert!(table.contains(word), "{word:?} is not in\n{table}");
+    }
+}

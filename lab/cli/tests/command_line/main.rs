@@ -1,0 +1,15 @@
+//! The laboratory as a black box: what a person types, and what they get.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+mod benchmarks;
+mod paper;
+#[path = "../../../../crates/cli/tests/command_line/process.rs"]
+#[allow(dead_code, reason = "some of it is only for clusters of `libra`")]
+mod process;
+mod record;
+mod refusals;
+mod soaks;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_libra-lab");

@@ -1,0 +1,46 @@
+//! Every run of the smallest cluster with up to two deviations: two workers push to two slots of one region, a second switch
+//! stands by, and at each point of the run each datagram under way is lost, doubled, delayed or hurried, a timer fires early (an
+//! epoch is closed, a packet is sent again), or the switch dies. Whatever happens, every gradient counts once.
+//!
+//! `DEVIATIONS=3 cargo test -p libra-faultsim --release --test small_scope -- --nocapture` goes further, for some minutes.
+
+mod bench;
+
+use bench::{Bench, Deviation};
+
+/// Explores everything that `deviations` more deviations can make of a run. Returns how many runs that are.
+fn explore(mut bench: Bench, deviations: u32, path: &mut Vec<(u32, Deviation)>) -> u64 {
+    let mut runs = 1;
+    while !bench.is_done() {
+        if deviations > 0 {
+            for deviation in bench.deviations() {
+                let mut other = bench.clone();
+                path.push((bench.steps, deviation));
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    other.deviate(deviation);
+                    explore(other, deviations - 1, path)
+                }));
+                runs += outcome.unwrap_or_else(|panic| {
+                    eprintln!("with {path:?}:");
+                    std::panic::resume_unwind(panic)
+                });
+                path.pop();
+            }
+        }
+        bench.step();
+    }
+    runs
+}
+
+fn explore_all(deviations: u32) -> u64 {
+    let runs = explore(Bench::new(), deviations, &mut Vec::new());
+    println!("{runs} runs with up to {deviations} deviations");
+    runs
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how far to go is for whoever types the command")]
+fn deviations_lose_nothing_and_count_nothing_twice() {
+    let deviations = std::env::var("DEVIATIONS").ok().map_or(2, |text| text.parse().expect("a number"));
+    assert!((0..=deviations).map(explore_all).is_sorted(), "more deviations are more runs");
+}

@@ -1,0 +1,374 @@
+//! A process of a performance simulation: what waits for it, and one turn of its loop, as `libra-net` drives it.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES, Kind, Packet};
+use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent};
+
+use crate::costs::{Item, Prices, Work};
+use crate::fabric::Place;
+use crate::recording::{Fed, Step};
+use libra_faultsim::{AnyRole, Event, with_role};
+
+/// Runs of datagrams that one receive call takes, and messages that are taken before outputs are looked at: those of `libra-net`.
+const RUNS_A_TURN: usize = 4;
+const MESSAGES_A_TURN: usize = 64;
+/// Datagrams of a run at most, and their bytes.
+const RUN_PACKETS_MAX: usize = 64;
+const RUN_BYTES_MAX: usize = 65_000;
+/// Slots that are side by side in a cache.
+pub(crate) const LINE: u16 = 16;
+/// How often in a row datagrams come before a timer that is due.
+const RECEIVED_UNASKED_MAX: usize = 64;
+
+/// A process, by its number.
+pub(crate) type Pid = usize;
+
+/// Datagrams of one sender that come in one piece.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) from: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) stride: usize,
+}
+
+/// What comes out of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Streamed {
+    Event(LinkEvent),
+    /// As it was encoded.
+    Message(Vec<u8>),
+}
+
+/// What leaves a process in a turn, and what the turn had cost until then.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Run { to: SocketAddr, run: Run },
+    Message { link: Link, bytes: Vec<u8> },
+    Connect { link: Link, address: SocketAddr },
+    Close { link: Link },
+    Event(Event),
+}
+
+/// What waits for a process.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    pub(crate) runs: VecDeque<Run>,
+    pub(crate) streamed: VecDeque<(Link, Streamed)>,
+    pub(crate) commands: VecDeque<WorkerCommand>,
+    /// For a user: what its worker says.
+    pub(crate) events: VecDeque<WorkerEvent>,
+}
+
+/// What a process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Asleep,
+    /// It waits for a core.
+    Ready,
+    Running,
+}
+
+/// A role in a process.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) role: AnyRole,
+    pub(crate) address: SocketAddr,
+    /// Its open streams.
+    pub(crate) links: BTreeMap<Link, (usize, usize)>,
+    pub(crate) accepted: u64,
+    outgoing: Outgoing,
+    received_unasked: usize,
+    /// Which kind of input is looked at first, so that none starves.
+    next_kind: usize,
+    pub(crate) recorded: Option<Vec<Step>>,
+}
+
+/// A process on a host.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) place: Place,
+    /// The core that it has, or had last.
+    pub(crate) core: usize,
+    pub(crate) state: State,
+    /// Whether it waits for a core though it had more to do: then it is not woken when it gets one.
+    pub(crate) pushed_aside: bool,
+    pub(crate) inbox: Inbox,
+    pub(crate) prices: Prices,
+    /// Whether datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
+    pub(crate) line_rate: bool,
+    /// How long it has held its core.
+    pub(crate) held_ns: f64,
+    /// The timer that is set.
+    pub(crate) timer: Option<Instant>,
+    /// Until when the processor beside a pipeline of hardware is busy.
+    pub(crate) agent_free_at: Instant,
+    pub(crate) work: Work,
+    pub(crate) busy_ns: f64,
+    /// Until when it is busy with what was charged last, and how much that was.
+    pub(crate) charged: (Instant, f64),
+}
+
+impl Process {
+    pub(crate) fn new(place: Place, prices: Prices, line_rate: bool) -> Self {
+        Self {
+            place,
+            core: 0,
+            state: State::Asleep,
+            pushed_aside: false,
+            inbox: Inbox::default(),
+            prices,
+            line_rate,
+            held_ns: 0.0,
+            timer: None,
+            agent_free_at: Instant::ZERO,
+            work: Work::default(),
+            busy_ns: 0.0,
+            charged: (Instant::ZERO, 0.0),
+        }
+    }
+}
+
+/// What came of a turn: what all of it was, and each thing that leaves, with the work that was done until it left.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) work: Work,
+    pub(crate) outputs: Vec<(Work, Output)>,
+    /// Whether what leaves is of interest to nobody, and need not be kept.
+    pub(crate) forgets: bool,
+}
+
+impl Turn {
+    fn put(&mut self, output: Output) {
+        if !self.forgets {
+            self.outputs.push((self.work, output));
+        }
+    }
+}
+
+impl Member {
+    pub(crate) fn new(role: AnyRole, address: SocketAddr) -> Self {
+        Self {
+            role,
+            address,
+            links: BTreeMap::new(),
+            accepted: 0,
+            outgoing: Outgoing::default(),
+            received_unasked: 0,
+            next_kind: 0,
+            recorded: None,
+        }
+    }
+
+    /// When the role wants to be woken.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        with_role!(&self.role, role => role.poll_timeout())
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.due().is_some_and(|due| due <= now)
+    }
+
+    /// The role begins.
+    pub(crate) fn start(&mut self, now: Instant) -> Turn {
+        self.turn(now, vec![Fed::Start])
+    }
+
+    /// Takes what the loop would take next, hands it in and drains the role. `None` if there is nothing.
+    pub(crate) fn next_turn(&mut self, now: Instant, inbox: &mut Inbox) -> Option<Turn> {
+        let mut fed = Vec::new();
+        if self.is_due(now) {
+            // A thread that has waited for a processor reads first what has come meanwhile.
+            if !inbox.runs.is_empty() && self.received_unasked < RECEIVED_UNASKED_MAX {
+                self.received_unasked += 1;
+                take_runs(inbox, &mut fed);
+            } else {
+                self.received_unasked = 0;
+                fed.push(Fed::Timeout);
+            }
+            return Some(self.turn(now, fed));
+        }
+        for _ in 0..3 {
+            let kind = self.next_kind;
+            self.next_kind = (kind + 1) % 3;
+            match kind {
+                0 => take_runs(inbox, &mut fed),
+                1 => {
+                    let count = inbox.streamed.len().min(MESSAGES_A_TURN);
+                    fed.extend(
+                        inbox.streamed.drain(..count).map(|(link, streamed)| Fed::Streamed(link, streamed)),
+                    );
+                }
+                _ => fed.extend(inbox.commands.pop_front().map(Fed::Command)),
+            }
+            if !fed.is_empty() {
+                return Some(self.turn(now, fed));
+            }
+        }
+        None
+    }
+
+    /// Hands things in, then drains the role.
+    pub(crate) fn turn(&mut self, now: Instant, fed: Vec<Fed>) -> Turn {
+        let mut step = self.recorded.is_some().then(|| Step { now, fed: fed.clone(), work: Work::default() });
+        let mut work = Work::of(Item::Turn, 1.0);
+        for input in fed {
+            work += input.work();
+            input.hand_in(&mut self.role, now);
+        }
+        let mut turn = Turn { work, ..Turn::default() };
+        drain(&mut self.role, now, &mut self.outgoing, &mut turn, self.address);
+        if let (Some(recorded), Some(mut step)) = (&mut self.recorded, step.take()) {
+            step.work = turn.work;
+            recorded.push(step);
+        }
+        turn
+    }
+}
+
+fn take_runs(inbox: &mut Inbox, fed: &mut Vec<Fed>) {
+    let count = inbox.runs.len().min(RUNS_A_TURN);
+    fed.extend(inbox.runs.drain(..count).map(Fed::Run));
+}
+
+/// Takes everything that a role wants done, in the order of `libra-net`.
+pub(crate) fn drain(
+    role: &mut AnyRole,
+    now: Instant,
+    outgoing: &mut Outgoing,
+    turn: &mut Turn,
+    own: SocketAddr,
+) {
+    loop {
+        outgoing.clear();
+        with_role!(role, role => role.poll_transmit(now, outgoing));
+        if outgoing.is_empty() {
+            break;
+        }
+        split_runs(outgoing, own, turn);
+    }
+    let (mut cold_rows, mut width) = (0, 1);
+    while let Some(action) = with_role!(role, role => role.poll_action()) {
+        let output = match action {
+            Action::Connect { link, address } => Output::Connect { link, address },
+            Action::Close { link } => Output::Close { link },
+            // Messages of these members have the sizes that they have: the simulator of failures looks at bounds.
+            Action::Admit { .. } => continue,
+            Action::Send { link, message } => {
+                let bytes = message.encode();
+                if let Message::Push(push) = &message {
+                    cold_rows += push.keys.len();
+                    width = push.gradients.len() / push.keys.len().max(1);
+                }
+                turn.work += work_of_message(&message, bytes.len(), false);
+                Output::Message { link, bytes }
+            }
+        };
+        turn.put(output);
+    }
+    if cold_rows > 0 {
+        let headers = HEADER_BYTES as f64 * turn.work.count(Item::PacketOut);
+        let entries = (turn.work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
+        let hot_rows = entries / width.max(1) as f64;
+        turn.work += Work::of(Item::Mixed, hot_rows.min(cold_rows as f64));
+    }
+    while let Some(event) = role.poll_event() {
+        turn.work += Work::of(Item::Command, 1.0);
+        turn.put(Output::Event(event));
+    }
+}
+
+/// What a kernel takes in one piece: datagrams to one destination, of one length but for the last.
+fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
+    let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
+    let mut start = 0;
+    while let Some((to, stride)) = length(start) {
+        let most = RUN_PACKETS_MAX.min(RUN_BYTES_MAX / stride.max(1)).max(1);
+        let next = |end: usize| length(end).filter(|(other, _)| end - start < most && *other == to);
+        let mut end = start + 1;
+        while next(end).is_some_and(|(_, length)| length == stride) {
+            end += 1;
+        }
+        if next(end).is_some_and(|(_, length)| length < stride) {
+            end += 1;
+        }
+        let bytes = outgoing.contents(start..end);
+        let sent = Work::of(Item::RunOut, 1.0)
+            .with(Item::PacketOut, (end - start) as f64)
+            .with(Item::PacketByteOut, bytes.len() as f64)
+            .with(Item::Line, lines_pushed(bytes, stride) as f64);
+        turn.work += sent;
+        if !turn.forgets {
+            turn.put(Output::Run { to, run: Run { from: own, bytes: bytes.to_vec(), stride } });
+        }
+        start = end;
+    }
+}
+
+/// How many lines of slots pushes in datagrams touch. Those of a push ascend.
+pub(crate) fn lines_pushed(datagrams: &[u8], stride: usize) -> usize {
+    let packets = datagrams.chunks(stride.max(1)).filter_map(|datagram| Packet::parse(datagram).ok());
+    let pushes = packets.filter(|packet| packet.header.kind == Kind::Push);
+    let mut last = None;
+    let lines = pushes.flat_map(|packet| packet.entries()).map(|entry| entry.cell / LINE);
+    lines.filter(|line| last.replace(*line) != Some(*line)).count()
+}
+
+/// What a message is, as work.
+pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) -> Work {
+    let bytes = bytes as f64;
+    match message {
+        Message::Drained(_) | Message::Committed(_) => {
+            Work::of(Item::Epoch, 1.0).with(Item::EpochByte, bytes)
+        }
+        Message::Push(push) if arrives => Work::of(Item::MessageIn, 1.0)
+            .with(Item::MessageByteIn, bytes)
+            .with(Item::Pair, push.keys.len() as f64),
+        _ if arrives => Work::of(Item::MessageIn, 1.0).with(Item::MessageByteIn, bytes),
+        _ => Work::of(Item::MessageOut, 1.0).with(Item::MessageByteOut, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
+
+    use super::*;
+
+    #[test]
+    fn slots_side_by_side_are_one_line_and_only_pushes_have_any() {
+        let run = |kind| {
+            let packet = |cells: &[u16]| {
+                let mut bytes = vec![0; packet_bytes(3)];
+                let header = Header { kind, ..header() };
+                let mut writer = PacketWriter::new(header, &mut bytes);
+                assert!(cells.iter().all(|cell| writer.push(*cell, 7)));
+                let end = writer.finish();
+                bytes.truncate(end);
+                bytes
+            };
+            [packet(&[0, 15, 16]), packet(&[17, 64])].concat()
+        };
+        assert_eq!(lines_pushed(&run(Kind::Push), packet_bytes(3)), 3);
+        assert_eq!(lines_pushed(&run(Kind::Pull), packet_bytes(3)), 0);
+        assert_eq!(lines_pushed(&[1, 2, 3], 0), 0, "what is no packet has none");
+    }
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Push,
+            flags: Flags::NONE,
+            entries: 0,
+            job: 1,
+            worker: 0,
+            plan: 1,
+            view: 1,
+            region: 0,
+            epoch: 0,
+            durable: 0,
+            seq: 0,
+            tag: 0,
+        }
+    }
+}
