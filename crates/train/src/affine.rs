@@ -1,19 +1,23 @@
-//! One layer as one operation of candle: `outputs = activation(inputs * weights + biases)`.
+//! One layer: `outputs = activation(inputs * weights + biases)`, forwards and backwards.
 //!
-//! Candle strings layers together and differentiates; what happens inside one is here, on the calling thread, for two reasons.
-//! Its matrix product (0.11) looks into `/proc/cpuinfo` every time for how many threads to start, unless `RAYON_NUM_THREADS` is
-//! set, and from a certain size on starts them: with several workers on the same processors, each step then waits for threads
-//! that do not run. And a layer of separate operations spends most of its time between them: NeuMF with 8 factors takes
-//! less than half the time this way.
-
-use candle_core::{CpuStorage, CustomOp2, Device, Error, Layout, Result, Shape, Storage, Tensor};
+//! All of it is on the calling thread: several workers share the processors, and a step must not wait for threads that do not run.
 
 /// Rows of a block whose operands stay in the first-level cache.
 const BLOCK_ROWS: usize = 64;
 
-/// `inputs` (samples x in) by `row` ((in + 1) x out: weights, then biases), with or without ReLU.
-pub(crate) struct Affine {
+/// A layer with or without ReLU.
+pub(crate) struct Affine<'a> {
+    /// Weights, and below them the biases: (inputs + 1) x outputs.
+    pub(crate) row: Matrix<'a>,
     pub(crate) relu: bool,
+}
+
+/// Gradients of a layer.
+pub(crate) struct Gradients {
+    /// Samples x inputs.
+    pub(crate) by_input: Vec<f32>,
+    /// As the layer's row.
+    pub(crate) by_row: Vec<f32>,
 }
 
 /// A matrix, row by row.
@@ -31,78 +35,44 @@ impl<'a> Matrix<'a> {
     pub(crate) fn row(self, index: usize) -> &'a [f32] {
         &self.values[index * self.columns..][..self.columns]
     }
-
-    /// The matrix of a contiguous tensor of two dimensions.
-    fn of(storage: &'a CpuStorage, layout: &Layout) -> Result<Self> {
-        let contiguous = layout.contiguous_offsets();
-        match (storage, contiguous, layout.dims()) {
-            (CpuStorage::F32(values), Some((start, end)), &[_, columns]) if columns > 0 => {
-                Ok(Self { values: &values[start..end], columns })
-            }
-            _ => Err(Error::Msg("a layer takes contiguous f32 matrices".into())),
-        }
-    }
 }
 
-impl CustomOp2 for Affine {
-    fn name(&self) -> &'static str {
-        "affine"
+impl Affine<'_> {
+    fn inputs(&self) -> usize {
+        self.row.rows() - 1
     }
 
-    fn cpu_fwd(
-        &self,
-        inputs: &CpuStorage,
-        inputs_layout: &Layout,
-        row: &CpuStorage,
-        row_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let inputs = Matrix::of(inputs, inputs_layout)?;
-        let row = Matrix::of(row, row_layout)?;
-        if row.rows() != inputs.columns + 1 {
-            return Err(Error::Msg(format!("{} inputs, a layer of {}", inputs.columns, row.rows())));
-        }
-        let biases = row.row(inputs.columns);
-        let mut outputs = multiply(inputs, row, Some(biases));
+    /// Returns samples x outputs.
+    ///
+    /// # Panics
+    /// If the layer takes another number of inputs.
+    pub(crate) fn forward(&self, inputs: Matrix<'_>) -> Vec<f32> {
+        assert_eq!(inputs.columns, self.inputs(), "a layer takes as many inputs as it has rows of weights");
+        let mut outputs = multiply(inputs, self.row, Some(self.row.row(inputs.columns)));
         if self.relu {
             // Not `max`, which would make zeros of what is not a number, and hide that the model has diverged.
             outputs.iter_mut().for_each(|value| *value = if *value < 0.0 { 0.0 } else { *value });
         }
-        Ok((CpuStorage::F32(outputs), Shape::from((inputs.rows(), row.columns))))
+        outputs
     }
 
-    fn bwd(
-        &self,
-        inputs: &Tensor,
-        row: &Tensor,
-        outputs: &Tensor,
-        output_gradients: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let output_gradients = output_gradients.contiguous()?;
-        let guards = [inputs, row, outputs, &output_gradients].map(Tensor::storage_and_layout);
-        let [inputs_matrix, row_matrix, outputs_matrix, gradients_matrix] =
-            guards.each_ref().map(|(storage, layout)| match &**storage {
-                Storage::Cpu(storage) => Matrix::of(storage, layout),
-                _ => Err(Error::Msg("a layer is computed by the processor".into())),
-            });
-        let (inputs_matrix, row_matrix) = (inputs_matrix?, row_matrix?);
-        let (outputs_matrix, gradients_matrix) = (outputs_matrix?, gradients_matrix?);
+    /// Passes the gradients of the loss by the outputs back, given what went in and what came out.
+    pub(crate) fn backward(&self, inputs: Matrix<'_>, outputs: &[f32], by_output: &[f32]) -> Gradients {
         let masked: Vec<f32>;
         let gradients = if self.relu {
-            let pairs = gradients_matrix.values.iter().zip(outputs_matrix.values);
+            let pairs = by_output.iter().zip(outputs);
             masked = pairs.map(|(&gradient, &output)| if output > 0.0 { gradient } else { 0.0 }).collect();
-            Matrix { values: &masked, ..gradients_matrix }
+            &masked
         } else {
-            gradients_matrix
+            by_output
         };
-        let weights =
-            Matrix { values: &row_matrix.values[..inputs_matrix.columns * row_matrix.columns], ..row_matrix };
+        let gradients = Matrix { values: gradients, columns: self.row.columns };
+        let weights = Matrix { values: &self.row.values[..self.inputs() * self.row.columns], ..self.row };
         let transposed = transposed(weights);
-        let by_input = multiply(gradients, Matrix { values: &transposed, columns: weights.rows() }, None);
-        let by_row = outer_sum(inputs_matrix, gradients);
-        Ok((
-            Some(Tensor::from_vec(by_input, inputs.shape(), &Device::Cpu)?),
-            Some(Tensor::from_vec(by_row, row.shape(), &Device::Cpu)?),
-        ))
+        Gradients {
+            by_input: multiply(gradients, Matrix { values: &transposed, columns: weights.rows() }, None),
+            by_row: outer_sum(inputs, gradients),
+        }
     }
 }
 

@@ -49,7 +49,6 @@ pub mod traces;
 
 mod activation;
 mod affine;
-mod compute;
 mod config;
 mod data;
 mod learner;
@@ -64,7 +63,6 @@ mod trainer;
 
 use std::sync::Arc;
 
-pub use compute::ComputeError;
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
 pub use data::DataError;
 pub use learner::{Learner, Share, Workload};

@@ -169,7 +169,7 @@ impl NcfLearner {
         let subset = draw(dataset.train.len(), sample, config.seed);
         Ok(Self {
             sampler: Sampler::new(dataset.clone(), subset, dealing)?,
-            network: Network::new(model)?,
+            network: Network::new(model),
             distinct: DistinctRows::new(model.embedding_rows()),
             dataset: dataset.clone(),
             model: *model,
@@ -213,7 +213,7 @@ impl Learner for NcfLearner {
         values: &[f32],
         gradients: &mut Vec<f32>,
     ) -> Result<f64, TrainError> {
-        Ok(self.network.step(values, &samples.rows, &samples.labels, gradients)?)
+        Ok(self.network.step(values, &samples.rows, &samples.labels, gradients))
     }
 
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {

@@ -6,9 +6,7 @@ use libra_proto::{ClientError, Parameters, PullId, Pulled};
 use libra_store::TableSpec;
 use thiserror::Error;
 
-use crate::{
-    ComputeError, ConfigError, DataError, Learner, Measure, Mode, Quality, ncf::NoNegatives, tables::Widths,
-};
+use crate::{ConfigError, DataError, Learner, Measure, Mode, Quality, ncf::NoNegatives, tables::Widths};
 
 /// Rows of one pull of an evaluation.
 const PULLED_MAX: usize = 4096;
@@ -57,9 +55,6 @@ pub enum TrainError {
         /// Values that came.
         found: usize,
     },
-    /// The layers could not be computed.
-    #[error(transparent)]
-    Compute(#[from] ComputeError),
     /// The loss is infinite or not a number: the model has diverged, most likely because a learning rate is too high.
     #[error("the loss of batch {batch} in epoch {epoch} is {loss}: the model has diverged, try a lower rate")]
     Diverged {

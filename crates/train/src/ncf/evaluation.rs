@@ -39,11 +39,11 @@ pub(super) fn evaluate(
     }
 
     let widths = Widths::new(&model.tables());
-    network.load_layers(&read_rows(parameters, &widths, &model.layer_keys().collect::<Vec<u64>>())?)?;
+    network.load_layers(&read_rows(parameters, &widths, &model.layer_keys().collect::<Vec<u64>>())?);
     let rows = read_rows(parameters, &widths, &keys)?;
 
     let mut scores = Vec::new();
-    network.score(&rows, &samples, &mut scores)?;
+    network.score(&rows, &samples, &mut scores);
 
     let mut quality = Ranking::default();
     let mut rest = &scores[..];

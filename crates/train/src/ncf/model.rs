@@ -4,7 +4,7 @@
 //!  row of a user, row of an item (from the parameter server)         SparseNet: plain loops
 //!      |  gmf part: F            |  mlp part: 2F
 //!      v                         v
-//!  product, lane by lane     [user, item]: 4F                        DenseNet: candle
+//!  product, lane by lane     [user, item]: 4F                        DenseNet: layers
 //!      |                         v  ReLU(4F -> 2F)
 //!      |                         v  ReLU(2F -> F)
 //!      +-----------+-------------+

@@ -5,12 +5,11 @@ use super::{
     dense::DenseNet,
     sparse::{Inputs, SparseNet},
 };
-use crate::{compute::ComputeError, loss::cross_entropy};
+use crate::loss::cross_entropy;
 
 /// Samples are computed in parts whose inputs have at most this many values.
 ///
-/// They stay in the second-level cache then; and candle 0.11 keeps to the calling thread. From 65536 values on it would spread
-/// over a pool of threads that all workers of the process have to share, and wait for it spinning.
+/// They stay in the second-level cache then.
 const PART_VALUES: usize = 1 << 15;
 
 /// A model with its working memory.
@@ -27,19 +26,16 @@ pub(crate) struct Network {
 
 impl Network {
     /// A network of the shape of `model`.
-    ///
-    /// # Errors
-    /// Memory cannot be had.
-    pub(crate) fn new(model: &Model) -> Result<Self, ComputeError> {
-        Ok(Self {
+    pub(crate) fn new(model: &Model) -> Self {
+        Self {
             width: model.width(),
             part: (PART_VALUES / model.product_width().max(2 * model.tower_width())).max(1),
             layer_values: model.layer_values(),
             sparse: SparseNet::new(model),
-            dense: DenseNet::new(model)?,
+            dense: DenseNet::new(model),
             inputs: Inputs::default(),
             input_gradients: Inputs::default(),
-        })
+        }
     }
 
     /// Loss and gradients of a batch.
@@ -47,9 +43,6 @@ impl Network {
     /// `values` holds the embedding rows that `samples` names and behind them the rows of the layers in their order; `gradients`
     /// is made to the same layout. The loss is the mean binary cross-entropy of the samples (He et al., equation 7), and
     /// the gradients are those of this mean.
-    ///
-    /// # Errors
-    /// The computation failed.
     ///
     /// # Panics
     /// If the lengths do not fit together.
@@ -59,11 +52,11 @@ impl Network {
         samples: &SampleRows,
         labels: &[f32],
         gradients: &mut Vec<f32>,
-    ) -> Result<f64, ComputeError> {
+    ) -> f64 {
         assert_eq!(samples.len(), labels.len(), "a sample has a label");
         let (rows, layers) = values.split_at(values.len() - self.layer_values);
         debug_assert!(rows.len().is_multiple_of(self.width));
-        self.dense.load(layers)?;
+        self.dense.load(layers);
         gradients.clear();
         gradients.resize(values.len(), 0.0);
         let (row_gradients, layer_gradients) = gradients.split_at_mut(rows.len());
@@ -74,39 +67,26 @@ impl Network {
             self.sparse.gather(rows, users, items, &mut self.inputs);
             self.dense.step(
                 &self.inputs,
-                labels.len(),
                 |logits| loss += cross_entropy(logits, labels, share),
                 &mut self.input_gradients,
                 layer_gradients,
-            )?;
+            );
             self.sparse.scatter(rows, users, items, &self.input_gradients, row_gradients);
         }
-        Ok(loss * f64::from(share))
+        loss * f64::from(share)
     }
 
     /// Takes over the rows of the layers for [`Self::score`].
-    ///
-    /// # Errors
-    /// The computation failed.
-    pub(crate) fn load_layers(&mut self, rows: &[f32]) -> Result<(), ComputeError> {
-        Ok(self.dense.load(rows)?)
+    pub(crate) fn load_layers(&mut self, rows: &[f32]) {
+        self.dense.load(rows);
     }
 
     /// Replaces `logits` by the logits of `samples`, whose embedding rows are in `rows`.
-    ///
-    /// # Errors
-    /// The computation failed.
-    pub(crate) fn score(
-        &mut self,
-        rows: &[f32],
-        samples: &SampleRows,
-        logits: &mut Vec<f32>,
-    ) -> Result<(), ComputeError> {
+    pub(crate) fn score(&mut self, rows: &[f32], samples: &SampleRows, logits: &mut Vec<f32>) {
         logits.clear();
         for (users, items) in samples.users.chunks(self.part).zip(samples.items.chunks(self.part)) {
             self.sparse.gather(rows, users, items, &mut self.inputs);
-            self.dense.logits(&self.inputs, users.len(), logits)?;
+            self.dense.logits(&self.inputs, logits);
         }
-        Ok(())
     }
 }

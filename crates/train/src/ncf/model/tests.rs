@@ -62,8 +62,8 @@ fn gradients_are_those_of_finite_differences() {
         let model = model(kind, factors);
         let (values, samples, labels) = case(&model);
         let mut gradients = vec![7.0; 3];
-        let mut network = Network::new(&model).unwrap();
-        let loss = network.step(&values, &samples, &labels, &mut gradients).unwrap();
+        let mut network = Network::new(&model);
+        let loss = network.step(&values, &samples, &labels, &mut gradients);
 
         let mut exact: Vec<f64> = values.iter().copied().map(f64::from).collect();
         assert!((loss - naive_loss(&model, &exact, &samples, &labels)).abs() < 1e-5, "{kind} {factors}");
@@ -93,10 +93,10 @@ fn scores_are_the_logits_of_training() {
         let model = model(kind, 5);
         let (values, samples, _) = case(&model);
         let (rows, layers) = values.split_at(values.len() - model.layer_values());
-        let mut network = Network::new(&model).unwrap();
+        let mut network = Network::new(&model);
         let mut logits = Vec::new();
-        network.load_layers(layers).unwrap();
-        network.score(rows, &samples, &mut logits).unwrap();
+        network.load_layers(layers);
+        network.score(rows, &samples, &mut logits);
         assert_eq!(logits.len(), samples.len());
         for (index, &logit) in logits.iter().enumerate() {
             let one = SampleRows { users: vec![samples.users[index]], items: vec![samples.items[index]] };
@@ -111,30 +111,30 @@ fn scores_are_the_logits_of_training() {
 fn a_batch_of_several_parts_is_the_same_as_one() {
     let model = model(Branches::Neumf, 8);
     let (values, samples, labels) = case(&model);
-    let mut network = Network::new(&model).unwrap();
+    let mut network = Network::new(&model);
     let mut gradients = Vec::new();
-    let loss = network.step(&values, &samples, &labels, &mut gradients).unwrap();
+    let loss = network.step(&values, &samples, &labels, &mut gradients);
     // The same samples over and over have the same mean, but do not fit in a part.
     let often = SampleRows { users: samples.users.repeat(400), items: samples.items.repeat(400) };
     let mut others = Vec::new();
-    let other = network.step(&values, &often, &labels.repeat(400), &mut others).unwrap();
+    let other = network.step(&values, &often, &labels.repeat(400), &mut others);
     assert!((loss - other).abs() < 1e-5);
     assert!(gradients.iter().zip(&others).all(|(a, b)| (a - b).abs() < 1e-5));
     let mut scores = Vec::new();
     let (rows, layers) = values.split_at(values.len() - model.layer_values());
-    network.load_layers(layers).unwrap();
-    network.score(rows, &often, &mut scores).unwrap();
+    network.load_layers(layers);
+    network.score(rows, &often, &mut scores);
     assert_eq!((scores.len(), scores[0]), (often.len(), scores[often.len() - 7]));
 }
 
 #[test]
 fn a_sure_model_has_a_finite_loss() {
     let model = model(Branches::Gmf, 1);
-    let mut network = Network::new(&model).unwrap();
+    let mut network = Network::new(&model);
     let samples = SampleRows { users: vec![0, 0], items: vec![1, 1] };
     let mut gradients = Vec::new();
     let values = [100.0, 100.0, 1.0, 0.0];
-    let loss = network.step(&values, &samples, &[1.0, 0.0], &mut gradients).unwrap();
+    let loss = network.step(&values, &samples, &[1.0, 0.0], &mut gradients);
     assert_eq!(loss, 5000.0);
     assert!(gradients.iter().all(|gradient| gradient.is_finite()));
 }
@@ -142,13 +142,13 @@ fn a_sure_model_has_a_finite_loss() {
 #[test]
 fn what_is_not_a_number_shows_in_the_loss() {
     for model in Branches::ALL.map(|kind| model(kind, 2)) {
-        let mut network = Network::new(&model).unwrap();
+        let mut network = Network::new(&model);
         let (values, samples, labels) = case(&model);
         // In a row, and in the first layer.
         for place in [0, values.len() - model.layer_values()] {
             let mut values = values.clone();
             values[place] = f32::NAN;
-            assert!(network.step(&values, &samples, &labels, &mut Vec::new()).unwrap().is_nan());
+            assert!(network.step(&values, &samples, &labels, &mut Vec::new()).is_nan());
         }
     }
 }
