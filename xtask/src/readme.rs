@@ -16,7 +16,9 @@ impl Command {
     /// The arguments of `libra` when the command runs it, by name or by `cargo run .. --`.
     pub(crate) fn libra_arguments(&self) -> Option<&[String]> {
         let first = self.words.first()?;
-        if first == "libra" || first.ends_with("/libra") {
+        // Commands of `libra-lab` are those that `libra` hands to it.
+        let program = first.rsplit('/').next().unwrap_or(first);
+        if program == "libra" || program == "libra-lab" {
             return Some(&self.words[1..]);
         }
         if first == "cargo" && self.words.get(1).is_some_and(|word| word == "run") {

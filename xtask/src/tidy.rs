@@ -3,6 +3,7 @@
 //! Each rule is a function from what is there to [`Complaint`]s; its test plants a violation and sees it caught.
 
 mod arrows;
+mod drift;
 mod names;
 mod promises;
 mod rules;
@@ -53,6 +54,9 @@ pub(crate) fn run() -> Result<Outcome> {
     let complaints = [
         arrows::directions(&packages),
         arrows::dependencies(&packages),
+        drift::message_version(&tree),
+        drift::crate_table(&tree, &packages),
+        drift::sockets_and_threads(&tree, &modules, &packages),
         names::crates(&packages),
         names::items(&modules),
         promises::lints(&tree, &packages),

@@ -39,7 +39,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// How switch slots add (design section 5).
+/// How switch slots add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArithmeticMode {

@@ -21,7 +21,7 @@
 //! A run has two phases. In the first, faults happen, and nothing may ever be wrong: no gradient twice, none lost that a
 //! worker was told to be safe, no value read that cannot be. In the second the faults are over, and everything that is under
 //! way must come to its end within [`LIVENESS_BOUND`]. What the checkers check is in [`check`]. What a scenario may not have
-//! is what Libra does not promise to survive: servers never die, and one worker lives to the end.
+//! is what Libra does not promise to survive: a server that keeps nothing never dies, and one worker lives to the end.
 //!
 //! ```
 //! use libra_faultsim::{Options, run};

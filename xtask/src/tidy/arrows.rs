@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn net_and_sim_must_not_meet() {
+    fn net_and_faultsim_must_not_meet() {
         let wrong = [package("libra-net", &["libra-faultsim"]), package("libra-faultsim", &["libra-net"])];
         assert_eq!(directions(&wrong).len(), 2);
     }

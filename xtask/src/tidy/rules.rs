@@ -10,7 +10,7 @@ use super::source::Module;
 use super::tree::{File, Tree};
 
 /// Where rules are defined.
-const PROTOCOL: &str = "docs/protocol.md";
+pub(super) const PROTOCOL: &str = "docs/protocol.md";
 /// A crate that exists to test others: its checkers are tests, wherever they lie.
 const SIMULATOR: &str = "lab/faultsim/";
 

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::rows::HotRow;
 use crate::client::{ClientError, Pulled};
 
-/// When a push counts as done (design section 7).
+/// When a push counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Every row of it is acknowledged: by a switch, or applied by its shard.
