@@ -1,4 +1,4 @@
-// What packets are made of, and what the switch knows of one while it passes. docs/protocol.md says what the fields mean.
+// What packets are made of, and what the switch knows of one while it passes. docs/reference/protocol.md says what the fields mean.
 
 #pragma once
 

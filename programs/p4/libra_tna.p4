@@ -1,4 +1,4 @@
-// Libra for Tofino. See docs/p4.md.
+// Libra for Tofino. See docs/operating/p4.md.
 
 #include <core.p4>
 #include <tna.p4>

@@ -1,4 +1,4 @@
-// Libra with sums of floats, which are added by tables, for Tofino. See docs/p4.md.
+// Libra with sums of floats, which are added by tables, for Tofino. See docs/operating/p4.md.
 
 #define SUMS_BY_TABLE
 

@@ -1,4 +1,4 @@
-// Libra for bmv2, P4's reference software switch. See docs/p4.md.
+// Libra for bmv2, P4's reference software switch. See docs/operating/p4.md.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -3,7 +3,7 @@
 //
 //   frame -> is it for us, and from a worker? -> header -> under the lock of its region: check, look up, add, read -> answer
 //
-// What it does not understand as a whole datagram of a worker goes to the stack. Rules are those of docs/protocol.md.
+// What it does not understand as a whole datagram of a worker goes to the stack. Rules are those of docs/reference/protocol.md.
 #pragma once
 
 #include "bpf.h"

@@ -1,5 +1,5 @@
 //! `cargo xtask forge`: soaks beside somebody who forges answers of the switch. Whoever is on the path sees each answer and can write
-//! another with its header; none of them may change what is counted (rule T17 of docs/protocol.md).
+//! another with its header; none of them may change what is counted (rule T17 of docs/reference/protocol.md).
 
 mod forger;
 

@@ -95,7 +95,7 @@ fn run_bmv2() -> Result<Outcome> {
     let missing = missing(&BMV2_TOOLS);
     if !missing.is_empty() {
         return Ok(Outcome::Skipped(format!(
-            "bmv2: {} must be on the PATH, see docs/p4.md",
+            "bmv2: {} must be on the PATH, see docs/operating/p4.md",
             missing.join(", ")
         )));
     }

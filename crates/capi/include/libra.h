@@ -1,6 +1,6 @@
 /* Libra for C: processes of a parameter server, and messages between them.
  *
- * Generated from crates/capi/src/ffi; do not edit, run `cargo xtask header`. How the parts fit is in docs/pslite.md, which is about the API
+ * Generated from crates/capi/src/ffi; do not edit, run `cargo xtask header`. How the parts fit is in docs/operating/pslite.md, which is about the API
  * for C++ in ps/ps.h, and applies here as well.
  *
  * All functions may be called from any thread. Handles are pointers to what this library made; text ends with a zero unless there is a

@@ -20,7 +20,7 @@ pub(crate) enum Command {
     Generate(GenerateArguments),
     /// What the program takes of a Tofino: registers, tables, memory, stages and headers, next to what the paper's takes
     ///
-    /// An estimate from the sizes that generate the program. docs/p4.md has what the compiler made of the usual ones.
+    /// An estimate from the sizes that generate the program. docs/operating/p4.md has what the compiler made of the usual ones.
     Resources(resources::ResourcesArguments),
     /// Prints what the tables of a switch hold, for its own command line
     ///

@@ -31,7 +31,7 @@ pub enum SwitchPlane {
     Udp,
     /// In the kernel, by an XDP program on an interface: needs Linux, and CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
     Xdp,
-    /// In a P4 switch, with this process as its agent: see docs/p4.md
+    /// In a P4 switch, with this process as its agent: see docs/operating/p4.md
     P4,
 }
 

@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn names_are_those_that_the_compiler_gave() {
         let Some(path) = std::env::var_os("LIBRA_P4_BFRT") else {
-            println!("SKIPPED: no names of a compiler, see docs/p4.md");
+            println!("SKIPPED: no names of a compiler, see docs/operating/p4.md");
             return;
         };
         let schema: serde_json::Value =

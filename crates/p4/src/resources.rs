@@ -1,7 +1,7 @@
 //! What the program takes of a Tofino, by the sizes that it is generated from: registers and the memory blocks they lie in, tables,
 //! the stages that its steps need one after another, and the bits that a packet carries through them.
 //!
-//! It is an estimate, made without a compiler. Small tables, gateways and what a compiler adds are not in it; `docs/p4.md` has beside it
+//! It is an estimate, made without a compiler. Small tables, gateways and what a compiler adds are not in it; `docs/operating/p4.md` has beside it
 //! what a compiler took, and a test compares the two.
 
 use serde::Serialize;
@@ -370,10 +370,10 @@ mod tests {
         assert_eq!(one("generations").sram_blocks(), 17);
     }
 
-    /// What `docs/p4.md` says of the usual sizes: the estimate, and what the compiler took.
+    /// What `docs/operating/p4.md` says of the usual sizes: the estimate, and what the compiler took.
     fn documented(what: &str) -> [u64; 2] {
         let start = format!("| {what} | ");
-        let docs = include_str!("../../../docs/p4.md");
+        let docs = include_str!("../../../docs/operating/p4.md");
         let line = docs.lines().find_map(|line| line.strip_prefix(&start)).expect("it is documented");
         let mut figures = line.split(" | ").map(|figure| figure.parse().expect("it is a figure"));
         std::array::from_fn(|_| figures.next().expect("there are two"))
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(usual.parser_states as usize, shared.len() + pushes);
     }
 
-    /// What `docs/p4.md` offers beside the usual sizes.
+    /// What `docs/operating/p4.md` offers beside the usual sizes.
     #[test]
     fn eight_times_as_many_slots_fit_the_same_stages() {
         let large = Resources::of(&Sizes { cell_bits: 14, ..Sizes::default() }).unwrap();

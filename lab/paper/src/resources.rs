@@ -79,7 +79,7 @@ impl PaperResources {
 }
 
 /// What our data plane takes: the arrays of its regions, as [`RegionConfig::memory_words`] has them. The logic is not in
-/// it; `docs/p4.md` has what a compiler for Tofino took. There are no tables: integers are added.
+/// it; `docs/operating/p4.md` has what a compiler for Tofino took. There are no tables: integers are added.
 ///
 /// 30,000 hot parameters take 412.9 KB with 8 workers, 444.9 KB with 16 and 509.0 KB with 32: 2.02%, 2.17% and 2.49% of
 /// 20 MB.

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::process;
 
-// The hot packet, as docs/protocol.md says.
+// The hot packet, as docs/reference/protocol.md says.
 const HEADER_BYTES: usize = 30;
 const MAGIC: u8 = 0x4c;
 const VERSION: u8 = 2;

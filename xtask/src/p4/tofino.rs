@@ -32,7 +32,7 @@ struct Report {
 pub(super) fn run() -> Result<Outcome> {
     let missing = super::missing(&TOOLS);
     if !missing.is_empty() {
-        let reason = format!("Tofino: {} must be on the PATH, see docs/p4.md", missing.join(", "));
+        let reason = format!("Tofino: {} must be on the PATH, see docs/operating/p4.md", missing.join(", "));
         return Ok(Outcome::Skipped(reason));
     }
     for program in PROGRAMS {

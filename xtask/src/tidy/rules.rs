@@ -1,6 +1,6 @@
 //! The rules of the protocol: each is carried out somewhere and tested somewhere, and says so on both sides.
 //!
-//! `docs/protocol.md` defines a rule on a line that begins with its name, such as `**V3**`. Code and tests cite it in a
+//! `docs/reference/protocol.md` defines a rule on a line that begins with its name, such as `**V3**`. Code and tests cite it in a
 //! comment: `rule V3`, or `rules V3, V5`, on one line.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::source::Module;
 use super::tree::{File, Tree};
 
 /// Where rules are defined.
-pub(super) const PROTOCOL: &str = "docs/protocol.md";
+pub(super) const PROTOCOL: &str = "docs/reference/protocol.md";
 /// A crate that exists to test others: its checkers are tests, wherever they lie.
 const SIMULATOR: &str = "lab/faultsim/";
 
@@ -185,7 +185,7 @@ mod tests {
         let mut files = BTreeMap::from([
             ("crates/proto/src/a.rs", CODE),
             ("crates/proto/tests/b.rs", TESTS),
-            ("docs/protocol.md", RULES),
+            ("docs/reference/protocol.md", RULES),
         ]);
         files.insert(path, text);
         complaints(&files.into_iter().collect::<Vec<_>>())
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn a_rule_without_code_or_test_is_caught() {
         let no_code =
-            "docs/protocol.md:3: rule A2 is cited by no code under crates/*/src: write `rule A2` there";
-        let no_test = "docs/protocol.md:3: rule A2 is cited by no test: write `rule A2` there";
+            "docs/reference/protocol.md:3: rule A2 is cited by no code under crates/*/src: write `rule A2` there";
+        let no_test = "docs/reference/protocol.md:3: rule A2 is cited by no test: write `rule A2` there";
         assert_eq!(with("crates/proto/src/a.rs", "// rules A1, B1\nfn a() {}\n"), [no_code]);
         assert_eq!(with("crates/proto/tests/b.rs", "// rule A1, and rule B1\n"), [no_test]);
     }
@@ -220,10 +220,10 @@ mod tests {
         let code =
             "// rules A1, A2\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // rule B1\n    fn b() {}\n}\n";
         let no_code =
-            "docs/protocol.md:4: rule B1 is cited by no code under crates/*/src: write `rule B1` there";
+            "docs/reference/protocol.md:4: rule B1 is cited by no code under crates/*/src: write `rule B1` there";
         assert_eq!(with("crates/proto/src/a.rs", code), [no_code]);
         // So are files that only tests have, and the simulator is nothing else; an example is neither code nor test.
-        let no_test = "docs/protocol.md:1: rule A1 is cited by no test: write `rule A1` there";
+        let no_test = "docs/reference/protocol.md:1: rule A1 is cited by no test: write `rule A1` there";
         let others = "// rules A2, B1\n";
         for (path, expected) in [
             ("crates/net/src/tests.rs", vec![]),
@@ -235,7 +235,7 @@ mod tests {
             let files = [
                 ("crates/proto/src/a.rs", CODE),
                 ("crates/proto/tests/b.rs", others),
-                ("docs/protocol.md", RULES),
+                ("docs/reference/protocol.md", RULES),
                 (path, "// rule A1\nfn c() {}\n"),
             ];
             assert_eq!(complaints(&files), expected, "{path}");
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn citations_of_nothing_are_caught() {
-        let expected = |at| format!("{at}: there is no rule A3 in docs/protocol.md");
+        let expected = |at| format!("{at}: there is no rule A3 in docs/reference/protocol.md");
         assert_eq!(
             with("crates/net/src/c.rs", "\n/// By rule A3.\nfn c() {}\n"),
             [expected("crates/net/src/c.rs:2")]
@@ -254,21 +254,21 @@ mod tests {
 
     #[test]
     fn names_that_come_twice_or_out_of_order_are_caught() {
-        let twice = with("docs/protocol.md", "**A1** One.\n**A1** Again.\n**A2** Two.\n**B1** Three.\n");
-        assert_eq!(twice, ["docs/protocol.md:2: rule A1 is there twice"]);
-        let gap = with("docs/protocol.md", "**A2** Two.\n**A1** One.\n**B1** Three.\n");
+        let twice = with("docs/reference/protocol.md", "**A1** One.\n**A1** Again.\n**A2** Two.\n**B1** Three.\n");
+        assert_eq!(twice, ["docs/reference/protocol.md:2: rule A1 is there twice"]);
+        let gap = with("docs/reference/protocol.md", "**A2** Two.\n**A1** One.\n**B1** Three.\n");
         let expected = [
-            "docs/protocol.md:1: rule A2 comes where A1 is expected",
-            "docs/protocol.md:2: rule A1 comes where A3 is expected",
+            "docs/reference/protocol.md:1: rule A2 comes where A1 is expected",
+            "docs/reference/protocol.md:2: rule A1 comes where A3 is expected",
         ];
         assert_eq!(gap, expected);
     }
 
     #[test]
     fn a_protocol_without_rules_is_caught() {
-        let missing = "docs/protocol.md: is missing, or defines no rule";
+        let missing = "docs/reference/protocol.md: is missing, or defines no rule";
         assert_eq!(
-            complaints(&[("docs/protocol.md", "**Note** well.\nA **A1** in the midst.\n")]),
+            complaints(&[("docs/reference/protocol.md", "**Note** well.\nA **A1** in the midst.\n")]),
             [missing]
         );
         assert_eq!(complaints(&[]), [missing]);

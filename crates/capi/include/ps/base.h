@@ -9,7 +9,7 @@
 namespace ps {
 
 #if defined(USE_KEY32) && USE_KEY32
-#error "keys have 64 bits here: see docs/pslite.md"
+#error "keys have 64 bits here: see docs/operating/pslite.md"
 #endif
 using Key = uint64_t;
 

@@ -48,7 +48,7 @@ impl Bmv2 {
     pub(super) fn start(program: &Path, interface: &str, address: Ipv4Addr) -> Result<Self> {
         if !program.is_file() {
             bail!(
-                "--bmv2 {}: there is no such file; `p4c-bm2-ss` makes it, see docs/p4.md",
+                "--bmv2 {}: there is no such file; `p4c-bm2-ss` makes it, see docs/operating/p4.md",
                 program.display()
             );
         }
@@ -118,7 +118,7 @@ fn check(program: &Path) -> Result<()> {
     let text = BufReader::new(File::open(program).with_context(of_file)?);
     let read: Result<Program, _> = serde_json::from_reader(text);
     read.map(drop).with_context(|| {
-        format!("{} is no program for bmv2; `p4c-bm2-ss` makes it, see docs/p4.md", of_file())
+        format!("{} is no program for bmv2; `p4c-bm2-ss` makes it, see docs/operating/p4.md", of_file())
     })
 }
 

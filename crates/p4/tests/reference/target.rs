@@ -61,7 +61,7 @@ fn said<T, E: std::fmt::Display>(result: Result<T, AgentError<E>>) -> Result<T, 
 impl<D: Device> Target for P4Target<D> {
     type Error = String;
 
-    /// See "Where it differs from the data plane in software" in docs/p4.md.
+    /// See "Where it differs from the data plane in software" in docs/operating/p4.md.
     fn offers(&self, need: Need) -> bool {
         self.boasts || matches!(need, Need::Lanes | Need::AgentPackets)
     }

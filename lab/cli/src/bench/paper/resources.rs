@@ -43,7 +43,7 @@ pub(super) fn find() -> Result<Finding> {
         ],
         notes: vec![
             "Our data plane adds integers, so it needs no tables; it keeps two accumulators and a value for each slot, and remembers in the pipeline which \
-             packets it took. Its logic is not counted here; docs/p4.md has what a compiler for Tofino took."
+             packets it took. Its logic is not counted here; docs/operating/p4.md has what a compiler for Tofino took."
                 .to_owned(),
         ],
         ..Finding::default()
