@@ -360,7 +360,7 @@ fn in_the_end_nothing_may_be_missing() {
     assert!(scene.finale(5.0, 0.0).unwrap_err().contains("0 is not applied, and was acknowledged"));
     scene.epoch(1, 1, 5);
     assert_eq!(scene.finale(5.0, 5.0), Ok(()));
-    assert!(scene.finale(5.0, 4.0).unwrap_err().contains("no push that may have been applied explains it"));
+    assert!(scene.finale(5.0, 4.0).unwrap_err().contains("nothing that may have been applied explains it"));
     assert!(scene.finale(6.0, 5.0).unwrap_err().contains("pushed 6 to value 0, 5 of it is applied"));
 }
 
