@@ -4,6 +4,7 @@
 
 mod arrows;
 mod drift;
+mod links;
 mod names;
 mod promises;
 mod rules;
@@ -57,6 +58,8 @@ pub(crate) fn run() -> Result<Outcome> {
         drift::message_version(&tree),
         drift::crate_table(&tree, &packages),
         drift::sockets_and_threads(&tree, &modules, &packages),
+        links::lead_somewhere(&tree),
+        links::manual_is_whole(&tree),
         names::crates(&packages),
         names::items(&modules),
         promises::lints(&tree, &packages),
@@ -67,6 +70,7 @@ pub(crate) fn run() -> Result<Outcome> {
         text::length(&tree),
         text::unfinished(&tree, &modules),
         text::machine_paths(&tree),
+        text::prose_width(&tree),
         typed::documents(&tree),
         typed::commands(&readme::read().unwrap_or_default(), &typed::subcommands(&modules)),
     ]

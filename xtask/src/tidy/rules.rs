@@ -198,8 +198,7 @@ mod tests {
 
     #[test]
     fn a_rule_without_code_or_test_is_caught() {
-        let no_code =
-            "docs/reference/protocol.md:3: rule A2 is cited by no code under crates/*/src: write `rule A2` there";
+        let no_code = "docs/reference/protocol.md:3: rule A2 is cited by no code under crates/*/src: write `rule A2` there";
         let no_test = "docs/reference/protocol.md:3: rule A2 is cited by no test: write `rule A2` there";
         assert_eq!(with("crates/proto/src/a.rs", "// rules A1, B1\nfn a() {}\n"), [no_code]);
         assert_eq!(with("crates/proto/tests/b.rs", "// rule A1, and rule B1\n"), [no_test]);
@@ -219,8 +218,7 @@ mod tests {
     fn tests_among_code_are_tests() {
         let code =
             "// rules A1, A2\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // rule B1\n    fn b() {}\n}\n";
-        let no_code =
-            "docs/reference/protocol.md:4: rule B1 is cited by no code under crates/*/src: write `rule B1` there";
+        let no_code = "docs/reference/protocol.md:4: rule B1 is cited by no code under crates/*/src: write `rule B1` there";
         assert_eq!(with("crates/proto/src/a.rs", code), [no_code]);
         // So are files that only tests have, and the simulator is nothing else; an example is neither code nor test.
         let no_test = "docs/reference/protocol.md:1: rule A1 is cited by no test: write `rule A1` there";
@@ -254,7 +252,8 @@ mod tests {
 
     #[test]
     fn names_that_come_twice_or_out_of_order_are_caught() {
-        let twice = with("docs/reference/protocol.md", "**A1** One.\n**A1** Again.\n**A2** Two.\n**B1** Three.\n");
+        let twice =
+            with("docs/reference/protocol.md", "**A1** One.\n**A1** Again.\n**A2** Two.\n**B1** Three.\n");
         assert_eq!(twice, ["docs/reference/protocol.md:2: rule A1 is there twice"]);
         let gap = with("docs/reference/protocol.md", "**A2** Two.\n**A1** One.\n**B1** Three.\n");
         let expected = [

@@ -9,6 +9,8 @@ const LINES_WARNED: usize = 600;
 const LINES_MAX: usize = 700;
 /// Files that hold nothing but tests.
 const LINES_MAX_OF_TESTS: usize = 1000;
+/// Columns of a line of prose in Markdown. Tables and code are as wide as they are.
+const PROSE_WIDTH: usize = 100;
 const CODE: &[&str] = &[".rs", ".p4", ".py", ".c", ".h", ".hpp", ".sh"];
 
 /// Files that are too long to have one subject.
@@ -86,6 +88,26 @@ fn begins_path(before: &str) -> bool {
     !before.ends_with(|letter: char| letter.is_alphanumeric() || "._-}~)>*".contains(letter))
 }
 
+/// Prose of documents beyond the width that a page and a terminal have.
+pub(crate) fn prose_width(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        let mut is_code = false;
+        for (index, line) in file.text.lines().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_table = line.trim_start().starts_with('|');
+            // A link or a command that is longer by itself cannot be wrapped.
+            let can_be_wrapped = line.trim().split(' ').all(|word| word.chars().count() <= PROSE_WIDTH - 4);
+            let width = line.chars().count();
+            if width > PROSE_WIDTH && !is_code && !is_table && can_be_wrapped {
+                let what = format!("{width} columns of prose, at most {PROSE_WIDTH}: wrap it");
+                complaints.push(Complaint::new(format!("{}:{}", file.path, index + 1), what));
+            }
+        }
+    }
+    complaints
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +150,16 @@ mod tests {
         let relative = format!("..{}data and https://a.b{}c", concat!("/wo", "rk/"), concat!("/ro", "ot/"));
         let tree = Tree::of(&[("a.md", &absolute), ("b.rs", &home), ("c.md", &relative)]);
         assert_eq!(at(&machine_paths(&tree)), [("a.md:1", false), ("b.rs:1", false)]);
+    }
+
+    #[test]
+    fn wide_prose_is_caught() {
+        let (short, wide) = ("word ".repeat(19), "word ".repeat(21));
+        let page =
+            format!("{short}\n{wide}\n| {wide} |\n```text\n{wide}\n```\n> {wide}\n{}\n", "x".repeat(101));
+        assert_eq!(
+            at(&prose_width(&Tree::of(&[("a.md", &page), ("a.rs", &wide)]))),
+            [("a.md:2", false), ("a.md:7", false)]
+        );
     }
 }

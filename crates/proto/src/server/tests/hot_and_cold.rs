@@ -1,5 +1,5 @@
 //! What a row gets whose gradients a switch sums, and what it would get from the same gradients one by one: the table in
-//! ARCHITECTURE.md, *What the optimizer sees*.
+//! docs/concepts/arithmetic.md, *What the optimizer sees*.
 
 use libra_store::{Clip, Decay, Optimizer, Rule, Schedule};
 
