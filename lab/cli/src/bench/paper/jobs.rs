@@ -1,5 +1,6 @@
 //! Jobs that are run for a report, in processes of their own.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -52,12 +53,22 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// Runs this program, as long as this process is there.
+/// The program whose jobs are measured.
+const LIBRA: &str = "libra";
+
+/// Runs `libra`, the one beside this program or else the one on the `PATH`, as long as this process is there.
 fn libra(options: &[&str]) -> Result<()> {
-    let mut command = Command::new(leash::this_program()?);
+    let beside = leash::this_program()?.with_file_name(LIBRA);
+    let program = if beside.is_file() { beside } else { PathBuf::from(LIBRA) };
+    let mut command = Command::new(&program);
     command.args(options).arg("--leashed");
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut job = piped.spawn().context("cannot start a job")?;
+    let mut job = piped.spawn().with_context(|| {
+        format!(
+            "cannot start {}, whose jobs are measured: in a checkout, build it with `cargo build --release --bin libra`",
+            program.display()
+        )
+    })?;
     // Held until the job is done: it would end with it.
     let leash = job.stdin.take();
     let output = job.wait_with_output().context("cannot wait for a job")?;
