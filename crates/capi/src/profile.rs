@@ -4,11 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use libra_client::{Budget, DEFAULT_HEADROOM_BITS, Plan, Provenance, TableShape};
 use libra_net::mesh::{Letter, Node, worker_id};
-use libra_plan::{
-    Budget, DEFAULT_HEADROOM_BITS, DEFAULT_P, Frequencies, Plan, Provenance, SLOT_BYTES, SLOTS_PER_REGION,
-    TableShape,
-};
+use libra_plan::{DEFAULT_P, SLOT_BYTES, SLOTS_PER_REGION};
 
 use crate::arrays::{is_for_sums, keys_of, values_of};
 use crate::error::CallError;
@@ -20,15 +18,16 @@ const KEYS_MAX: u64 = SLOTS_PER_REGION as u64;
 /// Counts what the worker of rank 0 pushes, which stands for all.
 pub(crate) struct Profile {
     path: PathBuf,
-    frequencies: Mutex<Frequencies>,
+    /// `None` once it is written.
+    pushes: Mutex<Option<libra_client::Profile>>,
 }
 
 impl Profile {
     /// One that will be written as a plan to this file.
     pub(crate) fn new(path: PathBuf) -> Self {
         let table = TableShape { name: "keys".to_owned(), keys: 0..u64::MAX, width: 1, hot: true };
-        let frequencies = Frequencies::new(vec![table]).expect("one table shares no keys");
-        Self { path, frequencies: Mutex::new(frequencies) }
+        let pushes = libra_client::Profile::new(vec![table]).expect("one table shares no keys");
+        Self { path, pushes: Mutex::new(Some(pushes)) }
     }
 
     fn is_of(node: &Node) -> bool {
@@ -47,10 +46,11 @@ impl Profile {
             return;
         }
         // The highest key is of no table.
-        let updates = || keys_of(letter).zip(values_of(letter)).filter(|(key, _)| *key != u64::MAX);
-        let mut frequencies = self.frequencies.lock().unwrap_or_else(PoisonError::into_inner);
-        frequencies.record_push(updates().map(|(key, _)| key));
-        updates().for_each(|(key, value)| frequencies.record_gradient(key, value));
+        let updates = keys_of(letter).zip(values_of(letter)).filter(|(key, _)| *key != u64::MAX);
+        let (keys, values): (Vec<u64>, Vec<f32>) = updates.unzip();
+        if let Some(pushes) = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            pushes.record(&keys, &values);
+        }
     }
 
     /// Writes the plan.
@@ -58,7 +58,8 @@ impl Profile {
         if !Self::is_of(node) {
             return Ok(());
         }
-        let frequencies = self.frequencies.lock().unwrap_or_else(PoisonError::into_inner);
+        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(pushes) = pushes else { return Ok(()) };
         let program = std::env::current_exe().ok();
         let name = program.as_ref().and_then(|path| path.file_name()).unwrap_or_default();
         let provenance = Provenance {
@@ -68,7 +69,7 @@ impl Profile {
             ..Provenance::default()
         };
         let budget = Budget { p: DEFAULT_P, c: 1.0, on_chip_bytes: KEYS_MAX * SLOT_BYTES };
-        let plan = Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS);
+        let plan = Plan::new(1, provenance, &pushes.finish(), budget, DEFAULT_HEADROOM_BITS);
         self.put(&plan.expect("such a budget and the usual headroom are sound").to_toml())
     }
 

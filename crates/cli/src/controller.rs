@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use libra_net::ControllerNode;
-use libra_proto::ControllerCommand;
+use libra_client::{Controller, ControllerCommand};
 use serde_json::json;
 
-use libra_launch::chronicle::Chronicle;
+use libra_launch::event_log::EventLog;
 use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
@@ -34,10 +33,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
     let bars = arguments.job.bars();
-    let controller = ControllerNode::bind(arguments.listen)?;
+    let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
     let job = Job::prepare(&arguments.job, arguments.switches, address)?;
-    let sizes = job.sizes;
+    let sizes = job.spec.sizes;
     bars.line(&format!(
         "controller: at {address}, waiting for {} servers, {} switches, {} workers",
         sizes.servers, sizes.switches, sizes.workers
@@ -47,14 +46,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     interrupt::on_first(move || {
         let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
     });
-    let mut chronicle = Chronicle::default();
-    let outcome = controller.run(sizes, job.cluster.clone(), commands, |event| {
-        chronicle.note(event);
+    let mut events = EventLog::default();
+    let outcome = controller.run(sizes, job.spec.cluster(), commands, |event| {
+        events.note(event);
         if let Some(news) = news(event) {
             bars.line(&format!("controller: {news}"));
         }
     });
     let outcome = outcome.map_err(failure)?;
     let more = json!({ "command": "controller", "switches": arguments.switches });
-    arguments.job.report(&job, &outcome, &chronicle, started, more)
+    arguments.job.report(&job, &outcome, &events, started, more)
 }

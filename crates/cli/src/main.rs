@@ -1,6 +1,6 @@
 //! `libra`: trains sparse models on a cluster whose switch adds up the gradients of the hot rows.
 //!
-//! Here everything comes together: data and model (`libra-train`), the plan of hot rows (`libra-plan`), and the roles on their
+//! Here everything comes together: data and model (`libra-models`), the plan of hot rows (`libra-plan`), and the roles on their
 //! sockets (`libra-net`). It has no logic of theirs, and nothing depends on it.
 //!
 //! ```text

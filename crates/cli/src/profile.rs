@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         leash::hold(|_| ())?;
     }
     let config = arguments.model.config()?;
-    let workload = libra_train::open(&config, &arguments.model.data)?;
+    let workload = libra_models::open(&config, &arguments.model.data)?;
     clear(&arguments.out)?;
     let plan = arguments.sample.plan(&config, &workload, &Bars::new(arguments.quiet))?;
     let out = arguments.out.display();

@@ -1,8 +1,8 @@
 //! `libra train`: a whole cluster on this machine, each member on a thread of its own, over real sockets.
 
+mod faults;
 mod local;
 mod recorders;
-mod strikes;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use libra_net::ControllerNode;
+use libra_client::LocalOptions;
 use serde_json::json;
 
+use self::faults::ScheduledFault;
 use self::local::Local;
 use self::recorders::Recorders;
-use self::strikes::Strike;
 use libra_launch::arguments::FaultArguments;
+use libra_launch::event_log::FaultKind;
+use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::job::{Job, JobArguments};
-use libra_launch::strike::{Kill, Moment, Victim};
 
 /// What aggregates the hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,14 +53,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     #[command(flatten)]
-    trouble: Trouble,
+    schedule: FaultSchedule,
     #[command(flatten)]
     faults: FaultArguments,
 }
 
-/// What is to befall the cluster.
+/// Faults of the switches at set times.
 #[derive(Args, Debug)]
-struct Trouble {
+struct FaultSchedule {
     /// Switches beyond those, which take over from one that dies
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     standby: u16,
@@ -71,20 +72,20 @@ struct Trouble {
     migrate: Vec<Moment>,
 }
 
-impl Trouble {
-    /// What befalls the switches, in its order.
-    fn strikes(&self) -> Result<Vec<Strike>> {
-        if let Some(kill) = self.kill.iter().find(|kill| kill.victim != Victim::Switch) {
+impl FaultSchedule {
+    /// Returns the faults in the order of their times.
+    fn faults(&self) -> Result<Vec<ScheduledFault>> {
+        if let Some(kill) = self.kill.iter().find(|kill| kill.target != Target::Switch) {
             bail!(
                 "--kill {kill}: here all members are threads of one process, and only a switch can be killed; \
                  `libra-lab soak --kill {kill}` kills processes"
             );
         }
-        let kills = self.kill.iter().map(|kill| Strike::kill(kill.at));
-        let mut strikes: Vec<Strike> =
-            kills.chain(self.migrate.iter().map(|moment| Strike::migrate(moment.0))).collect();
-        strikes.sort_by_key(|strike| strike.at);
-        Ok(strikes)
+        let kills = self.kill.iter().map(|kill| ScheduledFault { kind: FaultKind::Killed, at: kill.at });
+        let migrations = self.migrate.iter().map(|at| ScheduledFault { kind: FaultKind::Migrated, at: at.0 });
+        let mut faults: Vec<ScheduledFault> = kills.chain(migrations).collect();
+        faults.sort_by_key(|fault| fault.at);
+        Ok(faults)
     }
 }
 
@@ -92,35 +93,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
     let FaultArguments { loss, duplicate, reorder } = arguments.faults;
     let rates = arguments.faults.rates()?;
-    let strikes = arguments.trouble.strikes()?;
+    let faults = arguments.schedule.faults()?;
     let (switches, kind) = match arguments.switch {
         SwitchKind::Udp => (arguments.switches, "udp"),
         SwitchKind::None => (0, "none"),
     };
-    let standbys = arguments.trouble.standby;
-    if switches == 0 && (standbys > 0 || !strikes.is_empty()) {
+    let standbys = arguments.schedule.standby;
+    if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
     if arguments.state.is_none() && arguments.job.durability.needs_disk() {
         bail!("--log, --checkpoint-every and --load need --state DIR, where servers keep what they have");
     }
-    let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let mut job = Job::prepare(&arguments.job, switches, controller.address())?;
+    let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     if arguments.state.is_some() {
-        job.cluster.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
+        job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
-    let state = arguments.state.clone();
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
     let local = Local {
-        rates,
         job: &job,
-        bars: arguments.job.bars(),
-        standbys,
-        strikes,
-        state,
+        options: LocalOptions { faults: rates, state_dir: arguments.state.clone(), standbys },
+        faults,
         recorders: recorders.clone(),
+        bars: arguments.job.bars(),
     };
-    let (outcome, chronicle, unkept) = local.run(controller)?;
+    let (outcome, events, unwritten) = local.run()?;
     let more = json!({
         "command": "train",
         "switch": kind,
@@ -131,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "reorder": reorder,
         "record": arguments.record,
     });
-    arguments.job.report(&job, &outcome, &chronicle, started, more)?;
-    let unkept = unkept.or_else(|| recorders.and_then(|recorders| recorders.failure()));
-    unkept.map_or(Ok(()), |reason| bail!(reason))
+    arguments.job.report(&job, &outcome, &events, started, more)?;
+    let failure = unwritten.or_else(|| recorders.and_then(|recorders| recorders.failure()));
+    failure.map_or(Ok(()), |reason| bail!(reason))
 }

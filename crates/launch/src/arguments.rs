@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use libra_client::Mode;
 use libra_dataplane::CELLS_MAX;
+use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use libra_train::{Mode, ModelKind, TrainConfig, Workload};
 use serde::Serialize;
 
 use crate::job_directory::JobDirectory;
@@ -139,13 +140,13 @@ impl SampleArguments {
         };
         budget.check()?;
         let bar = bars.bar("profile");
-        let frequencies = libra_train::profile(workload, config, sample, &mut |progress| {
+        let frequencies = libra_models::profile(workload, config, sample, &mut |progress| {
             bar.set_length(progress.samples_total);
             bar.set_position(progress.samples);
             bar.set_message(format!("loss {:.4}", progress.loss));
         })?;
         bar.finish_and_clear();
-        let provenance = libra_train::provenance(&**workload, config, sample, &frequencies);
+        let provenance = libra_models::provenance(&**workload, config, sample, &frequencies);
         Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
     }
 
@@ -304,7 +305,7 @@ pub fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
 pub fn read_plan(path: &Path, workload: &dyn Workload) -> Result<Plan> {
     let plan = load_plan(path)?;
     let file = path.display();
-    plan.fits(&libra_train::shapes(workload.tables())).with_context(|| {
+    plan.fits(&libra_models::shapes(workload.tables())).with_context(|| {
         format!(
             "the plan {file} does not fit the model; make one with `libra profile` for this model and data"
         )

@@ -8,18 +8,16 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
+use libra_client::{HotPath, JobSpec, Mode, NodeError, Outcome, Plan, Sizes, round_time};
 use libra_dataplane::{entries_in, packet_bytes};
-use libra_net::NodeError;
-use libra_plan::Plan;
-use libra_proto::{Cluster, HotPath, Outcome, Sizes};
-use libra_train::{Mode, Workload};
+use libra_models::Workload;
 use serde_json::{Value, json};
 
 use crate::arguments::{
     ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
     read_plan,
 };
-use crate::chronicle::{Chronicle, milliseconds};
+use crate::event_log::{EventLog, milliseconds};
 use crate::leash;
 use crate::progress::Bars;
 use crate::report::Report;
@@ -75,11 +73,11 @@ impl JobArguments {
         &self,
         job: &Job,
         outcome: &Outcome,
-        chronicle: &Chronicle,
+        events: &EventLog,
         started: Instant,
         more: Value,
     ) -> Result<()> {
-        let report = Report::new(job, outcome, chronicle, started.elapsed().as_secs_f64())?;
+        let report = Report::new(job, outcome, events, started.elapsed().as_secs_f64())?;
         if !self.quiet {
             report.print(job);
         }
@@ -111,8 +109,8 @@ impl JobArguments {
             "memory_share": self.sample.memory_share,
             "hot_slots": self.sample.hot_slots,
             "arithmetic": self.hot.arithmetic.to_string(),
-            "pushes_per_epoch": job.cluster.hot_path.pushes_per_epoch,
-            "epoch_ms": milliseconds(job.cluster.hot_path.epoch_time_max),
+            "pushes_per_epoch": job.spec.hot_path.pushes_per_epoch,
+            "epoch_ms": milliseconds(job.spec.hot_path.epoch_time_max),
             "mtu": self.hot.mtu,
             "lanes": self.hot.lanes,
             "lane_cells": self.hot.lane_cells,
@@ -131,14 +129,12 @@ impl JobArguments {
 
 /// A job that is ready to run.
 pub struct Job {
-    /// How many members it begins with.
-    pub sizes: Sizes,
     /// Model and data.
     pub workload: Arc<dyn Workload>,
     /// What the workers are told.
     pub task: Task,
-    /// Everything but who is there.
-    pub cluster: Cluster,
+    /// What the controller runs.
+    pub spec: JobSpec,
 }
 
 impl Job {
@@ -153,11 +149,11 @@ impl Job {
             clear(path)?;
         }
         let config = training.config()?;
-        let workload = libra_train::open(&config, &training.model.data)?;
+        let workload = libra_models::open(&config, &training.model.data)?;
         let tables = workload.tables();
         let hot_path = hot_path(hot, config.mode, sizes.workers, controller)?;
         let entries = usize::from(hot_path.entries_max);
-        let shapes = libra_train::shapes(tables.clone());
+        let shapes = libra_models::shapes(tables.clone());
         let widest = shapes.iter().filter(|shape| shape.hot).max_by_key(|shape| shape.width);
         if let Some(widest) = widest.filter(|shape| sizes.switches > 0 && shape.width as usize > entries) {
             let (why, larger) = if hot.lanes > 1 {
@@ -188,19 +184,25 @@ impl Job {
             ));
         }
         let task = Task::new(&training.model.data, &*workload, &config);
-        let mut cluster = Cluster::new(1, tables, plan, hot_path);
-        cluster.cold_path = cold.cold_path();
         let (durability, seed) = arguments.durability.durability()?;
-        // Rows that were never updated are not in a checkpoint: they follow from its seed.
-        cluster.seed = seed.unwrap_or(training.model.seed);
-        cluster.durability = durability;
-        cluster.task = task.to_text()?;
-        Ok(Self { sizes, workload, task, cluster })
+        let spec = JobSpec {
+            plan,
+            hot_path,
+            cold_path: cold.cold_path(),
+            durability,
+            mode: config.mode,
+            // Rows that were never updated are not in a checkpoint: they follow from its seed.
+            seed: seed.unwrap_or(training.model.seed),
+            front_end: task.to_text()?,
+            ..JobSpec::new(sizes, tables)
+        };
+        spec.check()?;
+        Ok(Self { workload, task, spec })
     }
 
     /// Returns the plan of hot rows, if there is one.
     pub fn plan(&self) -> Option<&Plan> {
-        self.cluster.plan.as_ref()
+        self.spec.plan.as_ref()
     }
 }
 
@@ -212,10 +214,6 @@ pub fn failure(error: NodeError) -> Error {
     }
 }
 
-/// An epoch that not all workers push to closes by its time. Where they wait for it in each step it should not be long; and long enough for
-/// the pushes of one step to come together.
-const EPOCH_TIME_AWAITED: Duration = Duration::from_millis(5);
-
 fn hot_path(
     arguments: &HotPathArguments,
     mode: Mode,
@@ -223,7 +221,6 @@ fn hot_path(
     controller: SocketAddr,
 ) -> Result<HotPath> {
     let standard = HotPath::for_workers(workers);
-    let epoch_time = if mode == Mode::Async { standard.epoch_time_max } else { EPOCH_TIME_AWAITED };
     // The cluster talks as it reaches its controller; then comes UDP.
     let headers_bytes = if controller.is_ipv6() { 40 + 8 } else { 20 + 8 };
     let HotPathArguments { mtu, lanes, .. } = *arguments;
@@ -238,7 +235,7 @@ fn hot_path(
     let hot_path = HotPath {
         arithmetic: arguments.arithmetic,
         pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
-        epoch_time_max: arguments.epoch_ms.map_or(epoch_time, Duration::from_millis),
+        epoch_time_max: arguments.epoch_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
         entries_max,
         cells_max: arguments.lane_cells,
         ..standard

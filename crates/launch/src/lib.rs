@@ -5,16 +5,17 @@
 //! It never decides what a role does: that is `libra-proto`'s.
 //!
 //! ```
-//! use libra_launch::strike::{Kill, Victim};
+//! use libra_launch::fault_schedule::{Kill, Target};
 //!
 //! let kill: Kill = "switch@2.5s".parse().unwrap();
-//! assert_eq!((kill.victim, kill.at.as_millis()), (Victim::Switch, 2500));
+//! assert_eq!((kill.target, kill.at.as_millis()), (Target::Switch, 2500));
 //! ```
 
 #![forbid(unsafe_code)]
 
 pub mod arguments;
-pub mod chronicle;
+pub mod event_log;
+pub mod fault_schedule;
 pub mod interrupt;
 pub mod job;
 pub mod job_directory;
@@ -28,6 +29,5 @@ pub mod plane;
 pub mod progress;
 pub mod report;
 pub mod rule;
-pub mod strike;
 pub mod task;
 pub mod training;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use libra_models::Workload;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
 use libra_proto::{MemberEvent, Peer, ServerEvent};
-use libra_train::Workload;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
@@ -238,7 +238,7 @@ pub fn run_worker(arguments: &WorkerArguments) -> Result<()> {
 fn prepare(arguments: &WorkerArguments, worker: &WorkerNode) -> Result<(Task, Arc<dyn Workload>)> {
     let task = Task::from_text(&worker.cluster().task)?;
     let data = arguments.data.as_ref().unwrap_or(&task.data);
-    let workload = libra_train::open(&task.config, data)?;
+    let workload = libra_models::open(&task.config, data)?;
     task.check(data, &*workload)?;
     Ok((task, workload))
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use libra_train::{ModelConfig, ModelKind};
+use libra_models::{ModelConfig, ModelKind};
 
 const HEADING: &str = "What single models take; what is not given is what does well";
 

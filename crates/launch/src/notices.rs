@@ -2,7 +2,7 @@
 
 use libra_proto::{ControllerEvent, Refusal, Sizes, Strangers};
 
-use crate::chronicle::milliseconds;
+use crate::event_log::milliseconds;
 
 /// What a person should hear of an event; the end of the job is told by what came of it.
 pub fn news(event: &ControllerEvent) -> Option<String> {

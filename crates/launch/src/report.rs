@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::Result;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
+use libra_models::Quality;
 use libra_proto::{
     Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
 };
-use libra_train::Quality;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::write_json;
-use crate::chronicle::{Chronicle, Line};
+use crate::event_log::{EventLog, Line};
 use crate::job::Job;
 use crate::task::{Account, EpochAccount, Figure, size};
 
@@ -31,7 +31,7 @@ struct Epoch {
 pub struct Report<'c> {
     /// None where nobody who was there is left.
     epochs: Vec<Option<Epoch>>,
-    chronicle: &'c Chronicle,
+    events: &'c EventLog,
     stall_ms_max: f64,
     samples: u64,
     workers: WorkerStatistics,
@@ -57,7 +57,7 @@ impl Epoch {
 
 impl<'c> Report<'c> {
     /// The report of a job that has ended.
-    pub fn new(job: &Job, outcome: &Outcome, chronicle: &'c Chronicle, seconds_total: f64) -> Result<Self> {
+    pub fn new(job: &Job, outcome: &Outcome, events: &'c EventLog, seconds_total: f64) -> Result<Self> {
         let accounts =
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
         let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
@@ -65,7 +65,7 @@ impl<'c> Report<'c> {
         let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
         let mut report = Self {
             epochs,
-            chronicle,
+            events,
             stall_ms_max: accounts.iter().map(|account| account.stall_ms_max).fold(0.0, f64::max),
             samples: accounts.iter().flat_map(|account| &account.epochs).map(|epoch| epoch.samples).sum(),
             workers: WorkerStatistics::default(),
@@ -163,7 +163,7 @@ impl<'c> Report<'c> {
                 "round_trip_us": workers.round_trip_us,
                 "stall_ms_max": self.stall_ms_max,
             },
-            "failover": self.chronicle.json(),
+            "failover": self.events.json(),
             "seconds": {
                 "total": self.seconds_total,
                 "train": self.seconds_train(),
@@ -189,7 +189,7 @@ impl<'c> Report<'c> {
     pub fn print(&self, job: &Job) {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
-        let sizes = job.sizes;
+        let sizes = job.spec.sizes;
         let config = &job.task.config;
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
         let mut row = |name: &str, value: String, note: String| {
@@ -278,7 +278,7 @@ impl<'c> Report<'c> {
             row("evicted", value, note);
         }
         let lines = refusal_lines(&self.refusals, switches.malformed);
-        for (name, value, note) in lines.into_iter().chain(self.chronicle.lines()) {
+        for (name, value, note) in lines.into_iter().chain(self.events.lines()) {
             table.add_row([name.to_owned(), value, note]);
         }
         let short = self.epochs_short(sizes.workers);
@@ -287,7 +287,7 @@ impl<'c> Report<'c> {
             let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
             table.add_row(["incomplete".to_owned(), epochs, note]);
         }
-        if !self.chronicle.lines().is_empty() {
+        if !self.events.lines().is_empty() {
             let note = "between two acknowledged pushes of a worker, while more were under way".to_owned();
             table.add_row(["longest stall".to_owned(), format!("{:.1} ms", self.stall_ms_max), note]);
         }

@@ -392,7 +392,7 @@ mod tests {
 
     pub(super) fn rules(words: &[&str]) -> Result<[Rule; 2], String> {
         let line = Line::try_parse_from([&["libra"], words].concat()).map_err(|error| error.to_string())?;
-        let usual = libra_train::ModelKind::Neumf.config();
+        let usual = libra_models::ModelKind::Neumf.config();
         Ok([line.rules.embeddings(&usual.embeddings, 1000), line.rules.layers(&usual.layers, 1000)])
     }
 
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn without_options_it_is_what_training_takes_by_default() {
-        let config = libra_train::ModelKind::Neumf.config();
+        let config = libra_models::ModelKind::Neumf.config();
         assert_eq!(rules(&[]).unwrap(), [config.embeddings, config.layers]);
         // The name alone means the same.
         assert_eq!(rules(&["--optimizer", "adam"]).unwrap(), [config.embeddings, config.layers]);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use libra_train::{Measure, Quality, TrainConfig, Workload};
+use libra_models::{Measure, Quality, TrainConfig, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::report::group;

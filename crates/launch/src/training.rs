@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use libra_net::WorkerNode;
-use libra_proto::Parameters;
-use libra_train::{Progress, Quality, Share, Witness, Witnessed, Workload};
+use libra_client::{Observed, Parameters, PushObserver, Worker};
+use libra_models::{Progress, Quality, Share, Workload};
 
-use crate::chronicle::milliseconds;
+use crate::event_log::milliseconds;
 use crate::task::{Account, EpochAccount, Figure, Task};
 
 /// What a worker tells whoever watches it.
@@ -24,15 +23,15 @@ pub enum Step {
     },
 }
 
-/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody. A witness sees all pushes.
+/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody. An observer sees all pushes.
 pub fn work(
-    mut worker: WorkerNode,
+    mut worker: Worker,
     task: &Task,
     workload: Arc<dyn Workload>,
-    witness: Option<&mut dyn Witness>,
+    observer: Option<&mut dyn PushObserver>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<()> {
-    match train(&mut worker, task, workload, witness, watch).and_then(|account| account.to_text()) {
+    match train(&mut worker, task, workload, observer, watch).and_then(|account| account.to_text()) {
         Ok(account) => Ok(worker.report(account)?),
         Err(error) => {
             worker.abort(format!("{error:#}"));
@@ -42,10 +41,10 @@ pub fn work(
 }
 
 fn train(
-    worker: &mut WorkerNode,
+    worker: &mut Worker,
     task: &Task,
     workload: Arc<dyn Workload>,
-    mut witness: Option<&mut dyn Witness>,
+    mut observer: Option<&mut dyn PushObserver>,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
     let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
@@ -58,8 +57,8 @@ fn train(
     for epoch in first_epoch..task.config.epochs {
         let started = Instant::now();
         let progress = &mut |progress| watch(Step::Trained(progress));
-        let report = match &mut witness {
-            Some(witness) => training.train_epoch(&mut Witnessed::new(worker, witness), epoch, progress)?,
+        let report = match &mut observer {
+            Some(observer) => training.train_epoch(&mut Observed::new(worker, observer), epoch, progress)?,
             None => training.train_epoch(worker, epoch, progress)?,
         };
         // Evaluation must see the pushes of all workers, and none of the next epoch.

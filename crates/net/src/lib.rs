@@ -64,6 +64,8 @@ mod watch;
 mod worker;
 
 pub use faults::{FaultRates, InvalidRate};
-pub use node::{ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode};
+pub use node::{
+    ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode,
+};
 pub use plane_thread::PlaneThread;
 pub use worker::{Accepted, WorkerClient, WorkerNode};

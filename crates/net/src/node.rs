@@ -2,7 +2,7 @@
 
 mod background;
 
-pub use self::background::ControllerThread;
+pub use self::background::{ControllerHandle, ControllerThread};
 
 use core::ops::ControlFlow;
 use core::time::Duration;

@@ -103,6 +103,12 @@ pub trait Parameters {
     /// Waits for the answer to a pull.
     fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError>;
 
+    /// Reads the rows of `keys`, which must be distinct.
+    fn pull(&mut self, keys: Vec<u64>) -> Result<Pulled, ClientError> {
+        let pull = self.start_pull(keys)?;
+        self.finish_pull(pull)
+    }
+
     /// Adds gradients to rows, laid out as in [`Pulled`]. A key that occurs twice has its gradients summed.
     /// Returns as soon as the push is under way, and waits first when too much is under way already.
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError>;

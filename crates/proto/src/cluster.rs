@@ -11,6 +11,7 @@ use libra_store::TableSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, MESSAGE_BYTES_MAX};
+use crate::mode::Mode;
 use crate::region;
 use crate::transport::flow::FLOW_PACKETS_MAX;
 use crate::values::ValueFormat;
@@ -290,7 +291,9 @@ pub struct Cluster {
     pub durability: Durability,
     /// How the cold path behaves.
     pub cold_path: ColdPath,
-    /// What to train: a text that the roles carry and do not read.
+    /// How far workers may be apart.
+    pub mode: Mode,
+    /// The front end's own part: a text that the roles carry and do not read.
     pub task: String,
     /// How many shares the task has: one for each worker that the job began with.
     pub shares: u16,
@@ -321,6 +324,7 @@ impl Cluster {
             hot_path,
             durability: Durability::NONE,
             cold_path: ColdPath::default(),
+            mode: Mode::Async,
             task: String::new(),
             shares: 0,
             servers: Vec::new(),
@@ -369,6 +373,15 @@ impl Cluster {
     /// Where the rows of its plan lie.
     pub(crate) fn place(&self, plan: &Plan) -> Result<Placement, PlacementError> {
         Placement::new(plan, self.shards(), self.hot_path.region_slots())
+    }
+
+    /// Checks that members can carry out what the cluster asks for.
+    ///
+    /// # Errors
+    /// The first thing that they cannot do.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_tables()?;
+        self.check_plan()
     }
 
     /// Whether each row fits a message: it is never split (rule C8).

@@ -67,6 +67,7 @@ mod dial;
 mod keys;
 mod membership;
 mod message;
+mod mode;
 mod region;
 mod role;
 mod server;
@@ -96,6 +97,7 @@ pub use message::{
     Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
     MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
 };
+pub use mode::Mode;
 pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
 pub use role::{Action, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};

@@ -34,11 +34,11 @@ use self::load::Load;
 use self::records::wall_clock;
 use self::report::Report;
 use libra_launch::arguments::{FaultArguments, clear, positive_seconds};
+use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::interrupt;
 use libra_launch::leash;
 use libra_launch::plane::SwitchPlane;
 use libra_launch::progress::Bars;
-use libra_launch::strike::{Kill, Moment, Victim};
 
 /// How long the cluster has to come together before the time of a soak begins.
 const PRELUDE: Duration = Duration::from_millis(1500);
@@ -168,10 +168,10 @@ impl Arguments {
         if let Some(Moment(at)) = self.migrate.iter().find(|moment| moment.0 >= end) {
             bail!("--migrate {}s: the soak lasts {} s", at.as_secs_f64(), self.seconds);
         }
-        if self.kills(Victim::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
+        if self.kills(Target::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
             bail!("--kill server: a server that keeps nothing ends the job; add --log or --checkpoint-every");
         }
-        let values = usize::from(self.workers) + self.kills(Victim::Worker);
+        let values = usize::from(self.workers) + self.kills(Target::Worker);
         if self.lanes > 1 && usize::from(self.lanes) < values {
             bail!(
                 "--lanes {}: rows have a value for each worker, {values} with those that come for killed ones: take as many lanes or more",
@@ -182,23 +182,23 @@ impl Arguments {
         if (self.plane == SwitchPlane::P4) != self.bmv2.is_some() {
             bail!("--plane p4 and --bmv2 go together: the program, compiled, that its switches run");
         }
-        if self.workers < 2 && self.kills(Victim::Worker) > 0 {
+        if self.workers < 2 && self.kills(Target::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
         }
         Ok(())
     }
 
-    fn kills(&self, victim: Victim) -> usize {
-        self.kill.iter().filter(|kill| kill.victim == victim).count()
+    fn kills(&self, target: Target) -> usize {
+        self.kill.iter().filter(|kill| kill.target == target).count()
     }
 
     /// Whether servers lose something, and know it.
     fn may_lose(&self) -> bool {
-        self.kills(Victim::Server) > 0 && !self.log
+        self.kills(Target::Server) > 0 && !self.log
     }
 
     fn settings(&self) -> Result<Settings> {
-        let lanes = usize::from(self.workers) + self.kills(Victim::Worker);
+        let lanes = usize::from(self.workers) + self.kills(Target::Worker);
         let lanes = u16::try_from(lanes).context("--kill: that many workers are no soak")?;
         let lasts = PRELUDE + Duration::from_secs(self.seconds);
         let end = wall_clock() + u64::try_from(lasts.as_micros())?;

@@ -18,11 +18,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-net", &["libra-durable", "libra-proto", "libra-storage"]),
     ("libra-p4", &["libra-dataplane", "libra-proto"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
-    ("libra-capi", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
-    ("libra-train", &["libra-proto", "libra-plan", "libra-store"]),
+    ("libra-client", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
+    ("libra-capi", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
+    ("libra-models", &["libra-client"]),
+    ("libra-examples", &["libra-client"]),
     (
         "libra-launch",
         &[
+            "libra-client",
             "libra-dataplane",
             "libra-durable",
             "libra-net",
@@ -31,13 +34,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-proto",
             "libra-storage",
             "libra-store",
-            "libra-train",
+            "libra-models",
             "libra-xdp",
         ],
     ),
     (
         "libra-cli",
         &[
+            "libra-client",
             "libra-dataplane",
             "libra-durable",
             "libra-launch",
@@ -47,7 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-proto",
             "libra-storage",
             "libra-store",
-            "libra-train",
+            "libra-models",
         ],
     ),
     ("libra-conformance", &["libra-dataplane"]),
@@ -71,6 +75,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "libra-lab",
         &[
+            "libra-client",
             "libra-dataplane",
             "libra-durable",
             "libra-faultsim",
@@ -81,7 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-plan",
             "libra-proto",
             "libra-store",
-            "libra-train",
+            "libra-models",
             "libra-xdp",
         ],
     ),

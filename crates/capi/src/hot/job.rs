@@ -9,14 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use libra_net::mesh::{Mailbox, Node, NodeRole};
-use libra_net::{ControllerNode, ControllerThread, FaultRates, NodeError, NodeOptions, ServerNode};
-use libra_plan::Plan;
-use libra_proto::{
-    Cluster, ControllerEvent, HotPath, MemberEvent, Outcome, Peer, ServerEvent, Sizes, Statistics,
-    SwitchStatistics, WorkerStatistics,
+use libra_client::{
+    Controller, ControllerEvent, ControllerThread, FaultRates, Init, JobSpec, NodeError, NodeOptions,
+    Optimizer, Outcome, Peer, Plan, ServerEvent, Sizes, TableSpec,
 };
-use libra_store::{Init, Optimizer, TableSpec};
+use libra_net::ServerNode;
+use libra_net::mesh::{Mailbox, Node, NodeRole};
+use libra_proto::{MemberEvent, Statistics, SwitchStatistics, WorkerStatistics};
 
 use super::requests::HotRequests;
 use crate::environment::SwitchSettings;
@@ -38,7 +37,7 @@ fn switching(error: impl ToString) -> CallError {
 
 /// What the scheduler has before anybody has come.
 pub(crate) struct Preparation {
-    controller: ControllerNode,
+    controller: Controller,
     plan: Plan,
 }
 
@@ -47,7 +46,7 @@ impl Preparation {
     pub(crate) fn new(settings: &SwitchSettings) -> Result<Self, CallError> {
         let plan = read_plan(&settings.plan)
             .map_err(|problem| CallError::Environment { name: "LIBRA_PLAN", problem })?;
-        let controller = ControllerNode::bind(settings.switch).map_err(|error| CallError::Environment {
+        let controller = Controller::bind(settings.switch).map_err(|error| CallError::Environment {
             name: "LIBRA_SWITCH",
             problem: format!("is {}, and {error}", settings.switch),
         })?;
@@ -181,7 +180,7 @@ fn controller_address(node: &Node) -> Result<SocketAddr, CallError> {
 }
 
 /// The job of a plan: each key has the sum of what is pushed to it.
-fn cluster_of(plan: Plan, workers: u16) -> Cluster {
+fn job_of(plan: Plan, sizes: Sizes) -> JobSpec {
     let sums = plan.tables.iter().map(|table| TableSpec {
         name: table.name.clone(),
         keys: table.keys.clone(),
@@ -189,8 +188,9 @@ fn cluster_of(plan: Plan, workers: u16) -> Cluster {
         rule: Optimizer::Sgd { rate: 1.0 }.into(),
         init: Init::Zero,
     });
-    let hot_path = HotPath { epoch_time_max: EPOCH_TIME_MAX, ..HotPath::for_workers(workers) };
-    Cluster::new(1, sums.collect(), Some(plan), hot_path)
+    let mut job = JobSpec::new(sizes, sums.collect());
+    job.hot_path.epoch_time_max = EPOCH_TIME_MAX;
+    JobSpec { plan: Some(plan), ..job }
 }
 
 fn run_controller(
@@ -202,7 +202,7 @@ fn run_controller(
     let count = |role| u16::try_from(node.processes(role)).expect("the desk counts nodes by u16");
     let sizes = Sizes { servers: count(NodeRole::Server), switches: 1, workers: count(NodeRole::Worker) };
     let address = controller.address();
-    let cluster = cluster_of(plan, sizes.workers);
+    let cluster = job_of(plan, sizes).cluster();
     let (started, has_started) = mpsc::channel();
     let of_events = Arc::clone(exchange);
     let controller = controller.start(sizes, cluster, move |event| match event {

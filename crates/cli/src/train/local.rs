@@ -1,192 +1,119 @@
-//! A cluster of threads.
+//! A cluster of threads that trains a model.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Error, Result, anyhow};
 use indicatif::ProgressBar;
-use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{ControllerCommand, ControllerEvent, Outcome, ServerEvent};
-use libra_train::Witness;
-use tokio::sync::mpsc::UnboundedSender;
-
-use super::recorders::Recorders;
-use super::strikes::{Strike, Switches};
-use libra_launch::chronicle::Chronicle;
+use libra_client::{
+    ControllerEvent, LocalCluster, LocalClusterError, LocalEvent, LocalOptions, LocalOutcome, Outcome,
+    PushObserver, ServerEvent, Worker,
+};
+use libra_launch::event_log::EventLog;
 use libra_launch::job::{Job, failure};
 use libra_launch::progress::Bars;
 use libra_launch::report::quality_line;
 use libra_launch::training::{Step, work};
 
-pub(super) struct Local<'a> {
-    pub(super) rates: FaultRates,
-    pub(super) job: &'a Job,
-    pub(super) bars: Bars,
-    /// Switches that join when all places of switches are taken.
-    pub(super) standbys: u16,
-    /// What befalls the switches.
-    pub(super) strikes: Vec<Strike>,
-    /// Where servers keep what they have.
-    pub(super) state: Option<PathBuf>,
-    /// Who keeps what workers push.
-    pub(super) recorders: Option<Recorders>,
-}
+use super::faults::{Injected, ScheduledFault};
+use super::recorders::Recorders;
 
-/// What a thread does.
-type Body = Box<dyn FnOnce() -> Result<()> + Send>;
-/// A thread before it runs: its name, and what it does.
-type Member = (String, Body);
+pub(super) struct Local<'a> {
+    pub(super) job: &'a Job,
+    pub(super) options: LocalOptions,
+    /// Faults of the switches.
+    pub(super) faults: Vec<ScheduledFault>,
+    /// Files of the pushes of workers.
+    pub(super) recorders: Option<Recorders>,
+    pub(super) bars: Bars,
+}
 
 impl Local<'_> {
-    /// Returns what came of the job, and why something of it could not be kept.
-    pub(super) fn run(self, controller: ControllerNode) -> Result<(Outcome, Chronicle, Option<String>)> {
-        let address = controller.address();
-        let sizes = self.job.sizes;
-        let (failed, failures) = mpsc::channel::<Error>();
-        let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
+    /// Returns the outcome of the job, its events, and why its last checkpoint could not be written.
+    pub(super) fn run(self) -> Result<(Outcome, EventLog, Option<String>)> {
         let bar = self.bars.bar("train");
         bar.set_length(0);
-
-        let switches = Switches::default();
-        let (ended, ends) = mpsc::channel();
-        let mut members: Vec<Member> = Vec::new();
-        for number in 0..sizes.servers {
-            members.push((format!("server {number}"), self.server(address, &ended)?));
-        }
-        for number in 0..sizes.switches {
-            members.push(self.switch(address, number, &switches)?);
-        }
-        for number in 0..sizes.workers {
-            members.push(self.worker(address, number, &bar));
-        }
-        let later = sizes.switches..sizes.switches + self.standbys;
-        let mut standbys: Vec<Member> =
-            later.map(|number| self.switch(address, number, &switches)).collect::<Result<_>>()?;
-        for member in members {
-            start(member, &failed)?;
-        }
-        let (begin, began) = mpsc::channel();
-        switches.strike(self.strikes.clone(), began, ask.clone(), self.bars)?;
-        thread::spawn(move || abort_on_failure(&failures, &ask));
-
-        let mut chronicle = Chronicle::default();
-        let outcome = controller.run(sizes, self.job.cluster.clone(), commands, |event| {
-            chronicle.note(event);
-            if matches!(event, ControllerEvent::Started) {
-                bar.reset_elapsed();
-                let _ = begin.send(Instant::now());
-                for member in standbys.drain(..) {
-                    if let Err(error) = start(member, &failed) {
-                        let _ = failed.send(error);
+        let log = Arc::new(Mutex::new(EventLog::default()));
+        let (start, started) = mpsc::channel();
+        let on_event = {
+            let (log, bar, bars) = (Arc::clone(&log), bar.clone(), self.bars);
+            move |event: LocalEvent<'_>| match event {
+                LocalEvent::Controller(event) => {
+                    log.lock().unwrap_or_else(PoisonError::into_inner).note(event);
+                    if matches!(event, ControllerEvent::Started) {
+                        bar.reset_elapsed();
+                        // Without faults the receiver is gone.
+                        let _ = start.send(Instant::now());
                     }
                 }
-            }
-        });
-        bar.finish_and_clear();
-        let is_kept = outcome.is_ok() && self.state.is_some();
-        let unkept = if is_kept { self.wait_for_servers(&ends)? } else { None };
-        let struck = switches.struck();
-        let missed = self.strikes.len() - struck.len();
-        if outcome.is_ok() && missed > 0 {
-            self.bars.line(&format!("note: the job was over before {missed} of the kills and migrations"));
-        }
-        chronicle.add(&struck);
-        Ok((outcome.map_err(failure)?, chronicle, unkept))
-    }
-
-    fn server(&self, controller: SocketAddr, ended: &mpsc::Sender<Option<String>>) -> Result<Body> {
-        let options = self.options(controller, 0);
-        let node = match &self.state {
-            Some(state) => ServerNode::bind_with_data(options, None, state.clone())?,
-            None => ServerNode::bind(options, None)?,
-        };
-        if let Some(found) = node.goes_on_from() {
-            bail!(
-                "--state: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
-                 take another directory and --load this one"
-            );
-        }
-        let (ended, bars) = (ended.clone(), self.bars);
-        Ok(Box::new(move || {
-            let outcome = node.run(|event| {
-                if let ServerEvent::LogSuspended { reason } = event {
+                LocalEvent::Server(ServerEvent::LogSuspended { reason }) => {
                     bars.line(&format!("note: a log cannot be written, training goes on without: {reason}"));
                 }
-            });
-            // Nobody may listen any more.
-            let _ = ended.send(outcome.as_ref().err().map(ToString::to_string));
-            Ok(outcome.map(drop)?)
-        }))
-    }
-
-    /// Servers write their last checkpoints when the job is done. Returns why the first could not that could not.
-    fn wait_for_servers(&self, ends: &mpsc::Receiver<Option<String>>) -> Result<Option<String>> {
-        let mut unkept = None;
-        for _ in 0..self.job.sizes.servers {
-            unkept = unkept.or(ends.recv()?);
-        }
-        Ok(unkept)
-    }
-
-    fn switch(&self, controller: SocketAddr, number: u16, switches: &Switches) -> Result<Member> {
-        let node = SwitchNode::bind(self.options(controller, 1 + u64::from(number)), None)?;
-        let switches = switches.clone();
-        Ok((format!("switch {number}"), Box::new(move || switches.run(node))))
-    }
-
-    fn worker(&self, controller: SocketAddr, number: u16, bar: &ProgressBar) -> Member {
-        let options = self.options(controller, 1001 + u64::from(number));
-        let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
-        let mut watch = Watch { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
-        let recorders = self.recorders.clone();
-        let member = move || {
-            let worker = WorkerNode::join(options)?;
-            let mut recorder = recorders.and_then(|recorders| recorders.of(worker.share()));
-            let witness = recorder.as_mut().map(|recorder| recorder as &mut dyn Witness);
-            work(worker, &task, workload, witness, &mut |step| watch.see(step))
+                _ => {}
+            }
         };
-        (format!("worker {number}"), Box::new(member))
-    }
-
-    fn options(&self, controller: SocketAddr, stream: u64) -> NodeOptions {
-        let faults = self.rates;
-        let fault_seed = self.job.cluster.seed.wrapping_mul(0x9e37_79b9).wrapping_add(stream);
-        NodeOptions { faults, fault_seed, ..NodeOptions::new(controller) }
-    }
-}
-
-fn start((name, member): Member, failed: &mpsc::Sender<Error>) -> Result<()> {
-    let failed = failed.clone();
-    let body = move || {
-        if let Err(error) = member() {
-            let _ = failed.send(error);
+        let cluster =
+            LocalCluster::start(&self.job.spec, self.options.clone(), on_event).map_err(not_started)?;
+        for number in 0..self.job.spec.sizes.workers {
+            self.start_worker(&cluster, number, &bar)?;
         }
-    };
-    thread::Builder::new().name(name).spawn(body)?;
-    Ok(())
-}
+        let scheduled = self.faults.len();
+        let injected = Injected::start(self.faults, started, cluster.switches().clone(), self.bars)?;
+        let ended = cluster.finish();
+        bar.finish_and_clear();
+        let injected = injected.list();
+        let missed = scheduled - injected.len();
+        if ended.is_ok() && missed > 0 {
+            self.bars.line(&format!("note: the job was over before {missed} of the kills and migrations"));
+        }
+        let mut events = core::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
+        events.add(&injected);
+        let LocalOutcome { outcome, unwritten } = ended.map_err(failure)?;
+        Ok((outcome, events, unwritten.map(|error| error.to_string())))
+    }
 
-/// A member that fails before it is part of the cluster is missed by nobody but us.
-fn abort_on_failure(failures: &mpsc::Receiver<Error>, ask: &UnboundedSender<ControllerCommand>) {
-    if let Ok(error) = failures.recv() {
-        let _ = ask.send(ControllerCommand::Abort { reason: format!("{error:#}") });
+    fn start_worker(&self, cluster: &LocalCluster, number: u16, bar: &ProgressBar) -> Result<()> {
+        let (options, controller) = (cluster.worker_options(), cluster.controller());
+        let (task, workload) = (self.job.task.clone(), Arc::clone(&self.job.workload));
+        let mut progress = JobProgress { bar: bar.clone(), epochs: self.job.task.config.epochs, seen: 0 };
+        let recorders = self.recorders.clone();
+        let train = move || -> Result<()> {
+            let worker = Worker::join(options)?;
+            let mut recorder = recorders.and_then(|recorders| recorders.of(worker.share()));
+            let observer = recorder.as_mut().map(|recorder| recorder as &mut dyn PushObserver);
+            work(worker, &task, workload, observer, &mut |step| progress.advance(step))
+        };
+        let run = move || {
+            if let Err(error) = train() {
+                controller.abort(format!("{error:#}"));
+            }
+        };
+        thread::Builder::new().name(format!("worker {number}")).spawn(run)?;
+        Ok(())
     }
 }
 
-/// Moves the one bar on as any of the workers gets on.
-struct Watch {
+fn not_started(error: LocalClusterError) -> Error {
+    match error {
+        LocalClusterError::Unfinished { found } => anyhow!(
+            "--state: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
+             take another directory and --load this one"
+        ),
+        error => error.into(),
+    }
+}
+
+/// The one progress bar of all workers.
+struct JobProgress {
     bar: ProgressBar,
     epochs: u32,
     /// Samples of this worker that the bar has counted.
     seen: u64,
 }
 
-impl Watch {
-    fn see(&mut self, step: Step) {
+impl JobProgress {
+    fn advance(&mut self, step: Step) {
         match step {
             Step::Trained(progress) => {
                 if self.seen == 0 {

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use libra_train::record::{Head, PushWriter, file_name};
-use libra_train::{Witness, shapes};
+use libra_client::PushObserver;
+use libra_models::record::{Head, PushWriter, file_name};
+use libra_models::shapes;
 
 use libra_launch::job::Job;
 
@@ -27,10 +28,10 @@ impl Recorders {
         fs::create_dir_all(directory)
             .with_context(|| format!("--record: cannot make {}", directory.display()))?;
         let mut writers = BTreeMap::new();
-        for share in 0..job.sizes.workers {
+        for share in 0..job.spec.sizes.workers {
             let head = Head {
                 worker: share.into(),
-                workers: job.sizes.workers.into(),
+                workers: job.spec.sizes.workers.into(),
                 model: job.workload.model(),
                 data: job.workload.data().to_owned(),
                 batch: job.task.config.batch as u64,
@@ -64,8 +65,8 @@ pub(super) struct Recorder {
     recorders: Recorders,
 }
 
-impl Witness for Recorder {
-    fn see(&mut self, keys: &[u64], gradients: &[f32]) {
+impl PushObserver for Recorder {
+    fn on_push(&mut self, keys: &[u64], gradients: &[f32]) {
         let Some(writer) = &mut self.writer else { return };
         if let Err(error) = writer.write(keys, gradients) {
             self.writer = None;

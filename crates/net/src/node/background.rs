@@ -9,9 +9,37 @@ use tokio::sync::mpsc;
 
 use super::{ControllerNode, NodeError};
 
+/// Commands a running controller. What it is told after the end of the job has no effect.
+#[derive(Debug, Clone)]
+pub struct ControllerHandle {
+    commands: mpsc::UnboundedSender<ControllerCommand>,
+}
+
+impl ControllerHandle {
+    /// Ends the job for everybody.
+    pub fn abort(&self, reason: String) {
+        self.command(ControllerCommand::Abort { reason });
+    }
+
+    /// Moves all that a switch holds to others.
+    pub fn migrate(&self, switch: u16) {
+        self.command(ControllerCommand::Migrate { switch });
+    }
+
+    /// Lets all servers write a checkpoint, if they have a disk and write none just now.
+    pub fn checkpoint(&self) {
+        self.command(ControllerCommand::Checkpoint);
+    }
+
+    fn command(&self, command: ControllerCommand) {
+        // The thread of a job that is over has no receiver.
+        let _ = self.commands.send(command);
+    }
+}
+
 /// A controller that runs its job.
 pub struct ControllerThread {
-    commands: mpsc::UnboundedSender<ControllerCommand>,
+    handle: ControllerHandle,
     ended: std_mpsc::Receiver<Result<Outcome, NodeError>>,
 }
 
@@ -33,15 +61,28 @@ impl ControllerNode {
             let _ = outcome.send(self.run(sizes, cluster, inbox, on_event));
         });
         spawned.map_err(NodeError::io("cannot start a thread for the controller"))?;
-        Ok(ControllerThread { commands, ended })
+        Ok(ControllerThread { handle: ControllerHandle { commands }, ended })
     }
 }
 
 impl ControllerThread {
+    /// Returns a handle to command it with.
+    pub fn handle(&self) -> ControllerHandle {
+        self.handle.clone()
+    }
+
     /// Ends the job for everybody.
     pub fn abort(&self, reason: String) {
-        // A job that is over needs no end.
-        let _ = self.commands.send(ControllerCommand::Abort { reason });
+        self.handle.abort(reason);
+    }
+
+    /// Waits until the job is over.
+    ///
+    /// # Errors
+    /// The job ended before it was done.
+    pub fn finish(self) -> Result<Outcome, NodeError> {
+        let gone = || NodeError::Ended { reason: "the controller's thread is gone".to_owned() };
+        self.ended.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// Waits until the job is over, but no longer than this. `None` if it is not, or was asked for before.

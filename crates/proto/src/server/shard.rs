@@ -136,8 +136,7 @@ impl Shard {
         let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
         let store = store.map_err(|error| error.to_string())?;
-        cluster.check_tables()?;
-        cluster.check_plan()?;
+        cluster.check()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
         let region = |layout: &RegionLayout| Region {

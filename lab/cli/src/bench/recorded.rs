@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use libra_client::Widths;
+use libra_models::record::{PushReader, RecordError, RecordedPush, file_name};
 use libra_perfsim::{Push, Pushes};
 use libra_plan::Frequencies;
-use libra_train::Widths;
-use libra_train::record::{PushReader, RecordError, RecordedPush, file_name};
 
 /// A recording, and how much of it is used.
 pub(super) struct Recorded {

@@ -10,12 +10,12 @@ use indicatif::ProgressBar;
 
 use super::children::{Children, Kind};
 use super::controller::{News, Note};
-use super::history::{Deed, History, Struck};
+use super::history::{FaultKind, History, InjectedFault};
 use super::records::{self, wall_clock};
 use super::{Arguments, Settings};
-use libra_launch::chronicle::milliseconds;
+use libra_launch::event_log::milliseconds;
+use libra_launch::fault_schedule::Target;
 use libra_launch::interrupt;
-use libra_launch::strike::Victim;
 
 /// How often to look whether all processes live.
 const LOOK: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(super) enum Signal {
 /// What the parent does, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
-    Kill(Victim),
+    Kill(Target),
     Migrate,
     Start(Kind),
 }
@@ -68,7 +68,7 @@ impl Course<'_> {
 
     /// What to do and when, in its order.
     fn acts(&self) -> VecDeque<(Duration, Act)> {
-        let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.victim)));
+        let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.target)));
         let migrations = self.arguments.migrate.iter().map(|moment| (moment.0, Act::Migrate));
         let mut acts: Vec<_> = kills.chain(migrations).collect();
         acts.sort_by_key(|(at, _)| *at);
@@ -159,32 +159,32 @@ impl Stage<'_> {
             }
             Act::Migrate => {
                 let whom = self.children.migrate()?.map(|switch| format!("switch {switch}"));
-                self.strike(at, Deed::Migrated, whom);
+                self.strike(at, FaultKind::Migrated, whom);
                 Ok(None)
             }
-            Act::Kill(victim) => {
-                let (kind, after) = match victim {
-                    Victim::Switch => (Kind::Switch, RESTART_AFTER),
-                    Victim::Worker => (Kind::Worker, RESTART_AFTER),
-                    Victim::Server => (Kind::Server, Duration::ZERO),
-                    Victim::Controller => (Kind::Controller, Duration::ZERO),
+            Act::Kill(target) => {
+                let (kind, after) = match target {
+                    Target::Switch => (Kind::Switch, RESTART_AFTER),
+                    Target::Worker => (Kind::Worker, RESTART_AFTER),
+                    Target::Server => (Kind::Server, Duration::ZERO),
+                    Target::Controller => (Kind::Controller, Duration::ZERO),
                 };
                 let whom = self.children.kill(kind)?;
                 let next = whom.is_some().then_some((after, Act::Start(kind)));
-                self.strike(at, Deed::Killed(victim), whom);
+                self.strike(at, FaultKind::Killed(target), whom);
                 Ok(next)
             }
         }
     }
 
-    fn strike(&mut self, at: u64, deed: Deed, whom: Option<String>) {
-        let what = if deed == Deed::Migrated { "relieved" } else { "killed" };
+    fn strike(&mut self, at: u64, kind: FaultKind, whom: Option<String>) {
+        let what = if kind == FaultKind::Migrated { "relieved" } else { "killed" };
         let seconds = self.history.seconds(at);
         let Some(whom) = whom else {
             return self.say(&format!("{seconds:6.2} s: nobody is left to be {what}"));
         };
         self.say(&format!("{seconds:6.2} s: {what} {whom}"));
-        self.history.struck.push(Struck { at, deed, whom });
+        self.history.injected.push(InjectedFault { at, kind, whom });
     }
 
     /// Waits for what happens next, but not for long.

@@ -9,7 +9,7 @@ use libra_proto::Peer;
 
 use super::controller::{Counts, News, Note};
 use super::records::{self, Step};
-use libra_launch::strike::Victim;
+use libra_launch::fault_schedule::Target;
 
 /// For so long after the cluster has got over a strike a stall is put down to it.
 const AFTERMATH: Duration = Duration::from_millis(500);
@@ -18,16 +18,16 @@ const RECOVERY_MAX: Duration = Duration::from_secs(4);
 
 /// What the parent did to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
-    Killed(Victim),
+pub(super) enum FaultKind {
+    Killed(Target),
     Migrated,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Struck {
+pub(super) struct InjectedFault {
     /// Microseconds since 1970.
     pub(super) at: u64,
-    pub(super) deed: Deed,
+    pub(super) kind: FaultKind,
     /// Whom it befell, in words.
     pub(super) whom: String,
 }
@@ -50,7 +50,7 @@ pub(super) struct History {
     /// When the time of the soak began.
     pub(super) began: u64,
     pub(super) notes: Vec<Note>,
-    pub(super) struck: Vec<Struck>,
+    pub(super) injected: Vec<InjectedFault>,
     pub(super) counts: Counts,
     /// Of all workers, longest first.
     pub(super) stalls: Vec<Stall>,
@@ -63,38 +63,41 @@ impl History {
 
     /// When switches died, by the hand of the parent or in the eyes of the controller.
     pub(super) fn deaths(&self) -> Deaths {
-        let killed = |victim| {
-            let those = self.struck.iter().filter(move |struck| struck.deed == Deed::Killed(victim));
-            those.map(|struck| struck.at)
+        let killed = |target| {
+            let those =
+                self.injected.iter().filter(move |injected| injected.kind == FaultKind::Killed(target));
+            those.map(|injected| injected.at)
         };
         let lost =
             self.notes.iter().filter(|note| matches!(note.news, News::Lost { peer: Peer::Switch(_), .. }));
         Deaths {
-            switches: killed(Victim::Switch).chain(lost.map(|note| note.at)).collect(),
-            workers: killed(Victim::Worker).collect(),
+            switches: killed(Target::Switch).chain(lost.map(|note| note.at)).collect(),
+            workers: killed(Target::Worker).collect(),
         }
     }
 
     /// From a strike until the cluster had got over it: the regions of a switch have another holder, a worker is missed by
     /// nobody, the new controller has everybody.
-    pub(super) fn recovery(&self, struck: &Struck) -> Option<Duration> {
-        let is_over = |news: &News| match struck.deed {
-            Deed::Killed(Victim::Switch) | Deed::Migrated => matches!(news, News::Settled { moved: 1.., .. }),
-            Deed::Killed(Victim::Worker) => matches!(news, News::Lost { peer: Peer::Worker(_), .. }),
-            Deed::Killed(Victim::Server) => matches!(news, News::Returned { .. }),
-            Deed::Killed(Victim::Controller) => matches!(news, News::Recovered),
+    pub(super) fn recovery(&self, injected: &InjectedFault) -> Option<Duration> {
+        let is_over = |news: &News| match injected.kind {
+            FaultKind::Killed(Target::Switch) | FaultKind::Migrated => {
+                matches!(news, News::Settled { moved: 1.., .. })
+            }
+            FaultKind::Killed(Target::Worker) => matches!(news, News::Lost { peer: Peer::Worker(_), .. }),
+            FaultKind::Killed(Target::Server) => matches!(news, News::Returned { .. }),
+            FaultKind::Killed(Target::Controller) => matches!(news, News::Recovered),
         };
-        let over = self.notes.iter().find(|note| note.at > struck.at && is_over(&note.news))?;
-        Some(Duration::from_micros(over.at - struck.at))
+        let over = self.notes.iter().find(|note| note.at > injected.at && is_over(&note.news))?;
+        Some(Duration::from_micros(over.at - injected.at))
     }
 
     /// The longest stall that began not long after a strike, or was under way then.
-    pub(super) fn stall_after(&self, struck: &Struck) -> Option<Duration> {
-        let aftermath = self.recovery(struck).unwrap_or(RECOVERY_MAX) + AFTERMATH;
+    pub(super) fn stall_after(&self, injected: &InjectedFault) -> Option<Duration> {
+        let aftermath = self.recovery(injected).unwrap_or(RECOVERY_MAX) + AFTERMATH;
         let aftermath = u64::try_from(aftermath.as_micros()).unwrap_or(u64::MAX);
-        let until = self.struck.iter().map(|other| other.at).filter(|at| *at > struck.at);
-        let until = until.fold(struck.at + aftermath, u64::min);
-        let stall = self.stalls.iter().find(|stall| stall.end > struck.at && stall.begin < until)?;
+        let until = self.injected.iter().map(|other| other.at).filter(|at| *at > injected.at);
+        let until = until.fold(injected.at + aftermath, u64::min);
+        let stall = self.stalls.iter().find(|stall| stall.end > injected.at && stall.begin < until)?;
         Some(stall.lasted())
     }
 
@@ -176,16 +179,17 @@ mod tests {
 
     #[test]
     fn a_stall_is_put_down_to_the_strike_before_it() {
-        let struck = |at| Struck { at, deed: Deed::Killed(Victim::Switch), whom: String::new() };
+        let injected =
+            |at| InjectedFault { at, kind: FaultKind::Killed(Target::Switch), whom: String::new() };
         let history = History {
-            struck: vec![struck(1_000_000), struck(3_000_000)],
+            injected: vec![injected(1_000_000), injected(3_000_000)],
             stalls: vec![
                 Stall { begin: 3_100_000, end: 3_900_000 },
                 Stall { begin: 990_000, end: 1_200_000 },
             ],
             ..History::default()
         };
-        let after = |strike: usize| history.stall_after(&history.struck[strike]);
+        let after = |strike: usize| history.stall_after(&history.injected[strike]);
         assert_eq!(after(0), Some(Duration::from_millis(210)));
         assert_eq!(after(1), Some(Duration::from_millis(800)));
     }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::Arguments;
 use super::check::Verdict;
 use super::controller::News;
-use super::history::{Deed, History, Struck, lost};
+use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::arguments::write_json;
-use libra_launch::chronicle::milliseconds;
+use libra_launch::event_log::milliseconds;
 use libra_launch::report::group;
 
 pub(super) struct Report<'a> {
@@ -49,13 +49,13 @@ impl<'a> Report<'a> {
     fn json(&self) -> Value {
         let Self { arguments, history, verdict } = self;
         let counts = &history.counts;
-        let struck = history.struck.iter().map(|struck| {
+        let injected = history.injected.iter().map(|injected| {
             json!({
-                "what": deed(struck),
-                "whom": struck.whom,
-                "seconds": history.seconds(struck.at),
-                "recovery_ms": history.recovery(struck).map(milliseconds),
-                "stall_ms": history.stall_after(struck).map(milliseconds),
+                "what": kind(injected),
+                "whom": injected.whom,
+                "seconds": history.seconds(injected.at),
+                "recovery_ms": history.recovery(injected).map(milliseconds),
+                "stall_ms": history.stall_after(injected).map(milliseconds),
             })
         });
         json!({
@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
                 "regions_moved": self.regions_moved(),
                 "recoveries": history.count(|news| matches!(news, News::Recovered)),
                 "lost": lost(&history.notes),
-                "struck": struck.collect::<Vec<_>>(),
+                "injected": injected.collect::<Vec<_>>(),
             },
             "configuration": {
                 "workers": arguments.workers,
@@ -189,13 +189,13 @@ impl<'a> Report<'a> {
             );
         }
         row("views", self.views().to_string(), format!("{} regions moved", self.regions_moved()));
-        for struck in &history.struck {
-            let took = history.recovery(struck);
-            let stall = history.stall_after(struck).map_or(0.0, milliseconds);
+        for injected in &history.injected {
+            let took = history.recovery(injected);
+            let stall = history.stall_after(injected).map_or(0.0, milliseconds);
             row(
-                &format!("{:.1} s", history.seconds(struck.at)),
+                &format!("{:.1} s", history.seconds(injected.at)),
                 took.map_or_else(|| "never".to_owned(), |took| format!("{:.0} ms", milliseconds(took))),
-                format!("{} {}; pushes stalled for {stall:.0} ms", struck.whom, outcome(struck)),
+                format!("{} {}; pushes stalled for {stall:.0} ms", injected.whom, outcome(injected)),
             );
         }
         row(
@@ -226,21 +226,21 @@ impl<'a> Report<'a> {
     }
 }
 
-fn deed(struck: &Struck) -> String {
-    match struck.deed {
-        Deed::Killed(victim) => format!("kill {victim}"),
-        Deed::Migrated => "migrate".to_owned(),
+fn kind(injected: &InjectedFault) -> String {
+    match injected.kind {
+        FaultKind::Killed(target) => format!("kill {target}"),
+        FaultKind::Migrated => "migrate".to_owned(),
     }
 }
 
 /// How a strike went on.
-fn outcome(struck: &Struck) -> &'static str {
-    use libra_launch::strike::Victim::{Controller, Server, Switch, Worker};
-    match struck.deed {
-        Deed::Killed(Switch) => "killed until its regions had another holder",
-        Deed::Killed(Worker) => "killed until the others went on without it",
-        Deed::Killed(Server) => "killed until it was back with what it had",
-        Deed::Killed(Controller) => "killed until the next had taken over",
-        Deed::Migrated => "relieved until its regions had another holder",
+fn outcome(injected: &InjectedFault) -> &'static str {
+    use libra_launch::fault_schedule::Target::{Controller, Server, Switch, Worker};
+    match injected.kind {
+        FaultKind::Killed(Switch) => "killed until its regions had another holder",
+        FaultKind::Killed(Worker) => "killed until the others went on without it",
+        FaultKind::Killed(Server) => "killed until it was back with what it had",
+        FaultKind::Killed(Controller) => "killed until the next had taken over",
+        FaultKind::Migrated => "relieved until its regions had another holder",
     }
 }

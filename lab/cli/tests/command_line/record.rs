@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use libra_train::record::{PushReader, RecordError, file_name};
+use libra_models::record::{PushReader, RecordError, file_name};
 use tempfile::TempDir;
 
 use crate::process::{assert_refused, json, run, tiny_data};

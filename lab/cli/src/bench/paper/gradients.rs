@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 use foldhash::fast::FixedState;
+use libra_client::{LocalParameters, Observed, PushObserver, Widths};
+use libra_models::{LAYER_KEYS, Share};
 use libra_store::Store;
-use libra_train::{LAYER_KEYS, LocalParameters, Share, Widths, Witness, Witnessed};
 
 use super::tasks::Task;
 use libra_launch::progress::Bars;
@@ -25,25 +26,25 @@ pub(super) fn pairs(task: &Task, pairs_max: usize, bars: Bars) -> Result<Vec<(f3
     };
     let store = Store::new(tables, task.config.seed)?;
     let mut local = LocalParameters::new(store);
-    let mut parameters = Witnessed::new(&mut local, recorder);
+    let mut parameters = Observed::new(&mut local, recorder);
     let samples = PUSHES * task.config.batch as u64;
     let sample = (samples as f64 / task.workload.samples_per_epoch() as f64).min(1.0);
     let bar = bars.bar("gradients");
     let mut training = task.workload.clone().training(Share { sample, ..Share::WHOLE })?;
     // A small data set has few pushes in an epoch.
     for epoch in 0.. {
-        let before = parameters.witness.pairs.len();
+        let before = parameters.observer.pairs.len();
         training.train_epoch(&mut parameters, epoch, &mut |progress| {
             bar.set_length(progress.samples_total);
             bar.set_position(progress.samples);
         })?;
-        let found = parameters.witness.pairs.len();
+        let found = parameters.observer.pairs.len();
         if found >= pairs_max || epoch > 0 && found == before {
             break;
         }
     }
     bar.finish_and_clear();
-    Ok(parameters.witness.pairs)
+    Ok(parameters.observer.pairs)
 }
 
 struct Recorder {
@@ -55,9 +56,9 @@ struct Recorder {
     pairs_max: usize,
 }
 
-impl Witness for Recorder {
+impl PushObserver for Recorder {
     /// Pairs the gradients of a push with those that came before. Rows are taken at equal distances, so that hot ones do not crowd out the rest.
-    fn see(&mut self, keys: &[u64], gradients: &[f32]) {
+    fn on_push(&mut self, keys: &[u64], gradients: &[f32]) {
         let mut found = Vec::new();
         let rows = self.widths.rows(keys, gradients);
         for (key, gradient) in rows.take_while(|(key, _)| *key < LAYER_KEYS) {

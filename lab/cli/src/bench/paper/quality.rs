@@ -1,8 +1,8 @@
 //! Whether a model is as good with a switch as without.
 
 use anyhow::{Context, Result};
+use libra_client::Mode;
 use libra_proto::ArithmeticMode;
-use libra_train::Mode;
 use serde_json::Value;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};

@@ -1,7 +1,7 @@
 //! How uneven updates are.
 
 use anyhow::Result;
-use libra_train::Widths;
+use libra_client::Widths;
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Unit};
 use super::tasks::{Counts, Task, Tasks};

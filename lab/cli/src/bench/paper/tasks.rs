@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use foldhash::fast::FixedState;
+use libra_client::Mode;
+use libra_models::{LAYER_KEYS, ModelKind, Share, TrainConfig, Workload, shapes};
 use libra_plan::TableShape;
-use libra_train::{LAYER_KEYS, Mode, ModelKind, Share, TrainConfig, Workload, shapes};
 
 use super::testbed::Testbed;
 use libra_launch::progress::Bars;
@@ -109,7 +110,7 @@ impl Tasks {
             folder.and_then(|folder| Some(self.data.as_ref()?.join(folder))).filter(|path| path.exists());
         let source = found.and_then(|path| path.to_str().map(str::to_owned));
         let source = source.unwrap_or_else(|| "synthetic".to_owned());
-        let workload = libra_train::open(&config, &source)?;
+        let workload = libra_models::open(&config, &source)?;
         let seed = self.seed.to_string();
         // Steps of the LSTM are long, so waiting costs it little, and gradients that are a step or two old cost it 2% of its perplexity.
         let mode = if kind == ModelKind::Lstm { Mode::Sync } else { Mode::Async };

@@ -1,0 +1,183 @@
+use std::path::{Path, PathBuf};
+
+use libra_client::{LocalParameters, Optimizer, Store};
+
+use super::*;
+use crate::{ModelConfig, ModelKind, open, profile};
+
+fn dataset() -> Arc<Dataset> {
+    let recipe = Synthetic { rows: 6000, values: vec![10, 20, 20, 50, 200], ..Synthetic::default() };
+    Arc::new(recipe.generate(DeepLightConfig::default().reading()).unwrap())
+}
+
+fn config() -> TrainConfig {
+    let adam = Optimizer::Adam { rate: 0.005, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let settings = DeepLightConfig { width: 4, hidden: vec![8], ..DeepLightConfig::default() };
+    TrainConfig {
+        model: ModelConfig::Deeplight(settings),
+        batch: 64,
+        embeddings: adam.into(),
+        layers: adam.into(),
+        ..ModelKind::Deeplight.config()
+    }
+}
+
+fn settings(config: &TrainConfig) -> DeepLightConfig {
+    let ModelConfig::Deeplight(settings) = &config.model else { panic!("{:?}", config.model) };
+    settings.clone()
+}
+
+fn workload(config: &TrainConfig, dataset: &Arc<Dataset>) -> Arc<DeepLight> {
+    Arc::new(DeepLight::new(&settings(config), config, dataset.clone()).unwrap())
+}
+
+fn local(workload: &dyn Workload) -> LocalParameters {
+    LocalParameters::new(Store::new(workload.tables(), 1).unwrap())
+}
+
+fn clicks(quality: Quality) -> Clicks {
+    match quality {
+        Quality::Clicks(clicks) => clicks,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Trains for so many epochs.
+fn train(training: &mut dyn Training, parameters: &mut LocalParameters, epochs: u32) -> Clicks {
+    for epoch in 0..epochs {
+        let report = training.train_epoch(parameters, epoch, &mut |_| ()).unwrap();
+        assert_eq!(report.samples, training.samples_per_epoch());
+    }
+    clicks(training.evaluate(parameters).unwrap())
+}
+
+#[test]
+fn a_model_learns_what_was_planted() {
+    let workload = workload(&config(), &dataset());
+    let baselines = workload.baselines();
+    let mut parameters = local(&*workload);
+    let mut training = workload.training(Share::WHOLE).unwrap();
+    let quality = train(&mut *training, &mut parameters, 8);
+    assert_eq!(quality.cases(), 1200);
+    assert!(quality.auc() > 0.68, "{}", quality.auc());
+    assert!(quality.log_loss() < baselines[1].value - 0.03, "{} {baselines:?}", quality.log_loss());
+    assert!(training.findings().is_empty());
+}
+
+#[test]
+fn a_run_can_be_repeated_to_the_bit() {
+    let mut config = config();
+    if let ModelConfig::Deeplight(settings) = &mut config.model {
+        settings.dropout = 0.3;
+    }
+    let dataset = dataset();
+    let run = || {
+        let workload = workload(&config, &dataset);
+        let mut parameters = local(&*workload);
+        train(&mut *workload.training(Share::WHOLE).unwrap(), &mut parameters, 1)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn parts_of_the_evaluation_add_up_to_the_whole() {
+    let workload = workload(&config(), &dataset());
+    let mut parameters = local(&*workload);
+    let whole = train(&mut *workload.clone().training(Share::WHOLE).unwrap(), &mut parameters, 1);
+    let mut sum = Quality::Clicks(Clicks::default());
+    for worker in 0..7 {
+        let mut training = workload.clone().training(Share::of(worker, 7)).unwrap();
+        sum.add(&training.evaluate(&mut parameters).unwrap()).unwrap();
+    }
+    let sum = clicks(sum);
+    assert_eq!((sum.cases(), sum.auc()), (whole.cases(), whole.auc()));
+    assert!((sum.log_loss() - whole.log_loss()).abs() < 1e-9);
+}
+
+#[test]
+fn a_pruned_model_is_as_sparse_as_was_asked_and_still_good() {
+    let prune =
+        Prune { embeddings: 0.3, pairs: 0.5, layers: 0.8, warmup: 2, interval: 1, ..Prune::default() };
+    let mut config = config();
+    config.model = ModelConfig::Deeplight(DeepLightConfig { prune, ..settings(&config) });
+    let workload = workload(&config, &dataset());
+    let mut parameters = local(&*workload);
+    let mut training = workload.training(Share::WHOLE).unwrap();
+    train(&mut *training, &mut parameters, 2);
+    assert!(training.findings().iter().all(|found| found.value == 0.0), "{:?}", training.findings());
+    let quality = train(&mut *training, &mut parameters, 12);
+    assert!(quality.auc() > 0.67, "{}", quality.auc());
+    // 75 steps an epoch, 10 epochs of them: as good as all of the target is reached.
+    let found: Vec<f64> = training.findings().iter().map(|found| found.value).collect();
+    for (found, target) in found.iter().zip([0.3, 0.5, 0.8]) {
+        assert!((found - target).abs() < 0.06, "{found} {target}");
+    }
+}
+
+#[test]
+fn a_profile_run_counts_the_features_of_a_sample() {
+    let config = config();
+    let workload: Arc<dyn Workload> = workload(&config, &dataset());
+    let mut passed = 0;
+    let frequencies = profile(&workload, &config, 0.5, &mut |progress| passed = progress.samples).unwrap();
+    // About half of 4800 rows, in batches of 64.
+    assert!((34..=42).contains(&frequencies.pushes()), "{}", frequencies.pushes());
+    assert!(passed > 2 * 2200);
+}
+
+#[test]
+fn every_bad_setting_is_named() {
+    let field = |change: fn(&mut DeepLightConfig)| {
+        let mut settings = DeepLightConfig::default();
+        change(&mut settings);
+        settings.check().unwrap_err().field
+    };
+    assert_eq!(field(|settings| settings.width = 0), "width");
+    assert_eq!(field(|settings| settings.hidden = vec![5, 0]), "hidden");
+    assert_eq!(field(|settings| settings.hidden = vec![5; 9]), "hidden");
+    assert_eq!(field(|settings| settings.test = 1.0), "test");
+    assert_eq!(field(|settings| settings.dropout = 1.0), "dropout");
+    assert_eq!(field(|settings| settings.deviation = 0.0), "deviation");
+    assert_eq!(field(|settings| settings.prune.pairs = -0.1), "prune.pairs");
+    assert_eq!(field(|settings| settings.prune.damping = f32::NAN), "prune.damping");
+    assert_eq!(field(|settings| settings.prune.interval = 0), "prune.interval");
+}
+
+#[test]
+fn what_is_not_a_number_is_an_error() {
+    let sgd = Optimizer::Sgd { rate: 1e30 };
+    let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
+    let workload = workload(&config, &dataset());
+    let mut parameters = local(&*workload);
+    let mut training = workload.training(Share::WHOLE).unwrap();
+    let mut train = || training.train_epoch(&mut parameters, 0, &mut |_| ());
+    let error = train().and_then(|_| train()).unwrap_err();
+    assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
+}
+
+/// The directory of real data: `LIBRA_DATA`, or `shared/data` beside the repository.
+fn real_data() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let path = std::env::var_os("LIBRA_DATA").map_or_else(beside, PathBuf::from);
+    path.is_dir().then_some(path)
+}
+
+#[test]
+fn the_head_of_criteo_is_foretold_as_well_as_by_others() {
+    let log = real_data().map(|path| path.join("criteo-head10k/train.head10k.txt"));
+    let Some(log) = log.filter(|log| log.is_file()) else {
+        eprintln!("not tested: there is no criteo-head10k in LIBRA_DATA or beside the repository");
+        return;
+    };
+    let config = ModelKind::Deeplight.config();
+    let workload = open(&config, log.to_str().unwrap()).unwrap();
+    for pushes in [1, 2] {
+        let store = Store::new(workload.tables(), config.seed).unwrap();
+        let mut parameters = LocalParameters::with_pushes_per_update(store, pushes);
+        let mut training = workload.clone().training(Share::WHOLE).unwrap();
+        let quality = train(&mut *training, &mut parameters, config.epochs);
+        assert_eq!((training.samples_per_epoch(), quality.cases()), (8000, 2000));
+        // Logistic regression reaches 0.741.
+        assert!(quality.auc() >= 0.735, "{pushes} pushes an update: AUC {}", quality.auc());
+    }
+}

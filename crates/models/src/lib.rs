@@ -1,0 +1,93 @@
+//! Trains sparse models against a parameter server: data sets, models, the training loop, and how good the result is.
+//!
+//! | model | what it foretells | data |
+//! |---|---|---|
+//! | [`deeplight`] | whether a user will click | Criteo, or made up |
+//! | [`ncf`] | which item a user will touch | MovieLens, or made up |
+//! | [`lstm`] | which word follows | Penn Treebank, One Billion Word Benchmark, or made up |
+//! | [`traces`] | clicks of the paper's industrial tasks | made up, as uneven as the paper reports |
+//!
+//! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
+//! [`Parameters`](libra_client::Parameters) only, so the same loop runs over a cluster and over the memory of this process
+//! ([`LocalParameters`](libra_client::LocalParameters)). What it does is decided by seeds: the same data, settings and answers give the same pushes.
+//!
+//! A model and its data are a [`Workload`], the training of one worker a [`Training`]. Behind both is a [`Learner`], which deals batches and
+//! computes; the loop is the same for all.
+//!
+//! ```text
+//!  Learner::deal ──► distinct rows ──► pull ──► Learner::step ──► gradients ──┐
+//!                                       │                                     │
+//!                                   Parameters ◄────────── push ──────────────┘
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use libra_client::{LocalParameters, Store};
+//! use libra_models::{ModelKind, Share, open};
+//!
+//! let config = ModelKind::Neumf.config();
+//! let workload = open(&config, "synthetic")?;
+//! let mut training = workload.clone().training(Share::WHOLE)?;
+//! let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed)?);
+//! let report = training.train_epoch(&mut parameters, 0, &mut |_progress| ())?;
+//! assert!(report.loss < workload.loss_of_nothing());
+//! for measure in training.evaluate(&mut parameters)?.measures() {
+//!     println!("{} {:.3}", measure.name, measure.value);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod deeplight;
+pub mod lstm;
+pub mod ncf;
+pub mod quality;
+pub mod record;
+pub mod traces;
+
+mod activation;
+mod affine;
+mod config;
+mod data;
+mod learner;
+mod loss;
+mod matrix;
+mod profile;
+mod rows;
+mod tables;
+mod trainer;
+
+use std::sync::Arc;
+
+pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
+pub use data::DataError;
+pub use learner::{Learner, Share, Workload};
+pub use profile::{profile, provenance};
+pub use quality::{Measure, Quality};
+pub use tables::{LAYER_KEYS, shapes};
+pub use trainer::{EpochReport, Progress, TrainError, Training};
+
+/// Opens the data that `source` names, a path or the name of data that is made up, for the model of `config`.
+///
+/// # Errors
+/// Settings or data cannot be used.
+pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, TrainError> {
+    config.check()?;
+    match &config.model {
+        ModelConfig::Deeplight(settings) => {
+            let dataset = Arc::new(deeplight::Dataset::open(source, settings.reading(), config.seed)?);
+            Ok(Arc::new(deeplight::DeepLight::new(settings, config, dataset)?))
+        }
+        ModelConfig::Ncf(settings) => {
+            let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
+            Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
+        }
+        ModelConfig::Traces(settings) => Ok(Arc::new(traces::Traces::open(settings, config, source)?)),
+        ModelConfig::Lstm(settings) => {
+            let text = Arc::new(lstm::Text::open(source, config.seed, settings.vocabulary)?);
+            Ok(Arc::new(lstm::Lstm::new(settings, config, text)?))
+        }
+    }
+}

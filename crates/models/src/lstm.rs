@@ -1,0 +1,265 @@
+//! Language model of LSTM with a sampled softmax (Jozefowicz et al. 2016, arXiv:1602.02410): which word follows? Penn Treebank, the One
+//! Billion Word Benchmark, or a text made up.
+
+pub mod data;
+
+mod batches;
+mod evaluation;
+mod model;
+mod sampling;
+
+use std::sync::Arc;
+
+use libra_client::{Parameters, TableSpec};
+use serde::{Deserialize, Serialize};
+
+use batches::{Batch, Dealer, Dealing};
+pub use data::{Synthetic, Text};
+use model::{Memory, Model, Network};
+
+use crate::{
+    Learner, Measure, Quality, Share, TrainConfig, TrainError, Training, Workload, config::ConfigError,
+    matrix::dot, trainer::Trainer,
+};
+
+/// Most lanes of a word, cells of a layer and lanes of a projection: a layer of such a model is a row of 128 MiB.
+pub const SIZE_MAX: usize = 2048;
+
+/// Most layers.
+pub const LAYERS_MAX: usize = 16;
+
+/// Most words.
+pub const VOCABULARY_MAX: usize = 1 << 24;
+
+/// Most words of a sample.
+pub const SAMPLES_MAX: usize = 1 << 16;
+
+/// Settings of this model.
+///
+/// A step takes [`TrainConfig::batch`] words: so many divided by `steps` streams of the worker's text, `steps` words of each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LstmConfig {
+    /// Lanes of the row of a word.
+    pub embedding: usize,
+    /// Cells of a layer.
+    pub hidden: usize,
+    /// Values that the cells of a layer are projected to; 0 for no projection.
+    pub projection: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Words of each stream in a batch: so far back in time go gradients.
+    pub steps: usize,
+    /// Words drawn for each batch that stand for all that do not follow. If there are no more words than this, all of them are taken, and the softmax is exact.
+    pub samples: usize,
+    /// Probability that a value is dropped on its way up to the next layer, in training.
+    pub dropout: f32,
+    /// Largest Euclidean norm of the gradient of a batch, over all its rows; a larger one is scaled to it. It is the gradient of the mean loss
+    /// of a word.
+    pub clip: f32,
+    /// Most words that are told apart; others are one unknown word.
+    pub vocabulary: usize,
+    /// All values begin evenly spread between minus this and this.
+    pub range: f32,
+}
+
+impl Default for LstmConfig {
+    fn default() -> Self {
+        Self {
+            embedding: 200,
+            hidden: 200,
+            projection: 0,
+            layers: 1,
+            steps: 32,
+            samples: 1024,
+            dropout: 0.25,
+            clip: 1.0,
+            vocabulary: 800_000,
+            range: 0.1,
+        }
+    }
+}
+
+impl LstmConfig {
+    pub(crate) fn check(&self, batch: usize) -> Result<(), ConfigError> {
+        for (field, size) in [("embedding", self.embedding), ("hidden", self.hidden)] {
+            if !(1..=SIZE_MAX).contains(&size) {
+                return Err(ConfigError::new(field, &size, "between 1 and 2048"));
+            }
+        }
+        if self.projection > SIZE_MAX {
+            return Err(ConfigError::new("projection", &self.projection, "at most 2048"));
+        }
+        if !(1..=LAYERS_MAX).contains(&self.layers) {
+            return Err(ConfigError::new("layers", &self.layers, "between 1 and 16"));
+        }
+        if self.steps == 0 {
+            return Err(ConfigError::new("steps", &self.steps, "at least 1"));
+        }
+        if !batch.is_multiple_of(self.steps) {
+            return Err(ConfigError::new("batch", &batch, "a multiple of `steps`"));
+        }
+        if !(1..=SAMPLES_MAX).contains(&self.samples) {
+            return Err(ConfigError::new("samples", &self.samples, "between 1 and 65536"));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(ConfigError::new("dropout", &self.dropout, "at least 0 and below 1"));
+        }
+        for (field, value) in [("clip", self.clip), ("range", self.range)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(ConfigError::new(field, &value, "a positive number"));
+            }
+        }
+        if !(2..=VOCABULARY_MAX).contains(&self.vocabulary) {
+            return Err(ConfigError::new("vocabulary", &self.vocabulary, "between 2 and 16777216"));
+        }
+        Ok(())
+    }
+}
+
+/// A model of words, and a text.
+#[derive(Debug)]
+pub struct Lstm {
+    settings: LstmConfig,
+    config: TrainConfig,
+    text: Arc<Text>,
+    model: Model,
+}
+
+impl Lstm {
+    /// A model with these settings for the words of `text`.
+    ///
+    /// # Errors
+    /// Settings or data cannot be used.
+    pub fn new(settings: &LstmConfig, config: &TrainConfig, text: Arc<Text>) -> Result<Self, TrainError> {
+        config.check()?;
+        settings.check(config.batch)?;
+        text.check()?;
+        let model = Model::new(settings, config, text.vocabulary());
+        Ok(Self { settings: settings.clone(), config: config.clone(), text, model })
+    }
+}
+
+impl Workload for Lstm {
+    fn model(&self) -> String {
+        let LstmConfig { embedding, hidden, projection, layers, .. } = self.settings;
+        let projected = if projection > 0 { format!("-{projection}") } else { String::new() };
+        let times = if layers > 1 { format!(", {layers} layers") } else { String::new() };
+        format!("lstm, {embedding}-{hidden}{projected}{times}")
+    }
+
+    fn data(&self) -> &str {
+        &self.text.name
+    }
+
+    fn size(&self) -> Vec<(u64, &'static str)> {
+        vec![
+            (self.text.vocabulary() as u64, "different words"),
+            (self.text.samples() as u64, "to learn from"),
+        ]
+    }
+
+    fn tables(&self) -> Vec<TableSpec> {
+        self.model.tables()
+    }
+
+    fn samples_per_epoch(&self) -> u64 {
+        self.text.samples() as u64
+    }
+
+    fn loss_of_nothing(&self) -> f64 {
+        (self.text.vocabulary() as f64).ln()
+    }
+
+    fn baselines(&self) -> Vec<Measure> {
+        let value = evaluation::unigrams(&self.text).perplexity();
+        vec![Measure { key: "perplexity_of_unigrams", name: "how frequent words are, alone", value }]
+    }
+
+    fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
+        let tables = self.model.tables();
+        Ok(Box::new(Trainer::new(LstmLearner::new(&self, share)?, &tables, self.config.mode)))
+    }
+}
+
+/// The model at one worker.
+struct LstmLearner {
+    text: Arc<Text>,
+    model: Model,
+    share: Share,
+    dealer: Dealer,
+    network: Network,
+    /// Of the streams that are trained on. Batches are computed in the order in which they are dealt, so it goes from one to the next.
+    memory: Memory,
+    batch: usize,
+    clip: f32,
+}
+
+impl LstmLearner {
+    fn new(workload: &Lstm, share: Share) -> Result<Self, TrainError> {
+        share.check()?;
+        let Lstm { settings, config, text, model } = workload;
+        let dealing = Dealing {
+            streams: config.batch / settings.steps,
+            steps: settings.steps,
+            samples: settings.samples,
+            seed: config.seed,
+        };
+        Ok(Self {
+            dealer: Dealer::new(text.clone(), *model, dealing, share),
+            network: Network::new(model, settings.dropout),
+            memory: Memory::new(model, dealing.streams),
+            text: text.clone(),
+            model: *model,
+            share,
+            batch: config.batch,
+            clip: settings.clip,
+        })
+    }
+}
+
+impl Learner for LstmLearner {
+    type Batch = Batch;
+
+    fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
+        self.dealer.start_epoch(epoch);
+        self.memory.forget();
+        Ok(())
+    }
+
+    fn samples_per_epoch(&self) -> u64 {
+        self.dealer.samples_per_epoch()
+    }
+
+    fn deal(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+        Ok(self.dealer.deal(batch, keys))
+    }
+
+    /// The gradients of a short batch at the end of the text are those of its mean times the share of a batch that it has: a few words
+    /// alone would move every layer as far as a thousand do.
+    fn step(&mut self, batch: &Batch, values: &[f32], gradients: &mut Vec<f32>) -> Result<f64, TrainError> {
+        let share = 1.0 / self.batch as f32;
+        let loss = self.network.step(values, batch, share, &mut self.memory, gradients);
+        clip(gradients, self.clip);
+        Ok(loss / batch.targets.len() as f64)
+    }
+
+    fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
+        let Self { model, network, text, share, .. } = self;
+        Ok(Quality::Language(evaluation::evaluate(model, network, parameters, text, *share)?))
+    }
+}
+
+/// Scales gradients whose Euclidean norm is larger than `limit` to that norm (Pascanu et al. 2013, arXiv:1211.5063).
+fn clip(gradients: &mut [f32], limit: f32) {
+    let squares: f64 = gradients.chunks(1 << 12).map(|part| f64::from(dot(part, part))).sum();
+    let norm = squares.sqrt();
+    if norm > f64::from(limit) {
+        #[expect(clippy::cast_possible_truncation, reason = "between 0 and 1")]
+        let factor = (f64::from(limit) / norm) as f32;
+        gradients.iter_mut().for_each(|gradient| *gradient *= factor);
+    }
+}
+
+#[cfg(test)]
+mod tests;
