@@ -1,13 +1,13 @@
 //! The door for front ends: training loops of any kind that keep their sparse parameters in a Libra cluster.
 //!
-//! A front end describes its job in a [`JobSpec`] (tables, update rules, plan of hot rows, mode), gives it to a [`Controller`], and trains with a
+//! A front end describes its job in a [`JobSpec`] (tables, update rules, plan of hot rows, mode), starts its controller ([`JobSpec::start_controller`]), and trains with a
 //! [`Worker`], which implements [`Parameters`]: pulls and pushes of rows, flushes, barriers. Models, data and losses are its own; what
 //! its workers must know beyond the specification goes in [`JobSpec::front_end`]. This crate never computes a gradient, never reads a
 //! data set and prints nothing.
 //!
 //! | for | there is |
 //! |---|---|
-//! | a cluster of processes | [`Controller`], [`Worker`]; servers and switches are `libra server` and `libra switch` |
+//! | a cluster of processes | [`JobSpec::start_controller`], [`Worker`]; servers and switches are `libra server` and `libra switch` |
 //! | a cluster in this process | [`LocalCluster`] |
 //! | no cluster: tests, profiles | [`LocalParameters`] |
 //! | the plan of hot rows | [`Profile`], [`Plan`] |
@@ -16,15 +16,9 @@
 //! The programs in `examples/` of the repository show each. The smallest, a cluster in this process without a switch:
 //!
 //! ```
-//! use libra_client::{Init, JobSpec, LocalCluster, LocalOptions, Optimizer, Parameters, Sizes, TableSpec};
+//! use libra_client::{JobSpec, LocalCluster, LocalOptions, Optimizer, Parameters, Sizes, TableSpec};
 //!
-//! let table = TableSpec {
-//!     name: "weights".to_owned(),
-//!     keys: 0..1_000_000,
-//!     width: 4,
-//!     rule: Optimizer::Sgd { rate: 0.5 }.into(),
-//!     init: Init::Zero,
-//! };
+//! let table = TableSpec::new("weights", 0..1_000_000, 4, Optimizer::Sgd { rate: 0.5 });
 //! let spec = JobSpec::new(Sizes { servers: 2, switches: 0, workers: 1 }, vec![table]);
 //! let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
 //! let mut worker = cluster.join()?;
@@ -42,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+mod controller;
 mod local_cluster;
 mod local_parameters;
 mod observer;
@@ -49,22 +44,23 @@ mod profile;
 mod spec;
 mod widths;
 
+pub use controller::StartError;
 pub use libra_net::{
     Accepted, ControllerHandle, ControllerNode as Controller, ControllerThread, FaultRates, NodeError,
     NodeOptions, WorkerClient, WorkerNode as Worker,
 };
-pub use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, ShapeError, TableShape};
+pub use libra_plan::{
+    Budget, DEFAULT_HEADROOM_BITS, Frequencies, Invalid, Plan, Provenance, SLOT_BYTES, ShapeError, TableShape,
+};
 pub use libra_proto::{
     ArithmeticMode, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent, Durability, HotPath,
-    Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Tick, VERSION, ValueFormat,
-    WorkerCommand, WorkerEvent,
+    Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Statistics, Tick, VERSION,
+    ValueFormat, WorkerCommand, WorkerEvent,
 };
 pub use libra_store::{Decay, Init, Optimizer, OutOfRange, Rule, Schedule, Store, TableError, TableSpec};
-pub use local_cluster::{
-    LocalCluster, LocalClusterError, LocalEvent, LocalOptions, LocalOutcome, LocalSwitches,
-};
+pub use local_cluster::{LocalCluster, LocalEvent, LocalOptions, LocalOutcome, LocalSwitches};
 pub use local_parameters::LocalParameters;
 pub use observer::{Observed, PushObserver};
-pub use profile::Profile;
+pub use profile::{Profile, ProfileError};
 pub use spec::{JobSpec, SpecError, round_time};
 pub use widths::Widths;

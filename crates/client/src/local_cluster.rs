@@ -7,7 +7,7 @@ pub use self::switches::LocalSwitches;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use libra_net::{
@@ -15,9 +15,9 @@ use libra_net::{
     SwitchNode, WorkerNode,
 };
 use libra_proto::{ControllerEvent, Outcome, ServerEvent};
-use thiserror::Error;
 
-use crate::spec::{JobSpec, SpecError};
+use crate::controller::StartError;
+use crate::spec::JobSpec;
 
 /// Faults of switches are drawn from streams 1, 2, .., those of workers from here on.
 const WORKER_STREAMS: u64 = 1001;
@@ -43,24 +43,6 @@ pub enum LocalEvent<'a> {
     Server(&'a ServerEvent),
 }
 
-/// A cluster that could not be started, or whose job failed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum LocalClusterError {
-    /// The specification cannot be run.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// A member failed, or the job ended before it was done.
-    #[error(transparent)]
-    Node(#[from] NodeError),
-    /// The state directory has the shard of a job that was not done. Its cluster is gone: its rows can be restored from its checkpoints.
-    #[error("the state directory has an unfinished job: {found}")]
-    Unfinished {
-        /// The shard that was found.
-        found: String,
-    },
-}
-
 /// The end of a job.
 #[derive(Debug)]
 pub struct LocalOutcome {
@@ -77,7 +59,7 @@ pub struct LocalCluster {
     members: Members,
     servers: u16,
     /// Ends of servers.
-    ended: mpsc::Receiver<Result<(), NodeError>>,
+    ended: Mutex<mpsc::Receiver<Result<(), NodeError>>>,
     workers: AtomicU64,
 }
 
@@ -90,7 +72,7 @@ impl LocalCluster {
         spec: &JobSpec,
         options: LocalOptions,
         on_event: impl Fn(LocalEvent<'_>) + Send + Sync + 'static,
-    ) -> Result<Self, LocalClusterError> {
+    ) -> Result<Self, StartError> {
         spec.check()?;
         let node = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = node.address();
@@ -129,7 +111,8 @@ impl LocalCluster {
         };
         spawn("standbys".to_owned(), start_standbys)?;
         let servers = spec.sizes.servers;
-        Ok(Self { address, controller, members, servers, ended, workers: AtomicU64::new(0) })
+        let (ended, workers) = (Mutex::new(ended), AtomicU64::new(0));
+        Ok(Self { address, controller, members, servers, ended, workers })
     }
 
     /// Returns the address of the controller, for members in other processes.
@@ -168,7 +151,8 @@ impl LocalCluster {
         let outcome = self.controller.finish()?;
         let mut unwritten = None;
         if self.members.options.state_dir.is_some() {
-            for ended in self.ended.iter().take(self.servers.into()) {
+            let ended = self.ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+            for ended in ended.iter().take(self.servers.into()) {
                 unwritten = unwritten.or_else(|| ended.err());
             }
         }
@@ -197,14 +181,14 @@ impl Members {
         index: u16,
         ends: mpsc::Sender<Result<(), NodeError>>,
         on_event: impl Fn(&ServerEvent) + Send + 'static,
-    ) -> Result<(), LocalClusterError> {
+    ) -> Result<(), StartError> {
         let options = self.node_options(0);
         let node = match &self.options.state_dir {
             Some(state) => ServerNode::bind_with_data(options, None, state.clone())?,
             None => ServerNode::bind(options, None)?,
         };
         if let Some(found) = node.goes_on_from() {
-            return Err(LocalClusterError::Unfinished { found });
+            return Err(StartError::Unfinished { found });
         }
         let controller = self.controller.clone();
         let run = move || {

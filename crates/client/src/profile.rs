@@ -3,10 +3,48 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use libra_plan::{Frequencies, ShapeError, TableShape};
+use libra_plan::{
+    Budget, DEFAULT_HEADROOM_BITS, Frequencies, Invalid, Plan, Provenance, ShapeError, TableShape,
+};
+use libra_proto::{ClientError, Parameters};
+use libra_store::{Store, TableError};
+use thiserror::Error;
 
-use crate::observer::PushObserver;
+use crate::local_parameters::LocalParameters;
+use crate::observer::{Observed, PushObserver};
+use crate::spec::JobSpec;
 use crate::widths::Widths;
+
+/// A profile run that failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// A table cannot be stored.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// An operation of the training loop failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl JobSpec {
+    /// Returns a plan of the rows that are hot in what `train` pushes. It trains in memory, without a cluster, on a sample of the data, and with
+    /// the batches of a worker.
+    ///
+    /// # Errors
+    /// The tables cannot be stored, or `train` failed.
+    pub fn profile(
+        &self,
+        train: impl FnOnce(&mut dyn Parameters) -> Result<(), ClientError>,
+    ) -> Result<Plan, ProfileError> {
+        let mut local = LocalParameters::new(Store::new(self.tables.clone(), self.seed)?);
+        let profile = Profile::new(self.shapes()).expect("the store took these tables");
+        let mut observed = Observed::new(&mut local, profile);
+        train(&mut observed)?;
+        let plan = observed.observer.plan(Provenance::default(), Budget::default());
+        Ok(plan.expect("the default budget is in range"))
+    }
+}
 
 /// Counts the rows of pushes, from which a [`Plan`](libra_plan::Plan) takes the hot ones.
 #[derive(Debug)]
@@ -49,6 +87,14 @@ impl Profile {
     /// Counts no more rows from here on; the magnitudes of gradients are still recorded. For further passes over the same sample.
     pub fn stop_counting(&mut self) {
         self.is_counting = false;
+    }
+
+    /// Returns a plan of the hot rows, with the default headroom for growing gradients.
+    ///
+    /// # Errors
+    /// A share of the budget is out of range.
+    pub fn plan(self, provenance: Provenance, budget: Budget) -> Result<Plan, Invalid> {
+        Plan::new(1, provenance, &self.finish(), budget, DEFAULT_HEADROOM_BITS)
     }
 
     /// Returns the counts, and the magnitude of each row's gradients. A row has at least the median magnitude of its table: the gradients

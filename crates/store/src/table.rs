@@ -23,6 +23,13 @@ pub struct TableSpec {
     pub init: Init,
 }
 
+impl TableSpec {
+    /// A table whose rows begin at zero.
+    pub fn new(name: impl Into<String>, keys: Range<u64>, width: usize, rule: impl Into<Rule>) -> Self {
+        Self { name: name.into(), keys, width, rule: rule.into(), init: Init::Zero }
+    }
+}
+
 /// What is wrong with the tables of a store.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]

@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Error, Result, anyhow};
 use indicatif::ProgressBar;
 use libra_client::{
-    ControllerEvent, LocalCluster, LocalClusterError, LocalEvent, LocalOptions, LocalOutcome, Outcome,
-    PushObserver, ServerEvent, Worker,
+    ControllerEvent, LocalCluster, LocalEvent, LocalOptions, LocalOutcome, Outcome, PushObserver,
+    ServerEvent, StartError, Worker,
 };
 use libra_launch::event_log::EventLog;
 use libra_launch::job::{Job, failure};
@@ -94,9 +94,9 @@ impl Local<'_> {
     }
 }
 
-fn not_started(error: LocalClusterError) -> Error {
+fn not_started(error: StartError) -> Error {
     match error {
-        LocalClusterError::Unfinished { found } => anyhow!(
+        StartError::Unfinished { found } => anyhow!(
             "--state: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
              take another directory and --load this one"
         ),

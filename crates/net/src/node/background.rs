@@ -1,7 +1,7 @@
 //! A controller on a thread of its own, in a process that does something else.
 
 use core::time::Duration;
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
 use std::thread;
 
 use libra_proto::{Cluster, ControllerCommand, ControllerEvent, Outcome, Sizes};
@@ -40,7 +40,8 @@ impl ControllerHandle {
 /// A controller that runs its job.
 pub struct ControllerThread {
     handle: ControllerHandle,
-    ended: std_mpsc::Receiver<Result<Outcome, NodeError>>,
+    /// In a mutex, so that threads can share the controller.
+    ended: Mutex<std_mpsc::Receiver<Result<Outcome, NodeError>>>,
 }
 
 impl ControllerNode {
@@ -61,7 +62,7 @@ impl ControllerNode {
             let _ = outcome.send(self.run(sizes, cluster, inbox, on_event));
         });
         spawned.map_err(NodeError::io("cannot start a thread for the controller"))?;
-        Ok(ControllerThread { handle: ControllerHandle { commands }, ended })
+        Ok(ControllerThread { handle: ControllerHandle { commands }, ended: Mutex::new(ended) })
     }
 }
 
@@ -82,11 +83,15 @@ impl ControllerThread {
     /// The job ended before it was done.
     pub fn finish(self) -> Result<Outcome, NodeError> {
         let gone = || NodeError::Ended { reason: "the controller's thread is gone".to_owned() };
-        self.ended.recv().unwrap_or_else(|_| Err(gone()))
+        self.ended().recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// Waits until the job is over, but no longer than this. `None` if it is not, or was asked for before.
     pub fn wait(&self, patience: Duration) -> Option<Result<Outcome, NodeError>> {
-        self.ended.recv_timeout(patience).ok()
+        self.ended().recv_timeout(patience).ok()
+    }
+
+    fn ended(&self) -> MutexGuard<'_, std_mpsc::Receiver<Result<Outcome, NodeError>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -149,6 +149,17 @@ pub struct Outcome {
     pub refusals: Vec<Refusal>,
 }
 
+impl Outcome {
+    /// Returns the number of packets of gradients that switches added up.
+    pub fn packets_aggregated(&self) -> u64 {
+        let of_switch = |statistics: &Statistics| match statistics {
+            Statistics::Switch(switch) => Some(switch.pushes),
+            Statistics::Server(_) | Statistics::Worker(_) => None,
+        };
+        self.statistics.iter().filter_map(|(_, statistics)| of_switch(statistics)).sum()
+    }
+}
+
 /// What a user can ask of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControllerCommand {
