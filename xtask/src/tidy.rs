@@ -4,9 +4,11 @@
 
 mod arrows;
 mod drift;
+mod lexed;
 mod links;
 mod names;
 mod promises;
+mod register;
 mod rules;
 mod source;
 mod text;
@@ -52,6 +54,7 @@ pub(crate) fn run() -> Result<Outcome> {
     let tree = Tree::read()?;
     let modules = Module::all(&tree);
     let packages = arrows::packages(&shell::metadata()?)?;
+    let measured = register::rules(&tree);
     let complaints = [
         arrows::directions(&packages),
         arrows::dependencies(&packages),
@@ -66,6 +69,8 @@ pub(crate) fn run() -> Result<Outcome> {
         promises::no_unsafe(&modules),
         promises::dataplane(&modules),
         promises::pure(&modules),
+        register::unreadable(&tree),
+        measured.iter().flat_map(|rule| rule.complaints.clone()).collect(),
         rules::citations(&tree, &modules),
         text::length(&tree),
         text::unfinished(&tree, &modules),
@@ -79,6 +84,7 @@ pub(crate) fn run() -> Result<Outcome> {
     for complaint in &complaints {
         println!("{complaint}");
     }
+    println!("tidy: {}", register::Summary(&measured));
     let errors = complaints.iter().filter(|complaint| !complaint.warning).count();
     let warnings = complaints.len() - errors;
     if errors > 0 {
