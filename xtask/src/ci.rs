@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
+use crate::{Outcome, book, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     ("tidy", tidy::run),
     ("clippy", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
     ("doc", doc),
+    ("book", book::run),
     (TEST, || cargo(&["test"])),
     ("test xtask", || cargo(&["test", "--quiet", "--package", "xtask"])),
     ("no-std", || no_std::run(&no_std::Options::default())),

@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod benchmark;
+mod book;
 mod capi;
 mod ci;
 mod conformance;
+mod errors;
 mod flood;
 mod forge;
 mod namespaces;
@@ -48,6 +50,8 @@ enum Command {
     Pslite(capi::PsLiteOptions),
     /// Writes the vectors in `conformance/` anew, as the reference does them now
     Conformance,
+    /// Writes the page of errors in the manual, as the code has them now
+    Errors,
     /// Proves that `dataplane` needs neither std nor alloc, by linking a program without them
     NoStd(no_std::Options),
     /// Measures samples per second over workers, batch sizes, with and without the switch
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Install(options) => capi::install(&options),
         Command::Pslite(options) => capi::ps_lite(&options),
         Command::Conformance => conformance::run(),
+        Command::Errors => errors::run(),
         Command::NoStd(options) => no_std::run(&options),
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),

@@ -21,7 +21,7 @@ use anyhow::{Result, bail};
 
 use crate::{Outcome, readme, shell};
 use source::Module;
-use tree::Tree;
+pub(crate) use tree::{File, Tree};
 
 /// What a rule found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,7 @@ pub(crate) fn run() -> Result<Outcome> {
         arrows::dependencies(&packages),
         drift::message_version(&tree),
         drift::crate_table(&tree, &packages),
+        drift::page_of_errors(&tree),
         drift::sockets_and_threads(&tree, &modules, &packages),
         links::lead_somewhere(&tree),
         links::manual_is_whole(&tree),

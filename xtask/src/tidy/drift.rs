@@ -7,6 +7,7 @@ use super::arrows::Package;
 use super::rules::PROTOCOL;
 use super::source::Module;
 use super::tree::Tree;
+use crate::errors;
 
 const MESSAGES: &str = "crates/proto/src/message.rs";
 const CONTRIBUTING: &str = "CONTRIBUTING.md";
@@ -43,6 +44,16 @@ pub(crate) fn crate_table(tree: &Tree, packages: &[Package]) -> Vec<Complaint> {
         .difference(&are)
         .map(|name| format!("its table of crates has `{name}`, and the workspace has not"));
     missing.chain(gone).map(|what| Complaint::new(CONTRIBUTING, what)).collect()
+}
+
+/// Compares the page of errors with the code.
+pub(crate) fn page_of_errors(tree: &Tree) -> Vec<Complaint> {
+    let what = match errors::page(tree) {
+        Ok(page) if tree.find(errors::PAGE).is_some_and(|file| file.text == page) => return Vec::new(),
+        Ok(_) => "is not what the code gives: `cargo xtask errors` writes it".to_owned(),
+        Err(error) => format!("cannot be made from the code: {error:#}"),
+    };
+    vec![Complaint::new(errors::PAGE, what)]
 }
 
 /// The names in the first column, of which a row may have several.
@@ -118,6 +129,18 @@ mod tests {
         assert_eq!(check(&["libra-a", "libra-b"]), []);
         assert!(check(&["libra-a", "libra-b", "libra-c"])[0].what.contains("lacks `libra-c`"));
         assert!(check(&["libra-a"])[0].what.contains("has `libra-b`"));
+    }
+
+    #[test]
+    fn an_outdated_page_of_errors_is_found() {
+        let interrupt = ("crates/launch/src/interrupt.rs", "pub const EXIT_CODE: u8 = 130;");
+        let code = ("crates/net/src/a.rs", "#[error(\"gone\")]\nstruct Gone;");
+        let page = errors::page(&Tree::of(&[interrupt, code])).expect("the sources are Rust");
+        let check = |files: &[(&str, &str)]| page_of_errors(&Tree::of(files)).len();
+        assert_eq!(check(&[interrupt, code, (errors::PAGE, &page)]), 0);
+        assert_eq!(check(&[interrupt, (errors::PAGE, &page)]), 1);
+        assert_eq!(check(&[interrupt, code]), 1);
+        assert_eq!(check(&[code, (errors::PAGE, &page)]), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ const XTASK: &[&str] = &[
     "install",
     "pslite",
     "conformance",
+    "errors",
     "no-std",
     "benchmark",
     "smoke",

@@ -87,7 +87,10 @@ fn of_words(file: &File, said: &[(usize, String)]) -> Vec<Complaint> {
 }
 
 fn complaint(file: &File, line: usize, (banned, instead): &(&str, &str)) -> Complaint {
-    Complaint::new(format!("{}:{line}", file.path), format!("{banned:?} is not the field's word: {instead}"))
+    Complaint::new(
+        format!("{}:{line}", file.path),
+        format!("{banned:?} is a banned word; instead: {instead}"),
+    )
 }
 
 fn words(text: &str) -> impl Iterator<Item = String> {
