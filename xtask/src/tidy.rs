@@ -54,7 +54,8 @@ pub(crate) fn run() -> Result<Outcome> {
     let tree = Tree::read()?;
     let modules = Module::all(&tree);
     let packages = arrows::packages(&shell::metadata()?)?;
-    let measured = register::rules(&tree);
+    let (sources, not_rust) = lexed::sources(&tree);
+    let measured = register::rules(&tree, &sources);
     let complaints = [
         arrows::directions(&packages),
         arrows::dependencies(&packages),
@@ -70,7 +71,7 @@ pub(crate) fn run() -> Result<Outcome> {
         promises::no_unsafe(&modules),
         promises::dataplane(&modules),
         promises::pure(&modules),
-        register::unreadable(&tree),
+        not_rust,
         measured.iter().flat_map(|rule| rule.complaints.clone()).collect(),
         rules::citations(&tree, &modules),
         text::length(&tree),

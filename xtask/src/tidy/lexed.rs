@@ -2,6 +2,9 @@
 
 use proc_macro2::{Delimiter, LexError, TokenStream, TokenTree};
 
+use super::Complaint;
+use super::tree::{File, Tree};
+
 /// The kind of a [`Piece`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -37,6 +40,27 @@ impl<'a> Piece<'a> {
     pub(crate) fn is_string(&self) -> bool {
         self.kind == Kind::Literal && self.text.ends_with(['"', '#'])
     }
+}
+
+/// A Rust file with its pieces.
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) pieces: Vec<Piece<'a>>,
+}
+
+/// The Rust files of a tree, and complaints about those that are not Rust.
+pub(crate) fn sources(tree: &Tree) -> (Vec<Source<'_>>, Vec<Complaint>) {
+    let (mut sources, mut complaints) = (Vec::new(), Vec::new());
+    for file in tree.files.iter().filter(|file| file.is_rust()) {
+        match pieces(&file.text) {
+            Ok(pieces) => sources.push(Source { file, pieces }),
+            Err(error) => {
+                let at = format!("{}:{}", file.path, error.span().start().line);
+                complaints.push(Complaint::new(at, format!("is not Rust: {error}")));
+            }
+        }
+    }
+    (sources, complaints)
 }
 
 /// Splits a source. Text that is not Rust, such as one with a brace too many, is an error.
@@ -131,8 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_rust_is_an_error() {
-        assert!(pieces("fn a() {").is_err());
+    fn files_that_are_not_rust_are_caught() {
+        let tree = Tree::of(&[("a.rs", "fn a() {}"), ("b.rs", "\nfn b() {")]);
+        let (sources, complaints) = sources(&tree);
+        assert_eq!((sources.len(), complaints.len()), (1, 1));
+        assert!(complaints[0].at.starts_with("b.rs:"));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Complaint;
-use super::lexed::{Kind, Piece, pieces};
+use super::lexed::{Kind, Piece, Source};
 use super::tree::Tree;
-pub(crate) use words::banned;
+use words::banned;
 
 /// Share of doc lines that may begin with one of [`WH_WORDS`]. The goal is 0.03.
 const WH_SHARE_MAX: f64 = 0.19;
@@ -48,30 +48,19 @@ impl fmt::Display for Summary<'_> {
 }
 
 /// Every rule of the register.
-pub(crate) fn rules(tree: &Tree) -> Vec<Measured> {
+pub(crate) fn rules(tree: &Tree, sources: &[Source<'_>]) -> Vec<Measured> {
     vec![
-        doc_lines(tree, WH_SHARE_MAX),
-        Measured::new(test_names(tree), TEST_NAMES_MAX, "long test names"),
-        Measured::new(banned(tree), BANNED_MAX, "banned words"),
+        doc_lines(sources, WH_SHARE_MAX),
+        Measured::new(test_names(sources), TEST_NAMES_MAX, "long test names"),
+        Measured::new(banned(tree, sources), BANNED_MAX, "banned words"),
     ]
 }
 
-/// Rust files that cannot be split into tokens; the other rules do not see them.
-pub(crate) fn unreadable(tree: &Tree) -> Vec<Complaint> {
-    let rust = tree.files.iter().filter(|file| file.is_rust());
-    rust.filter_map(|file| {
-        let error = pieces(&file.text).err()?;
-        let line = error.span().start().line;
-        Some(Complaint::new(format!("{}:{line}", file.path), format!("is not Rust: {error}")))
-    })
-    .collect()
-}
-
 /// The share of doc lines that begin with a wh-word. Code in fences does not count.
-fn doc_lines(tree: &Tree, max: f64) -> Measured {
+fn doc_lines(sources: &[Source<'_>], max: f64) -> Measured {
     let (mut all, mut wh) = (0_usize, BTreeMap::<&str, usize>::new());
-    for file in tree.files.iter().filter(|file| file.is_rust()) {
-        for line in prose(&pieces(&file.text).unwrap_or_default()) {
+    for Source { file, pieces } in sources {
+        for line in prose(pieces) {
             all += 1;
             if begins_with_wh(line) {
                 *wh.entry(&file.path).or_default() += 1;
@@ -133,11 +122,10 @@ fn thousands(number: usize) -> String {
 }
 
 /// Tests with names that are too long. Attributes such as `#[tokio::test]` and the insides of macros count, too.
-fn test_names(tree: &Tree) -> Vec<Complaint> {
+fn test_names(sources: &[Source<'_>]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in tree.files.iter().filter(|file| file.is_rust()) {
-        let pieces = pieces(&file.text).unwrap_or_default();
-        for name in tests(&pieces) {
+    for Source { file, pieces } in sources {
+        for name in tests(pieces) {
             let length = name.text.chars().count();
             if length > TEST_NAME_LENGTH {
                 let what = format!(
@@ -176,6 +164,7 @@ fn tests<'a>(pieces: &[Piece<'a>]) -> Vec<Piece<'a>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lexed::{pieces, sources};
     use super::*;
 
     #[test]
@@ -183,10 +172,10 @@ mod tests {
         let bad = "//! What it does.\n//!\n/// Whoever: a word of its own.\n/// Why.\nfn a() {}\n";
         let good = "/// Packet counters.\n/// ```\n/// What(1);\n/// ```\n/// A line.\nfn a() { \"\n/// How\n\"; }\n";
         let tree = Tree::of(&[("a.rs", bad), ("b.rs", good), ("c.md", "/// What")]);
-        let found = doc_lines(&tree, 0.39);
+        let found = doc_lines(&sources(&tree).0, 0.39);
         assert_eq!(found.text, "40.0% of 5 doc lines begin with a wh-word (limit 39.0%)");
         assert!(found.complaints[0].what.ends_with("worst files: a.rs (2)"), "{:?}", found.complaints);
-        assert_eq!(doc_lines(&tree, 0.4).complaints, []);
+        assert_eq!(doc_lines(&sources(&tree).0, 0.4).complaints, []);
     }
 
     #[test]
@@ -203,7 +192,7 @@ mod tests {
              #[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn {long}() {{}}\n\
              proptest! {{\n    #[test]\n    fn {long}(a in 0..1) {{}}\n}}\n// #[test] fn {long}\n"
         );
-        let found = test_names(&Tree::of(&[("a.rs", &source)]));
+        let found = test_names(&sources(&Tree::of(&[("a.rs", &source)])).0);
         let at: Vec<_> = found.iter().map(|complaint| complaint.at.as_str()).collect();
         assert_eq!(at, ["a.rs:2", "a.rs:8", "a.rs:11"]);
     }
@@ -214,13 +203,6 @@ mod tests {
         let allowed = Measured::new(findings(), 2, "things");
         assert_eq!((allowed.complaints.len(), allowed.text.as_str()), (0, "2 things (limit 2)"));
         assert_eq!(Measured::new(findings(), 1, "things").complaints.len(), 2);
-    }
-
-    #[test]
-    fn files_that_are_not_rust_are_caught() {
-        let found = unreadable(&Tree::of(&[("a.rs", "fn a() {}"), ("b.rs", "\nfn b() {")]));
-        assert_eq!(found.len(), 1);
-        assert!(found[0].at.starts_with("b.rs:"));
     }
 
     #[test]

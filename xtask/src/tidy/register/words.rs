@@ -3,7 +3,7 @@
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::super::Complaint;
-use super::super::lexed::{Kind, pieces};
+use super::super::lexed::{Kind, Source};
 use super::super::source::line_of;
 use super::super::tree::{File, Tree};
 
@@ -42,24 +42,20 @@ const IDENTIFIERS: &[(&str, &str)] = &[
     ("Meddle", "Interfere"),
 ];
 
-/// Banned words and identifiers, file by file.
-pub(crate) fn banned(tree: &Tree) -> Vec<Complaint> {
-    let files = tree.files.iter().filter(|file| !EXEMPT.contains(&file.path.as_str()));
-    files
-        .flat_map(|file| match file.name().rsplit_once('.') {
-            Some((_, "rs")) => of_rust(file),
-            Some((_, "md")) => of_words(file, &prose(&file.text)),
-            _ => Vec::new(),
-        })
-        .collect()
+/// Banned words and identifiers: those of Rust first, then those of Markdown.
+pub(super) fn banned(tree: &Tree, sources: &[Source<'_>]) -> Vec<Complaint> {
+    let counts = |file: &File| !EXEMPT.contains(&file.path.as_str());
+    let rust = sources.iter().filter(|source| counts(source.file)).flat_map(of_rust);
+    let pages = tree.files.iter().filter(|file| file.path.ends_with(".md") && counts(file));
+    rust.chain(pages.flat_map(|file| of_words(file, &prose(&file.text)))).collect()
 }
 
-fn of_rust(file: &File) -> Vec<Complaint> {
+fn of_rust(source: &Source<'_>) -> Vec<Complaint> {
     let (mut said, mut complaints) = (Vec::new(), Vec::new());
-    for piece in pieces(&file.text).unwrap_or_default() {
+    for piece in &source.pieces {
         if piece.kind == Kind::Word {
             let found = IDENTIFIERS.iter().find(|(banned, _)| *banned == piece.text);
-            complaints.extend(found.map(|found| complaint(file, piece.line, found)));
+            complaints.extend(found.map(|found| complaint(source.file, piece.line, found)));
         } else if piece.is_string() || matches!(piece.kind, Kind::Doc | Kind::Comment) {
             for (line, text) in piece.lines() {
                 // The letter of an escape is none of the word behind it.
@@ -68,7 +64,7 @@ fn of_rust(file: &File) -> Vec<Complaint> {
             }
         }
     }
-    complaints.extend(of_words(file, &said));
+    complaints.extend(of_words(source.file, &said));
     complaints
 }
 
@@ -117,10 +113,16 @@ fn prose(text: &str) -> Vec<(usize, String)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::lexed::sources;
     use super::*;
 
+    fn all(files: &[(&str, &str)]) -> Vec<Complaint> {
+        let tree = Tree::of(files);
+        banned(&tree, &sources(&tree).0)
+    }
+
     fn at(files: &[(&str, &str)]) -> Vec<String> {
-        banned(&Tree::of(files)).into_iter().map(|complaint| complaint.at).collect()
+        all(files).into_iter().map(|complaint| complaint.at).collect()
     }
 
     #[test]
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn complaints_name_a_replacement() {
-        let found = banned(&Tree::of(&[("a.md", "Nobody")]));
+        let found = all(&[("a.md", "Nobody")]);
         assert!(found[0].what.contains("none"), "{:?}", found[0]);
         assert!(WORDS.iter().chain(IDENTIFIERS).all(|(_, instead)| !instead.is_empty()));
     }
