@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, book, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
+use crate::{Outcome, book, examples, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -29,6 +29,7 @@ const STEPS: &[Step] = &[
     ("release build", || cargo(&["build", "--quiet", "--release", "--bin", "libra", "--bin", "libra-lab"])),
     ("README commands", readme::check_with_binary),
     ("smoke", smoke::run),
+    ("examples", examples::run),
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
     ("planted bugs", || cargo(PLANTED)),
     ("soak", || lab(SOAK)),

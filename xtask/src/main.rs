@@ -11,6 +11,7 @@ mod capi;
 mod ci;
 mod conformance;
 mod errors;
+mod examples;
 mod flood;
 mod forge;
 mod namespaces;
@@ -58,6 +59,8 @@ enum Command {
     Benchmark(benchmark::Options),
     /// Runs the first command of the README and looks at what it reports
     Smoke,
+    /// Runs the programs of `examples/`, in processes and in one
+    Examples,
     /// Runs a cluster of six processes, each in a network namespace of its own (needs root)
     Namespaces(namespaces::Options),
     /// Floods a job with streams and datagrams of strangers, and measures what that costs it
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::NoStd(options) => no_std::run(&options),
         Command::Benchmark(options) => benchmark::run(&options),
         Command::Smoke => smoke::run(),
+        Command::Examples => examples::run(),
         Command::Namespaces(options) => namespaces::run(&options),
         Command::Flood(options) => flood::run(&options),
         Command::P4(options) => p4::run(&options),
