@@ -40,7 +40,7 @@ impl Module {
             || ["benches", "examples"]
                 .map(|name| format!("/{name}/"))
                 .iter()
-                .any(|folder| file.path.contains(folder));
+                .any(|folder| format!("/{}", file.path).contains(folder));
         let shipped = if outside { String::new() } else { blank_tests(&code) };
         Self { path: file.path.clone(), package: package.to_owned(), code, shipped }
     }
