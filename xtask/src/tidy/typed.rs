@@ -19,6 +19,7 @@ const XTASK: &[&str] = &[
     "no-std",
     "benchmark",
     "smoke",
+    "examples",
     "namespaces",
     "flood",
     "p4",
