@@ -170,7 +170,10 @@ mod tests {
     fn mistakes_are_named() {
         let good = spec(vec![table("rows", 0..10, 2)]);
         assert_eq!(good.check(), Err(SpecError::NoHotRows));
-        let twice = planned(spec(vec![table("rows", 0..10, 2), table("rows", 10..20, 2)]));
+        let twice = JobSpec {
+            tables: vec![table("rows", 0..10, 2), table("rows", 10..20, 2)],
+            ..planned(good.clone())
+        };
         assert!(matches!(twice.check(), Err(SpecError::Table(_))));
         let nobody = JobSpec { sizes: Sizes { servers: 0, switches: 0, workers: 1 }, ..good.clone() };
         assert_eq!(nobody.check(), Err(SpecError::Sizes { servers: 0, workers: 1 }));

@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
                 "regions_moved": self.regions_moved(),
                 "recoveries": history.count(|news| matches!(news, News::Recovered)),
                 "lost": lost(&history.notes),
-                "injected": injected.collect::<Vec<_>>(),
+                "struck": injected.collect::<Vec<_>>(),
             },
             "configuration": {
                 "workers": arguments.workers,
