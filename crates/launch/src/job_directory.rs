@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use libra_durable::checkpoint::{CheckpointError, Checkpoints, Manifest};
-use libra_durable::disk::{Disk, RealDisk};
+use libra_storage::checkpoint::{CheckpointError, Checkpoints, Manifest};
+use libra_storage::disk::{Disk, RealDisk};
 use libra_storage::{shard_directory, shard_in};
 
 /// The directory of a job, or of one of its shards.

@@ -1,11 +1,11 @@
 //! A place for a new shard.
 
-use libra_durable::disk::{Disk, DiskError};
-use libra_durable::log::OpenError;
+use crate::disk::{Disk, DiskError};
+use crate::wal::OpenError;
 use thiserror::Error;
 
-use crate::checkpoints::ShardCheckpoints;
-use crate::log::ShardLog;
+use crate::shard_checkpoints::ShardCheckpoints;
+use crate::shard_log::ShardLog;
 
 /// Why a new shard has no place on a disk.
 #[derive(Debug, Error)]

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use libra_durable::checkpoint::{CheckpointError, Checkpoints, TableInfo};
-use libra_durable::disk::{DiskError, RealDisk};
+use crate::checkpoint::{CheckpointError, Checkpoints, TableInfo};
+use crate::disk::{DiskError, RealDisk};
 use libra_store::{RowBlock, TableSpec};
 use thiserror::Error;
 
-use crate::checkpoints::info;
+use crate::shard_checkpoints::info;
 use crate::place::shard_directory;
 use crate::restore::rows_of;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use libra_durable::disk::{DiskError, RealDisk};
+use crate::disk::{DiskError, RealDisk};
 use thiserror::Error;
 
 use crate::restore::{Recovered, RestoreFailure, restore};

@@ -1,13 +1,13 @@
 //! What a shard was when its process ended.
 
-use libra_durable::checkpoint::{Block, Checkpoints, Skipped};
-use libra_durable::disk::{Disk, DiskError};
-use libra_durable::log::{Log, OpenError, Recovery, Settings};
+use crate::checkpoint::{Block, Checkpoints, Skipped};
+use crate::disk::{Disk, DiskError};
+use crate::wal::{Log, OpenError, Recovery, Settings};
 use libra_proto::{RestoreError, Restored};
 use libra_store::RowBlock;
 use thiserror::Error;
 
-use crate::log::ShardLog;
+use crate::shard_log::ShardLog;
 
 /// Rows that are read at once.
 const ROWS: usize = 8192;
@@ -55,7 +55,7 @@ pub enum RestoreFailure {
     },
     /// The checkpoint cannot be read, though it was sound a moment ago.
     #[error(transparent)]
-    Checkpoint(#[from] libra_durable::checkpoint::CheckpointError),
+    Checkpoint(#[from] crate::checkpoint::CheckpointError),
     /// What was read is not the state of a shard.
     #[error("checkpoint {checkpoint}: {source}")]
     State {
@@ -131,7 +131,7 @@ fn has_records(disk: &impl Disk) -> Result<bool, DiskError> {
     for segment in segments {
         longest = longest.max(disk.bytes(&segment.name)?);
     }
-    Ok(longest > libra_durable::log::HEADER_BYTES)
+    Ok(longest > crate::wal::HEADER_BYTES)
 }
 
 /// A block of a checkpoint as the store takes it.
@@ -171,8 +171,8 @@ impl<D> Recovered<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libra_durable::checkpoint::CheckpointError;
-    use libra_durable::disk::Operation;
+    use crate::checkpoint::CheckpointError;
+    use crate::disk::Operation;
 
     #[test]
     fn a_checkpoint_that_was_not_read_is_told_from_a_damaged_one() {

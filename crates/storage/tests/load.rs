@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use libra_durable::disk::RealDisk;
+use libra_storage::disk::RealDisk;
 use libra_plan::{Shard, shard_of};
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
 use libra_storage::{LoadError, ShardCheckpoints, load, shard_directory};

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_durable::disk::SimulatedDisk;
+use libra_storage::disk::SimulatedDisk;
 use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 
 use crate::checksum::checksum;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use libra_durable::checkpoint::{Exported, Manifest, export_split};
-use libra_durable::disk::RealDisk;
+use libra_storage::checkpoint::{Exported, Manifest, export_split};
+use libra_storage::disk::RealDisk;
 use libra_plan::shard_of;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use libra_durable::checkpoint::{Content, Manifest};
+use libra_storage::checkpoint::{Content, Manifest};
 use serde_json::{Value, json};
 
 use super::{Output, bytes, table};

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use libra_durable::checkpoint::Manifest;
-use libra_durable::log::segments;
+use libra_storage::checkpoint::Manifest;
+use libra_storage::wal::segments;
 use serde::Serialize;
 
 use super::{Output, bytes, table};

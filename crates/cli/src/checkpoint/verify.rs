@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::ProgressBar;
-use libra_durable::checkpoint::{CheckpointError, Manifest};
-use libra_durable::log::{self, OpenError, RecordNumber};
+use libra_storage::checkpoint::{CheckpointError, Manifest};
+use libra_storage::wal::{self, OpenError, RecordNumber};
 use serde::Serialize;
 
 use super::{Output, bytes, count};
@@ -165,9 +165,9 @@ impl Verdict {
     fn log(&mut self, shard: &Shard, from: RecordNumber, bar: &ProgressBar) -> Result<()> {
         let disk = shard.checkpoints.disk();
         bar.inc_length(
-            log::segments(disk).map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum()),
+            wal::segments(disk).map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum()),
         );
-        let verified = log::verify(disk, from, |bytes| {
+        let verified = wal::verify(disk, from, |bytes| {
             self.log_files += 1;
             bar.inc(bytes);
         })?;

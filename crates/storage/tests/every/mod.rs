@@ -1,7 +1,7 @@
 //! What several tests of this crate need: all choices of a small case, and disks with a planted bug.
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use libra_durable::disk::{Disk, DiskError, Entry, SimulatedDisk};
+use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 
 /// Walks through all sequences of choices, however many there are of them and whatever they depend on.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use libra_durable::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
-use libra_durable::disk::SimulatedDisk;
-use libra_durable::log::{Log, RecordNumber, Settings};
+use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
+use libra_storage::disk::SimulatedDisk;
+use libra_storage::wal::{Log, RecordNumber, Settings};
 use proptest::prelude::*;
 
 const SEGMENT: &str = "log-00000000000000000001.libra";
@@ -58,7 +58,7 @@ fn read_all(checkpoints: &Checkpoints<SimulatedDisk>) {
     if let Some(checkpoint) = checkpoints.newest_valid().unwrap().checkpoint {
         let mut blocks = checkpoint.blocks(usize::MAX);
         while let Ok(Some(_)) = blocks.next_block() {}
-        libra_durable::checkpoint::export(&[checkpoint], &SimulatedDisk::new(1), 100).ok();
+        libra_storage::checkpoint::export(&[checkpoint], &SimulatedDisk::new(1), 100).ok();
     }
     checkpoints.prune(1).unwrap();
 }

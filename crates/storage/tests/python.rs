@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;
 
-use libra_durable::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, export};
-use libra_durable::disk::RealDisk;
-use libra_durable::log::RecordNumber;
+use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, export};
+use libra_storage::disk::RealDisk;
+use libra_storage::wal::RecordNumber;
 
 /// Prints every row that the base and the increments make: table, key, and the bits of values and state.
 const SCRIPT: &str = r#"

@@ -145,7 +145,7 @@ fn owner_of(disk: &impl Disk, file: &str) -> Result<Option<(u64, u32)>, DiskErro
 mod tests {
     use super::*;
     use crate::disk::SimulatedDisk;
-    use crate::log::Log;
+    use crate::wal::Log;
 
     /// Records of 40 bytes, two or three in a file.
     fn disk_with(records: u8) -> (SimulatedDisk, Log<SimulatedDisk>) {

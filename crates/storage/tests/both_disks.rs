@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use libra_durable::disk::{Disk, Operation, RealDisk, SimulatedDisk};
-use libra_durable::log::{Log, RecordNumber, Settings};
+use libra_storage::disk::{Disk, Operation, RealDisk, SimulatedDisk};
+use libra_storage::wal::{Log, RecordNumber, Settings};
 
 fn read(disk: &impl Disk, name: &str) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(disk.bytes(name).unwrap()).unwrap()];

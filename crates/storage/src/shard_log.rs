@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use libra_durable::disk::{Disk, DiskError};
-use libra_durable::log::{AppendError, Log, OpenError, RecordNumber, Settings, SyncError};
+use crate::disk::{Disk, DiskError};
+use crate::wal::{AppendError, Log, OpenError, RecordNumber, Settings, SyncError};
 use libra_proto::{Instant, StorageEvent, StorageRequest};
 
 /// How long the log may fail before the server goes on without: its workers wait as long.
@@ -210,7 +210,7 @@ enum RestartError {
 
 fn refused(reason: &str) -> DiskError {
     DiskError {
-        operation: libra_durable::disk::Operation::Open,
+        operation: crate::disk::Operation::Open,
         path: "the log".to_owned(),
         source: std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason.to_owned()),
     }
@@ -219,7 +219,7 @@ fn refused(reason: &str) -> DiskError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libra_durable::disk::SimulatedDisk;
+    use crate::disk::SimulatedDisk;
 
     #[test]
     fn a_log_that_was_read_on_a_full_disk_lags_until_there_is_room() {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use libra_durable::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, WriteError, Writer};
-use libra_durable::disk::Disk;
-use libra_durable::log::RecordNumber;
+use crate::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, WriteError, Writer};
+use crate::disk::Disk;
+use crate::wal::RecordNumber;
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
 use libra_store::{RowBlock, TableSpec};
 

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::time::Instant;
 
-use libra_durable::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, export};
-use libra_durable::disk::RealDisk;
-use libra_durable::log::{Log, RecordNumber, Settings};
+use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo, export};
+use libra_storage::disk::RealDisk;
+use libra_storage::wal::{Log, RecordNumber, Settings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
 use super::safetensors::Layout;
-use crate::log::RecordNumber;
+use crate::wal::RecordNumber;
 
 pub(super) const NAME: &str = "manifest.json";
 pub(super) const STATE: &str = "state.bin";

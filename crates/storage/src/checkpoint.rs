@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, DiskError, read_exact};
-use crate::log::RecordNumber;
+use crate::wal::RecordNumber;
 
 mod error;
 mod export;

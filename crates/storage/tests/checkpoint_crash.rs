@@ -7,10 +7,10 @@ mod every;
 use std::collections::BTreeMap;
 
 use every::{Bug, Every, Planted, Random};
-use libra_durable::checkpoint::{Block, Checkpoint, CheckpointError, Checkpoints, Description, PartSettings};
-use libra_durable::checkpoint::{TableInfo, WriteError};
-use libra_durable::disk::{Disk, SimulatedDisk};
-use libra_durable::log::RecordNumber;
+use libra_storage::checkpoint::{Block, Checkpoint, CheckpointError, Checkpoints, Description, PartSettings};
+use libra_storage::checkpoint::{TableInfo, WriteError};
+use libra_storage::disk::{Disk, SimulatedDisk};
+use libra_storage::wal::RecordNumber;
 
 const PARTS: PartSettings = PartSettings { rows_max: 2, bytes_max: 1 << 20 };
 

@@ -5,8 +5,8 @@
 mod every;
 
 use every::{Bug, Every, Planted, Random};
-use libra_durable::disk::{Disk, SimulatedDisk};
-use libra_durable::log::{Log, OpenError, RecordNumber, Settings};
+use libra_storage::disk::{Disk, SimulatedDisk};
+use libra_storage::wal::{Log, OpenError, RecordNumber, Settings};
 
 fn settings() -> Settings {
     Settings { segment_bytes: 90, ..Settings::new(7, 2) }
@@ -169,7 +169,7 @@ fn what_was_cut_off_never_follows_what_was_written_in_its_place() {
     log.sync().unwrap();
     let name = before.contents().into_keys().next().unwrap();
     // Its first record is noise.
-    before.flip_bit(&name, libra_durable::log::HEADER_BYTES + 25, 0);
+    before.flip_bit(&name, libra_storage::wal::HEADER_BYTES + 25, 0);
     for crash_at in 0..8 {
         let disk = before.fork();
         disk.crash_at(before.operations() + crash_at);
