@@ -7,7 +7,7 @@
 
 mod benchmark;
 mod book;
-mod capi;
+mod pslite;
 mod ci;
 mod conformance;
 mod errors;
@@ -43,12 +43,12 @@ enum Command {
     Ci(ci::Options),
     /// Checks what the compiler does not: arrows between crates, their promises, names, lengths, the README
     Tidy,
-    /// Writes the header for C anew, after a change of crates/capi/src/ffi
+    /// Writes the header for C anew, after a change of crates/pslite/src/ffi
     Header,
     /// Installs the library for C and C++, with pkg-config and CMake files
-    Install(capi::InstallOptions),
+    Install(pslite::InstallOptions),
     /// Compiles the tests of a checkout of ps-lite against our headers, and runs each many times
-    Pslite(capi::PsLiteOptions),
+    Pslite(pslite::PsLiteOptions),
     /// Writes the vectors in `conformance/` anew, as the reference does them now
     Conformance,
     /// Writes the page of errors in the manual, as the code has them now
@@ -87,9 +87,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Tidy => tidy::run(),
-        Command::Header => capi::header(),
-        Command::Install(options) => capi::install(&options),
-        Command::Pslite(options) => capi::ps_lite(&options),
+        Command::Header => pslite::header(),
+        Command::Install(options) => pslite::install(&options),
+        Command::Pslite(options) => pslite::ps_lite(&options),
         Command::Conformance => conformance::run(),
         Command::Errors => errors::run(),
         Command::NoStd(options) => no_std::run(&options),

@@ -107,7 +107,7 @@ fn run_bmv2() -> Result<Outcome> {
     shell::run(test)?;
     let program = shell::target_directory()?.join("libra-p4.json");
     let program = program.to_str().context("the target directory has a name of UTF-8")?;
-    let source = "programs/p4/libra_v1model.p4";
+    let source = "crates/backends/p4/program/libra_v1model.p4";
     shell::run(shell::program("p4c-bm2-ss", &["--std", "p4-16", "-o", program, source]))?;
     train(program)?;
     soak(program)?;

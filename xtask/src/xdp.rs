@@ -1,4 +1,4 @@
-//! `cargo xtask xdp`: what needs a kernel that runs our programs. The tests of `crates/xdp` that `cargo test` skips without
+//! `cargo xtask xdp`: what needs a kernel that runs our programs. The tests of `crates/backends/xdp` that `cargo test` skips without
 //! root, then a soak whose switches add up in the kernel, in network namespaces; and a benchmark there that is interrupted.
 
 use std::collections::BTreeSet;

@@ -15,7 +15,7 @@ use libra_p4::{Generated, Sizes, Sums};
 pub(crate) enum Command {
     /// Writes the sizes, the codes and everything that is there once for each lane, from the constants of the data plane
     ///
-    /// programs/p4 holds the rest of the program, and includes these files from its folder `generated`. With other sizes than the
+    /// crates/backends/p4/program holds the rest of the program, and includes these files from its folder `generated`. With other sizes than the
     /// usual ones it is a program for a smaller or larger switch: generate into that folder, and compile again.
     Generate(GenerateArguments),
     /// What the program takes of a Tofino: registers, tables, memory, stages and headers, next to what the paper's takes
@@ -31,7 +31,7 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct GenerateArguments {
-    /// The folder [default: programs/p4/generated, and for --sums table the folder `table` in it]
+    /// The folder [default: crates/backends/p4/program/generated, and for --sums table the folder `table` in it]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Writes nothing, and fails if a file is not what would be written
@@ -86,8 +86,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 fn generate(arguments: &GenerateArguments) -> Result<()> {
     let files = libra_p4::generate(&arguments.sizes.sizes())?;
     let usual = match arguments.sizes.sums {
-        SumsName::Fixed => "programs/p4/generated",
-        SumsName::Table => "programs/p4/generated/table",
+        SumsName::Fixed => "crates/backends/p4/program/generated",
+        SumsName::Table => "crates/backends/p4/program/generated/table",
     };
     let out = arguments.out.as_deref().unwrap_or_else(|| Path::new(usual));
     if arguments.check {

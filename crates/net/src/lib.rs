@@ -54,7 +54,6 @@ mod driver;
 mod faults;
 mod frames;
 mod links;
-pub mod mesh;
 mod node;
 mod plane_thread;
 pub mod probe;

@@ -36,7 +36,7 @@ pub(super) fn run() -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason));
     }
     for program in PROGRAMS {
-        check(program).with_context(|| format!("programs/p4/{program}.p4 for Tofino"))?;
+        check(program).with_context(|| format!("crates/backends/p4/program/{program}.p4 for Tofino"))?;
     }
     Ok(Outcome::Passed)
 }
@@ -48,7 +48,7 @@ fn check(program: &str) -> Result<()> {
         fs::remove_dir_all(&out).with_context(|| format!("cannot clear {}", out.display()))?;
     }
     let folder = out.display().to_string();
-    let source = format!("programs/p4/{program}.p4");
+    let source = format!("crates/backends/p4/program/{program}.p4");
     // `-g` makes it leave the report.
     let arguments = ["--target", "tofino", "--arch", "tna", "--std", "p4-16", "-g", "-o", &folder, &source];
     println!("p4c compiles {source} for Tofino; that takes some minutes");

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-p4", &["libra-dataplane", "libra-proto"]),
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-client", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
-    ("libra-capi", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
+    ("libra-pslite", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-models", &["libra-client"]),
     ("libra-examples", &["libra-client"]),
     (

@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(check("crates/net/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
         assert_eq!(check("crates/net/src/lib.rs", "// #![forbid(unsafe_code)]\n"), 1);
         assert_eq!(check("crates/net/tests/a.rs", "#![allow(unsafe_code, reason = \"speed\")]\n"), 1);
-        assert_eq!(check("crates/capi/src/ffi/mod.rs", "#![expect(unsafe_code, reason = \"C\")]\n"), 0);
-        assert_eq!(check("crates/capi/src/lib.rs", "mod ffi;\n"), 0);
+        assert_eq!(check("crates/pslite/src/ffi/mod.rs", "#![expect(unsafe_code, reason = \"C\")]\n"), 0);
+        assert_eq!(check("crates/pslite/src/lib.rs", "mod ffi;\n"), 0);
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! The data plane in P4: what is generated for its program, what the program does, and what an agent says to a switch that runs it.
+//!
+//! The program is in `program`, for Tofino and for bmv2. Here are the sizes and codes that [`generate`] writes into it from
+//! `libra-dataplane`; [`Switch`], which does in Rust what each control of the program does, with registers that a packet may
+//! access only once; [`FrameSwitch`], the same with the frames that such packets come in; [`Agent`], which opens, flips, drains and fills regions by packets; and [`P4Plane`], which is that for `libra switch`. It opens no socket and starts no process:
+//! the way to a switch is a [`Link`], which others make.
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use libra_dataplane::{Arithmetic, Header, Kind, PacketWriter, RegionConfig, packet_bytes};
+//! use libra_p4::{Agent, Link, Port, Sizes, Switch, TableChange};
+//!
+//! /// A switch in this process.
+//! struct Here(Switch);
+//!
+//! impl Link for Here {
+//!     type Error = Infallible;
+//!     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
+//!         Ok(packets.iter().filter_map(|packet| self.0.process(Port::Agent, packet)).collect())
+//!     }
+//!     fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
+//!         changes.iter().for_each(|change| self.0.change(change));
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let sizes = Sizes::default();
+//! let mut agent = Agent::new(Here(Switch::new(sizes)), sizes);
+//! let config = RegionConfig {
+//!     job: 1, region: 0, plan: 1, view: 1, lanes: 16, cells: 10, flows: 2, bank_packets_max: 4096,
+//!     arithmetic: Arithmetic::Fixed { bound: (1 << 19) - 1 },
+//! };
+//! agent.open(config, 0, [])?;
+//! let address = "10.0.0.2:5000".parse()?;
+//! agent.change(&[TableChange::AddWorker { address, job: 1, worker: 0 }])?;
+//!
+//! // A push of 42 to cell 3 of lane 0; the other lanes get padding. It comes twice.
+//! let header = Header { job: 1, plan: 1, view: 1, ..Header::of_kind(Kind::Push) };
+//! let mut packet = vec![0; packet_bytes(16)];
+//! let mut writer = PacketWriter::new(header, &mut packet);
+//! writer.push(3, 42);
+//! (1..16).for_each(|_| assert!(writer.push(9, 0)));
+//! writer.finish();
+//! for _ in 0..2 {
+//!     assert!(agent.link().0.process(Port::Worker(address), &packet).is_some());
+//! }
+//!
+//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut says which packet it was.
+//! assert_eq!(agent.flip((1, 0))?.map(|(epoch, taken)| (epoch, taken.pushes)), Some((1, 1)));
+//! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
+//! assert_eq!(agent.cut((1, 0), 0), [0..1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod adder;
+mod agent;
+pub mod bfrt;
+mod bmv2;
+mod frame;
+mod packet;
+mod plane;
+mod program;
+mod register;
+mod resources;
+mod sizes;
+mod switch;
+mod tables;
+
+pub use agent::{Agent, AgentError, Link, Name};
+pub use bmv2::{Bmv2Tables, Refused, Setup};
+pub use frame::{FrameFault, FrameSwitch};
+pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
+pub use plane::P4Plane;
+pub use program::{Generated, generate};
+pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
+pub use sizes::{OutOfRange, Sizes, Sums};
+pub use switch::{Again, Passed, Port, Switch};
+pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};

@@ -1,0 +1,66 @@
+//! What the program is told of a region.
+
+use libra_dataplane::{Arithmetic, BankPackets, Region, RegionConfig};
+
+use crate::layout::{ARITHMETIC_F32, ARITHMETIC_FIXED, ARITHMETIC_TABLE, REGION_WORDS};
+
+/// What a region is at present. The agent writes it whole, under the lock of the region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) config: RegionConfig,
+    pub(crate) is_open: bool,
+    pub(crate) epoch: u16,
+    pub(crate) durable: u16,
+    pub(crate) is_active: bool,
+    pub(crate) is_readable: bool,
+    pub(crate) due: BankPackets,
+}
+
+impl Terms {
+    /// Those of a region that begins as this one.
+    pub(crate) fn new(like: &Region<Vec<u32>>, due: BankPackets) -> Self {
+        Self {
+            config: *like.config(),
+            is_open: true,
+            epoch: like.epoch(),
+            durable: like.durable(),
+            is_active: like.is_active(),
+            is_readable: like.is_readable(),
+            due,
+        }
+    }
+
+    /// As `struct region` of `bpf/memory.h`.
+    pub(crate) fn words(&self) -> [u32; REGION_WORDS] {
+        let config = &self.config;
+        let (arithmetic, bound) = match config.arithmetic {
+            Arithmetic::Fixed { bound } => (ARITHMETIC_FIXED, bound),
+            Arithmetic::F32 => (ARITHMETIC_F32, 0),
+            Arithmetic::Table => (ARITHMETIC_TABLE, 0),
+        };
+        [
+            // The lock is the kernel's.
+            0,
+            self.is_open.into(),
+            config.job.into(),
+            config.plan.into(),
+            config.view.into(),
+            self.epoch.into(),
+            self.durable.into(),
+            self.is_active.into(),
+            self.is_readable.into(),
+            config.flows.into(),
+            config.cells.into(),
+            config.bank_packets_max,
+            arithmetic,
+            bound,
+            self.due.pushes,
+            self.due.last,
+        ]
+    }
+
+    /// The bank that takes packets now.
+    pub(crate) fn active_bank(&self) -> usize {
+        usize::from(self.epoch & 1)
+    }
+}

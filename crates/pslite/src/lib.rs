@@ -1,0 +1,28 @@
+//! Libra for other languages: a C ABI (`include/libra.h`), and on it the API of ps-lite for C++ (`include/ps/ps.h`).
+//!
+//! It is the only crate with `unsafe`, and that only where C begins: `ffi`, and one list of the system in `interface`. Messages go
+//! over a network of their own, [`mesh`]; sums of the default handler lie in a `libra_store::Store`, and those of hot keys, if there
+//! is a plan, in the servers of a job whose roles `libra_net` runs (`hot`).
+//!
+//! ```text
+//!  C++ ── ps/ps.h ──┐            ┌── customer: queue, thread, requests ── callback ──▶ handlers of the program
+//!  C ── libra.h ────┴── ffi ──── │
+//!                                └── exchange ◀── mesh ──▶ other processes
+//!                                       ├── shard: sums in libra-store
+//!                                       └── hot: a job of Libra ──▶ switch
+//! ```
+//!
+//! What the API of ps-lite is and how it behaves here: `docs/operating/pslite.md`.
+
+mod arrays;
+mod customer;
+mod environment;
+mod error;
+mod exchange;
+pub mod ffi;
+mod hot;
+mod interface;
+pub mod mesh;
+mod profile;
+mod shard;
+mod tracker;
