@@ -52,7 +52,7 @@ const PLANTED: &[&str] = &[
     "--package",
     "libra-conformance",
     "--package",
-    "libra-p4",
+    "libra-p4model",
     "--features",
     "planted-bugs",
     "--test",

@@ -7,7 +7,6 @@
 
 mod benchmark;
 mod book;
-mod pslite;
 mod ci;
 mod conformance;
 mod errors;
@@ -18,6 +17,7 @@ mod namespaces;
 mod no_std;
 mod p4;
 mod process;
+mod pslite;
 mod readme;
 mod report;
 mod shell;

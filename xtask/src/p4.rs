@@ -102,7 +102,7 @@ fn run_bmv2() -> Result<Outcome> {
     if let Err(error) = namespaces::ip::permitted() {
         return Ok(Outcome::Skipped(format!("bmv2: {error:#}")));
     }
-    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4"]);
+    let mut test = shell::cargo(&["test", "--quiet", "--package", "libra-p4", "--package", "libra-p4model"]);
     test.env("LIBRA_P4_REQUIRED", "1");
     shell::run(test)?;
     let program = shell::target_directory()?.join("libra-p4.json");

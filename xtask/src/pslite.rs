@@ -17,7 +17,7 @@ pub(crate) fn header() -> Result<Outcome> {
     let mut command = shell::cargo(&["test", "--quiet", "--package", "libra-pslite", "--test", "header"]);
     command.env("LIBRA_WRITE_HEADER", "1");
     shell::run(command)?;
-    println!("{CAPI}/include/libra.h is written: see `git diff`");
+    println!("{PSLITE}/include/libra.h is written: see `git diff`");
     Ok(Outcome::Passed)
 }
 

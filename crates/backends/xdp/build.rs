@@ -67,7 +67,8 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
 
 /// The constants of the protocol and of the layout, in C.
 fn header() -> String {
-    let mut text = String::from("// Made by crates/backends/xdp/build.rs from `libra-dataplane`.\n#pragma once\n\n");
+    let mut text =
+        String::from("// Made by crates/backends/xdp/build.rs from `libra-dataplane`.\n#pragma once\n\n");
     let mut define = |name: &str, value: u64| {
         writeln!(text, "#define {name} {value}u").expect("a string takes everything");
     };

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use libra_storage::disk::RealDisk;
 use libra_proto::{Instant, StorageEvent, StorageRequest};
+use libra_storage::disk::RealDisk;
 use libra_storage::{ShardCheckpoints, ShardLog, create, load, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use libra_client::{Budget, DEFAULT_HEADROOM_BITS, Plan, Provenance, TableShape};
 use crate::mesh::{Letter, Node, worker_id};
+use libra_client::{Budget, DEFAULT_HEADROOM_BITS, Plan, Provenance, TableShape};
 use libra_plan::{DEFAULT_P, SLOT_BYTES, SLOTS_PER_REGION};
 
 use crate::arrays::{is_for_sums, keys_of, values_of};

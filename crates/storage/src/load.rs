@@ -8,9 +8,9 @@ use crate::disk::{DiskError, RealDisk};
 use libra_store::{RowBlock, TableSpec};
 use thiserror::Error;
 
-use crate::shard_checkpoints::info;
 use crate::place::shard_directory;
 use crate::restore::rows_of;
+use crate::shard_checkpoints::info;
 
 /// Rows that are read at once.
 const ROWS: usize = 8192;

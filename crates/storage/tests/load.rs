@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use libra_storage::disk::RealDisk;
 use libra_plan::{Shard, shard_of};
 use libra_proto::{CheckpointHead, StorageEvent, StorageRequest};
+use libra_storage::disk::RealDisk;
 use libra_storage::{LoadError, ShardCheckpoints, load, shard_directory};
 use libra_store::{Extent, Init, Optimizer, Store, TableSpec};
 

@@ -219,7 +219,7 @@ impl Director {
                 match p4_sizes(&self.scenario) {
                     Some(sizes) => {
                         let plane = DeferredPlane::new(LateDevice::new(
-                            P4Plane::new(libra_p4::Switch::new(sizes), sizes),
+                            P4Plane::new(libra_p4model::Switch::new(sizes), sizes),
                             random,
                         ));
                         AnyRole::P4Switch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))

@@ -6,8 +6,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_proto::{Instant, Role, Server, StorageEvent, StorageRequest};
+use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore};
 
 use crate::network::Host;

@@ -59,7 +59,7 @@ impl<P: Plane> Device for LateDevice<P> {
 /// The pipeline in software, late.
 pub type LateSoft = LateDevice<SoftPlane>;
 /// The P4 program, late.
-pub type LateP4 = LateDevice<P4Plane<libra_p4::Switch>>;
+pub type LateP4 = LateDevice<P4Plane<libra_p4model::Switch>>;
 
 /// The sizes of a P4 program for a job; `None` if there is none, or not all its regions have room in one switch.
 pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {

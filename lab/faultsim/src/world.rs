@@ -6,8 +6,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_storage::disk::SimulatedDisk;
 use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
+use libra_storage::disk::SimulatedDisk;
 
 use crate::checksum::checksum;
 use crate::disks::Slowness;

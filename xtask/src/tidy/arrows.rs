@@ -52,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("libra-conformance", &["libra-dataplane"]),
+    ("libra-p4model", &["libra-dataplane", "libra-p4"]),
     ("libra-paper", &["libra-dataplane", "libra-plan"]),
     (
         "libra-faultsim",
@@ -59,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "libra-dataplane",
             "libra-storage",
             "libra-p4",
+            "libra-p4model",
             "libra-plan",
             "libra-proto",
             "libra-store",

@@ -43,7 +43,7 @@ const RANDOM: &str = "take a seed as an argument";
 const ORDER: &str = "its order differs from run to run: take BTreeMap, or hashbrown with a fixed hasher";
 
 /// The crate at the border to C, and so the only one with `unsafe`.
-const UNSAFE: &str = "capi";
+const UNSAFE: &str = "pslite";
 
 /// No other crate may have `unsafe`, and none of them may take that back.
 pub(crate) fn no_unsafe(modules: &[Module]) -> Vec<Complaint> {

@@ -6,7 +6,7 @@ use super::tree::{File, Tree};
 #[derive(Debug, Clone)]
 pub(crate) struct Module {
     pub(crate) path: String,
-    /// The folder below `crates/`; `xtask` for this program; the first folder for anything else.
+    /// The folder below `crates/`, `crates/backends/` or `lab/`; `xtask` for this program; the first folder for anything else.
     pub(crate) package: String,
     /// The text with comments and the insides of literals blanked. Lines and columns stay.
     pub(crate) code: String,
@@ -34,8 +34,12 @@ impl Module {
         let code = blank_comments_and_literals(&file.text);
         let mut folders = file.path.split('/');
         let first = folders.next().unwrap_or_default();
-        let package =
-            if ["crates", "lab"].contains(&first) { folders.next().unwrap_or_default() } else { first };
+        let mut package = first;
+        for folder_of_crates in ["crates", "lab", "backends"] {
+            if package == folder_of_crates {
+                package = folders.next().unwrap_or_default();
+            }
+        }
         let outside = file.is_test()
             || ["benches", "examples"]
                 .map(|name| format!("/{name}/"))

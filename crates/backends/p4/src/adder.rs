@@ -28,7 +28,8 @@ const INFINITY: u32 = 0xff << 23;
 
 /// What `mi` does to the logarithm of the larger summand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// Adds this, wrapping.
     By(u32),
     /// The sum is nothing.
     Cancel,
@@ -36,25 +37,28 @@ pub(crate) enum Change {
 
 /// Keys that begin with the same bits, and their entry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Prefix<T> {
-    pub(crate) key: u16,
-    pub(crate) mask: u16,
-    pub(crate) entry: T,
+pub struct Prefix<T> {
+    /// The bits that the keys have in common.
+    pub key: u16,
+    /// One for each of these bits.
+    pub mask: u16,
+    /// The entry of all of these keys.
+    pub entry: T,
 }
 
 /// The tables of an adder.
 #[derive(Debug)]
-pub(crate) struct Adder {
+pub struct Adder {
     /// By 11 bits of a fraction: the logarithm of the mantissa, with what makes cutting off rounding, and that of the mantissa times ln 2, negative.
-    pub(crate) log_m: Vec<(u32, u16)>,
+    pub log_m: Vec<(u32, u16)>,
     /// By the 12 bits after those: their logarithm.
-    pub(crate) log_d: Vec<u16>,
+    pub log_d: Vec<u16>,
     /// By the difference of the two: what those bits add to the logarithm of the mantissa. Nothing where no prefix is.
-    pub(crate) exp: Vec<Prefix<u32>>,
+    pub exp: Vec<Prefix<u32>>,
     /// By θ, for the same signs and for different ones: what a summand changes of a logarithm. Nothing where no prefix is.
-    pub(crate) mi: [Vec<Prefix<Change>>; 2],
+    pub mi: [Vec<Prefix<Change>>; 2],
     /// By the 8 bits of a logarithm behind the point: the fraction of its power, where a float has it, and what it carries.
-    pub(crate) float: Vec<u32>,
+    pub float: Vec<u32>,
 }
 
 /// A table of the data plane by the paper's name for it.
@@ -69,7 +73,7 @@ fn table(name: &str) -> &'static [u16] {
 
 impl Adder {
     /// That of the program: the same for every lane.
-    pub(crate) fn of_program() -> &'static Self {
+    pub fn of_program() -> &'static Self {
         static ADDER: LazyLock<Adder> = LazyLock::new(Adder::new);
         &ADDER
     }
@@ -91,7 +95,7 @@ impl Adder {
     }
 
     /// The sum of two floats by their bits, the second of which is finite.
-    pub(crate) fn add(&self, sum: u32, value: u32) -> u32 {
+    pub fn add(&self, sum: u32, value: u32) -> u32 {
         let (of_sum, of_value) = (sum & MAGNITUDE, value & MAGNITUDE);
         let (large, small) = (of_sum.max(of_value), of_sum.min(of_value));
         let sign = if large == of_sum { sum & SIGN } else { value & SIGN };

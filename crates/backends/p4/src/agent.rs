@@ -1,6 +1,5 @@
 //! What an agent does to a P4 switch: everything but the tables by packets that come by its own port.
 
-use core::convert::Infallible;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddrV4;
@@ -11,7 +10,6 @@ use thiserror::Error;
 
 use crate::packet::{Flip, bank_packets, halves, remembered};
 use crate::sizes::{Sizes, WINDOW_U32};
-use crate::switch::{Port, Switch};
 use crate::tables::{DoesNotFit, Rooms, TableChange};
 
 /// Words of the cut of a flow.
@@ -33,25 +31,6 @@ pub trait Link {
 
     /// Changes tables.
     fn change(&mut self, changes: &[TableChange]) -> Result<(), Self::Error>;
-}
-
-/// The program as this crate has it is a switch in this process.
-impl Link for Switch {
-    type Error = Infallible;
-
-    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
-        let answer = |packet: &Vec<u8>| self.process(Port::Agent, packet).expect("an agent is answered");
-        Ok(packets.iter().map(answer).collect())
-    }
-
-    fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
-        self.process(Port::Worker(from), packet)
-    }
-
-    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
-        changes.iter().for_each(|change| Self::change(self, change));
-        Ok(())
-    }
 }
 
 impl<L: Link> Link for &mut L {

@@ -27,8 +27,10 @@ const BANKS: &str = "LibraIngress.aggregate.cells_of_bank";
 const REGIONS: &str = "LibraIngress.aggregate.cells_of_region";
 pub(crate) const HOST: &str = "LibraIngress.host";
 
-pub(crate) const ARP_REQUEST: u16 = 1;
-pub(crate) const ECHO_REQUEST: u16 = 8;
+/// Operation of an ARP request (RFC 826).
+pub const ARP_REQUEST: u16 = 1;
+/// Type of an ICMP echo request (RFC 792).
+pub const ECHO_REQUEST: u16 = 8;
 pub(crate) const FLOOD_GROUP: u16 = 1;
 /// Answers that may wait for a port: bursts of workers are longer than what bmv2 keeps by itself.
 const QUEUE_PACKETS: u32 = 4096;

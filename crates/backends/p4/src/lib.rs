@@ -1,14 +1,14 @@
-//! The data plane in P4: what is generated for its program, what the program does, and what an agent says to a switch that runs it.
+//! The control plane of a P4 switch: files generated for its program, and the packets and table entries of its agent.
 //!
-//! The program is in `program`, for Tofino and for bmv2. Here are the sizes and codes that [`generate`] writes into it from
-//! `libra-dataplane`; [`Switch`], which does in Rust what each control of the program does, with registers that a packet may
-//! access only once; [`FrameSwitch`], the same with the frames that such packets come in; [`Agent`], which opens, flips, drains and fills regions by packets; and [`P4Plane`], which is that for `libra switch`. It opens no socket and starts no process:
-//! the way to a switch is a [`Link`], which others make.
+//! The program is in `program`, for Tofino and for bmv2. [`generate`] writes the sizes and codes of `libra-dataplane` into it. [`Agent`]
+//! opens, flips, drains and fills regions by packets; [`P4Plane`] is an agent as `libra switch` uses it. This crate opens no socket and
+//! starts no process: the way to a switch is a [`Link`], which others make. `libra-p4model`, in the laboratory, is the program in Rust.
 //!
 //! ```
 //! use std::convert::Infallible;
 //! use libra_dataplane::{Arithmetic, Header, Kind, PacketWriter, RegionConfig, packet_bytes};
-//! use libra_p4::{Agent, Link, Port, Sizes, Switch, TableChange};
+//! use libra_p4::{Agent, Link, Sizes, TableChange};
+//! use libra_p4model::{Port, Switch};
 //!
 //! /// A switch in this process.
 //! struct Here(Switch);
@@ -54,27 +54,21 @@
 
 #![forbid(unsafe_code)]
 
-mod adder;
+pub mod adder;
 mod agent;
 pub mod bfrt;
 mod bmv2;
-mod frame;
-mod packet;
+pub mod packet;
 mod plane;
 mod program;
-mod register;
 mod resources;
 mod sizes;
-mod switch;
 mod tables;
 
 pub use agent::{Agent, AgentError, Link, Name};
-pub use bmv2::{Bmv2Tables, Refused, Setup};
-pub use frame::{FrameFault, FrameSwitch};
-pub use packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP};
+pub use bmv2::{ARP_REQUEST, Bmv2Tables, ECHO_REQUEST, Refused, Setup};
 pub use plane::P4Plane;
 pub use program::{Generated, generate};
 pub use resources::{Array, Limits, PhvBits, Resources, TOFINO, TableSize};
-pub use sizes::{OutOfRange, Sizes, Sums};
-pub use switch::{Again, Passed, Port, Switch};
+pub use sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, Sums, UDP_HEADER_BYTES};
 pub use tables::{DoesNotFit, RegionEntry, Rooms, TableChange};

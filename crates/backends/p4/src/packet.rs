@@ -1,4 +1,4 @@
-//! What an agent says to a P4 switch beyond what any switch understands. All of it comes by the port of the agent alone.
+//! Packets of an agent to a P4 switch beyond what any switch understands. All of it comes by the port of the agent alone.
 //!
 //! | packet | what it does | its answer says in `tag` |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the cut of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
 //! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: one past the newest number that its entry has taken; 0 forgets | |
 
-use libra_dataplane::{BankPackets, Flags, Header, Kind, MAGIC, VERSION};
+use libra_dataplane::{BankPackets, Flags, Header};
 
 /// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
 pub const KIND_FLIP: u8 = 8;
@@ -17,9 +17,6 @@ pub const CONDITION_ACTIVE: u8 = 1;
 pub const CONDITION_READABLE: u8 = 2;
 
 const KIND_AT: usize = 1;
-const FLAGS_AT: usize = 2;
-const ENTRIES_AT: usize = 3;
-const VERSION_AT: usize = 13;
 
 /// What a `FLIP` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,36 +45,15 @@ impl Flip {
     }
 }
 
-/// The `FLIP` in these bytes as a packet of a kind that is known, and whether it was one.
-pub(crate) fn without_flip(packet: &[u8]) -> (Vec<u8>, bool) {
-    let mut packet = packet.to_vec();
-    let is_flip = packet.get(KIND_AT) == Some(&KIND_FLIP);
-    if is_flip {
-        packet[KIND_AT] = Kind::Pull as u8;
-    }
-    (packet, is_flip)
-}
-
-/// Whether the parser reads on behind this header: it is that of a packet with an entry for each lane.
-pub(crate) fn wants_entries(header: &[u8], lanes: u8) -> bool {
-    let flags = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
-    let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain].map(|kind| kind as u8);
-    header[0] == MAGIC
-        && kinds.contains(&header[KIND_AT])
-        && header[FLAGS_AT] & !flags == 0
-        && header[ENTRIES_AT] == lanes
-        && header[VERSION_AT] == VERSION
-}
-
 /// The upper and the lower half of a tag.
-pub(crate) const fn halves(tag: u64) -> (u32, u32) {
+pub const fn halves(tag: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = tag.to_be_bytes();
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
 /// What a window remembers of the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
 /// of generations, which hardware would have to shift first.
-pub(crate) const fn remembered(seq: u32) -> u32 {
+pub const fn remembered(seq: u32) -> u32 {
     seq.wrapping_add(1)
 }
 

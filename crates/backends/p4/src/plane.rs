@@ -284,57 +284,9 @@ impl<L: Link> Agent<L> {
 
 #[cfg(test)]
 mod tests {
-    use libra_dataplane::{Arithmetic, Header, Kind, NackReason};
+    use libra_dataplane::Arithmetic;
 
     use super::*;
-    use crate::{Sums, Switch};
-
-    // rule D4
-    #[test]
-    fn a_bank_that_duplicates_have_filled_is_closed_in_time() {
-        let lanes = 2;
-        let sizes = Sizes { lanes, ..Sizes::default() };
-        let mut plane = P4Plane::new(Switch::new(sizes), sizes);
-        let Sums::Fixed { bound_bits } = sizes.sums else { panic!("the default is fixed point") };
-        let config = RegionConfig {
-            job: 1,
-            region: 0,
-            plan: 1,
-            view: 1,
-            lanes,
-            cells: 4,
-            flows: 1,
-            bank_packets_max: 8,
-            arithmetic: Arithmetic::Fixed { bound: (1 << bound_bits) - 1 },
-        };
-        let worker = SocketAddr::from(([10, 0, 0, 1], 4000));
-        plane.begin(1);
-        plane.set_workers(&BTreeMap::from([(0, worker)]));
-        plane.open(config, 0, &Cut::default(), BankPackets::default());
-        let push = |plane: &mut P4Plane<Switch>, seq| {
-            let header =
-                Header { job: 1, plan: 1, view: 1, seq, entries: lanes, ..Header::of_kind(Kind::Push) };
-            let mut packet = header.to_bytes().to_vec();
-            packet.extend([0, 0, 0, 0, 0, 1].repeat(lanes.into()));
-            let mut answers = Outgoing::default();
-            let bytes = packet.len();
-            plane.handle_datagrams(worker, &mut packet, bytes, &mut answers);
-            let (_, answer) = answers.get(0).expect("a worker is answered");
-            Header::parse_without_entries(answer).expect("it is a packet").nack_reason()
-        };
-        assert_eq!(push(&mut plane, 0), None);
-        plane.awake();
-        assert_eq!(plane.taken(0).pushes, 1);
-        plane.close_epoch(0);
-        (0..8).for_each(|_| assert_eq!(push(&mut plane, 0), None, "a duplicate"));
-        assert_eq!(push(&mut plane, 1), Some(NackReason::BankFull));
-        (1..EMPTY_LOOKS_MIN).for_each(|_| plane.awake());
-        assert_eq!(plane.taken(0).pushes, 0);
-        plane.awake();
-        assert_eq!(plane.taken(0).pushes, 1, "so the agent closes it");
-        plane.close_epoch(0);
-        assert_eq!((push(&mut plane, 1), plane.failure()), (None, None));
-    }
 
     #[test]
     fn a_bank_that_stays_empty_is_closed_less_and_less_often() {

@@ -373,7 +373,7 @@ mod tests {
     /// What `docs/operating/p4.md` says of the usual sizes: the estimate, and what the compiler took.
     fn documented(what: &str) -> [u64; 2] {
         let start = format!("| {what} | ");
-        let docs = include_str!("../../../docs/operating/p4.md");
+        let docs = include_str!("../../../../docs/operating/p4.md");
         let line = docs.lines().find_map(|line| line.strip_prefix(&start)).expect("it is documented");
         let mut figures = line.split(" | ").map(|figure| figure.parse().expect("it is a figure"));
         std::array::from_fn(|_| figures.next().expect("there are two"))

@@ -125,12 +125,13 @@ const BOUND_BITS_LEAST: u8 = 8;
 #[expect(clippy::cast_possible_truncation, reason = "1,024")]
 pub(crate) const WINDOW_U32: u32 = WINDOW as u32;
 
-/// Bytes of headers of IPv4 and UDP.
-pub(crate) const UDP_HEADER_BYTES: usize = 8;
-pub(crate) const IP_HEADER_BYTES: usize = 20;
+/// Bytes of a UDP header (RFC 768).
+pub const UDP_HEADER_BYTES: usize = 8;
+/// Bytes of an IPv4 header without options (RFC 791).
+pub const IP_HEADER_BYTES: usize = 20;
 
 /// Bytes of a packet without entries.
-pub(crate) const BARE_BYTES: usize = HEADER_BYTES;
+pub const BARE_BYTES: usize = HEADER_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use libra_plan::shard_of;
 use libra_storage::checkpoint::{Exported, Manifest, export_split};
 use libra_storage::disk::RealDisk;
-use libra_plan::shard_of;
 use serde_json::{Value, json};
 
 use super::{Output, bytes, count, table};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use libra_plan::shard_of;
 use libra_storage::checkpoint::{Checkpoints, Description, PartSettings, TableInfo};
 use libra_storage::disk::RealDisk;
 use libra_storage::wal::{Log, RecordNumber, Settings};
-use libra_plan::shard_of;
 use serde_json::Value;
 use tempfile::TempDir;
 

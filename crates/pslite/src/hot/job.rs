@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use crate::mesh::{Mailbox, Node, NodeRole};
 use libra_client::{
     Controller, ControllerEvent, ControllerThread, FaultRates, Init, JobSpec, NodeError, NodeOptions,
     Optimizer, Outcome, Peer, Plan, ServerEvent, Sizes, TableSpec,
 };
 use libra_net::ServerNode;
-use crate::mesh::{Mailbox, Node, NodeRole};
 use libra_proto::{MemberEvent, Statistics, SwitchStatistics, WorkerStatistics};
 
 use super::requests::HotRequests;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use libra_client::{NodeOptions, WorkerClient};
 use crate::mesh::{Bytes, Letter, MeshError, Meta, Node, Payload, Received, SERVER_GROUP};
+use libra_client::{NodeOptions, WorkerClient};
 use libra_plan::Placement;
 use libra_proto::{Cluster, Level, PullId, WorkerCommand, WorkerEvent};
 

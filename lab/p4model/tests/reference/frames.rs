@@ -5,8 +5,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libra_dataplane::{Flags, Header, Kind};
 use libra_p4::{
-    CONDITION_ACTIVE, FrameFault, FrameSwitch, KIND_FLIP, Port, Rooms, Setup, Sizes, Switch, TableChange,
+    Rooms, Setup, Sizes, TableChange,
+    packet::{CONDITION_ACTIVE, KIND_FLIP},
 };
+use libra_p4model::{FrameFault, FrameSwitch, Port, Switch};
 
 use crate::pair::{CONFIG, address, entries_of, header, packet};
 

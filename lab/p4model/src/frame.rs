@@ -5,11 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use libra_dataplane::HEADER_BYTES;
+use libra_dataplane::{Flags, HEADER_BYTES, Kind, MAGIC, VERSION};
+use libra_p4::{ARP_REQUEST, BARE_BYTES, ECHO_REQUEST, IP_HEADER_BYTES, Setup, Sizes, UDP_HEADER_BYTES};
 
-use crate::bmv2::{ARP_REQUEST, ECHO_REQUEST, Setup};
-use crate::packet::wants_entries;
-use crate::sizes::{BARE_BYTES, IP_HEADER_BYTES, Sizes, UDP_HEADER_BYTES};
 use crate::switch::{Port, Switch};
 
 const ETHERNET_BYTES: usize = 14;
@@ -340,4 +338,20 @@ fn set_word(frame: &mut [u8], at: usize, word: u16) {
 
 fn ip_at(frame: &[u8], at: usize) -> Ipv4Addr {
     Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3])
+}
+
+const KIND_AT: usize = 1;
+const FLAGS_AT: usize = 2;
+const ENTRIES_AT: usize = 3;
+const VERSION_AT: usize = 13;
+
+/// Whether the parser reads on behind this header: it is that of a packet with an entry for each lane.
+fn wants_entries(header: &[u8], lanes: u8) -> bool {
+    let flags = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
+    let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain].map(|kind| kind as u8);
+    header[0] == MAGIC
+        && kinds.contains(&header[KIND_AT])
+        && header[FLAGS_AT] & !flags == 0
+        && header[ENTRIES_AT] == lanes
+        && header[VERSION_AT] == VERSION
 }

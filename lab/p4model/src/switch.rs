@@ -4,6 +4,7 @@
 //! is one, and the switch does something else than `libra-dataplane`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::SocketAddrV4;
 
 use libra_dataplane::planted::{PlantedBug, is_planted};
@@ -12,11 +13,10 @@ use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, SEQ_MAX, WINDOW};
 mod outcome;
 
 use self::outcome::{answer, decision, go_again};
-use crate::adder::Adder;
-use crate::packet::{CONDITION_ACTIVE, CONDITION_READABLE, halves, remembered, without_flip};
 use crate::register::Register;
-use crate::sizes::{Sizes, Sums};
-use crate::tables::{RegionEntry, TableChange};
+use libra_p4::adder::Adder;
+use libra_p4::packet::{CONDITION_ACTIVE, CONDITION_READABLE, KIND_FLIP, halves, remembered};
+use libra_p4::{Link, RegionEntry, Sizes, Sums, TableChange};
 
 /// By which port a packet comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -547,4 +547,34 @@ impl Switch {
             }
         }
     }
+}
+
+impl Link for Switch {
+    type Error = Infallible;
+
+    fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Infallible> {
+        let answer = |packet: &Vec<u8>| self.process(Port::Agent, packet).expect("an agent is answered");
+        Ok(packets.iter().map(answer).collect())
+    }
+
+    fn receive(&mut self, from: SocketAddrV4, packet: &[u8]) -> Option<Vec<u8>> {
+        self.process(Port::Worker(from), packet)
+    }
+
+    fn change(&mut self, changes: &[TableChange]) -> Result<(), Infallible> {
+        changes.iter().for_each(|change| Self::change(self, change));
+        Ok(())
+    }
+}
+
+const KIND_AT: usize = 1;
+
+/// The `FLIP` in these bytes as a packet of a kind that is known, and whether it was one.
+fn without_flip(packet: &[u8]) -> (Vec<u8>, bool) {
+    let mut packet = packet.to_vec();
+    let is_flip = packet.get(KIND_AT) == Some(&KIND_FLIP);
+    if is_flip {
+        packet[KIND_AT] = Kind::Pull as u8;
+    }
+    (packet, is_flip)
 }

@@ -14,7 +14,8 @@ mod turns;
 mod vectors;
 
 use libra_dataplane::{Arithmetic, FLOAT_TABLES, Header, Kind, NackReason, RegionConfig, WINDOW};
-use libra_p4::{Port, Sizes, Sums, Switch};
+use libra_p4::{Sizes, Sums};
+use libra_p4model::{Port, Switch};
 use proptest::prelude::*;
 
 use device::{Device, Here};
@@ -168,7 +169,7 @@ fn what_only_an_agent_may_say_is_dropped_from_a_worker() {
         assert_eq!(pair.send(0, &packet(header(kind, 0, 0), &[(0, 1); 4])), None);
     }
     let mut flip = packet(header(Kind::Pull, 0, 0), &[]);
-    flip[1] = libra_p4::KIND_FLIP;
+    flip[1] = libra_p4::packet::KIND_FLIP;
     assert_eq!(pair.send(0, &flip), None);
     // A push without entries says nothing that a worker has to say: the reference takes it, the program does not.
     let nothing = packet(header(Kind::Push, 0, 0), &[]);

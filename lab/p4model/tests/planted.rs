@@ -4,7 +4,8 @@
 
 use libra_conformance::{Vector, folder, read_folder, run};
 use libra_dataplane::planted::{PlantedBug, clear, plant};
-use libra_p4::{Sizes, Switch};
+use libra_p4::Sizes;
+use libra_p4model::Switch;
 
 #[path = "reference/device.rs"]
 mod device;

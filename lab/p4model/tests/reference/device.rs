@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::fmt::{Debug, Display};
 
-use libra_p4::{Link, Port, Sizes, Switch, TableChange};
+use libra_p4::{Link, Sizes, TableChange};
+use libra_p4model::{Port, Switch};
 
 /// Something that carries packets out.
 pub(crate) trait Device: Link<Error: Debug + Display> {

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use libra_p4::{Bmv2Tables, FrameFault, Sizes, bfrt};
+use libra_p4::{Bmv2Tables, Sizes, bfrt};
+use libra_p4model::FrameFault;
 
 use crate::bmv2::in_bmv2_of;
 use crate::console::Console;
@@ -75,7 +76,7 @@ fn lines_of(fault: FrameFault) -> Vec<(&'static str, &'static str, &'static str)
 }
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("program")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/backends/p4/program")
 }
 
 /// Every fault is in lines that the program has: without bmv2, too.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Arithmetic, Header, Kind, Pipeline, Region, RegionConfig, RegionMemory};
-use libra_p4::{Again, Agent, Passed, Port, Sizes, Switch, TableChange};
+use libra_p4::{Agent, Sizes, TableChange};
+use libra_p4model::{Again, Passed, Port, Switch};
 use proptest::prelude::*;
 
 use crate::device::Here;

@@ -5,7 +5,10 @@ use std::fs;
 use std::path::Path;
 
 fn source(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("program").join(file)).unwrap()
+    fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/backends/p4/program").join(file),
+    )
+    .unwrap()
 }
 
 /// The fields of the metadata: `meta` in the program.

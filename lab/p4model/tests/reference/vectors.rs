@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use libra_conformance::{Need, Outcome, Vector, folder, read_folder, run, run_in_bursts};
-use libra_p4::{Sizes, Switch};
+use libra_p4::Sizes;
+use libra_p4model::Switch;
 
 use crate::bmv2::in_bmv2;
 use crate::device::{Device, Here};

@@ -6,7 +6,8 @@ use std::net::SocketAddrV4;
 use libra_dataplane::{
     Arithmetic, Flags, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory, packet_bytes,
 };
-use libra_p4::{Agent, Port, Sizes, Sums, TableChange};
+use libra_p4::{Agent, Sizes, Sums, TableChange};
+use libra_p4model::Port;
 use proptest::prelude::*;
 
 use crate::device::Device;

@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libra_dataplane::{Header, Kind, RegionConfig};
-use libra_p4::{Bmv2Tables, Link, Port, Setup, Sizes, TableChange};
+use libra_p4::{Bmv2Tables, Link, Setup, Sizes, TableChange};
+use libra_p4model::Port;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -275,7 +276,7 @@ fn compiled(program: &str) -> Result<PathBuf, String> {
             return Err(format!("{tool} is not on the PATH"));
         }
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("program").join(program);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/backends/p4/program").join(program);
     let program = std::env::temp_dir().join(format!("{program}-{}.json", std::process::id()));
     let output = Command::new("p4c-bm2-ss").args(["--std", "p4-16", "-o"]).arg(&program).arg(source).output();
     let output = output.map_err(|error| error.to_string())?;

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use libra_conformance::{FlowSeqs, IpVerdict, Need, RegionName, Sender, Slots, Target, WorkerName};
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_p4::{Agent, AgentError, Name, Port, Sizes, TableChange};
+use libra_p4::{Agent, AgentError, Name, Sizes, TableChange};
+use libra_p4model::Port;
 
 use crate::device::Device;
 
