@@ -3,7 +3,8 @@
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use libra_proto::{Instant, Outgoing};
+use libra_proto::turn::{RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX};
+use libra_proto::{DatagramRun, Instant, Outgoing};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use tokio::io::Interest;
@@ -12,18 +13,11 @@ use tokio::io::unix::AsyncFd;
 use crate::faults::Faults;
 use crate::watch::watch;
 
-/// Buffers for one receive call. Each takes a run of datagrams that the kernel has merged. Few, so that the first answers leave
-/// before the last requests are read: 16 made a step of training 2% longer, and what a lost packet adds to it twice as much; with 8 it is as long as with 4.
-const RECEIVES: usize = 8;
 const RECEIVE_BYTES: usize = 65_535;
 /// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// What it is asked to queue of what comes if we may have more (CAP_NET_ADMIN): bursts of many workers at once.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// The kernel takes no longer run of datagrams in one call, whatever their size.
-const RUN_BYTES_MAX: usize = 65_000;
-/// How many datagrams a run has at most, from Linux 6.10 on; before that it is half as many, and that is what quinn-udp says.
-const RUN_DATAGRAMS_MAX: usize = 128;
 
 const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 
@@ -32,9 +26,9 @@ pub(crate) struct DatagramSocket {
     /// Watched for what comes, and for nothing else: whoever waits to write, too, is woken by each datagram that has left.
     socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
-    /// Whether runs may have [`RUN_DATAGRAMS_MAX`].
+    /// True if runs may have [`RUN_DATAGRAMS_MAX`]; before Linux 6.10 it is half as many, as quinn-udp says.
     takes_long_runs: bool,
-    receive: [Vec<u8>; RECEIVES],
+    receive: [Vec<u8>; RECEIVED_RUNS_MAX],
     faults: Option<Faults>,
 }
 
@@ -95,7 +89,7 @@ impl DatagramSocket {
             let tried = socket.try_io(Interest::READABLE, |_| {
                 count = receive()?;
                 // Fewer than one call can take are all that there was: the runtime need not find that out by a call of its own.
-                if count < RECEIVES.min(BATCH_SIZE) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                if count < RECEIVED_RUNS_MAX.min(BATCH_SIZE) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match tried {
                 Err(error) if count == 0 => Err(error),
@@ -154,18 +148,8 @@ impl DatagramSocket {
         let Self { socket, state, .. } = self;
         let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
         let mut start = 0;
-        while let Some((destination, segment)) = length(start) {
-            let segments_max = self.run_datagrams_max().min(RUN_BYTES_MAX / segment.max(1)).max(1);
-            let is_next =
-                |end: usize| length(end).filter(|(to, _)| end - start < segments_max && *to == destination);
-            let mut end = start + 1;
-            while is_next(end).is_some_and(|(_, length)| length == segment) {
-                end += 1;
-            }
-            if is_next(end).is_some_and(|(_, length)| length < segment) {
-                end += 1;
-            }
-            let contents = outgoing.contents(start..end);
+        while let Some(run) = outgoing.run_at(start, self.run_datagrams_max()) {
+            let DatagramRun { to: destination, bytes: contents, stride: segment, end } = run;
             let transmit =
                 Transmit { destination, ecn: None, contents, segment_size: Some(segment), src_ip: None };
             loop {

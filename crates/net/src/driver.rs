@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use libra_proto::turn::{Drain, DueTimer, Output, STREAM_INPUTS_MAX};
 use libra_proto::{Action, Instant, LinkEvent, Outgoing, Role};
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
@@ -15,8 +16,6 @@ use crate::door::{Caller, Callers, Door};
 use crate::links::{Input, Links};
 use crate::turns::take_turns;
 
-/// After this many inputs of one kind the role's outputs are drained, so that no input starves the others.
-const INPUTS_MAX: usize = 64;
 /// After so many turns the runtime has one: a socket that is always readable would keep it from looking at streams, so that a switch in
 /// a flood of packets would be taken for dead, and long before that its epochs would wait for the shards' answers until banks are full.
 const TURNS_MAX: u32 = 4;
@@ -74,8 +73,7 @@ pub(crate) async fn drive<R: Role, T>(
     let mut outgoing = Outgoing::default();
     let mut commands_open = true;
     let mut quiet = ports.busy_poll.is_zero();
-    // How often in a row datagrams came before a timer that was due.
-    let mut received_unasked = 0;
+    let mut due_timer = DueTimer::default();
     let mut turns = 0;
     let timer = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(timer);
@@ -98,17 +96,16 @@ pub(crate) async fn drive<R: Role, T>(
         // A timer of the runtime that is due fires up to a millisecond late.
         let now = clock.now();
         if role.poll_timeout().is_some_and(|due| due <= now) {
-            // This thread may have waited for a processor, and what the timer waits for may have come meanwhile.
-            if received_unasked < INPUTS_MAX
+            if due_timer.lets_datagrams_pass()
                 && let Some(socket) = &mut ports.datagrams
                 && socket.receive_unasked(|from, datagrams, stride| {
                     role.handle_datagrams(now, from, datagrams, stride);
                 })?
             {
-                received_unasked += 1;
+                due_timer.datagrams_passed();
                 continue;
             }
-            received_unasked = 0;
+            due_timer.fired();
             role.handle_timeout(now);
             continue;
         }
@@ -129,7 +126,7 @@ pub(crate) async fn drive<R: Role, T>(
             }
             input = ports.links.next() => {
                 let mut next = Some(input);
-                let mut left = INPUTS_MAX;
+                let mut left = STREAM_INPUTS_MAX;
                 while let Some((link, input)) = next {
                     match input {
                         Input::Event(event) => {
@@ -164,31 +161,35 @@ async fn drain<R: Role, T>(
     outgoing: &mut Outgoing,
     on_event: &mut impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<ControlFlow<T>> {
-    loop {
-        role.poll_transmit(clock.now(), outgoing);
-        let Some(socket) = &mut ports.datagrams else { break };
-        let more = !outgoing.is_empty();
-        if let Err(error) = socket.send(clock.now(), outgoing).await {
-            ports.datagrams = None;
-            outgoing.clear();
-            role.handle_socket_failure(clock.now(), &error.to_string());
-            break;
-        }
-        if !more {
-            break;
-        }
+    if let Some(socket) = &mut ports.datagrams
+        && socket.poll_timeout().is_some_and(|due| due <= clock.now())
+    {
+        // Datagrams that faults held back until now; a failure comes again with the next burst.
+        let _ = socket.send(clock.now(), outgoing).await;
     }
-    while let Some(action) = role.poll_action() {
-        match action {
-            Action::Connect { link, address } => ports.links.connect(link, address),
-            Action::Send { link, message } => ports.links.send(link, &message),
-            Action::Admit { link, message_bytes_max } => ports.links.admit(link, message_bytes_max),
-            Action::Close { link } => ports.links.close(link),
-        }
-    }
-    while let Some(event) = role.poll_event() {
-        if let ControlFlow::Break(result) = on_event(event) {
-            return Ok(ControlFlow::Break(result));
+    let mut drain = if ports.datagrams.is_some() { Drain::new() } else { Drain::without_datagrams() };
+    while let Some(output) = drain.next(role, clock.now(), outgoing) {
+        match output {
+            Output::Datagrams => {
+                let socket = ports.datagrams.as_mut().expect("without a socket none are asked for");
+                if let Err(error) = socket.send(clock.now(), outgoing).await {
+                    ports.datagrams = None;
+                    outgoing.clear();
+                    role.handle_socket_failure(clock.now(), &error.to_string());
+                    drain = Drain::without_datagrams();
+                }
+            }
+            Output::Action(Action::Connect { link, address }) => ports.links.connect(link, address),
+            Output::Action(Action::Send { link, message }) => ports.links.send(link, &message),
+            Output::Action(Action::Admit { link, message_bytes_max }) => {
+                ports.links.admit(link, message_bytes_max);
+            }
+            Output::Action(Action::Close { link }) => ports.links.close(link),
+            Output::Event(event) => {
+                if let ControlFlow::Break(result) = on_event(event) {
+                    return Ok(ControlFlow::Break(result));
+                }
+            }
         }
     }
     Ok(ControlFlow::Continue(()))

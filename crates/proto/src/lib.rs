@@ -77,6 +77,7 @@ mod storage;
 mod switch;
 mod time;
 mod transport;
+pub mod turn;
 mod values;
 mod worker;
 
@@ -99,7 +100,7 @@ pub use message::{
 };
 pub use mode::Mode;
 pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
-pub use role::{Action, Link, LinkEvent, Outgoing, Role, Strangers};
+pub use role::{Action, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};

@@ -16,6 +16,7 @@ use core::ops::Range;
 
 use crate::message::Message;
 use crate::time::Instant;
+use crate::turn::RUN_BYTES_MAX;
 
 /// Names an ordered reliable stream to a peer, for as long as it is open.
 ///
@@ -99,6 +100,19 @@ impl StrangerCount {
     }
 }
 
+/// Datagrams of an [`Outgoing`] that a kernel takes in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramRun<'a> {
+    /// The destination.
+    pub to: SocketAddr,
+    /// The datagrams, one after the other.
+    pub bytes: &'a [u8],
+    /// Bytes of each datagram but the last.
+    pub stride: usize,
+    /// Index of the first datagram behind the run.
+    pub end: usize,
+}
+
 /// Datagrams on their way out, one after the other in one buffer, so that a driver can hand runs of them to the kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
@@ -151,6 +165,23 @@ impl Outgoing {
             (Some(first), Some(last)) => &self.bytes[first.1.start..last.1.end],
             _ => &[],
         }
+    }
+
+    /// Returns the run that begins with datagram `start`, which a kernel takes in one piece: datagrams to one destination, of one length
+    /// but for the last, which may be shorter; at most `datagrams_max` of them and [`RUN_BYTES_MAX`](crate::turn::RUN_BYTES_MAX) bytes.
+    pub fn run_at(&self, start: usize, datagrams_max: usize) -> Option<DatagramRun<'_>> {
+        let length = |place: usize| self.get(place).map(|(to, datagram)| (to, datagram.len()));
+        let (to, stride) = length(start)?;
+        let most = datagrams_max.min(RUN_BYTES_MAX / stride.max(1)).max(1);
+        let next = |end: usize| length(end).filter(|(other, _)| end - start < most && *other == to);
+        let mut end = start + 1;
+        while next(end).is_some_and(|(_, length)| length == stride) {
+            end += 1;
+        }
+        if next(end).is_some_and(|(_, length)| length < stride) {
+            end += 1;
+        }
+        Some(DatagramRun { to, bytes: self.contents(start..end), stride, end })
     }
 
     /// Keeps the datagrams that `keep` wants; those behind the others move up.

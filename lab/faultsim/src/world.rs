@@ -6,6 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+use libra_proto::turn::{Drain, Output, RUN_DATAGRAMS_MAX};
 use libra_proto::{Action, Instant, Link, Message, Outgoing, Role, ServerEvent, StorageEvent};
 use libra_storage::disk::SimulatedDisk;
 
@@ -321,7 +322,8 @@ impl<O: Observer> World<O> {
         let stride = burst.len();
         let mut last = stride;
         while let Some(entry) = self.queue.first_entry() {
-            let together = entry.key().0 == at && last == stride;
+            let fits = burst.len() < RUN_DATAGRAMS_MAX * stride;
+            let together = fits && entry.key().0 == at && last == stride;
             match entry.get() {
                 Happening::Datagram { to: other, from: sender, bytes, checksum: None }
                     if together && *other == to && *sender == from && bytes.len() <= stride =>
@@ -374,51 +376,44 @@ impl<O: Observer> World<O> {
         let now = process.time(self.now);
         input(&mut process.role, now);
         let mut outgoing = core::mem::take(&mut self.outgoing);
-        loop {
-            outgoing.clear();
-            if let Some(process) = &mut self.machines[host].process {
-                with_role!(&mut process.role, role => role.poll_transmit(now, &mut outgoing));
-            }
-            if outgoing.is_empty() {
-                break;
-            }
-            for (to, datagram) in outgoing.iter() {
-                self.send_datagram(host, to, datagram);
+        let mut drain = Drain::new();
+        while let Some(output) = self.machines[host].process.as_mut().and_then(|process| {
+            with_role!(&mut process.role, role => {
+                drain.next(&mut **role, now, &mut outgoing).map(|output| output.map_event(Event::from))
+            })
+        }) {
+            match output {
+                Output::Datagrams => {
+                    for (to, datagram) in outgoing.iter() {
+                        self.send_datagram(host, to, datagram);
+                    }
+                    outgoing.clear();
+                }
+                Output::Action(Action::Connect { link, address }) => self.connect(host, link, address),
+                Output::Action(Action::Send { link, message }) => self.send_message(host, link, &message),
+                Output::Action(Action::Admit { link, message_bytes_max }) => {
+                    self.admit(host, link, message_bytes_max);
+                }
+                Output::Action(Action::Close { link }) => self.close(host, link),
+                Output::Event(Event::Server(ServerEvent::Storage(request))) => self.store(host, request),
+                Output::Event(event) => self.tell_user(host, event),
             }
         }
         self.outgoing = outgoing;
-        while let Some(action) = self.poll(host, |role| with_role!(role, role => role.poll_action())) {
-            match action {
-                Action::Connect { link, address } => self.connect(host, link, address),
-                Action::Send { link, message } => self.send_message(host, link, &message),
-                Action::Admit { link, message_bytes_max } => self.admit(host, link, message_bytes_max),
-                Action::Close { link } => self.close(host, link),
-            }
-        }
-        while let Some(event) = self.poll(host, AnyRole::poll_event) {
-            let event = match event {
-                Event::Server(ServerEvent::Storage(request)) => {
-                    self.store(host, request);
-                    continue;
-                }
-                event => event,
-            };
-            if let Some(actor) = self.actor(host) {
-                self.observer.event(self.now, actor, &event);
-            }
-            if self.trace.is_some() {
-                let text = format!("{:?}", event);
-                let short: String = text.chars().take(160).collect();
-                self.note_of(host, &format!("says {short}"));
-            }
-            self.events.push_back((host, event));
-        }
         let wake = self.machines[host].process.as_ref().and_then(Process::wakes_at);
         self.wakes[host] = wake.unwrap_or(NEVER);
     }
 
-    fn poll<T>(&mut self, host: Host, poll: impl FnOnce(&mut AnyRole) -> Option<T>) -> Option<T> {
-        poll(&mut self.machines[host].process.as_mut()?.role)
+    fn tell_user(&mut self, host: Host, event: Event) {
+        if let Some(actor) = self.actor(host) {
+            self.observer.event(self.now, actor, &event);
+        }
+        if self.trace.is_some() {
+            let text = format!("{:?}", event);
+            let short: String = text.chars().take(160).collect();
+            self.note_of(host, &format!("says {short}"));
+        }
+        self.events.push_back((host, event));
     }
 
     pub(crate) fn note_of(&mut self, host: Host, text: &str) {

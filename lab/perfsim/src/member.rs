@@ -4,23 +4,20 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES, Kind, Packet};
-use libra_proto::{Action, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent};
+use libra_proto::turn::{
+    Drain, DueTimer, Output as RoleOutput, RECEIVED_RUNS_MAX, RUN_DATAGRAMS_MAX, STREAM_INPUTS_MAX,
+};
+use libra_proto::{
+    Action, DatagramRun, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent,
+};
 
 use crate::costs::{Item, Prices, Work};
 use crate::fabric::Place;
 use crate::recording::{Fed, Step};
 use libra_faultsim::{AnyRole, Event, with_role};
 
-/// Runs of datagrams that one receive call takes, and messages that are taken before outputs are looked at: those of `libra-net`.
-const RUNS_A_TURN: usize = 4;
-const MESSAGES_A_TURN: usize = 64;
-/// Datagrams of a run at most, and their bytes.
-const RUN_PACKETS_MAX: usize = 64;
-const RUN_BYTES_MAX: usize = 65_000;
 /// Slots that are side by side in a cache.
 pub(crate) const LINE: u16 = 16;
-/// How often in a row datagrams come before a timer that is due.
-const RECEIVED_UNASKED_MAX: usize = 64;
 
 /// A process, by its number.
 pub(crate) type Pid = usize;
@@ -79,7 +76,7 @@ pub(crate) struct Member {
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
     pub(crate) accepted: u64,
     outgoing: Outgoing,
-    received_unasked: usize,
+    due_timer: DueTimer,
     /// Which kind of input is looked at first, so that none starves.
     next_kind: usize,
     pub(crate) recorded: Option<Vec<Step>>,
@@ -155,7 +152,7 @@ impl Member {
             links: BTreeMap::new(),
             accepted: 0,
             outgoing: Outgoing::default(),
-            received_unasked: 0,
+            due_timer: DueTimer::default(),
             next_kind: 0,
             recorded: None,
         }
@@ -179,12 +176,11 @@ impl Member {
     pub(crate) fn next_turn(&mut self, now: Instant, inbox: &mut Inbox) -> Option<Turn> {
         let mut fed = Vec::new();
         if self.is_due(now) {
-            // A thread that has waited for a processor reads first what has come meanwhile.
-            if !inbox.runs.is_empty() && self.received_unasked < RECEIVED_UNASKED_MAX {
-                self.received_unasked += 1;
+            if !inbox.runs.is_empty() && self.due_timer.lets_datagrams_pass() {
+                self.due_timer.datagrams_passed();
                 take_runs(inbox, &mut fed);
             } else {
-                self.received_unasked = 0;
+                self.due_timer.fired();
                 fed.push(Fed::Timeout);
             }
             return Some(self.turn(now, fed));
@@ -195,7 +191,7 @@ impl Member {
             match kind {
                 0 => take_runs(inbox, &mut fed),
                 1 => {
-                    let count = inbox.streamed.len().min(MESSAGES_A_TURN);
+                    let count = inbox.streamed.len().min(STREAM_INPUTS_MAX);
                     fed.extend(
                         inbox.streamed.drain(..count).map(|(link, streamed)| Fed::Streamed(link, streamed)),
                     );
@@ -228,11 +224,11 @@ impl Member {
 }
 
 fn take_runs(inbox: &mut Inbox, fed: &mut Vec<Fed>) {
-    let count = inbox.runs.len().min(RUNS_A_TURN);
+    let count = inbox.runs.len().min(RECEIVED_RUNS_MAX);
     fed.extend(inbox.runs.drain(..count).map(Fed::Run));
 }
 
-/// Takes everything that a role wants done, in the order of `libra-net`.
+/// Carries out the outputs of a role.
 pub(crate) fn drain(
     role: &mut AnyRole,
     now: Instant,
@@ -240,22 +236,22 @@ pub(crate) fn drain(
     turn: &mut Turn,
     own: SocketAddr,
 ) {
-    loop {
-        outgoing.clear();
-        with_role!(role, role => role.poll_transmit(now, outgoing));
-        if outgoing.is_empty() {
-            break;
-        }
-        split_runs(outgoing, own, turn);
-    }
     let (mut cold_rows, mut width) = (0, 1);
-    while let Some(action) = with_role!(role, role => role.poll_action()) {
-        let output = match action {
-            Action::Connect { link, address } => Output::Connect { link, address },
-            Action::Close { link } => Output::Close { link },
+    let mut drain = Drain::new();
+    while let Some(output) = with_role!(role, role => {
+        drain.next(&mut **role, now, outgoing).map(|output| output.map_event(Event::from))
+    }) {
+        let output = match output {
+            RoleOutput::Datagrams => {
+                split_runs(outgoing, own, turn);
+                outgoing.clear();
+                continue;
+            }
+            RoleOutput::Action(Action::Connect { link, address }) => Output::Connect { link, address },
+            RoleOutput::Action(Action::Close { link }) => Output::Close { link },
             // Messages of these members have the sizes that they have: the simulator of failures looks at bounds.
-            Action::Admit { .. } => continue,
-            Action::Send { link, message } => {
+            RoleOutput::Action(Action::Admit { .. }) => continue,
+            RoleOutput::Action(Action::Send { link, message }) => {
                 let bytes = message.encode();
                 if let Message::Push(push) = &message {
                     cold_rows += push.keys.len();
@@ -263,6 +259,10 @@ pub(crate) fn drain(
                 }
                 turn.work += work_of_message(&message, bytes.len(), false);
                 Output::Message { link, bytes }
+            }
+            RoleOutput::Event(event) => {
+                turn.work += Work::of(Item::Command, 1.0);
+                Output::Event(event)
             }
         };
         turn.put(output);
@@ -273,27 +273,12 @@ pub(crate) fn drain(
         let hot_rows = entries / width.max(1) as f64;
         turn.work += Work::of(Item::Mixed, hot_rows.min(cold_rows as f64));
     }
-    while let Some(event) = role.poll_event() {
-        turn.work += Work::of(Item::Command, 1.0);
-        turn.put(Output::Event(event));
-    }
 }
 
-/// What a kernel takes in one piece: datagrams to one destination, of one length but for the last.
+/// Sends datagrams in runs.
 fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
-    let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
     let mut start = 0;
-    while let Some((to, stride)) = length(start) {
-        let most = RUN_PACKETS_MAX.min(RUN_BYTES_MAX / stride.max(1)).max(1);
-        let next = |end: usize| length(end).filter(|(other, _)| end - start < most && *other == to);
-        let mut end = start + 1;
-        while next(end).is_some_and(|(_, length)| length == stride) {
-            end += 1;
-        }
-        if next(end).is_some_and(|(_, length)| length < stride) {
-            end += 1;
-        }
-        let bytes = outgoing.contents(start..end);
+    while let Some(DatagramRun { to, bytes, stride, end }) = outgoing.run_at(start, RUN_DATAGRAMS_MAX) {
         let sent = Work::of(Item::RunOut, 1.0)
             .with(Item::PacketOut, (end - start) as f64)
             .with(Item::PacketByteOut, bytes.len() as f64)
