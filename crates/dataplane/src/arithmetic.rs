@@ -1,9 +1,9 @@
-//! How a slot adds: with integers only, as a switch does.
+//! Addition in a slot: with integers only, as in a switch.
 
 use crate::table::FLOAT_TABLES;
 use crate::wire::Malformed;
 
-/// What the bits of gradients and sums mean, and how they are added.
+/// Interpretation of the bits of gradients and sums, and their addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Two's complement fixed point; the plan says where the point is. The sum is the same in any order of arrival.
@@ -38,7 +38,7 @@ pub(crate) const HIDDEN: u32 = 1 << FRACTION_BITS;
 const EXTRA_BITS: u32 = 3;
 
 impl Arithmetic {
-    /// Whether a gradient of these bits may be added.
+    /// Returns true if a gradient of these bits may be added.
     #[inline]
     #[must_use]
     pub const fn allows(self, gradient: u32) -> bool {

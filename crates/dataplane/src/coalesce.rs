@@ -21,7 +21,7 @@ pub(crate) struct Coalesced {
     newest: Option<Newest>,
     ranges: [Range<u32>; RANGES_MAX],
     count: usize,
-    /// How many packets they are of. A packet may be there twice.
+    /// Number of packets in the ranges. A packet may be there twice.
     packets: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Coalesced {
 #[derive(Clone, Copy)]
 pub(crate) struct Newest {
     pub(crate) push: Header,
-    /// What became of it. The epoch that took it is that of all others, too.
+    /// Its outcome. The epoch that took it is that of all others, too.
     pub(crate) done: Done,
 }
 

@@ -8,7 +8,7 @@ use crate::touched;
 use crate::wide;
 use crate::wire::Malformed;
 
-/// How the entries of a packet address the slots of a region.
+/// Addressing of the slots of a region by the entries of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// At least 1.
@@ -89,7 +89,7 @@ fn without_padding(shape: Shape, body: &[EntryBytes]) -> &[EntryBytes] {
     adding
 }
 
-/// Whether a push in one lane is certainly sound, found out without a branch per entry: whatever is wrong makes a number
+/// Returns true if a push in one lane is certainly sound, determined without a branch per entry: anything wrong makes a number
 /// negative, and the signs are gathered. `room` is negative for a value that is out of bounds.
 fn is_sound(padding: u16, body: &[EntryBytes], room: impl Fn(u32) -> i32) -> bool {
     let mut signs = 0;

@@ -174,7 +174,7 @@ pub fn clear() {
     PLANTED.store(0, Ordering::Relaxed);
 }
 
-/// Whether a bug is on: none ever is.
+/// Returns true if a bug is on: none ever is.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline]
 #[must_use]
@@ -182,7 +182,7 @@ pub const fn is_planted(_: PlantedBug) -> bool {
     false
 }
 
-/// Whether a bug is on.
+/// Returns true if a bug is on.
 #[cfg(feature = "planted-bugs")]
 #[inline]
 #[must_use]

@@ -200,7 +200,7 @@ impl FloatTables {
     }
 }
 
-/// What a table has for a key. Each has an entry for every key that is used.
+/// Returns the entry of a table for a key. Each has an entry for every key that is used.
 fn at(table: &[u16], key: u16) -> u16 {
     table.get(usize::from(key)).copied().unwrap_or_default()
 }

@@ -33,7 +33,7 @@ impl Drop for Field {
     }
 }
 
-/// What `act` comes to without the bug and with it.
+/// Returns the results of `act` without the bug and with it.
 fn without_and_with<T>(bug: PlantedBug, act: impl Fn() -> T) -> (T, T) {
     let _field = Field::new();
     let without = act();
@@ -141,7 +141,7 @@ fn cut_off_by_one_lacks_the_highest_packet() {
     assert_eq!(with, [vec![0, 1, 2], vec![]]);
 }
 
-/// How each kind of request for a region is answered when `change` was done to it.
+/// Returns the answer to each kind of request for a region when `change` was done to it.
 fn reasons(change: fn(Header) -> Header) -> Vec<Option<NackReason>> {
     let mut pipeline = pipeline(&[small_config()]);
     [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain]

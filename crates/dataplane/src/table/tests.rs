@@ -101,7 +101,7 @@ fn split<const N: usize>() -> Box<SplitTables<N>> {
     tables
 }
 
-/// What the documentation of the tables says, to be written there when it changes.
+/// Asserts the precision that the documentation of the tables gives, to be written there when it changes.
 fn is_precise<const N: usize>(mixed: (f64, f64), one_sign: (f64, f64)) {
     let tables = split::<N>();
     let round =

@@ -1,4 +1,4 @@
-//! Which regions and pipelines can be made, and what the agent may do with them.
+//! Valid and invalid regions and pipelines, and the operations of the agent on them.
 
 use libra_dataplane::{
     Arithmetic, ConfigError, Entry, Flags, FlipError, Header, Kind, NackReason, Pipeline, Region,
