@@ -32,7 +32,7 @@ pub(crate) struct Slabs {
     of_stride: Multiples,
     /// Rows of the smallest slab, as a power of two.
     rows_log2: u32,
-    /// How often the size of slabs doubles.
+    /// Number of times that the size of slabs doubles.
     doublings: u32,
     /// Rows that were ever used; those from here on are free and zero.
     used: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Slabs {
     freed: u32,
 }
 
-/// Where a row is, as long as it is not freed.
+/// Location of a row, as long as it is not freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     slab: u32,
@@ -75,7 +75,7 @@ impl Multiples {
         Self { zeros, inverse }
     }
 
-    /// How many times the number a multiple of it is.
+    /// Divides a multiple of the number by it.
     #[inline]
     pub(crate) fn quotient(self, multiple: u32) -> u32 {
         (multiple >> self.zeros).wrapping_mul(self.inverse)
@@ -95,7 +95,7 @@ impl Slabs {
         Self { slabs: Vec::new(), stride, of_stride, rows_log2, doublings, used: 0, freed: NO_ROW }
     }
 
-    /// Where the row of a number is.
+    /// Returns the location of the row of a number.
     #[inline]
     pub(crate) fn place(&self, row: u32) -> Place {
         // In units of the smallest slab and counted from 64 on, the slabs of size 2^n are those from 64 * 2^n
@@ -119,7 +119,7 @@ impl Slabs {
         (first + self.of_stride.quotient(place.start)) as usize
     }
 
-    /// How many rows were ever used.
+    /// Returns the number of rows that were ever used.
     pub(crate) fn positions(&self) -> usize {
         self.used as usize
     }

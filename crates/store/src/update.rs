@@ -5,13 +5,13 @@ use std::slice::{from_mut, from_ref};
 use crate::exact::whole_power;
 use crate::{Clip, Optimizer, Rule};
 
-/// What one batch does to each of its rows: a [`Rule`] with the rate of one step.
+/// Effect of one batch on each of its rows: a [`Rule`] with the rate of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
     /// With the rate of this step.
     optimizer: Optimizer,
     clip: Clip,
-    /// Whether gradients are clipped, or rows decay with them.
+    /// True if gradients are clipped, or rows decay with them.
     shapes: bool,
     /// Times the row is added to the gradient.
     decay: f32,

@@ -41,7 +41,7 @@ fn tables_of(shards: u16) -> Vec<TableSpec> {
     ]
 }
 
-/// What the admission of the last table has counted.
+/// Returns the counts of the admission of the last table.
 fn counted(store: &mut Store) -> Vec<u32> {
     store.gates[3].counts_mut().unwrap().words().to_vec()
 }
@@ -63,18 +63,18 @@ struct Pair {
     shard: Shard,
     store: Store,
     twin: Store,
-    /// What the last snapshot that was read to its end had, with all before.
+    /// Contents of the last snapshot that was read to its end, with all before.
     base: Contents,
     active: Option<Active>,
 }
 
 struct Active {
-    /// What the snapshot should have, and how many steps the tables had.
+    /// Contents that the snapshot should have, and how many steps the tables had.
     then: Contents,
     steps: Vec<u64>,
-    /// What it has so far, on top of the base.
+    /// Contents so far, on top of the base.
     read: Contents,
-    /// What the admission had, and what is read of that: all, in a store that knows nothing of the base.
+    /// State of the admission, and the part of it that was read: all, in a store that knows nothing of the base.
     counted: Vec<u32>,
     counted_read: Store,
     seen: BTreeSet<u64>,
@@ -139,7 +139,7 @@ impl Pair {
         self.active = Some(Active { then, steps, read, counted, counted_read, seen });
     }
 
-    /// Whether the snapshot goes on.
+    /// Returns true if the snapshot goes on.
     fn read(&mut self, rows_max: usize) -> bool {
         let block = self.store.read_snapshot(rows_max);
         let Some(active) = &mut self.active else {

@@ -67,7 +67,7 @@ impl Naive {
         order.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// What is compared, and when the row was updated.
+    /// Returns the value that is compared, and when the row was updated.
     fn worth(&self, row: &NaiveRow) -> (f64, u64) {
         let last = *row.updated.last().unwrap();
         match self.growth.eviction {
@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(lie(&all), groups(lie(&one)));
     }
 
-    /// What was acknowledged comes back: a copy from a snapshot, to which the rest of a log is applied.
+    /// Acknowledged updates come back: a copy from a snapshot, to which the rest of a log is applied.
     #[test]
     fn a_replay_from_a_snapshot_makes_the_same_rows(
         admission in prop_oneof![
