@@ -26,7 +26,7 @@ const SIGN: u32 = 1 << 31;
 const MAGNITUDE: u32 = SIGN - 1;
 const INFINITY: u32 = 0xff << 23;
 
-/// What `mi` does to the logarithm of the larger summand.
+/// Change that `mi` makes to the logarithm of the larger summand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     By(u32),
@@ -146,7 +146,7 @@ fn exp() -> Vec<Prefix<u32>> {
 }
 
 fn mi(signs: usize) -> Vec<Prefix<Change>> {
-    /// What the data plane has for numbers that cancel.
+    /// Entry of the data plane for numbers that cancel.
     const CANCELLED: i16 = i16::MIN;
     let mi = table("mi");
     prefixes(

@@ -8,10 +8,10 @@ use thiserror::Error;
 use crate::sizes::{Sizes, Sums};
 use crate::tables::{RegionEntry, TableChange};
 
-/// What a switch is told once, before anything else: what it holds of an agent that is gone is dropped with its tables.
+/// Configuration of a switch, sent once, before anything else: what it holds of an agent that is gone is dropped with its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// Where workers send packets to. The switch answers ARP and ping for it.
+    /// Address that workers send packets to. The switch answers ARP and ping for it.
     pub address: SocketAddrV4,
     /// Its own hardware address.
     pub mac: [u8; 6],
@@ -179,7 +179,7 @@ fn parameters_of(action: &str) -> &str {
     action.split_once(' ').map_or("", |(_, parameters)| parameters)
 }
 
-/// What packets must have right is the last to come and the first to go: without it none is taken.
+/// Returns the operations of a change. The conditions that packets must meet come last and go first: without them no packet is taken.
 pub(crate) fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
     let worker = |address: SocketAddrV4, job: u16, worker: u16| {
         (format!("{ADMISSION}.workers"), format!("{} {} {job} {worker}", address.ip(), address.port()))

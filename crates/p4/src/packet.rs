@@ -1,4 +1,4 @@
-//! What an agent says to a P4 switch beyond what any switch understands. All of it comes by the port of the agent alone.
+//! Packets from an agent to a P4 switch beyond those that every switch understands. All of them come by the port of the agent alone.
 //!
 //! | packet | what it does | its answer says in `tag` |
 //! |---|---|---|
@@ -21,7 +21,7 @@ const FLAGS_AT: usize = 2;
 const ENTRIES_AT: usize = 3;
 const VERSION_AT: usize = 13;
 
-/// What a `FLIP` says.
+/// Content of a `FLIP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flip {
     /// The epoch that takes packets.
@@ -30,7 +30,7 @@ pub(crate) struct Flip {
     pub(crate) durable: u16,
     pub(crate) is_active: bool,
     pub(crate) is_readable: bool,
-    /// Whether the banks are swapped.
+    /// True if the banks are swapped.
     pub(crate) swaps: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn without_flip(packet: &[u8]) -> (Vec<u8>, bool) {
     (packet, is_flip)
 }
 
-/// Whether the parser reads on behind this header: it is that of a packet with an entry for each lane.
+/// Returns true if the parser reads on behind this header: it is that of a packet with an entry for each lane.
 pub(crate) fn wants_entries(header: &[u8], lanes: u8) -> bool {
     let flags = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
     let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain].map(|kind| kind as u8);
@@ -75,13 +75,13 @@ pub(crate) const fn halves(tag: u64) -> (u32, u32) {
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
-/// What a window remembers of the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
+/// Returns the word that a window keeps for the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
 /// of generations, which hardware would have to shift first.
 pub(crate) const fn remembered(seq: u32) -> u32 {
     seq.wrapping_add(1)
 }
 
-/// What a bank has taken, as it is counted in one word.
+/// Returns the packets that a bank has taken from the word that counts them.
 pub(crate) const fn bank_packets(word: u32) -> BankPackets {
     BankPackets { pushes: word & 0xffff, last: word >> 16 }
 }

@@ -26,7 +26,7 @@ use crate::pair::{CONFIG, Step, step};
 use crate::vectors::say;
 use crate::{add_in_a_burst, go_round, of_floats, run};
 
-/// Where the switch is reached, and from where: a machine of the agent, and one of all workers.
+/// Address of the switch, and the addresses that reach it: a machine of the agent, and one of all workers.
 const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 4700);
 const AGENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 4700);
 const WORKERS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
@@ -119,7 +119,7 @@ pub(crate) struct Bmv2 {
     agent: UdpSocket,
     /// By where they send from.
     workers: BTreeMap<SocketAddrV4, UdpSocket>,
-    /// How often it was asked for a mark.
+    /// Number of marks it was asked for.
     marks: u32,
     /// Last: a switch must not lose its interfaces while it runs.
     namespaces: Namespaces,
@@ -153,7 +153,7 @@ impl Bmv2 {
         Setup { address: ADDRESS, mac: MAC, agent_port: 0, ports: vec![0, 1] }
     }
 
-    /// Who sends from a new address gets a socket there, and may ask for a mark.
+    /// Gives the sender of a new address a socket there; it may then ask for a mark.
     fn let_send(&mut self, from: SocketAddrV4) {
         if self.workers.contains_key(&from) {
             return;

@@ -16,7 +16,7 @@ const OTHER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 9), 4700)
 const SWITCH_MAC: [u8; 6] = [2, 0x4c, 0, 0, 0, 1];
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const UNKNOWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x55];
-/// Who is behind port 2.
+/// The host behind port 2.
 pub(crate) const STATION: ([u8; 6], u16) = ([2, 0, 0, 0, 0, 7], 2);
 /// For experiments: of no protocol.
 const ETHER_TYPE: u16 = 0x88b5;
@@ -32,7 +32,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// What it is.
+    /// Describes it.
     pub(crate) fn about(&self) -> &str {
         &self.about
     }
@@ -107,7 +107,7 @@ impl Datagram {
         ethernet(self.macs, 0x0800, &body)
     }
 
-    /// What the switch answers with this payload.
+    /// Returns the answer of the switch with this payload.
     fn answer(&self, payload: Vec<u8>) -> Vec<u8> {
         let [switch, host] = self.macs;
         let (from, to) = (self.to, self.from);

@@ -144,7 +144,7 @@ impl Drop for Running {
     }
 }
 
-/// What leaves by each port when these frames come.
+/// Returns the frames that leave by each port when these frames come.
 fn leaving(program: &Path, frames: &[Sent]) -> BTreeMap<u16, Vec<Vec<u8>>> {
     let found = WAITS.iter().find_map(|&wait| try_leaving(program, frames, wait));
     found.expect("the tables of bmv2 are filled in time")

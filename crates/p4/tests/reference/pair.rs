@@ -29,7 +29,7 @@ pub(crate) const CONFIG: RegionConfig = RegionConfig {
 };
 pub(crate) const NAME: (u16, u8) = (7, 2);
 
-/// Where a worker sends from.
+/// Returns the address that a worker sends from.
 pub(crate) fn address(worker: u16) -> SocketAddrV4 {
     SocketAddrV4::new([10, 77, 0, 3].into(), 5000 + worker)
 }
@@ -141,7 +141,7 @@ pub(crate) fn entries_of(lanes: u8, entry: impl Fn(u16) -> (u16, i32)) -> Vec<(u
     (0..u16::from(lanes)).map(entry).collect()
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// A worker sends its next number, one that it has sent before, or one of its window that is still missing.
