@@ -34,7 +34,7 @@ fn main() {
     match compiled {
         Ok(()) => println!("cargo::rustc-cfg=has_programs"),
         Err(missing) => {
-            // Whoever wants to test the programs does not want to test nothing.
+            // A run that requires the programs must not pass without them.
             assert!(env::var_os("LIBRA_XDP_REQUIRED").is_none(), "LIBRA_XDP_REQUIRED: {missing}");
             println!("cargo::rustc-env=LIBRA_XDP_MISSING={missing}");
             if missing != NO_CLANG {
@@ -134,7 +134,7 @@ fn header() -> String {
     text
 }
 
-/// Where each field of the header begins.
+/// Returns the offset of each field of the header.
 fn places() -> Vec<(&'static str, u64)> {
     let zero = Header::of_kind(Kind::Push);
     let changed = [

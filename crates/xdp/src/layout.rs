@@ -16,7 +16,7 @@ pub(crate) const WAKES_BYTES: u32 = 4096;
 /// Words of what a region is: [`Terms`](crate::terms::Terms) says which.
 pub(crate) const REGION_WORDS: usize = 16;
 
-/// How a region adds.
+/// Codes of the arithmetic of a region.
 pub(crate) const ARITHMETIC_FIXED: u32 = 0;
 pub(crate) const ARITHMETIC_F32: u32 = 1;
 pub(crate) const ARITHMETIC_TABLE: u32 = 2;
@@ -41,7 +41,7 @@ pub(crate) const FLOWS_PER_BLOCK: usize = 32;
 pub(crate) const VALUES_AT: usize = 2 * BANK_BYTES;
 pub(crate) const BLOCK_BYTES: usize = VALUES_AT + 4 * CELLS_MAX as usize;
 
-/// What is counted, in this order. Refusals are in the order of their codes.
+/// Counters, in this order. Refusals are in the order of their codes.
 pub(crate) const COUNTS: [&str; 14] = [
     "UNKNOWN_SENDERS",
     "PUSHES",

@@ -138,7 +138,7 @@ impl Plane for XdpPlane {
         Some(self.note(closed))
     }
 
-    /// What the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that
+    /// Handles the packets that the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that
     /// did not come by the interface. The program carries them out as it would have there.
     fn handle_datagrams(
         &mut self,

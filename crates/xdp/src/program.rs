@@ -99,7 +99,7 @@ pub(crate) fn cause(attempted: &'static str, error: &(dyn std::error::Error + 's
     }
 }
 
-/// What the system said, somewhere below.
+/// Finds the error of the system, somewhere below.
 fn system_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

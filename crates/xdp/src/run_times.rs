@@ -1,4 +1,4 @@
-//! How long the kernel spends in the program, by its own count.
+//! Time that the kernel spends in the program, by its own count.
 
 use core::time::Duration;
 use std::os::fd::OwnedFd;

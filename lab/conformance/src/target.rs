@@ -1,4 +1,4 @@
-//! What a data plane must offer to be tested.
+//! Operations that a data plane must offer to be tested.
 
 use std::fmt::Display;
 use std::net::SocketAddrV4;
@@ -14,10 +14,10 @@ use crate::vector::{FlowSeqs, IpVerdict, RegionName, Sender, Slots, WorkerName};
 /// Each vector begins with a target that has no region and knows no worker. An error of a method ends the vector: it is for
 /// what cannot be (no such region, a device that is gone), never for a packet.
 pub trait Target {
-    /// What goes wrong with the way to the data plane.
+    /// Failure of the way to the data plane.
     type Error: Display;
 
-    /// Whether vectors that need this can be run.
+    /// Returns true if vectors that need this can be run.
     fn offers(&self, need: Need) -> bool;
 
     /// The address that datagrams are sent to. Not told where it does not matter.
@@ -69,9 +69,9 @@ pub trait Target {
     /// All sequence numbers of a flow that were accepted: ranges that ascend, with gaps between them.
     fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, Self::Error>;
 
-    /// What the active bank of a region has taken.
+    /// Returns the packets that the active bank of a region has taken.
     fn bank(&mut self, region: RegionName) -> Result<BankPackets, Self::Error>;
 
-    /// What became of all datagrams so far; those from addresses of no worker are not counted here.
+    /// Returns the counters of all datagrams so far; those from addresses of no worker are not counted here.
     fn counters(&mut self) -> Result<Counters, Self::Error>;
 }

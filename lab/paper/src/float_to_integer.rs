@@ -108,7 +108,7 @@ impl Factor {
         (f64::from(sum) / self.0) as f32
     }
 
-    /// What integers can tell apart: the inverse of the factor.
+    /// Returns the smallest difference that integers can show: the inverse of the factor.
     #[must_use]
     pub fn resolution(self) -> f64 {
         1.0 / self.0

@@ -1,4 +1,4 @@
-//! How a worker packs a batch of gradients into packets: the paper's Algorithm 1 and the order of arrival.
+//! Packing of a batch of gradients into packets by a worker: the paper's Algorithm 1 and the order of arrival.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub const HEADERS_BYTES: u32 = 14 + 20 + 8 + 30;
 /// pairs of two 4-byte numbers if 192 bytes are meant without any header. The paper does not say which.
 pub const ENTRIES_PER_PACKET: u32 = 16;
 
-/// How many entries fit in a packet; none if the headers fill it.
+/// Returns the number of entries that fit in a packet; none if the headers fill it.
 ///
 /// ```
 /// use libra_paper::{HEADERS_BYTES, PACKET_BYTES, entries_that_fit};

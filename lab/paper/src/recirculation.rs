@@ -1,4 +1,4 @@
-//! How often packets go through the pipeline again: the paper's section "Evaluation of Hot Parameter Layout and
+//! Recirculation of packets through the pipeline: the paper's section "Evaluation of Hot Parameter Layout and
 //! Orchestration".
 //!
 //! A register can be accessed once while a packet passes the pipeline. A packet whose fullest register takes k of its
@@ -58,7 +58,7 @@ use crate::packaging::{Packing, pack};
 /// The paper's implementation sends a packet around once at most.
 pub const RECIRCULATIONS_MAX: u32 = 1;
 
-/// What a sequence of pushes costs, with one layout and one packing.
+/// Cost of a sequence of pushes, with one layout and one packing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// Pushes seen.
@@ -141,7 +141,7 @@ pub fn recirculations(
     summary
 }
 
-/// What one packet costs.
+/// Cost of one packet.
 struct Cost {
     recirculations: u32,
     conflicts: u32,

@@ -38,7 +38,7 @@ pub use stream::Stream;
 pub struct Packet {
     /// The worker that sent it, below their number. In an answer, the one whose packet was answered.
     pub worker: u16,
-    /// Which version of the slot: 0 or 1, as one bit.
+    /// Version of the slot: 0 or 1, as one bit.
     pub version: bool,
     /// The slot.
     pub slot: u32,

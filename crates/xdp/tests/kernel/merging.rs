@@ -1,4 +1,4 @@
-//! What receivers of answers need to merge them (GRO): a checksum in each, and an interface that does it.
+//! Requirements for receivers to merge answers (GRO): a checksum in each, and an interface that does it.
 
 use libra_dataplane::Kind;
 use libra_xdp::{Verdict, XdpError, merge_arrivals};

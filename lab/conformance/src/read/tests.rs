@@ -1,4 +1,4 @@
-//! What the reader understands, and what it says of what it does not.
+//! Vectors that the reader accepts, and its errors for those that it does not.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a data plane below the IP stack takes, and what it leaves to others.
+//! Packets that a data plane below the IP stack takes, and those that it leaves to others.
 
 use std::net::SocketAddrV4;
 

@@ -1,4 +1,4 @@
-//! Who is refused, for what, and in which order.
+//! Refusals: their reasons and their order.
 
 use libra_conformance::{RegionName, Sender, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};

@@ -1,4 +1,4 @@
-//! What workers read, and what the agent writes and takes out by packets.
+//! Reads of workers, and packets by which the agent writes and drains.
 
 use libra_conformance::Sender;
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};

@@ -1,4 +1,4 @@
-//! What only packets with an entry for each of 16 lanes can show, and what is left out of them.
+//! Cases that only packets with an entry for each of 16 lanes can show, and those that such packets leave out.
 
 use libra_conformance::{Need, RegionName, Sender, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};

@@ -48,7 +48,7 @@ fn no_push_costs_nothing() {
     assert_eq!((summary.pushes, summary.packets, summary.recirculations), (1, 0, 0.0));
 }
 
-/// What the documentation says of random placement.
+/// Checks the documentation of random placement.
 #[test]
 fn random_placement_has_the_conflicts_of_the_formula() {
     let close = |found: f64, right: f64| assert!((found - right).abs() < 0.1, "{found} {right}");
@@ -80,7 +80,7 @@ fn measured(skew: &Skew, layout: &Layout, packing: Packing, entries: u32) -> Sum
     recirculations(skew.pushes(4000, 11).take(100), layout, packing, entries)
 }
 
-/// What the documentation says of the two models.
+/// Checks the documentation of the two models.
 #[test]
 fn the_table_of_the_documentation_is_what_is_found() {
     let models = [Skew::online_advertising(), Skew::search_engine()];

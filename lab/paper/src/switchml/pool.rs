@@ -2,7 +2,7 @@
 
 use super::Packet;
 
-/// What the switch does with a packet.
+/// Response of the switch to a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Nothing leaves.
@@ -126,7 +126,7 @@ impl Slot {
         if seen { *word |= bit } else { *word &= !bit }
     }
 
-    /// Whether the update is of a chunk that all workers are done with: one before what the slot holds, or the one
+    /// Returns true if the update is of a chunk that all workers are done with: one before what the slot holds, or the one
     /// that it holds, if this worker has gone on since.
     fn is_past(&self, packet: &Packet) -> bool {
         let is_complete = self.count == 0;
