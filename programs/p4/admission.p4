@@ -84,7 +84,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
         if (hdr.udp.isValid()) {
             addresses.apply();
         }
-        // A packet that is not as it was sent comes from nobody: it changes no register, and is dropped whatever it asks.
+        // A packet that is not as it was sent has no sender: it changes no register, and is dropped whatever it asks.
         if (!meta.is_damaged) {
             workers.apply();
             agents.apply();

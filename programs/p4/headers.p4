@@ -99,7 +99,7 @@ enum bit<8> Form {
     INSTALL = 4,
     DRAIN = 5,
     FLIP = 6,
-    REMEMBER = 7     // a PUSH without entries: from the agent, what a window shall hold
+    REMEMBER = 7     // a PUSH without entries: from the agent, what a window is to hold
 }
 
 // What becomes of a packet of Libra.

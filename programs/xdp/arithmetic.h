@@ -1,10 +1,10 @@
-// How a slot adds: with integers only, as `crates/dataplane/src/arithmetic.rs`, which says why each step is right.
+// Addition in a slot: with integers only, as `crates/dataplane/src/arithmetic.rs`, which says why each step is right.
 #pragma once
 
 #include "bpf.h"
 #include "constants.h"
 
-// Branches that nobody can guess are masks instead; those that are there are guessed right nearly always, or save much.
+// Branches that no processor can predict are masks instead; those that are there are predicted nearly always, or save much.
 
 #define F32_MAGNITUDE 0x7fffffffu
 #define F32_INFINITY 0x7f800000u

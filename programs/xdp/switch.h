@@ -50,7 +50,7 @@ INLINE void drop(struct answer *answer, u32 fate)
     answer->fate = fate;
 }
 
-// What is read of a region is read anew each time it is used (volatile): a number that has been compared is one that the
+// Fields of a region are read again each time it is used (volatile): a number that has been compared is one that the
 // verifier knows more of, differently for each end of a loop, and it would look at all that follows for each.
 
 INLINE void push(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
@@ -158,7 +158,7 @@ INLINE void execute(struct xdp_md *ctx, u32 job, const struct request *request,
     }
 }
 
-// Nobody was there to be refused under the lock: the region was never opened here.
+// Answers without the lock of the region, as it was never opened here.
 INLINE void answer_for_none(const struct request *request, struct answer *answer)
 {
     answer->view = request->view;
@@ -257,7 +257,7 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
         return XDP_DROP;
     }
 
-    // Pointers anew: of those from before the verifier knows more or less of the frame, by where the loops have ended.
+    // Pointers are computed again: of those from before the verifier knows more or less of the frame, by where the loops have ended.
     headers = (struct headers *)(body(ctx) - BODY_AT);
     hot = (u8 *)headers + FRAME_BYTES;
     if (hot + HEADER_BYTES > end_of(ctx)) {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranges_have_is_not_looked_for() {
+    fn numbers_in_ranges_are_not_searched_again() {
         let beside = |ranges: &[Range<u32>], numbers: Range<u32>| {
             let is_taken = |seq: u32| {
                 assert!(!ranges.iter().any(|range| range.contains(&seq)), "{seq}");

@@ -187,7 +187,7 @@ fn add_slots(
     rest.iter().for_each(add);
 }
 
-/// The entries of a push in two halves, cut where the lanes begin anew, so that each addresses its slots by itself.
+/// The entries of a push in two halves, split where the lanes start again, so that each addresses its slots by itself.
 pub(crate) fn halves(shape: Shape, body: &[EntryBytes]) -> (&[EntryBytes], &[EntryBytes]) {
     let half = body.len() / 2;
     let beyond = half.checked_rem(usize::from(shape.lanes)).unwrap_or_default();

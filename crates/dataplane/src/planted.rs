@@ -57,11 +57,11 @@ pub enum PlantedBug {
     TickBeforeVisible,
     /// In the roles: a controller waits for no worker that has not said its clock yet.
     UnheardClockIgnored,
-    /// In the roles: a switch says that it is where its data plane will only be.
+    /// In the roles: a switch reports the state that its data plane has yet to reach.
     DoneBeforeDone,
-    /// In the roles: a worker believes any answer when it says what is durable, one that answers nothing, too.
+    /// In the roles: a worker takes the durable epoch from any packet, also from one that answers no request.
     DurableOfAnyAnswer,
-    /// In the roles: a shard keeps what the cut says of a flow that begins anew.
+    /// In the roles: a shard keeps the part of the cut of a flow that was renewed.
     RenewalKeepsCut,
     /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
     SyncFailureRetried,

@@ -319,7 +319,7 @@ impl Header {
         crate::packet::Packet::parse(packet).map(|packet| packet.header)
     }
 
-    /// As [`parse`](Self::parse), but leaves the entries unread: for whoever checks them against a region anyway.
+    /// As [`parse`](Self::parse), but leaves the entries unread: for callers that check them against a region anyway.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), except [`Malformed::Cell`].

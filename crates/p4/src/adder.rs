@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mantissa_and_every_rest_has_the_logarithm_of_the_data_plane() {
+    fn every_mantissa_and_rest_has_the_logarithm_of_the_data_plane() {
         for fraction in 0..1 << 11 {
             agrees(0x3f80_0000 | fraction << 12 | 0x555, 0xbf12_3456);
         }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_told_last_what_its_packets_must_have_right_and_forgets_it_first() {
+    fn the_fit_of_a_region_is_added_last_and_removed_first() {
         let entry = RegionEntry {
             job: 7,
             region: 2,

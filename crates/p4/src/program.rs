@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checked_in_is_what_is_generated() {
+    fn checked_in_files_are_those_generated() {
         for (folder, sizes) in [("generated", Sizes::default()), ("generated/table", Sizes::of_tables())] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4").join(folder);
             let files = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_too_little_of_is_said() {
+    fn lacking_resources_are_listed() {
         let lacking = Resources { stages: 13, ..usual() }.lacking();
         assert_eq!(lacking, ["13 stages, there are 12"]);
     }

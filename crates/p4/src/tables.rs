@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_program_is_refused_with_what_to_do() {
+    fn regions_that_do_not_fit_are_refused_with_a_remedy() {
         let refusal =
             |config: RegionConfig| Rooms::new(Sizes::default()).take(&config).unwrap_err().to_string();
         assert!(refusal(RegionConfig { lanes: 1, ..CONFIG }).contains("--lanes 16"));

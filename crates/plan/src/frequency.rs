@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_gradient_takes_the_largest_of_its_table_then_of_all() {
+    fn a_row_without_gradient_takes_the_maximum_of_its_table_or_all() {
         let max_abs = |frequencies: &Frequencies, key| frequencies.largest_gradients().of(key);
         let mut frequencies = Frequencies::new(tables()).unwrap();
         assert_eq!(max_abs(&frequencies, 3), 1.0);

@@ -117,7 +117,7 @@ impl RegionSlots {
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PlacementError {
-    /// Without shards there is nobody to own a row.
+    /// There are no shards to own rows.
     #[error("a job has at least one shard")]
     NoShards,
     /// The plan itself is at fault.

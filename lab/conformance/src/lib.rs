@@ -13,7 +13,7 @@
 //! ```
 //! use libra_conformance::Vector;
 //!
-//! let text = "conformance 1\n# Nobody holds the region.\nflip r7.0 = 1\n";
+//! let text = "conformance 1\n# No worker holds the region.\nflip r7.0 = 1\n";
 //! let vector = Vector::read("example.txt", text)?;
 //! assert_eq!(vector.lines[0].number, 3);
 //! assert_eq!(vector.lines[0].step.to_string(), "flip r7.0 = 1");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_answered_show_how_many_entries_a_target_must_take() {
+    fn answered_packets_show_how_many_entries_a_target_must_take() {
         let answered = |packet: &str| format!("< w7.0 {packet}\n> {HEADER}\n");
         let entries = |kind: &str, entries: usize| {
             let header = HEADER.replacen("02 00 00", &format!("{kind} 00 {entries:02x}"), 1);

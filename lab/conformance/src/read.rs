@@ -235,11 +235,11 @@ impl<'a> Words<'a> {
     }
 
     fn need(&mut self) -> Result<Need, Problem> {
-        let word = self.next("what is needed")?;
+        let word = self.next("a need")?;
         Need::ALL
             .into_iter()
             .find(|need| need.to_string() == word)
-            .ok_or_else(|| wrong("what is needed", word))
+            .ok_or_else(|| wrong("a need", word))
     }
 
     fn region(&mut self) -> Result<RegionName, Problem> {
@@ -343,7 +343,7 @@ impl<'a> Words<'a> {
     fn question(&mut self, times: Option<u32>) -> Result<Question, Problem> {
         if self.is_next("ip") {
             return match times {
-                Some(_) => Err(wrong("who sends a datagram", "ip")),
+                Some(_) => Err(wrong("the sender of a datagram", "ip")),
                 None => Ok(Question::Ip(self.hex()?)),
             };
         }
@@ -352,7 +352,7 @@ impl<'a> Words<'a> {
         } else if self.0.clone().next().is_some_and(|word| word.starts_with('w')) {
             Sender::Worker(self.worker()?)
         } else {
-            Sender::Stranger(self.number::<SocketAddrV4>("who sends")?)
+            Sender::Stranger(self.number::<SocketAddrV4>("a sender")?)
         };
         let datagram = self.hex()?;
         if times.is_some() && datagram.len() < HEADER_BYTES {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_run_counts_rows_that_may_not_be_hot_in_the_total_only() {
+    fn a_profile_run_counts_rows_that_stay_cold_only_in_the_total() {
         let tables = vec![
             TableShape { name: "item".into(), keys: 0..10, width: 4, hot: true },
             TableShape { name: "layer".into(), keys: 10..12, width: 1, hot: false },

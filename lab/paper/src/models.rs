@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_published_layers_holds() {
+    fn published_layers_have_the_documented_sizes() {
         let count = |sizes: &[u32]| {
             layers("", sizes, 1, Source::Published).iter().map(Layer::parameters).sum::<u64>()
         };

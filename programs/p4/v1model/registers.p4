@@ -94,8 +94,8 @@ control WindowBank(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What the active bank has taken: pushes in the lower half, those with LAST in the upper one. A FLIP that swaps the banks begins anew,
-// and is told what was taken until then.
+// What the active bank has taken: pushes in the lower half, those with LAST in the upper one. A FLIP that swaps the banks starts at zero,
+// and gets what was taken until then.
 control Taken(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) counts;
 

@@ -67,7 +67,7 @@ fn ranges(pipeline: &mut TestPipeline, seqs: &[u32]) -> Vec<(u32, u16)> {
 
 // rule W8
 #[test]
-fn what_was_taken_before_is_acknowledged_once_more() {
+fn packets_taken_before_are_acknowledged_again() {
     let config = RegionConfig { bank_packets_max: 1000, ..small_config() };
     let mut pipeline = pipeline(&[config]);
     assert_eq!(ranges(&mut pipeline, &[0, 1, 2, 4]), [(0, 3), (4, 1)]);

@@ -230,7 +230,7 @@ pub(crate) fn carry_out<D: Device>(pair: &mut Pair<D>, next: &mut [u32; WORKERS 
             let flags = Flags::from_bits(flags).unwrap();
             let answer =
                 pair.send(worker, &packet(Header { flags, ..header(Kind::Push, worker, seq) }, &entries));
-            // By the sender rule nobody leaves a number out for long.
+            // By the sender rule no worker leaves a number out for long.
             let is_taken = answer.is_some_and(|answer| Header::parse(&answer).unwrap().kind == Kind::Ack);
             if seq == *next && is_taken {
                 *next += 1;

@@ -130,7 +130,7 @@ impl Index {
     fn with_seed(seed: u64, blocks: &[Block]) -> Option<Self> {
         let entries = (blocks.len() as f64 * ENTRIES_PER_BLOCK).ceil() as usize;
         let pilots = vec![0; blocks.len().div_ceil(BLOCKS_PER_BUCKET)];
-        // The first block is where it belongs, too; wherever else it stands, nobody looks for it.
+        // The first block is where it belongs, too; it fills the other entries as well, and no look-up finds it there.
         let mut index = Self { seed, pilots, entries: vec![blocks[0]; entries], numbers: Vec::new() };
         let mut buckets = vec![Vec::new(); index.pilots.len()];
         for block in blocks {

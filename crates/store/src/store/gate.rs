@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn luck_is_as_frequent_as_is_asked_for_and_another_for_each_seed() {
+    fn luck_has_the_given_frequency_and_differs_between_seeds() {
         let growth = Growth { admission: Some(Admission::Probability(0.25)), eviction: None };
         let draws = |seed, step| -> Vec<bool> {
             let mut gate = Gate::new(&growth, seed);

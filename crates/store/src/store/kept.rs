@@ -120,7 +120,7 @@ impl Kept {
     /// was made.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
-        // No place is looked at through memory where nobody watches: that would wait for the store of the row before.
+        // Without a watch no place is passed through memory: that would wait for the store of the row before.
         match self.dense.find(key) {
             Found::Row(place) => {
                 if self.watch.is_some() {

@@ -206,7 +206,7 @@ fn a_wrong_state_is_told() {
 }
 
 #[test]
-fn what_a_target_cannot_do_is_skipped_before_anything_is_done() {
+fn vectors_beyond_a_target_are_skipped_before_any_step() {
     let vector = vector(RegionConfig { lanes: 2, ..FIXED }, |_| ());
     assert_eq!(run(&vector, &mut liar(|answers| answers)), Ok(Outcome::Skipped(Need::Lanes)));
 }

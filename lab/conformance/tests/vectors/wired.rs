@@ -233,7 +233,7 @@ fn agent() -> Scene {
     scene.taken(agent, &packet(drain, &row(|lane| (lane % PADDING, 0))));
     scene.flip(REGION);
     scene.drain(REGION);
-    scene.note("Answers and streams are for nobody.");
+    scene.note("No data plane takes answers and streams.");
     for kind in [Kind::Ack, Kind::Nack, Kind::Stream] {
         scene.unexpected(agent, &packet(header(kind, 0, 0), &[]));
     }

@@ -12,7 +12,7 @@ fn percent(pairs: &[(f32, f32)], adder: &dyn Adder, measure: Measure) -> (f64, f
 }
 
 #[test]
-fn the_table_of_the_documentation_is_what_is_found() {
+fn the_table_of_the_documentation_is_reproduced() {
     let (uniform, bits) = (uniform_pairs(PAIRS, 1), random_bits_pairs(PAIRS, 1));
     let mut tables = Box::new(FloatTables::EMPTY);
     tables.fill();

@@ -82,7 +82,7 @@ fn measured(skew: &Skew, layout: &Layout, packing: Packing, entries: u32) -> Sum
 
 /// Checks the documentation of the two models.
 #[test]
-fn the_table_of_the_documentation_is_what_is_found() {
+fn the_table_of_the_documentation_is_reproduced() {
     let models = [Skew::online_advertising(), Skew::search_engine()];
     let rows = [
         (true, Packing::Algorithm1, [(0.17, 0.36), (0.17, 0.35), (0.24, 0.66), (0.23, 0.61)]),
@@ -105,7 +105,7 @@ fn the_table_of_the_documentation_is_what_is_found() {
 }
 
 #[test]
-fn what_is_left_over_breaks_the_limit_of_the_papers_implementation() {
+fn left_over_packets_break_the_limit_of_the_paper() {
     let skew = Skew::online_advertising();
     let tight = measured(&skew, &Layout::heat(30_000, 16), Packing::Algorithm1, ENTRIES_PER_PACKET);
     let left_over = tight.packets_left_over as f64 / tight.packets as f64;

@@ -365,7 +365,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_of_dense_chunks_of_a_shard_makes_dense_chunks_of_others() {
+fn a_snapshot_of_dense_chunks_is_dense_in_other_shards() {
     let keys: Vec<u64> = (231..110_000).collect();
     let mut original = Shards::new(3);
     original.update(&keys);
