@@ -1,5 +1,5 @@
 //! Makes the programs for the kernel, if there is a clang, with constants that come from `dataplane`. Without one the crate is
-//! built all the same, and says when it is used what is missing.
+//! built all the same, and reports when it is used what is missing.
 
 use std::env;
 use std::fmt::Write as _;
@@ -61,7 +61,7 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{said}");
-    let first = said.lines().find(|line| line.contains("error")).unwrap_or("it did not say why").to_owned();
+    let first = said.lines().find(|line| line.contains("error")).unwrap_or("it gave no reason").to_owned();
     Err(format!("{clang} does not compile {program}.c: {first}"))
 }
 

@@ -1,4 +1,4 @@
-// Whose packet it is, and whether its region is here: tables that the agent fills. Fields have names, as a Tofino is told entries by them.
+// The sender of a packet, and its region: tables that the agent fills. Fields have names, as drivers of a Tofino address entries by them.
 
 #pragma once
 

@@ -32,7 +32,7 @@ control Again(inout headers_t hdr, inout metadata_t meta) {
             if (hdr.again.passes == PASSES_MAX) {
                 meta.fate = Fate.DROPPED;
             } else {
-                // Who has come too late has read no turns this time, and does so the next time.
+                // A packet that comes too late has read no turns this time, and does so the next time.
                 hdr.again.passes = hdr.again.passes + 1;
                 summands.apply(hdr);
                 hdr.again.clock = meta.clock;

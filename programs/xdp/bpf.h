@@ -1,4 +1,4 @@
-// What every program for the kernel needs: types, helpers of the kernel, byte order, maps.
+// Common parts of programs for the kernel: types, helpers of the kernel, byte order, maps.
 #pragma once
 
 #include <linux/bpf.h>

@@ -31,7 +31,7 @@ pub struct RegionConfig {
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
     pub cells: u16,
-    /// Flows into the region, numbered from 0: as workers are, unless the caller says which is whose. At least 1.
+    /// Flows into the region, numbered from 0: as workers are, unless the caller assigns them. At least 1.
     pub flows: u16,
     /// The most packets that one bank takes between two flips. At least 1.
     pub bank_packets_max: u32,
@@ -167,7 +167,7 @@ pub enum ConfigError {
         /// Bound that was asked for.
         bound: u32,
     },
-    /// An array of the memory does not have the length that [`RegionConfig::memory_words`] says.
+    /// An array of the memory does not have the length of [`RegionConfig::memory_words`].
     Memory {
         /// Name of the array.
         array: &'static str,

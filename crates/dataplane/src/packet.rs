@@ -191,7 +191,7 @@ impl<'a> PacketWriter<'a> {
         self.free.len()
     }
 
-    /// Writes the header and says how many bytes of the buffer are the packet.
+    /// Writes the header, and returns the number of bytes of the packet in the buffer.
     #[must_use = "the packet is that many bytes of the buffer"]
     pub fn finish(self) -> usize {
         let header = Header { entries: self.entries, ..self.header };

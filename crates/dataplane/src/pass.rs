@@ -69,7 +69,7 @@ pub(crate) fn check_push(
         _ => false,
     };
     // In a packet that is certainly sound there is no padding. The fast check may doubt others that are sound, too; the thorough one is
-    // sure, and says what is wrong.
+    // sure, and finds the fault.
     if sound {
         return Ok(body);
     }

@@ -76,7 +76,7 @@ where
     /// Adds, removes or replaces regions.
     ///
     /// # Errors
-    /// If two regions now have the same job and number. They stay, and which one takes packets is not said.
+    /// If two regions now have the same job and number. They stay, and it is not defined which one takes packets.
     pub fn change(&mut self, change: impl FnOnce(&mut R)) -> Result<(), DuplicateRegion> {
         change(&mut self.regions);
         self.sort()

@@ -123,7 +123,7 @@ impl<M: Memory> Region<M> {
         self.epoch
     }
 
-    /// The newest epoch that is committed and installed, as every answer says.
+    /// The newest epoch that is committed and installed, as in every answer.
     #[must_use]
     pub const fn durable(&self) -> u16 {
         self.durable
@@ -199,7 +199,7 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    /// Gives the region windows and marks for another number of flows, in this memory. It knows of each that it had what it knew.
+    /// Gives the region windows and marks for another number of flows, in this memory. The state of each flow that it had is kept.
     ///
     /// # Errors
     /// When there is to be no flow, or an array has not the length for so many; nothing was changed.
@@ -225,7 +225,7 @@ impl<M: Memory> Region<M> {
         Ok(())
     }
 
-    /// Swaps the banks and says which epoch was closed by that (rule D5).
+    /// Swaps the banks, and returns the epoch that this closed (rule D5).
     ///
     /// # Errors
     /// If the idle bank still holds sums; nothing was changed.

@@ -126,7 +126,7 @@ impl<'a> Window<'a> {
         *next
     }
 
-    /// Everything below it was accepted: the sender rule says so, for entries that were overwritten since.
+    /// Everything below it was accepted: this follows from the sender rule, for entries that were overwritten since.
     #[must_use]
     pub const fn floor(self) -> u32 {
         self.next_seq().saturating_sub(WINDOW_U32)

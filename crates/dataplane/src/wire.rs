@@ -228,7 +228,7 @@ pub enum Malformed {
     Kind,
     /// A flag that means nothing.
     Flags,
-    /// The length is not what the number of entries says.
+    /// The length does not agree with the number of entries.
     Length,
     /// A cell that does not exist.
     Cell,
@@ -272,9 +272,9 @@ pub struct Header {
     pub job: u16,
     /// The worker whose packet this is, or whose packet is answered.
     pub worker: u16,
-    /// Number of the plan that says what the cells mean.
+    /// Number of the plan that defines the cells.
     pub plan: u16,
-    /// The view under which the sender believes that the region is held; in an answer: the region's own, or that of the
+    /// The view under which the region is held according to the sender; in an answer: the region's own, or that of the
     /// request if the region is not here.
     pub view: u16,
     /// The region, counted per job.

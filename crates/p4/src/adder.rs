@@ -19,7 +19,7 @@ const ROUNDED: u32 = !((1 << LOG_SHIFT) - 1);
 const IMPLIED: usize = 1 << 11;
 /// Of a logarithm that is 127 above what it is.
 const BIAS: u16 = 127;
-/// The bit of a key of `mi` that says that signs differ; the others are θ.
+/// The bit of a key of `mi` that is set if signs differ; the others are θ.
 const SIGNS_DIFFER: usize = 1 << 15;
 
 const SIGN: u32 = 1 << 31;

@@ -22,8 +22,8 @@ pub trait Link {
     /// Failure of the link.
     type Error: Display;
 
-    /// Sends packets by the port of the agent, and returns their answers, in order. Each packet is carried out once: who cannot know
-    /// whether it was must say so by an error.
+    /// Sends packets by the port of the agent, and returns their answers, in order. Each packet is carried out once: a link that cannot
+    /// tell must return an error.
     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Self::Error>;
 
     /// Hands a packet of a worker to the switch, and returns the answer: none come this way to a switch elsewhere.
@@ -149,7 +149,7 @@ const fn is_odd(seq: u32) -> bool {
     (seq / WINDOW_U32).is_multiple_of(2)
 }
 
-/// A region, as the agent knows it.
+/// The agent's state of a region.
 #[derive(Debug, Clone)]
 struct Held {
     config: RegionConfig,
@@ -383,7 +383,7 @@ impl<L: Link> Agent<L> {
         Ok(taken(&answers[0]))
     }
 
-    /// Swaps the banks, and says which epoch that closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
+    /// Swaps the banks, and returns the epoch that this closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
     /// (rule D5).
     ///
     /// # Errors
@@ -427,7 +427,7 @@ impl<L: Link> Agent<L> {
                 cut.odd[at % WORDS] ^= word;
                 cut.next = cut.next.max(next);
             } else {
-                // Of flow 0 again, which has said everything.
+                // Of flow 0 again, of which everything was read.
                 debug_assert_eq!(tag, 0);
             }
             if at < usize::from(padding) {

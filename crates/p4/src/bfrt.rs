@@ -144,7 +144,7 @@ pub fn head(sizes: &Sizes) -> Vec<String> {
     vec!["# Written by `libra p4 tables`.".to_owned(), format!("ingress = bfrt.{program}.pipe.Ingress")]
 }
 
-/// The lines that say what a switch is told once.
+/// Returns the lines that configure a switch once.
 #[must_use]
 pub fn setup(setup: &Setup) -> Vec<String> {
     let (ip, port) = (setup.address.ip(), setup.address.port());
@@ -180,7 +180,7 @@ pub fn change(change: &TableChange, sizes: &Sizes) -> Vec<String> {
     operations(change, sizes).into_iter().map(line).collect()
 }
 
-/// The line that says by which port a station is reached.
+/// Returns the line for the port of a station.
 #[must_use]
 pub fn station(mac: [u8; 6], port: u16) -> String {
     add(STATIONS, &number_of(mac), &port.to_string())

@@ -68,7 +68,7 @@ fn forget(sizes: &Sizes) -> Vec<String> {
 }
 
 impl Setup {
-    /// The lines that say so, and that make the switch forget what an agent before has told it.
+    /// Returns the lines of this configuration; they also delete the entries of an agent before.
     #[must_use]
     pub fn lines(&self, sizes: &Sizes) -> Vec<String> {
         let (ip, port) = (self.address.ip(), self.address.port());
@@ -84,7 +84,7 @@ impl Setup {
         forget(sizes).into_iter().chain(entries).collect()
     }
 
-    /// The lines that say where frames go whose destination is not known. A switch that was told before refuses them.
+    /// Returns the lines for frames whose destination is not known. A switch that has them already refuses them.
     #[must_use]
     pub fn flood_lines(&self) -> Vec<String> {
         let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
@@ -106,7 +106,7 @@ pub(crate) enum Operation {
     Delete(Entry),
 }
 
-/// A switch that has not done what it was told.
+/// A switch has not carried out its commands.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("bmv2 has not changed its tables: {0}")]
 pub struct Refused(String);
@@ -140,7 +140,7 @@ impl Bmv2Tables {
         changes.iter().flat_map(|change| operations(change, &self.sizes)).map(line).collect()
     }
 
-    /// Takes note of what the switch has said to these lines.
+    /// Evaluates the output of the switch for these lines.
     ///
     /// # Errors
     /// It has not made all of the changes.

@@ -108,7 +108,7 @@ pub struct FrameSwitch {
 }
 
 impl FrameSwitch {
-    /// A switch that is told where it is.
+    /// Makes a switch with this configuration.
     #[must_use]
     pub fn new(switch: Switch, sizes: Sizes, setup: Setup) -> Self {
         Self { switch, sizes, setup, stations: BTreeMap::new(), fault: None }
@@ -180,7 +180,7 @@ impl FrameSwitch {
         }
     }
 
-    /// Of how many bytes a packet of Libra is, if both lengths say that it may be one. `None` if it is cut off.
+    /// Returns the number of bytes of a packet of Libra, if both lengths allow one. `None` if it is cut off.
     #[expect(clippy::option_option, reason = "a packet that is cut off is none that is something else")]
     fn libra_bytes(&self, frame: &[u8]) -> Option<Option<usize>> {
         let (ip, udp) = (word(frame, IP_AT + 2), word(frame, UDP_AT + 4));

@@ -1,4 +1,4 @@
-//! The data plane in P4: what is generated for its program, what the program does, and what an agent says to a switch that runs it.
+//! The data plane in P4: the generated parts of its program, the program in Rust, and the agent of a switch that runs it.
 //!
 //! The program is in `programs/p4`, for Tofino and for bmv2. Here are the sizes and codes that [`generate`] writes into it from
 //! `libra-dataplane`; [`Switch`], which does in Rust what each control of the program does, with registers that a packet may
@@ -45,7 +45,7 @@
 //!     assert!(agent.link().0.process(Port::Worker(address), &packet).is_some());
 //! }
 //!
-//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut says which packet it was.
+//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut names the packet.
 //! assert_eq!(agent.flip((1, 0))?.map(|(epoch, taken)| (epoch, taken.pushes)), Some((1, 1)));
 //! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
 //! assert_eq!(agent.cut((1, 0), 0), [0..1]);

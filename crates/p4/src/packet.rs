@@ -1,6 +1,6 @@
 //! Packets from an agent to a P4 switch beyond those that every switch understands. All of them come by the port of the agent alone.
 //!
-//! | packet | what it does | its answer says in `tag` |
+//! | packet | effect | `tag` of its answer |
 //! |---|---|---|
 //! | `FLIP`, kind 8, no entries | sets the epoch that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
 //! | `PULL` without entries | nothing | the same |
@@ -9,7 +9,7 @@
 
 use libra_dataplane::{BankPackets, Flags, Header, Kind, MAGIC, VERSION};
 
-/// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
+/// The code of `FLIP`. No other data plane has it: a pipeline that gets one drops it.
 pub const KIND_FLIP: u8 = 8;
 /// A region takes pushes.
 pub const CONDITION_ACTIVE: u8 = 1;
@@ -35,7 +35,7 @@ pub(crate) struct Flip {
 }
 
 impl Flip {
-    /// The packet. `header` says for which region.
+    /// Returns the packet. `header` names the region.
     pub(crate) fn to_packet(self, header: &Header) -> Vec<u8> {
         let flags = if self.swaps { Flags::LAST } else { Flags::NONE };
         let active = if self.is_active { CONDITION_ACTIVE } else { 0 };

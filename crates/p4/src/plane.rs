@@ -159,7 +159,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is said after each epoch, and is a packet.
+        // It is sent after each epoch, and is a packet.
         if self.active.insert(region, active) != Some(active) {
             let name = self.name(region);
             self.attempt(|agent| agent.set_active(name, active));

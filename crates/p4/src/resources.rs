@@ -137,7 +137,7 @@ const DECISION_STAGE: u32 = 3;
 const ADDER_STAGES: u32 = 11;
 /// Sums and values.
 const ARRAYS_OF_LANE: u32 = 2;
-/// States of the parser beside one for each lane: Ethernet, IPv4, UDP, header, what it says, the kind, and the end.
+/// States of the parser beside one for each lane: Ethernet, IPv4, UDP, header, its fields, the kind, and the end.
 const PARSER_STATES: u32 = 7;
 /// Bytes of a frame around a packet: Ethernet with its check sequence, IPv4, UDP; and on the wire preamble and gap.
 const FRAME_BYTES: u64 = 14 + 4 + 20 + 8 + 20;

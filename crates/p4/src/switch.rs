@@ -1,6 +1,6 @@
 //! The program, in Rust: each control of `programs/p4` as a function of the same name, over registers that a packet accesses once.
 //!
-//! It is what can be tested of the program where there is no compiler for it; and it says which of its steps is wrong where there
+//! It is what can be tested of the program where there is no compiler for it; and it shows which of its steps is wrong where there
 //! is one, and the switch does something else than `libra-dataplane`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -222,7 +222,7 @@ impl Rooms {
         Ok(entry)
     }
 
-    /// Gives the room of a region back, and says how its tables change.
+    /// Frees the room of a region, and returns the change of its tables.
     pub fn give_back(&mut self, job: u16, region: u8) -> Option<TableChange> {
         let at = self.held.iter().position(|held| (held.job, held.region) == (job, region))?;
         self.flows.remove(at);

@@ -133,7 +133,7 @@ rows = ["
     /// Reads a plan and checks it.
     ///
     /// # Errors
-    /// The text is no TOML of the right form, or no valid plan; the error says in which line.
+    /// The text is no TOML of the right form, or no valid plan; the error names the line.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         let line_of = |span: Range<usize>| 1 + text[..span.start.min(text.len())].matches('\n').count();
         let file: PlanFile = toml::from_str(text).map_err(|error: toml::de::Error| PlanError::Syntax {

@@ -133,7 +133,7 @@ pub enum PlacementError {
         /// Slots of a region.
         slots: u16,
     },
-    /// The rows fill more regions than can be told apart.
+    /// The rows fill more regions than there are numbers.
     #[error("over {shards} shards the plan needs {regions} regions, there are at most {REGIONS_MAX}")]
     TooManyRegions {
         /// Regions needed.
@@ -150,7 +150,7 @@ pub enum PlacementError {
 /// is in two. Regions are numbered across shards: first those of shard 0, then those of shard 1. A shard
 /// without hot rows has none.
 ///
-/// Within a region the first slot of a row is the sum of the widths before it, in the order that [`RegionSlots`] says: with rows
+/// Within a region the first slot of a row is the sum of the widths before it, in the order of [`RegionSlots`]: with rows
 /// of one width d by rank, the row of rank r (within the region) takes slots r x d to r x d + d, the paper's heat-based layout.
 #[derive(Debug, Clone)]
 pub struct Placement {

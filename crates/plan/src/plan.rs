@@ -160,7 +160,7 @@ impl Invalid {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// A table of the model that the plan does not know.
+    /// A table of the model that the plan does not have.
     #[error("the model has a table {table:?}, the plan has none of that name")]
     NotInPlan {
         /// Its name.

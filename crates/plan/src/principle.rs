@@ -100,7 +100,7 @@ pub struct Choice {
 }
 
 /// The paper's Principle 1: the fewest rows from the top of the ranking with `T_k / T_n >= p`, as long as `4
-/// bytes x slots <= c x on-chip bytes`. When both cannot hold the memory wins, and [`Choice::limit`] says so.
+/// bytes x slots <= c x on-chip bytes`. When both cannot hold the memory wins, and [`Choice::limit`] shows it.
 ///
 /// `ranked` comes from [`Frequencies::ranked`](crate::Frequencies::ranked) and `total` is T_n, the updates of
 /// all rows, including those that may not be hot. A row counts as one update however wide it is.

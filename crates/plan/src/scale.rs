@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// cold way. A power of two.
 pub const MARGIN: f32 = 64.0;
 
-/// Headroom unless told otherwise: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
+/// Default headroom: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
 pub const DEFAULT_HEADROOM_BITS: u8 = 12;
 
 /// More headroom than this would leave a gradient less than 7 bits.

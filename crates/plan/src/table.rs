@@ -1,4 +1,4 @@
-//! The tables of a model, as far as a plan needs to know them.
+//! The tables of a model, as far as a plan needs them.
 
 use std::ops::Range;
 

@@ -27,7 +27,7 @@ const SLAB_BYTES: usize = 4 << 20;
 const DENSE: u32 = 1 << 31;
 /// And this one if all its keys have rows.
 const FULL: u32 = 1 << 30;
-/// Words of the bits that say which keys of a chunk have rows.
+/// Words of the bits of the keys of a chunk that have rows.
 const BITS_WORDS: usize = CHUNK / 32;
 
 /// The dense chunks of one table.
@@ -225,7 +225,7 @@ impl Dense {
         true
     }
 
-    /// Counts a row that was made elsewhere, and says whether its chunk should now be dense.
+    /// Counts a row that was made elsewhere, and returns true if its chunk should now be dense.
     pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Crowd> {
         let (chunk, _) = self.split(key);
         self.make_directory();

@@ -7,7 +7,7 @@ use crate::table::OutOfRange;
 /// Change of a row by a gradient: the formula, of which [`Rule`](crate::Rule) decides what goes in.
 ///
 /// Rows are updated lazily: one without a gradient does not change, and its state does not age. `w` is the row,
-/// `g` its gradient, each operation on every value by itself where not said otherwise; all state begins at 0.
+/// `g` its gradient, each operation on every value by itself where not stated otherwise; all state begins at 0.
 /// The memory of a row beside its own `w` words is given for a row of `w` values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Optimizer {

@@ -99,7 +99,7 @@ impl Slabs {
     #[inline]
     pub(crate) fn place(&self, row: u32) -> Place {
         // In units of the smallest slab and counted from 64 on, the slabs of size 2^n are those from 64 * 2^n
-        // to 128 * 2^n: the highest bit tells the size.
+        // to 128 * 2^n: the highest bit determines the size.
         let unit = (row >> self.rows_log2) + (1 << SLABS_OF_A_SIZE_LOG2);
         let size = (unit.ilog2() - SLABS_OF_A_SIZE_LOG2).min(self.doublings);
         let slab = (size << SLABS_OF_A_SIZE_LOG2) + (unit >> size) - (1 << SLABS_OF_A_SIZE_LOG2);
@@ -169,7 +169,7 @@ impl Slabs {
         prefetch(&self.slabs[place.slab as usize], start..start + self.stride as usize);
     }
 
-    /// Makes a row with a payload of zeros, and says its number.
+    /// Makes a row with a payload of zeros, and returns its number.
     pub(crate) fn take(&mut self, key: u64) -> u32 {
         let row = if self.freed == NO_ROW { self.used } else { self.freed };
         assert_ne!(row, NO_ROW, "a table has fewer than 2^32 - 1 rows");

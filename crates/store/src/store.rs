@@ -311,7 +311,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a row, and says whether it was kept. It is then one that was never updated.
+    /// Removes a row, and returns true if it was kept. It is then one that was never updated.
     ///
     /// # Errors
     /// No table holds the key.
@@ -343,7 +343,7 @@ impl Store {
         self.steps[position].count
     }
 
-    /// Sets how many batches have touched a table, as [`Store::steps`] said when its rows were saved.
+    /// Sets how many batches have touched a table, as returned by [`Store::steps`] when its rows were saved.
     ///
     /// # Panics
     /// There is no such table.

@@ -97,7 +97,7 @@ pub enum XdpError {
     /// The kernel's verifier does not accept the program.
     #[error("this kernel does not accept the program; its verifier ends with:\n{log}")]
     Rejected {
-        /// The last lines that it said.
+        /// Its last lines.
         log: String,
     },
     /// The interface does not take the program.
@@ -119,9 +119,7 @@ pub enum XdpError {
         reason: String,
     },
     /// The program looks for datagrams to one address of IPv4.
-    #[error(
-        "the XDP plane needs one address of IPv4, and {address} is none: say which with --listen IP:PORT"
-    )]
+    #[error("the XDP plane needs one address of IPv4, and {address} is none: set it with --listen IP:PORT")]
     Address {
         /// The address that was given.
         address: SocketAddr,

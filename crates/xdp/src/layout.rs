@@ -1,4 +1,4 @@
-// Sizes and places of what the program in the kernel shares with the agent. The build script tells them to the program,
+// Sizes and places of the memory that the program in the kernel shares with the agent. The build script passes them to the program,
 // `programs/xdp/memory.h` lays them out in C, and its compiler checks the sizes.
 
 use libra_dataplane::{CELLS_MAX, FloatTables, TOUCH_BLOCK, WINDOW};
@@ -13,7 +13,7 @@ pub(crate) const WORKERS_MAX: u32 = 65_536;
 /// Of the ring of wake-ups. It never has more than a few records; the kernel asks for a whole page.
 pub(crate) const WAKES_BYTES: u32 = 4096;
 
-/// Words of what a region is: [`Terms`](crate::terms::Terms) says which.
+/// Words of the terms of a region: see [`Terms`](crate::terms::Terms).
 pub(crate) const REGION_WORDS: usize = 16;
 
 /// Codes of the arithmetic of a region.

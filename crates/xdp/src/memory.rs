@@ -18,7 +18,7 @@ use crate::layout::{
     FLOWS_PER_BLOCK, VALUES_AT,
 };
 
-/// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as the program says of its memory.
+/// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as in the program.
 const FLAGS: u32 = 1 << 10 | 1 << 12;
 /// Blocks of slots.
 const BLOCKS: usize = CELLS_MAX as usize / TOUCH_BLOCK;

@@ -241,7 +241,7 @@ impl XdpPipeline {
         Ok(memory.taken(terms.active_bank()))
     }
 
-    /// Swaps the banks, and says which epoch that closed; `None` if the idle bank is not drained.
+    /// Swaps the banks, and returns the epoch that this closed; `None` if the idle bank is not drained.
     pub fn flip(&mut self, name: Name) -> Result<Option<u16>, XdpError> {
         let Open { terms, memory, .. } = self.region(name)?;
         let (epoch, closed, flows) = (terms.epoch, terms.active_bank(), terms.config.flows);
@@ -252,7 +252,7 @@ impl XdpPipeline {
         memory.begin_epoch(1 - closed, flows);
         self.change(name, |terms| terms.epoch = epoch.wrapping_add(1))?;
 
-        // That took the lock, so the closed bank has all its packets, whole, and stands still. What it knows of a flow, and the
+        // That took the lock, so the closed bank has all its packets, whole, and stands still. Its words of a flow, and the
         // epochs before, is the cut (rule E2).
         let Open { memory, flows, .. } = self.region_mut(name)?;
         for (number, flow) in (0..).zip(flows.iter_mut()) {
@@ -364,12 +364,12 @@ impl XdpPipeline {
     /// Hands the program a datagram as if it had come by an interface, and returns the answer if there is one.
     pub fn receive(&mut self, from: SocketAddrV4, datagram: &[u8]) -> Result<Option<&[u8]>, XdpError> {
         let mut frame = core::mem::take(&mut self.frame);
-        // Of one that is too long for any frame its head says enough.
+        // Of one that is too long for any frame its head is enough.
         let head = datagram.get(..DATAGRAM_BYTES_MAX).unwrap_or(datagram);
         frame::write(&mut frame, from, self.address, head);
         self.frame = frame;
         match self.run()? {
-            // It is longer than its entries say. From an interface it could have been a run of packets, but not as a datagram.
+            // It is longer than its entries. From an interface it could have been a run of packets, but not as a datagram.
             Verdict::Pass => self.malformed += 1,
             Verdict::Drop => {}
             Verdict::Send(_) => return Ok(self.answer.get(HEAD_BYTES..self.answered)),
@@ -398,9 +398,10 @@ impl XdpPipeline {
             SENT => Ok(Verdict::Send(self.answer.get(..self.answered).unwrap_or_default())),
             PASSED => Ok(Verdict::Pass),
             DROPPED => Ok(Verdict::Drop),
-            other => {
-                Err(XdpError::Kernel { attempted: "running the program", reason: format!("it said {other}") })
-            }
+            other => Err(XdpError::Kernel {
+                attempted: "running the program",
+                reason: format!("it returned {other}"),
+            }),
         }
     }
 

@@ -108,7 +108,7 @@ impl Plane for XdpPlane {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is said after each epoch, and is a call of the kernel.
+        // It is set after each epoch, by a call of the kernel.
         if self.active.insert(region, active) != Some(active) {
             let set = self.pipeline.set_active(self.name(region), active);
             self.note(set);

@@ -66,7 +66,7 @@ impl Burst {
 }
 
 /// The answers to a burst. Acknowledgements that follow each other are compared as sets: how many became one, and in which order they
-/// list packets, is not said (rule W8).
+/// list packets, is not defined (rule W8).
 struct Found {
     /// Behind the acknowledgements.
     answers: VecDeque<Vec<u8>>,

@@ -20,7 +20,7 @@ const NUMBERS: [(&str, Range<usize>); 9] = [
     ("durable", 16..18),
 ];
 
-/// A packet in one line, for the sentence that says which one it is.
+/// A packet in one line, for a sentence about it.
 pub(crate) fn summary(packet: &[u8]) -> String {
     match Header::parse(packet) {
         Ok(Header { kind, flags, entries, job, worker, region, seq, .. }) => {

@@ -176,7 +176,7 @@ mod tests {
     fn needs(lines: &str) -> String {
         let open = "region r7.0 plan 3 view 9 lanes 2 cells 10 flows 2 bank 4096 fixed 524287 after 0\n";
         let text = format!("conformance 1\n{open}{lines}");
-        // The reader says what lines show where none is said.
+        // The reader returns the needs that lines show where none is declared.
         let error = Vector::read("a.txt", &text).unwrap_err().to_string();
         error.split_once("needs [").unwrap().1.split_once(']').unwrap().0.to_owned()
     }

@@ -55,8 +55,8 @@ pub enum Problem {
     /// A line that belongs behind another one is behind something else.
     #[error("it must follow {0}")]
     MustFollow(&'static str),
-    /// The lines ask for more, or less, of a target than `needs` says.
-    #[error("the vector needs {needs:?}, and says that it needs {said:?}")]
+    /// The lines ask for more, or less, of a target than `needs` declares.
+    #[error("the vector needs {needs:?}, and declares {said:?}")]
     Needs {
         /// Needs that its lines show.
         needs: Vec<Need>,
@@ -236,10 +236,7 @@ impl<'a> Words<'a> {
 
     fn need(&mut self) -> Result<Need, Problem> {
         let word = self.next("a need")?;
-        Need::ALL
-            .into_iter()
-            .find(|need| need.to_string() == word)
-            .ok_or_else(|| wrong("a need", word))
+        Need::ALL.into_iter().find(|need| need.to_string() == word).ok_or_else(|| wrong("a need", word))
     }
 
     fn region(&mut self) -> Result<RegionName, Problem> {

@@ -15,13 +15,13 @@ use crate::vector::{COUNTERS, Counter, Line, Slots, Step, Vector};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "a vector that was skipped was not passed"]
 pub enum Outcome {
-    /// The target did all that the vector says.
+    /// The target did all that the vector requires.
     Passed,
     /// The target does not offer this; nothing was done to it.
     Skipped(Need),
 }
 
-/// A target that did not do what a vector says.
+/// A target deviated from a vector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {cause}")]
 pub struct Failure {
@@ -36,7 +36,7 @@ pub struct Failure {
 /// Cause of a failure at a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The target said something else.
+    /// The target gave another answer.
     Mismatch {
         /// To what.
         to: String,
@@ -59,7 +59,7 @@ impl Display for Cause {
     }
 }
 
-/// One thing that is not as the vector says.
+/// One difference from the vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Name of the field.

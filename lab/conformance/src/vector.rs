@@ -177,7 +177,7 @@ pub enum IpVerdict {
     Answer(Vec<u8>),
 }
 
-/// One thing that is done to a target, with what it must say to that.
+/// One operation on a target, with the expected result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The address of the switch.
@@ -212,11 +212,11 @@ pub enum Step {
     Install(RegionName, Slots),
     /// The values that workers read.
     Values(RegionName, Slots),
-    /// The agent says which epoch is committed and installed.
+    /// The agent sets the epoch that is committed and installed.
     Durable(RegionName, u16),
-    /// The agent says whether values may be read.
+    /// The agent permits or forbids reads of values.
     Readable(RegionName, bool),
-    /// The agent says whether pushes are taken.
+    /// The agent permits or forbids pushes.
     Active(RegionName, bool),
     /// All that was accepted of a flow.
     Cut(RegionName, u16, Vec<Range<u32>>),

@@ -9,7 +9,7 @@ pub const PACKET_BYTES: u32 = 192;
 /// Bytes of the headers that `dataplane`'s packets have before the first entry on the wire: Ethernet 14, IPv4 20, UDP
 /// 8, ours 30.
 pub const HEADERS_BYTES: u32 = 14 + 20 + 8 + 30;
-/// Entries of a packet unless told otherwise: those of the profile `tofino` of the wire.
+/// Default number of entries of a packet: those of the profile `tofino` of the wire.
 ///
 /// It is 168 bytes on the wire. Of the paper's 192 bytes, 20 entries of 6 bytes would fit behind [`HEADERS_BYTES`]; 24
 /// pairs of two 4-byte numbers if 192 bytes are meant without any header. The paper does not say which.

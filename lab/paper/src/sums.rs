@@ -133,7 +133,7 @@ pub fn random_bits_pairs(pairs: usize, seed: u64) -> Vec<(f32, f32)> {
 mod tests {
     use super::*;
 
-    /// Adds as it is told.
+    /// Returns given sums.
     struct Told(Vec<f32>);
 
     impl Adder for Told {

@@ -188,7 +188,7 @@ proptest! {
             }
             let (answers, sent) = burst(&mut at_once, (JOB, 0), packets);
             prop_assert!(sent <= expected.len());
-            // What is said once more was taken, and by this epoch or one before it.
+            // Numbers that are listed again were taken, and by this epoch or one before it.
             let (said, repeated): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|answer| expected.contains(answer));
             for (header, _) in repeated {

@@ -144,7 +144,7 @@ impl World {
         }
         assert_eq!((answer.kind, answer.seq, answer.worker), (Kind::Ack, seq, flow));
         match before {
-            // The worker may let go of a packet when the epoch it was told is durable: never too early.
+            // The worker may let go of a packet when its epoch is reported as durable: never too early.
             Some((_, _, taken)) => assert!(!epoch_newer(taken, answer.epoch)),
             None => {
                 assert!(!full);

@@ -1,4 +1,4 @@
-//! A region is held under one view: packets of another change nothing, and every answer says which it is.
+//! A region is held under one view: packets of another change nothing, and every answer has the view of the region.
 
 use libra_dataplane::{Counters, Flags, Header, Kind, NackReason, Region, RegionConfig};
 

@@ -1,6 +1,6 @@
 //! The program in bmv2, on veth interfaces in network namespaces.
 //!
-//! That needs root, `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test says that it was skipped.
+//! That needs root, `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test reports that it was skipped.
 //! `cargo xtask p4 test` wants it to run.
 
 use std::collections::BTreeMap;
@@ -184,7 +184,7 @@ impl Drop for Bmv2 {
     }
 }
 
-/// Waits for a datagram. A process that was stopped and goes on is told that its call was interrupted.
+/// Waits for a datagram. The call of a process that was stopped and goes on returns as interrupted.
 fn receive(socket: &UdpSocket) -> std::io::Result<Vec<u8>> {
     let mut answer = vec![0; 2048];
     loop {
@@ -283,7 +283,7 @@ fn compiled(program: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Runs something in bmv2, or says why not.
+/// Runs something in bmv2, or prints why not.
 pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
     let sizes = Sizes::default();
     in_bmv2_of("libra_v1model.p4", |program| {
@@ -291,7 +291,7 @@ pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
     });
 }
 
-/// Does something with a program that is compiled for bmv2, or says why not.
+/// Does something with a program that is compiled for bmv2, or prints why not.
 pub(crate) fn in_bmv2_of(program: &str, run: impl FnOnce(&Path)) {
     // One at a time: they share addresses, and packets that are late are taken for lost.
     static ALONE: Mutex<()> = Mutex::new(());

@@ -22,7 +22,7 @@ impl Console {
         console.read(1).is_some().then_some(console)
     }
 
-    /// Hands lines to it, and returns what it says.
+    /// Hands lines to it, and returns its output.
     pub(crate) fn tell(&mut self, lines: &[String]) -> Option<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.input.write_all(text.as_bytes()).ok()?;

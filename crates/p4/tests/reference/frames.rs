@@ -154,7 +154,7 @@ fn arp(macs: [[u8; 6]; 2], operation: u16, [sender, target]: [([u8; 6], Ipv4Addr
     ethernet(macs, 0x0806, &body)
 }
 
-/// All frames, in order, and what the program makes of them: a plain [`Switch`] says what is in an answer.
+/// All frames, in order, and what the program makes of them: a plain [`Switch`] gives the content of answers.
 pub(crate) struct Cases {
     oracle: Switch,
     lanes: u8,
@@ -236,7 +236,7 @@ impl Cases {
         }
         let mut of_the_agent = self.flip(Flags::LAST, 0).frame();
         of_the_agent[60] ^= 1;
-        self.add("a bit of what the agent says", 0, of_the_agent, Vec::new());
+        self.add("a flipped bit in a packet of the agent", 0, of_the_agent, Vec::new());
         let bare = Datagram { udp_sum: Sum::Wrong, ..Datagram::new(packet(header(Kind::Pull, 0, 0), &[])) };
         self.dropped("UDP checksum of a probe", bare.frame());
         for more in [1_u16, 6, 1000, 0xffff, 0xfffa] {
@@ -300,7 +300,7 @@ impl Cases {
     }
 
     fn of_the_end(&mut self) {
-        // Its answer says how many pushes were taken: those that were answered, and no others.
+        // Its answer counts the pushes that were taken: those that were answered, and no others.
         let flip = self.flip(Flags::LAST, 0);
         self.answered("what the bank has taken", 0, &flip);
         let last = self.all.last().expect("just added").leaves[0].1.clone();

@@ -170,7 +170,7 @@ fn packets_reserved_for_agents_are_dropped_from_a_worker() {
     let mut flip = packet(header(Kind::Pull, 0, 0), &[]);
     flip[1] = libra_p4::KIND_FLIP;
     assert_eq!(pair.send(0, &flip), None);
-    // A push without entries says nothing that a worker has to say: the reference takes it, the program does not.
+    // A push without entries has no use for a worker: the reference takes it, the program does not.
     let nothing = packet(header(Kind::Push, 0, 0), &[]);
     for worker in [0, 9] {
         assert_eq!(pair.agent.link().0.process(Port::Worker(address(worker)), &nothing), None);

@@ -108,7 +108,7 @@ impl<D: Device> Pair<D> {
         assert_eq!(BTreeMap::from_iter(self.agent.drain(NAME).unwrap()), expected);
     }
 
-    /// Right after a drain, before the next epoch has taken a packet, both know the same.
+    /// Right after a drain, before the next epoch has taken a packet, both have the same state.
     pub(crate) fn compare_cut(&mut self) {
         for flow in 0..WORKERS {
             let expected: Vec<_> = self.region().window(flow).unwrap().accepted().collect();

@@ -23,7 +23,7 @@ enum Mode {
     InBursts,
 }
 
-/// Runs every vector, in bursts or not, and says which ones were not.
+/// Runs every vector, in bursts or not, and prints those that were skipped.
 fn reproduce(what: &str, mut device: impl Device, sizes: Sizes, modes: &[Mode]) {
     let begun = Instant::now();
     let mut passed = 0;

@@ -2,7 +2,7 @@
 //!
 //! The hashed unit is a block of 64 keys with a bit for every key that is there: keys that are close to each other, as those of
 //! a vocabulary by frequency are, share a block, and all blocks then fit the first cache. Each block belongs to a bucket, each bucket has
-//! a pilot, and block and pilot together say in which entry the block would be (hash and displace: Belazzougui, Botelho and
+//! a pilot, and block and pilot together determine the entry of the block (hash and displace: Belazzougui, Botelho and
 //! Dietzfelbinger 2009; pilots as in Pibiri and Trani 2021). A worker looks every key of a push up, hot or cold: this is the most
 //! frequent thing it does.
 

@@ -74,7 +74,7 @@ impl Rows {
         lookup.count += 1;
     }
 
-    /// Asks for the memory of the rows that the index cannot tell from those of a look-up.
+    /// Asks for the memory of the rows that the index cannot distinguish from those of a look-up.
     #[inline]
     pub(super) fn go_on(&self, lookup: &mut Lookup) {
         let hashes = &lookup.hashes[..lookup.count];

@@ -67,7 +67,7 @@ impl Sweep {
 /// ```
 impl Store {
     /// Looks at so many rows, going on where it stopped the last time, and removes those that the [`Eviction`] of their
-    /// table wants to go. It is for the owner of the store to say it between batches, often enough: what is not
+    /// table wants to go. The owner of the store must call it between batches, often enough: what is not
     /// looked at stays, and a table may grow beyond its `rows_max` until then. A call takes about as long as an
     /// update of as many rows; it ends before if it has gone once through all tables, or where nothing should go.
     ///

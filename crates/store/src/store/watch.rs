@@ -56,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// A snapshot begins, of which `snapshots` tells.
+    /// Begins the snapshot that `snapshots` describes.
     pub(super) fn begin(&mut self, snapshots: Snapshots, dense: &Dense, sparse: &Slabs) {
         self.snapshots = snapshots;
         self.removed_before = std::mem::take(&mut self.removed);
@@ -112,7 +112,7 @@ impl Watch {
         };
     }
 
-    /// A row was removed, of which [`Watch::touch_block`] was told.
+    /// A row was removed, of which [`Watch::touch_block`] was called.
     pub(super) fn removed(&mut self, key: u64) {
         if self.snapshots.tracks {
             self.removed.push(key);
@@ -144,7 +144,7 @@ impl Watch {
         self.aside.take(rows_max)
     }
 
-    /// The next keys that the active snapshot tells as removed.
+    /// The next keys that the active snapshot reports as removed.
     pub(super) fn read_removed(&mut self, keys_max: usize) -> &[u64] {
         self.removed_before.read(&mut self.removed_read, keys_max)
     }

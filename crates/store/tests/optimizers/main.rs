@@ -1,6 +1,6 @@
 //! The rows of every rule after 1,000 random steps are those of other implementations.
 //!
-//! `reference.py` says which, and makes `reference.txt`: PyTorch, Keras for FTRL-proximal, torchrec for row-wise
+//! `reference.py` names them, and makes `reference.txt`: PyTorch, Keras for FTRL-proximal, torchrec for row-wise
 //! Adagrad, all in float64.
 
 mod steps;

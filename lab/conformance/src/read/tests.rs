@@ -94,8 +94,8 @@ fn errors_name_the_line() {
         ("drain r7.0 =", "a.txt:2: the line ends where slots such as 3:0000002a should be"),
         ("counters = luck 3", "a.txt:2: `luck` where a counter should be"),
         ("needs luck", "a.txt:2: `luck` where a need should be"),
-        ("needs ip", "a.txt:0: the vector needs [], and says that it needs [Ip]"),
-        ("< agent 4c\n> none", "a.txt:0: the vector needs [AgentPackets], and says that it needs []"),
+        ("needs ip", "a.txt:0: the vector needs [], and declares [Ip]"),
+        ("< agent 4c\n> none", "a.txt:0: the vector needs [AgentPackets], and declares []"),
         (
             "region r7.0 plan 3 view 9 lanes 1 cells 1 flows 2 bank 4096 f32 after 0",
             "a.txt:2: a region has 2 to 32768 cells, 1 were asked for",

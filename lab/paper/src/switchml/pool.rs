@@ -21,7 +21,7 @@ pub enum Action {
 /// let mut pool = Pool::new(2, 1, 3);
 /// let packet = |worker, values| Packet { worker, version: false, slot: 0, offset: 0, values };
 /// assert_eq!(pool.handle(&packet(0, vec![1, 2, 3])), Action::Drop);
-/// // Again, as its worker hears nothing.
+/// // Again, as its worker received no answer.
 /// assert_eq!(pool.handle(&packet(0, vec![1, 2, 3])), Action::Drop);
 /// let sums = packet(1, vec![11, 22, 33]);
 /// assert_eq!(pool.handle(&packet(1, vec![10, 20, 30])), Action::Multicast(sums));

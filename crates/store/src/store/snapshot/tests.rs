@@ -57,7 +57,7 @@ fn bits(values: &[f32]) -> impl Iterator<Item = u32> {
     values.iter().map(|value| value.to_bits())
 }
 
-/// A store that is snapshotted, beside one to which the same happens and which knows nothing of snapshots. What happens is told in
+/// A store that is snapshotted, beside one to which the same happens and which has no snapshots. Operations are given in
 /// numbers of groups of keys; for the only shard, they are the keys.
 struct Pair {
     shard: Shard,
@@ -74,7 +74,7 @@ struct Active {
     steps: Vec<u64>,
     /// Contents so far, on top of the base.
     read: Contents,
-    /// State of the admission, and the part of it that was read: all, in a store that knows nothing of the base.
+    /// State of the admission, and the part of it that was read: all, in a store without the base.
     counted: Vec<u32>,
     counted_read: Store,
     seen: BTreeSet<u64>,
@@ -119,7 +119,7 @@ impl Pair {
     }
 
     fn evict(&mut self, looks: usize) {
-        // Others go if rows lie elsewhere, so it is the keys that are told.
+        // Others go if rows lie elsewhere, so the keys are passed on.
         for key in self.store.evict(looks).removed {
             assert_eq!(self.twin.remove(key), Ok(true));
         }

@@ -157,7 +157,7 @@ proptest! {
     }
 
     /// Its keys have neighbours of other shards between them, and all else is the same: which rows go, and in which order, which chunks
-    /// are dense, and what a snapshot says.
+    /// are dense, and the content of a snapshot.
     #[test]
     fn a_shard_of_many_evicts_as_one_that_has_all_keys(
         shard in prop::sample::select(vec![Shard::new(1, 3), Shard::new(4, 5), Shard::new(0, 300)]),
