@@ -1,5 +1,5 @@
 //! Makes the programs for the kernel, if there is a clang, with constants that come from `dataplane`. Without one the crate is
-//! built all the same, and says when it is used what is missing.
+//! built all the same, and reports when it is used what is missing.
 
 use std::env;
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ fn main() {
     match compiled {
         Ok(()) => println!("cargo::rustc-cfg=has_programs"),
         Err(missing) => {
-            // Whoever wants to test the programs does not want to test nothing.
+            // A run that requires the programs must not pass without them.
             assert!(env::var_os("LIBRA_XDP_REQUIRED").is_none(), "LIBRA_XDP_REQUIRED: {missing}");
             println!("cargo::rustc-env=LIBRA_XDP_MISSING={missing}");
             if missing != NO_CLANG {
@@ -61,7 +61,7 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{said}");
-    let first = said.lines().find(|line| line.contains("error")).unwrap_or("it did not say why").to_owned();
+    let first = said.lines().find(|line| line.contains("error")).unwrap_or("it gave no reason").to_owned();
     Err(format!("{clang} does not compile {program}.c: {first}"))
 }
 
@@ -135,7 +135,7 @@ fn header() -> String {
     text
 }
 
-/// Where each field of the header begins.
+/// Returns the offset of each field of the header.
 fn places() -> Vec<(&'static str, u64)> {
     let zero = Header::of_kind(Kind::Push);
     let changed = [

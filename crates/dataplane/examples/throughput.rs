@@ -1,4 +1,4 @@
-//! How fast a pipeline is on one core: `cargo run --release -p libra-dataplane --example throughput`.
+//! Throughput of a pipeline on one core: `cargo run --release -p libra-dataplane --example throughput`.
 //!
 //! Packets are in the cache when they are executed, as they are after a burst was received.
 
@@ -10,7 +10,7 @@ use libra_dataplane::{
     RegionMemory, packet_bytes,
 };
 
-/// What a switch of hardware has lanes for, and what an Ethernet frame holds.
+/// Entries of a packet: one per lane of a hardware switch, and as many as an Ethernet frame holds.
 const ENTRIES: [u8; 2] = [16, 240];
 const BURST: usize = 32;
 /// Packets between two flips.

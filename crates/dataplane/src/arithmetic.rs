@@ -1,12 +1,12 @@
-//! How a slot adds: with integers only, as a switch does.
+//! Addition in a slot: with integers only, as in a switch.
 
 use crate::table::FLOAT_TABLES;
 use crate::wire::Malformed;
 
-/// What the bits of gradients and sums mean, and how they are added.
+/// Interpretation of the bits of gradients and sums, and their addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
-    /// Two's complement fixed point; the plan says where the point is. The sum is the same in any order of arrival.
+    /// Two's complement fixed point; the plan determines the place of the point. The sum is the same in any order of arrival.
     Fixed {
         /// The largest magnitude of a gradient. With at most n packets in a bank and `n * bound < 2^31` no slot can
         /// overflow; [`Region::new`](crate::Region::new) checks that.
@@ -38,7 +38,7 @@ pub(crate) const HIDDEN: u32 = 1 << FRACTION_BITS;
 const EXTRA_BITS: u32 = 3;
 
 impl Arithmetic {
-    /// Whether a gradient of these bits may be added.
+    /// Returns true if a gradient of these bits may be added.
     #[inline]
     #[must_use]
     pub const fn allows(self, gradient: u32) -> bool {
@@ -125,7 +125,7 @@ const fn unpack(bits: u32) -> (u32, u32) {
     (exponent, fraction << EXTRA_BITS)
 }
 
-/// Shifts right; the last bit of the result also says whether any bit that fell out was set. For less than 2^31.
+/// Shifts right; the last bit of the result is also set if any bit that fell out was. For less than 2^31.
 const fn shift_right_sticky(fraction: u32, by: u32) -> u32 {
     let by = if by < u32::BITS { by } else { u32::BITS - 1 };
     let kept = fraction.wrapping_shr(by);

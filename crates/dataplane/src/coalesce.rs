@@ -10,7 +10,7 @@ use crate::wire::{ENTRY_BYTES, HEADER_BYTES, Header};
 const RANGES_MAX: usize = 64;
 /// The most sequence numbers of a range: their count is 16 bits.
 const RANGE_MAX: u32 = 0xFFFF;
-/// Of so many of the highest numbers of a flow it says once more which are taken, as an earlier acknowledgement may be lost. That was one of
+/// Of so many of the highest numbers of a flow it lists again which are taken, as an earlier acknowledgement may be lost. That was one of
 /// a burst, and the kernel hands over bursts of as many.
 const REPEATED: u32 = 128;
 /// They are so many ranges, if every second one is taken.
@@ -21,7 +21,7 @@ pub(crate) struct Coalesced {
     newest: Option<Newest>,
     ranges: [Range<u32>; RANGES_MAX],
     count: usize,
-    /// How many packets they are of. A packet may be there twice.
+    /// Number of packets in the ranges. A packet may be there twice.
     packets: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Coalesced {
 #[derive(Clone, Copy)]
 pub(crate) struct Newest {
     pub(crate) push: Header,
-    /// What became of it. The epoch that took it is that of all others, too.
+    /// Its outcome. The epoch that took it is that of all others, too.
     pub(crate) done: Done,
 }
 
@@ -45,7 +45,7 @@ impl Coalesced {
     /// Takes up what became of a push that was taken. `false` if it cannot be acknowledged with those that are there (rule W8): send them first.
     #[inline]
     pub(crate) fn add(&mut self, push: &Header, done: Done) -> bool {
-        // What else an acknowledgement says is the same for all that a region takes while it is not changed.
+        // The rest of an acknowledgement is the same for all that a region takes while it is not changed.
         let goes_with = |newest: &Newest| {
             let Newest { push: other, done: Done { epoch, .. } } = newest;
             (other.plan, other.region, *epoch) == (push.plan, push.region, done.epoch)
@@ -80,8 +80,8 @@ impl Coalesced {
         true
     }
 
-    /// Sends what is there, all of it as `ack` says. Several packets are acknowledged together with others that were taken before: of the highest
-    /// numbers of the flow, all below `next`, those that `is_taken` knows (rule W8).
+    /// Sends all with the header `ack`. Several packets are acknowledged together with others that were taken before: of the highest
+    /// numbers of the flow, all below `next`, those for which `is_taken` is true (rule W8).
     pub(crate) fn flush(
         &mut self,
         ack: Header,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranges_have_is_not_looked_for() {
+    fn numbers_in_ranges_are_not_searched_again() {
         let beside = |ranges: &[Range<u32>], numbers: Range<u32>| {
             let is_taken = |seq: u32| {
                 assert!(!ranges.iter().any(|range| range.contains(&seq)), "{seq}");

@@ -1,4 +1,4 @@
-//! What a region is, and the memory that it needs.
+//! Configuration of a region, and the memory that it needs.
 
 use core::fmt;
 
@@ -16,7 +16,7 @@ impl<T: AsRef<[u32]> + AsMut<[u32]>> Memory for T {}
 /// Slots that share one mark "something was added here since the last drain".
 pub const TOUCH_BLOCK: usize = 8;
 
-/// What a region is: fixed for its life.
+/// Configuration of a region, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RegionConfig {
     /// The tenant.
@@ -31,11 +31,11 @@ pub struct RegionConfig {
     pub lanes: u8,
     /// Cells, 2 up to [`CELLS_MAX`]; the last one is reserved for padding.
     pub cells: u16,
-    /// Flows into the region, numbered from 0: as workers are, unless the caller says which is whose. At least 1.
+    /// Flows into the region, numbered from 0: as workers are, unless the caller assigns them. At least 1.
     pub flows: u16,
     /// The most packets that one bank takes between two flips. At least 1.
     pub bank_packets_max: u32,
-    /// How slots add.
+    /// Arithmetic of the slots.
     pub arithmetic: Arithmetic,
 }
 
@@ -46,7 +46,7 @@ impl RegionConfig {
         usize::from(self.cells).wrapping_mul(usize::from(self.lanes))
     }
 
-    /// How much memory the region needs.
+    /// Returns the memory that the region needs.
     #[must_use]
     pub fn memory_words(&self) -> MemoryWords {
         MemoryWords {
@@ -58,10 +58,10 @@ impl RegionConfig {
         }
     }
 
-    /// Whether these numbers make a region.
+    /// Checks that these numbers make a region.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first number that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.lanes == 0 {
             return Err(ConfigError::Lanes);
@@ -107,15 +107,15 @@ pub struct MemoryWords {
 /// The memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionMemory<M> {
-    /// What workers read.
+    /// Values that workers read.
     pub values: M,
     /// The sums of the even and of the odd bank.
     pub sums: [M; 2],
-    /// Which blocks of the even and of the odd bank were added to.
+    /// Blocks of the even and of the odd bank that were added to.
     pub touched: [M; 2],
     /// The windows of all flows, one after the other.
     pub windows: M,
-    /// Which flows have taken a packet since that was last forgotten.
+    /// Flows that have taken a packet since that was last forgotten.
     pub changed: M,
 }
 
@@ -145,7 +145,7 @@ impl<M> RegionMemory<M> {
     }
 }
 
-/// Why a region cannot be made.
+/// Reason why a region cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -153,7 +153,7 @@ pub enum ConfigError {
     Lanes,
     /// A region has 2 to [`CELLS_MAX`] cells.
     Cells {
-        /// What was asked for.
+        /// Cells that were asked for.
         cells: u16,
     },
     /// A region has at least one flow.
@@ -162,14 +162,14 @@ pub enum ConfigError {
     BankPackets,
     /// A full bank could overflow a slot: `bank_packets_max * bound` must stay below 2^31.
     Headroom {
-        /// What was asked for.
+        /// Packets that were asked for.
         bank_packets_max: u32,
-        /// What was asked for.
+        /// Bound that was asked for.
         bound: u32,
     },
-    /// An array of the memory does not have the length that [`RegionConfig::memory_words`] says.
+    /// An array of the memory does not have the length of [`RegionConfig::memory_words`].
     Memory {
-        /// Which one.
+        /// Name of the array.
         array: &'static str,
         /// Words that it must have.
         expected: usize,

@@ -1,8 +1,8 @@
-//! What became of packets, counted.
+//! Packet outcomes and their counters.
 
 use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
-/// What became of one packet.
+/// Outcome of one packet, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "an answer must be sent"]
 pub enum Verdict {
@@ -12,7 +12,7 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// Why a packet got no answer.
+/// Reason why a packet got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// It is not a packet, or breaks a rule of its region.
@@ -23,7 +23,7 @@ pub enum DropReason {
     Foreign,
 }
 
-/// How many packets met each fate, since the start.
+/// Packets by outcome, since the start.
 ///
 /// Invariant: `packets` is the sum of all others but `retransmits`, which are among the pushes and the duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -63,7 +63,7 @@ pub struct Counters {
     pub foreign: u64,
 }
 
-/// What became of one packet: what is counted, and what the answer says of it.
+/// Outcome of one packet: it selects the counter and the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     Done(Done),
@@ -100,7 +100,7 @@ pub(crate) struct Done {
     pub(crate) epoch: u16,
 }
 
-/// What a packet that was carried out did.
+/// Effect of a packet that was carried out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Deed {
     Pushed,

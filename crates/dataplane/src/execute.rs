@@ -1,4 +1,4 @@
-//! What each kind of packet does to its region.
+//! Execution of each kind of packet on its region.
 
 use crate::config::Memory;
 use crate::counters::{Deed, Done, DropReason, Fate};
@@ -9,7 +9,7 @@ use crate::region::Region;
 use crate::window::{SEQ_MAX, Seen, Window, accept};
 use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
-/// Why a packet was not carried out. It changed nothing (rule W6).
+/// Reason why a packet was not carried out. It changed nothing (rule W6).
 pub(crate) enum Refusal {
     /// The sender learns it.
     Nack(NackReason),

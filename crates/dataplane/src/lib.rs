@@ -1,4 +1,4 @@
-//! What a switch of Libra can run: a packet in, its answer out, over slots that add up gradients and hold values.
+//! The data plane of Libra, as a switch can run it: a packet in, its answer out, over slots that add up gradients and hold values.
 //!
 //! It never allocates, blocks, reads a clock, opens a socket, computes with floats, or uses `unsafe` or `std`; its loops
 //! are bounded by the packet or by constants, and no packet can make it panic (rule W12). Time, memory and the network belong to

@@ -8,7 +8,7 @@ pub(crate) type EntryBytes = [u8; ENTRY_BYTES];
 /// One entry of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Which cell of the region; the lane follows from the place of the entry in the packet.
+    /// Cell of the region; the lane follows from the place of the entry in the packet.
     pub cell: u16,
     /// A gradient, a value or a sum, as the arithmetic of the region understands its bits.
     pub value: u32,
@@ -41,7 +41,7 @@ impl Entry {
 pub struct SeqRange {
     /// The first sequence number.
     pub first: u32,
-    /// How many there are.
+    /// Number of packets in the range.
     pub count: u16,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Packet<'a> {
         self.body.get(place).map(|&bytes| Entry::from_bytes(bytes))
     }
 
-    /// What an `ACK` acknowledges: the ranges it lists, or its `seq` alone. Nothing for other kinds.
+    /// Returns the sequence numbers that an `ACK` acknowledges: the ranges it lists, or its `seq` alone. None for other kinds.
     pub fn acknowledged(&self) -> impl Iterator<Item = SeqRange> + Clone + use<'a> {
         let (alone, ranges) = match (self.header.kind, self.header.has_cells() || self.body.is_empty()) {
             (Kind::Ack, true) => (Some(SeqRange { first: self.header.seq, count: 1 }), [].as_slice()),
@@ -179,19 +179,19 @@ impl<'a> PacketWriter<'a> {
         self.header.flags = self.header.flags.with(flag);
     }
 
-    /// How many entries were added.
+    /// Returns the number of entries that were added.
     #[must_use]
     pub const fn entries(&self) -> u8 {
         self.entries
     }
 
-    /// How many more entries fit.
+    /// Returns the number of further entries that fit.
     #[must_use]
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Writes the header and says how many bytes of the buffer are the packet.
+    /// Writes the header, and returns the number of bytes of the packet in the buffer.
     #[must_use = "the packet is that many bytes of the buffer"]
     pub fn finish(self) -> usize {
         let header = Header { entries: self.entries, ..self.header };

@@ -8,7 +8,7 @@ use crate::touched;
 use crate::wide;
 use crate::wire::Malformed;
 
-/// How the entries of a packet address the slots of a region.
+/// Addressing of the slots of a region by the entries of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// At least 1.
@@ -69,7 +69,7 @@ pub(crate) fn check_push(
         _ => false,
     };
     // In a packet that is certainly sound there is no padding. The fast check may doubt others that are sound, too; the thorough one is
-    // sure, and says what is wrong.
+    // sure, and finds the fault.
     if sound {
         return Ok(body);
     }
@@ -89,7 +89,7 @@ fn without_padding(shape: Shape, body: &[EntryBytes]) -> &[EntryBytes] {
     adding
 }
 
-/// Whether a push in one lane is certainly sound, found out without a branch per entry: whatever is wrong makes a number
+/// Returns true if a push in one lane is certainly sound, determined without a branch per entry: anything wrong makes a number
 /// negative, and the signs are gathered. `room` is negative for a value that is out of bounds.
 fn is_sound(padding: u16, body: &[EntryBytes], room: impl Fn(u32) -> i32) -> bool {
     let mut signs = 0;
@@ -187,7 +187,7 @@ fn add_slots(
     rest.iter().for_each(add);
 }
 
-/// The entries of a push in two halves, cut where the lanes begin anew, so that each addresses its slots by itself.
+/// The entries of a push in two halves, split where the lanes start again, so that each addresses its slots by itself.
 pub(crate) fn halves(shape: Shape, body: &[EntryBytes]) -> (&[EntryBytes], &[EntryBytes]) {
     let half = body.len() / 2;
     let beyond = half.checked_rem(usize::from(shape.lanes)).unwrap_or_default();

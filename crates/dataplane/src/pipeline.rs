@@ -16,21 +16,21 @@ use crate::wire::{Flags, Header, Kind, NackReason};
 #[derive(Debug, Clone)]
 pub struct Pipeline<R, M> {
     regions: R,
-    /// Where the last packet's region is: the next packet is mostly for the same.
+    /// Index of the last packet's region: the next packet is mostly for the same.
     recent: usize,
     /// Packets that are for no region of this switch.
     strays: Counters,
     memory: PhantomData<M>,
 }
 
-/// Who sends packets, and which flow of each region they are.
+/// A sender of packets, and its flow of each region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sender {
     /// The tenant.
     pub job: u16,
     /// Its worker, as packets name it.
     pub worker: u16,
-    /// Where regions remember what it has sent.
+    /// Index of its flow in the memory of regions.
     pub flow: u16,
 }
 
@@ -76,7 +76,7 @@ where
     /// Adds, removes or replaces regions.
     ///
     /// # Errors
-    /// If two regions now have the same job and number. They stay, and which one takes packets is not said.
+    /// If two regions now have the same job and number. They stay, and it is not defined which one takes packets.
     pub fn change(&mut self, change: impl FnOnce(&mut R)) -> Result<(), DuplicateRegion> {
         change(&mut self.regions);
         self.sort()
@@ -118,7 +118,7 @@ where
         regions.get_mut(index)
     }
 
-    /// What became of all packets, those for no region included.
+    /// Returns the counters of all packets, those for no region included.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.regions().iter().fold(self.strays, |sum, region| sum.plus(region.counters()))
@@ -126,7 +126,7 @@ where
 
     /// Executes one packet of any kind, and writes the answer over it.
     ///
-    /// Who may send what is not asked: an `INSTALL` must come from the owning shard, a `DRAIN` from the agent, and the
+    /// The right to send is not checked: an `INSTALL` must come from the owning shard, a `DRAIN` from the agent, and the
     /// caller sees to that. For packets straight from a worker there is [`process_burst`](Self::process_burst).
     pub fn process(&mut self, packet: &mut [u8]) -> Verdict {
         self.process_as(None, packet)

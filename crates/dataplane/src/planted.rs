@@ -29,7 +29,7 @@ pub enum PlantedBug {
     StaleViewAccepted,
     /// A region takes packets of any plan.
     StalePlanAccepted,
-    /// A region does not remember what it is told was accepted before: a standby starts with empty windows.
+    /// A region does not remember the packets that were accepted before: a standby starts with empty windows.
     MarkSeenForgotten,
     /// In the roles: a commit that comes twice is applied twice.
     CommitAppliedTwice,
@@ -37,9 +37,9 @@ pub enum PlantedBug {
     ReplayWithoutCut,
     /// In the roles: a worker lets go of a packet when it is acknowledged, not when its epoch is durable.
     FreeOnAck,
-    /// In the roles: who was replaced goes on as if it were not.
+    /// In the roles: a role that was replaced goes on as if it were not.
     FencingIgnored,
-    /// In the roles: a standby is not told what was accepted before.
+    /// In the roles: a standby does not receive what was accepted before.
     StandbyStartsEmpty,
     /// In the roles: packets are sent again under new sequence numbers.
     ReplayWithNewNumbers,
@@ -47,27 +47,27 @@ pub enum PlantedBug {
     ColdPushAppliedTwice,
     /// In the roles: a push of cold rows that is sent again is not recognised.
     ColdReplayWithoutDedup,
-    /// In the roles: a switch that does not have a region is believed when it says what is durable there.
+    /// In the roles: a switch that does not have a region is trusted about what is durable there.
     StrangerBelieved,
     /// In the roles: a server answers before its log has what it applied.
     AnswerBeforeDurable,
-    /// In the roles: a server that was started again does not know which pushes it has applied.
+    /// In the roles: a server that was started again has forgotten the pushes that it has applied.
     PushesForgotten,
-    /// In the roles: a worker says that a tick counts before the pushes before it are visible.
+    /// In the roles: a worker reports a tick before the pushes before it are visible.
     TickBeforeVisible,
-    /// In the roles: a controller waits for no worker that has not said its clock yet.
+    /// In the roles: a controller waits for no worker that has not sent its clock yet.
     UnheardClockIgnored,
-    /// In the roles: a switch says that it is where its data plane will only be.
+    /// In the roles: a switch reports the state that its data plane has yet to reach.
     DoneBeforeDone,
-    /// In the roles: a worker believes any answer when it says what is durable, one that answers nothing, too.
+    /// In the roles: a worker takes the durable epoch from any packet, also from one that answers no request.
     DurableOfAnyAnswer,
-    /// In the roles: a shard keeps what the cut says of a flow that begins anew.
+    /// In the roles: a shard keeps the part of the cut of a flow that was renewed.
     RenewalKeepsCut,
     /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
     SyncFailureRetried,
     /// In the data plane: cells of a packet need not increase.
     CellOrderNotChecked,
-    /// In the roles: a controller that was left behind does not notice that its members know a newer view.
+    /// In the roles: a controller that was left behind does not notice that its members have a newer view.
     OldControllerBelieved,
     /// In the roles: a controller passes barriers without those it has given up before its servers have agreed.
     LeftBehindDecides,
@@ -174,7 +174,7 @@ pub fn clear() {
     PLANTED.store(0, Ordering::Relaxed);
 }
 
-/// Whether a bug is on: none ever is.
+/// Returns true if a bug is on: none ever is.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline]
 #[must_use]
@@ -182,7 +182,7 @@ pub const fn is_planted(_: PlantedBug) -> bool {
     false
 }
 
-/// Whether a bug is on.
+/// Returns true if a bug is on.
 #[cfg(feature = "planted-bugs")]
 #[inline]
 #[must_use]

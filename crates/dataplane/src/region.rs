@@ -12,7 +12,7 @@ use crate::touched;
 use crate::window::{Bank, Seen, WINDOW_U32, WINDOW_WORDS, Window, accept};
 use crate::wire::epoch_newer;
 
-/// Why a bank could not be flipped.
+/// Reason why a bank could not be flipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FlipError {
@@ -30,7 +30,7 @@ impl fmt::Display for FlipError {
 
 impl core::error::Error for FlipError {}
 
-/// How many packets a bank took in its epoch.
+/// Number of packets that a bank took in its round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BankPackets {
     /// All of them.
@@ -55,7 +55,7 @@ pub struct Region<M> {
     active: bool,
 }
 
-/// What of a flow an acknowledgement that names some epoch may say to be taken.
+/// The packets of a flow that an acknowledgement naming some epoch may report as taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken<'a> {
     window: Window<'a>,
@@ -111,7 +111,7 @@ impl<M: Memory> Region<M> {
         })
     }
 
-    /// What the region is.
+    /// Returns the configuration of the region.
     #[must_use]
     pub const fn config(&self) -> &RegionConfig {
         &self.config
@@ -123,7 +123,7 @@ impl<M: Memory> Region<M> {
         self.epoch
     }
 
-    /// The newest epoch that is committed and installed, as every answer says.
+    /// The newest epoch that is committed and installed, as in every answer.
     #[must_use]
     pub const fn durable(&self) -> u16 {
         self.durable
@@ -134,7 +134,7 @@ impl<M: Memory> Region<M> {
         self.durable = epoch;
     }
 
-    /// Whether values may be read.
+    /// Returns true if values may be read.
     #[must_use]
     pub const fn is_readable(&self) -> bool {
         self.readable
@@ -145,7 +145,7 @@ impl<M: Memory> Region<M> {
         self.readable = readable;
     }
 
-    /// Whether pushes are taken.
+    /// Returns true if pushes are taken.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         self.active
@@ -199,7 +199,7 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    /// Gives the region windows and marks for another number of flows, in this memory. It knows of each that it had what it knew.
+    /// Gives the region windows and marks for another number of flows, in this memory. The state of each flow that it had is kept.
     ///
     /// # Errors
     /// When there is to be no flow, or an array has not the length for so many; nothing was changed.
@@ -225,7 +225,7 @@ impl<M: Memory> Region<M> {
         Ok(())
     }
 
-    /// Swaps the banks and says which epoch was closed by that (rule D5).
+    /// Swaps the banks, and returns the epoch that this closed (rule D5).
     ///
     /// # Errors
     /// If the idle bank still holds sums; nothing was changed.
@@ -239,7 +239,7 @@ impl<M: Memory> Region<M> {
         Ok(closed)
     }
 
-    /// Whether nothing is left to drain.
+    /// Returns true if nothing is left to drain.
     #[must_use]
     pub fn is_idle_clean(&self) -> bool {
         touched::is_clean(self.idle_bank().of(&self.memory.touched).as_ref())
@@ -281,13 +281,13 @@ impl<M: Memory> Region<M> {
         true
     }
 
-    /// What the active bank took in this epoch.
+    /// Returns the packets that the active bank took in this round.
     #[must_use]
     pub const fn active_packets(&self) -> BankPackets {
         *self.active_bank().of(&self.packets)
     }
 
-    /// What the idle bank took in the epoch before this one.
+    /// Returns the packets that the idle bank took in the round before this one.
     #[must_use]
     pub const fn idle_packets(&self) -> BankPackets {
         *self.idle_bank().of(&self.packets)
@@ -305,7 +305,7 @@ impl<M: Memory> Region<M> {
         self.active_packets().last
     }
 
-    /// What was accepted of a flow so far; right after a flip this is its part of the cut. `None` if there is no such
+    /// Returns the window of a flow: all it had accepted so far; right after a flip, its part of the cut. `None` if there is no such
     /// flow.
     #[must_use]
     pub fn window(&self, flow: u16) -> Option<Window<'_>> {
@@ -318,13 +318,13 @@ impl<M: Memory> Region<M> {
         (0u16..).zip(self.memory.changed.as_ref()).filter(|(_, mark)| **mark != 0).map(|(flow, _)| flow)
     }
 
-    /// Whether a flow is one of them.
+    /// Returns true if a flow has taken a packet since then.
     #[must_use]
     pub fn is_changed(&self, flow: u16) -> bool {
         self.memory.changed.as_ref().get(usize::from(flow)).is_some_and(|mark| *mark != 0)
     }
 
-    /// Begins anew to note which flows take packets.
+    /// Forgets the flows that have taken packets, and starts to note them again.
     pub fn forget_changes(&mut self) {
         self.memory.changed.as_mut().fill(0);
     }
@@ -335,7 +335,7 @@ impl<M: Memory> Region<M> {
         self.memory.values.as_ref()
     }
 
-    /// What became of the packets for this region.
+    /// Returns the packet counters of this region.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -349,7 +349,7 @@ impl<M: Memory> Region<M> {
         self.active_bank().other()
     }
 
-    /// Whether the active bank may take no more packets.
+    /// Returns true if the active bank may take no more packets.
     pub(crate) const fn is_bank_full(&self) -> bool {
         self.pushes_in_bank() >= self.config.bank_packets_max
     }
@@ -365,7 +365,7 @@ impl<M: Memory> Region<M> {
         }
     }
 
-    /// What of a flow was taken by this epoch or one before it, the idle one or the active one.
+    /// Returns the packets of a flow that were taken by this epoch or one before it, the idle one or the active one.
     pub(crate) fn taken_by(&self, flow: u16, epoch: u16) -> Option<Taken<'_>> {
         let by = |bank| !epoch_newer(self.epoch_of(bank), epoch);
         let (even, odd) = (by(Bank::Even), by(Bank::Odd));

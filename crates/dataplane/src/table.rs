@@ -35,9 +35,9 @@ const POINT: u32 = 8;
 const TERM_POINT: u32 = 15;
 /// The logarithm of nothing, where the exponential of a difference with it is nothing as well.
 const LOG_OF_NOTHING: i16 = -100 << POINT;
-/// In `mi`: two numbers of different signs that are the same, as far as logarithms tell.
+/// In `mi`: two numbers of different signs that are the same, as far as logarithms show.
 const CANCELLED: i16 = i16::MIN;
-/// The bit of a key of `mi` that says that signs differ; the others are θ.
+/// The bit of a key of `mi` that is set if signs differ; the others are θ.
 const SIGNS_DIFFER: u16 = 1 << 15;
 const THETA_MAX: u16 = SIGNS_DIFFER - 1;
 /// From here on the logarithms of 1 ± 2^-θ are less than half of their last bit.
@@ -200,7 +200,7 @@ impl FloatTables {
     }
 }
 
-/// What a table has for a key. Each has an entry for every key that is used.
+/// Returns the entry of a table for a key. Each has an entry for every key that is used.
 fn at(table: &[u16], key: u16) -> u16 {
     table.get(usize::from(key)).copied().unwrap_or_default()
 }

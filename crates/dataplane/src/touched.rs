@@ -17,7 +17,7 @@ pub(crate) fn blocks(touched: &[u32]) -> impl Iterator<Item = u32> {
     (0..).zip(touched).filter_map(|(block, &mark)| (mark != 0).then_some(block))
 }
 
-/// Whether no block is marked.
+/// Returns true if no block is marked.
 pub(crate) fn is_clean(touched: &[u32]) -> bool {
     touched.iter().fold(0, |marks, mark| marks | mark) == 0
 }

@@ -37,7 +37,7 @@ mod avx2 {
         [ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, 1, 0, ZERO, ZERO, 7, 6, ZERO, ZERO];
     const ZERO: i8 = -1;
 
-    /// Whether a push in one lane is certainly sound: its values are from `-bound` to `bound`, and its cells increase and are below `padding`.
+    /// Returns true if a push in one lane is certainly sound: its values are from `-bound` to `bound`, and its cells increase and are below `padding`.
     /// `None`: it has too few entries to be checked like this, or the processor cannot do it.
     #[inline]
     pub(crate) fn is_sound(padding: u16, body: &[EntryBytes], bound: i32) -> Option<bool> {

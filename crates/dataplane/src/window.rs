@@ -1,4 +1,4 @@
-//! Which packets of a flow were taken: the memory that makes a retransmission harmless.
+//! Deduplication of the packets of a flow: the memory that makes a retransmission harmless.
 //!
 //! A flow remembers its last [`WINDOW`] sequence numbers. Entry `seq % WINDOW` holds the generation `seq / WINDOW + 1`
 //! of the last packet accepted there, and the bank that took it; an equal or newer generation means that the packet is
@@ -73,7 +73,7 @@ impl Bank {
     }
 }
 
-/// What a window knows about a packet.
+/// State of a packet in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// It was not accepted before.
@@ -105,7 +105,7 @@ impl<'a> Window<'a> {
         self.words
     }
 
-    /// Whether the packet of this number was accepted, judged by its entry alone, as hardware does.
+    /// Returns the state of the packet of this number, judged by its entry alone, as hardware does.
     #[inline]
     #[must_use]
     pub fn seen(self, seq: u32) -> Seen {
@@ -126,13 +126,13 @@ impl<'a> Window<'a> {
         *next
     }
 
-    /// Everything below it was accepted: the sender rule says so, for entries that were overwritten since.
+    /// Everything below it was accepted: this follows from the sender rule, for entries that were overwritten since.
     #[must_use]
     pub const fn floor(self) -> u32 {
         self.next_seq().saturating_sub(WINDOW_U32)
     }
 
-    /// Whether the packet of this number was accepted. Exact for any number, given the sender rule.
+    /// Returns true if the packet of this number was accepted. Exact for any number, given the sender rule.
     #[must_use]
     pub fn contains(self, seq: u32) -> bool {
         seq < self.floor() || self.entry(seq) >> 1 == generation(seq)

@@ -13,7 +13,7 @@
 //! 30 entries x { cell u16, value u32 }
 //! ```
 //!
-//! What the entries of a packet hold depends on its kind:
+//! The content of the entries of a packet depends on its kind:
 //!
 //! | kind | request | answer |
 //! |---|---|---|
@@ -76,7 +76,7 @@ pub const fn entries_in(bytes: usize) -> u8 {
     }
 }
 
-/// Whether epoch `a` is newer than epoch `b`, where epochs wrap around (rule W11, serial number arithmetic of RFC 1982).
+/// Returns true if epoch `a` is newer than epoch `b`, where epochs wrap around (rule W11, serial number arithmetic of RFC 1982).
 ///
 /// Epochs that are 2^15 apart compare as not newer both ways; no two epochs that are alive at once are that far apart.
 ///
@@ -91,7 +91,7 @@ pub const fn epoch_newer(a: u16, b: u16) -> bool {
     distance != 0 && distance < 1 << 15
 }
 
-/// What a packet asks or answers.
+/// Kind of a packet: its request or its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -158,7 +158,7 @@ impl Flags {
         self.0
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[must_use]
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
@@ -171,7 +171,7 @@ impl Flags {
     }
 }
 
-/// Why a request was refused. The sender learns it; nothing was changed.
+/// Reason why a request was refused. The sender receives it; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum NackReason {
@@ -215,7 +215,7 @@ impl NackReason {
     }
 }
 
-/// Why a sequence of bytes is not a packet, or not one that its region can take (rules W2, W5).
+/// Reason why a sequence of bytes is not a packet, or not one that its region can take (rules W2, W5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// Shorter than a header.
@@ -228,7 +228,7 @@ pub enum Malformed {
     Kind,
     /// A flag that means nothing.
     Flags,
-    /// The length is not what the number of entries says.
+    /// The length does not agree with the number of entries.
     Length,
     /// A cell that does not exist.
     Cell,
@@ -262,7 +262,7 @@ impl core::error::Error for Malformed {}
 /// The header of a packet. Any value of this type can be emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// What the packet asks or answers.
+    /// Kind of the packet.
     pub kind: Kind,
     /// Marks.
     pub flags: Flags,
@@ -272,9 +272,9 @@ pub struct Header {
     pub job: u16,
     /// The worker whose packet this is, or whose packet is answered.
     pub worker: u16,
-    /// Number of the plan that says what the cells mean.
+    /// Number of the plan that defines the cells.
     pub plan: u16,
-    /// The view under which the sender believes that the region is held; in an answer: the region's own, or that of the
+    /// The view under which the region is held according to the sender; in an answer: the region's own, or that of the
     /// request if the region is not here.
     pub view: u16,
     /// The region, counted per job.
@@ -314,12 +314,12 @@ impl Header {
     /// The entries of an `ACK` without [`Flags::VALUES`] hold counts, which have no such bit to check.
     ///
     /// # Errors
-    /// What is wrong first, in the order of the bytes; then the length; then the entries.
+    /// The first fault, in the order of the bytes; then the length; then the entries.
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
         crate::packet::Packet::parse(packet).map(|packet| packet.header)
     }
 
-    /// As [`parse`](Self::parse), but leaves the entries unread: for whoever checks them against a region anyway.
+    /// As [`parse`](Self::parse), but leaves the entries unread: for callers that check them against a region anyway.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), except [`Malformed::Cell`].
@@ -417,7 +417,7 @@ impl Header {
         packet_bytes(self.entries)
     }
 
-    /// Why the request was refused: of a `NACK` with a known reason.
+    /// Returns the reason of the refusal: of a `NACK` with a known reason.
     #[must_use]
     pub const fn nack_reason(&self) -> Option<NackReason> {
         match self.kind {
@@ -426,7 +426,7 @@ impl Header {
         }
     }
 
-    /// Whether the entries begin with a cell, rather than with the length of a range.
+    /// Returns true if the entries begin with a cell, rather than with the length of a range.
     pub(crate) const fn has_cells(&self) -> bool {
         !matches!(self.kind, Kind::Ack) || self.flags.contains(Flags::VALUES)
     }

@@ -33,7 +33,7 @@ impl Drop for Field {
     }
 }
 
-/// What `act` comes to without the bug and with it.
+/// Returns the results of `act` without the bug and with it.
 fn without_and_with<T>(bug: PlantedBug, act: impl Fn() -> T) -> (T, T) {
     let _field = Field::new();
     let without = act();
@@ -84,7 +84,7 @@ fn no_dedup_adds_a_packet_twice() {
 }
 
 #[test]
-fn generation_not_checked_loses_packets_when_the_window_goes_round() {
+fn generation_not_checked_loses_packets_when_the_window_wraps() {
     let (without, with) = without_and_with(PlantedBug::GenerationNotChecked, || {
         let mut pipeline = pipeline(&[small_config()]);
         let next_round = u32::try_from(WINDOW).unwrap();
@@ -141,7 +141,7 @@ fn cut_off_by_one_lacks_the_highest_packet() {
     assert_eq!(with, [vec![0, 1, 2], vec![]]);
 }
 
-/// How each kind of request for a region is answered when `change` was done to it.
+/// Returns the answer to each kind of request for a region when `change` was done to it.
 fn reasons(change: fn(Header) -> Header) -> Vec<Option<NackReason>> {
     let mut pipeline = pipeline(&[small_config()]);
     [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain]
@@ -153,7 +153,7 @@ const STALE_PLAN: fn(Header) -> Header = |request| Header { plan: PLAN + 1, ..re
 const STALE_VIEW: fn(Header) -> Header = |request| Header { view: VIEW - 1, ..request };
 
 #[test]
-fn stale_view_accepted_takes_packets_of_any_view_but_not_of_any_plan() {
+fn stale_view_accepted_takes_any_view_but_not_any_plan() {
     let (without, with) =
         without_and_with(PlantedBug::StaleViewAccepted, || (reasons(STALE_VIEW), reasons(STALE_PLAN)));
     assert_eq!(without, (vec![Some(NackReason::StaleView); 4], vec![Some(NackReason::StalePlan); 4]));
@@ -161,7 +161,7 @@ fn stale_view_accepted_takes_packets_of_any_view_but_not_of_any_plan() {
 }
 
 #[test]
-fn stale_plan_accepted_takes_packets_of_any_plan_but_not_of_any_view() {
+fn stale_plan_accepted_takes_any_plan_but_not_any_view() {
     let (without, with) =
         without_and_with(PlantedBug::StalePlanAccepted, || (reasons(STALE_VIEW), reasons(STALE_PLAN)));
     assert_eq!(without, (vec![Some(NackReason::StaleView); 4], vec![Some(NackReason::StalePlan); 4]));

@@ -12,7 +12,7 @@ use crate::principle::Budget;
 use crate::scale::Scale;
 use crate::table::TableShape;
 
-/// Why a text is no plan.
+/// Reason why a text is no plan.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -21,7 +21,7 @@ pub enum PlanError {
     Syntax {
         /// The line, from 1.
         line: usize,
-        /// What is wrong, in the words of the TOML reader, which name the field.
+        /// Description by the TOML reader, which names the field.
         message: String,
     },
     /// It reads well, but makes no sense.
@@ -29,13 +29,13 @@ pub enum PlanError {
     Invalid {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         #[source]
         fault: Invalid,
     },
 }
 
-/// What the file looks like to serde.
+/// The file as serde reads it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanFile {
@@ -133,7 +133,7 @@ rows = ["
     /// Reads a plan and checks it.
     ///
     /// # Errors
-    /// The text is no TOML of the right form, or no valid plan; the error says in which line.
+    /// The text is no TOML of the right form, or no valid plan; the error names the line.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         let line_of = |span: Range<usize>| 1 + text[..span.start.min(text.len())].matches('\n').count();
         let file: PlanFile = toml::from_str(text).map_err(|error: toml::de::Error| PlanError::Syntax {
@@ -179,7 +179,7 @@ rows = ["
     }
 }
 
-/// Where in the text the parts of a plan are.
+/// Positions of the parts of a plan in the text.
 struct Spans {
     number: Range<usize>,
     headroom_bits: Range<usize>,

@@ -1,4 +1,4 @@
-//! How often each row is updated, and how large its gradients are.
+//! Update frequency of each row, and the size of its gradients.
 
 use std::cmp::Reverse;
 
@@ -37,7 +37,7 @@ pub struct Ranked {
     pub key: u64,
     /// In how many pushes it was.
     pub count: u64,
-    /// How many values it has, which is how many slots it takes.
+    /// Number of its values, which is the number of slots it takes.
     pub width: u32,
 }
 
@@ -100,7 +100,7 @@ impl Frequencies {
         self.total
     }
 
-    /// How many pushes were counted.
+    /// Returns the number of pushes that were counted.
     #[must_use]
     pub fn pushes(&self) -> u64 {
         self.pushes
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_gradient_takes_the_largest_of_its_table_then_of_all() {
+    fn a_row_without_gradient_takes_the_maximum_of_its_table_or_all() {
         let max_abs = |frequencies: &Frequencies, key| frequencies.largest_gradients().of(key);
         let mut frequencies = Frequencies::new(tables()).unwrap();
         assert_eq!(max_abs(&frequencies, 3), 1.0);

@@ -1,4 +1,4 @@
-//! Where each hot row lives: its shard, region and slots.
+//! Placement of each hot row: its shard, region and slots.
 
 mod index;
 
@@ -14,14 +14,14 @@ use crate::table::{SLOTS_PER_REGION, TableShape};
 /// Regions of one plan at most: the region of a packet is a u8.
 pub const REGIONS_MAX: usize = 256;
 
-/// Where a hot row lives, as a worker needs it.
+/// Place of a hot row, as a worker needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Its region.
     pub region: u8,
     /// The first of its slots in the region.
     pub slot: u16,
-    /// How many slots it takes: one for each of its values.
+    /// Number of slots it takes: one for each of its values.
     pub width: u32,
     /// The scale of its gradients.
     pub scale: Scale,
@@ -34,7 +34,7 @@ pub struct PlacedRow {
     pub key: u64,
     /// The first of its slots in the region.
     pub slot: u16,
-    /// How many slots it takes: one for each of its values.
+    /// Number of slots it takes: one for each of its values.
     pub width: u32,
     /// The scale of its gradients.
     pub scale: Scale,
@@ -113,11 +113,11 @@ impl RegionSlots {
     }
 }
 
-/// Why the hot rows cannot be placed.
+/// Reason why the hot rows cannot be placed.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PlacementError {
-    /// Without shards there is nobody to own a row.
+    /// There are no shards to own rows.
     #[error("a job has at least one shard")]
     NoShards,
     /// The plan itself is at fault.
@@ -133,7 +133,7 @@ pub enum PlacementError {
         /// Slots of a region.
         slots: u16,
     },
-    /// The rows fill more regions than can be told apart.
+    /// The rows fill more regions than there are numbers.
     #[error("over {shards} shards the plan needs {regions} regions, there are at most {REGIONS_MAX}")]
     TooManyRegions {
         /// Regions needed.
@@ -143,14 +143,14 @@ pub enum PlacementError {
     },
 }
 
-/// Where every hot row of a plan lives, for a given number of shards.
+/// Places of all hot rows of a plan, for a given number of shards.
 ///
 /// Each row belongs to the shard that [`shard_of`] names. In rank order the rows of a shard fill its regions,
 /// one after the other; a row that does not fit in what is left of a region opens the next one, so that none
 /// is in two. Regions are numbered across shards: first those of shard 0, then those of shard 1. A shard
 /// without hot rows has none.
 ///
-/// Within a region the first slot of a row is the sum of the widths before it, in the order that [`RegionSlots`] says: with rows
+/// Within a region the first slot of a row is the sum of the widths before it, in the order of [`RegionSlots`]: with rows
 /// of one width d by rank, the row of rank r (within the region) takes slots r x d to r x d + d, the paper's heat-based layout.
 #[derive(Debug, Clone)]
 pub struct Placement {
@@ -236,7 +236,7 @@ impl Placement {
         self.index.search()
     }
 
-    /// Where the row of this number lives.
+    /// Returns the place of the row of this number.
     ///
     /// # Panics
     /// If there are not so many.
@@ -256,7 +256,7 @@ impl Placement {
         self.row_at(region, slot).expect("a row is in the layout of its region").key
     }
 
-    /// Where the row `key` lives; `None` if it is cold.
+    /// Returns the place of the row `key`; `None` if it is cold.
     #[must_use]
     #[inline]
     pub fn find(&self, key: u64) -> Option<Place> {
@@ -270,13 +270,13 @@ impl Placement {
         layout.row_index_at(slot).map(|index| &layout.rows[index])
     }
 
-    /// How many rows are hot.
+    /// Returns the number of hot rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether no row is hot.
+    /// Returns true if no row is hot.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()

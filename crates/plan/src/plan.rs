@@ -10,7 +10,7 @@ use crate::principle::{Budget, BudgetError, principle_1};
 use crate::scale::{HEADROOM_BITS_MAX, Scale, bound};
 use crate::table::{ShapeError, TableShape, Tables};
 
-/// Which rows are hot, in which order and with which scales, and how that was found out.
+/// A plan: the hot rows, their order and scales, and how they were determined.
 ///
 /// A plan that was read by serde (from a message) is unchecked: call [`Plan::check`].
 /// [`Plan::from_toml`], [`Plan::new`] and [`Placement::new`](crate::Placement::new) do so themselves.
@@ -18,7 +18,7 @@ use crate::table::{ShapeError, TableShape, Tables};
 pub struct Plan {
     /// The version of the plan, which every hot packet carries; at least 1.
     pub number: u16,
-    /// How the plan was made.
+    /// Origin of the plan.
     pub provenance: Provenance,
     /// The tables of the model it is for.
     pub tables: Vec<TableShape>,
@@ -33,7 +33,7 @@ pub struct Plan {
     pub rows: Vec<HotRow>,
 }
 
-/// How a plan was made.
+/// Origin of a plan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
@@ -64,7 +64,7 @@ pub struct HotRow {
     pub scale: Scale,
 }
 
-/// What is wrong with a plan.
+/// A fault of a plan.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Invalid {
@@ -156,11 +156,11 @@ impl Invalid {
     }
 }
 
-/// Why a plan is not for a model.
+/// Reason why a plan is not for a model.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// A table of the model that the plan does not know.
+    /// A table of the model that the plan does not have.
     #[error("the model has a table {table:?}, the plan has none of that name")]
     NotInPlan {
         /// Its name.
@@ -203,9 +203,9 @@ pub enum Misfit {
     Hot {
         /// Its name.
         table: String,
-        /// Whether its rows may be hot, says the model.
+        /// True if its rows may be hot according to the model.
         model: bool,
-        /// Whether its rows may be hot, says the plan.
+        /// True if its rows may be hot according to the plan.
         plan: bool,
     },
 }
@@ -253,7 +253,7 @@ impl Plan {
     }
 
     /// # Errors
-    /// What is wrong with the plan, if anything is.
+    /// The first fault of the plan.
     pub fn check(&self) -> Result<(), Invalid> {
         self.checked_tables().map(drop)
     }
@@ -316,7 +316,7 @@ impl Plan {
         bound(self.headroom_bits)
     }
 
-    /// How many pushes a bank takes at most, so that no slot can overflow.
+    /// Returns how many pushes a bank takes at most, so that no slot can overflow.
     ///
     /// # Panics
     /// If the plan has more headroom than [`Plan::check`] allows.
@@ -326,7 +326,7 @@ impl Plan {
         1 << self.headroom_bits
     }
 
-    /// Whether the plan is for a model of these tables, in whatever order they are.
+    /// Checks that the plan is for a model of these tables, in any order.
     ///
     /// # Errors
     /// The first difference between the tables of the model and those of the plan.

@@ -5,9 +5,9 @@ use thiserror::Error;
 
 use crate::frequency::Ranked;
 
-/// Share of the updates that hot rows shall take, unless told otherwise.
+/// Share of the updates that hot rows are to take by default.
 pub const DEFAULT_P: f64 = 0.9;
-/// Share of the on-chip memory that hot rows may take, unless told otherwise. The paper advises 0.05 to 0.1.
+/// Share of the on-chip memory that hot rows may take by default. The paper advises 0.05 to 0.1.
 pub const DEFAULT_C: f64 = 0.05;
 /// On-chip memory of the switch that the paper assumes, 20 MiB.
 pub const DEFAULT_ON_CHIP_BYTES: u64 = 20 << 20;
@@ -19,7 +19,7 @@ pub const SLOT_BYTES: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Share of all updates that the hot rows shall take, in (0, 1].
+    /// Share of all updates that the hot rows are to take, in (0, 1].
     pub p: f64,
     /// Share of the on-chip memory that the hot rows may take, in (0, 1].
     pub c: f64,
@@ -33,7 +33,7 @@ impl Default for Budget {
     }
 }
 
-/// What is wrong with a [`Budget`].
+/// A fault of a [`Budget`].
 #[derive(Debug, Error, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum BudgetError {
@@ -52,7 +52,7 @@ pub enum BudgetError {
 }
 
 impl Budget {
-    /// How many slots the memory has room for.
+    /// Returns the number of slots that the memory has room for.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u64 is a u64")]
     pub fn slots(&self) -> u64 {
@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// What ended the search for hot rows.
+/// Limit that ended the search for hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The target share is reached: both conditions of Principle 1 hold.
@@ -85,7 +85,7 @@ pub enum Limit {
     Rows,
 }
 
-/// How many rows are hot, and what that is worth.
+/// Number of hot rows, and their share of updates and memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {
     /// The first this many of the ranked rows are hot (the paper's k).
@@ -95,12 +95,12 @@ pub struct Choice {
     /// The share of the counted updates that are theirs (the paper's T_k / T_n). Optimistic about data that
     /// was not counted, because the rows were picked for being frequent in just this sample.
     pub observed_share: f64,
-    /// Why there are not more.
+    /// Reason why there are not more.
     pub limit: Limit,
 }
 
 /// The paper's Principle 1: the fewest rows from the top of the ranking with `T_k / T_n >= p`, as long as `4
-/// bytes x slots <= c x on-chip bytes`. When both cannot hold the memory wins, and [`Choice::limit`] says so.
+/// bytes x slots <= c x on-chip bytes`. When both cannot hold the memory wins, and [`Choice::limit`] shows it.
 ///
 /// `ranked` comes from [`Frequencies::ranked`](crate::Frequencies::ranked) and `total` is T_n, the updates of
 /// all rows, including those that may not be hot. A row counts as one update however wide it is.

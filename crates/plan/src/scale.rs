@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many times larger than the largest gradient seen in profiling a gradient may be before it takes the
+/// Bound of a gradient, as a multiple of the largest one seen in profiling; beyond it the gradient takes the
 /// cold way. A power of two.
 pub const MARGIN: f32 = 64.0;
 
-/// Headroom unless told otherwise: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
+/// Default headroom: a bank takes 4096 pushes, and a gradient has 19 bits and a sign.
 pub const DEFAULT_HEADROOM_BITS: u8 = 12;
 
 /// More headroom than this would leave a gradient less than 7 bits.
@@ -79,7 +79,7 @@ impl Scale {
         (f64::from(sum) * power_of_two(-i16::from(self.0))) as f32
     }
 
-    /// What [`quantize`](Self::quantize) does, for many values of one scale and without a branch.
+    /// Does the same as [`quantize`](Self::quantize), for many values of one scale and without a branch.
     #[must_use]
     #[inline]
     pub fn quantizer(self, bound: u32) -> Quantizer {

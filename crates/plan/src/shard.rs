@@ -1,4 +1,4 @@
-//! Which shard owns a row.
+//! Assignment of rows to shards.
 
 /// The shard that owns the row `key`, hot or cold: of as many neighbouring keys as there are shards each has one, and a hash
 /// decides which.
@@ -47,7 +47,7 @@ impl Shard {
         Self { number, shards }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.shards

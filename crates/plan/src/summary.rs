@@ -25,7 +25,7 @@ struct TableSummary<'a> {
 }
 
 impl Plan {
-    /// What is in the plan, in a screenful: how it was made, what it promises, and for each table how much of
+    /// Summarizes the plan in one screen: how it was made, what it promises, and for each table how much of
     /// it is hot.
     #[must_use]
     pub fn summary(&self) -> Summary<'_> {

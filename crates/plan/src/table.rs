@@ -1,4 +1,4 @@
-//! The tables of a model, as far as a plan needs to know them.
+//! The tables of a model, as far as a plan needs them.
 
 use std::ops::Range;
 
@@ -18,13 +18,13 @@ pub struct TableShape {
     pub name: String,
     /// The keys of its rows; no other table of the model has any of them.
     pub keys: Range<u64>,
-    /// How many f32 values one of its rows has, at least 1.
+    /// Number of f32 values of one of its rows, at least 1.
     pub width: u32,
-    /// Whether its rows may become hot. False for dense tables, whose every row is in every push.
+    /// True if its rows may become hot. False for dense tables, whose every row is in every push.
     pub hot: bool,
 }
 
-/// What is wrong with the tables of a model.
+/// A fault of the tables of a model.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShapeError {

@@ -1,4 +1,4 @@
-//! What a snapshot costs the updates that go on beside it.
+//! Cost of a snapshot to the updates that go on beside it.
 //!
 //! `cargo run --release -p libra-store --example snapshot -- [rows] [width] [none|adagrad]`
 //!

@@ -27,13 +27,13 @@ const SLAB_BYTES: usize = 4 << 20;
 const DENSE: u32 = 1 << 31;
 /// And this one if all its keys have rows.
 const FULL: u32 = 1 << 30;
-/// Words of the bits that say which keys of a chunk have rows.
+/// Words of the bits of the keys of a chunk that have rows.
 const BITS_WORDS: usize = CHUNK / 32;
 
 /// The dense chunks of one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Dense {
-    /// Whose keys they are.
+    /// The shard of the keys.
     shard: Shard,
     keys: Range<u64>,
     /// The lowest key of the group of the first key of the table: from here on, groups are counted.
@@ -68,7 +68,7 @@ struct Block {
     bits: Box<[u32]>,
 }
 
-/// Where a row of a dense chunk is.
+/// Location of a row of a dense chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DensePlace {
     slab: u32,
@@ -76,7 +76,7 @@ pub(crate) struct DensePlace {
     start: u32,
 }
 
-/// What the chunk of a key says of its row.
+/// The state of a row according to the chunk of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The row is here.
@@ -168,7 +168,7 @@ impl Dense {
         Found::Row(self.place(block, at))
     }
 
-    /// Where the row of a block is.
+    /// Returns the location of the row of a block.
     #[inline]
     fn place(&self, block: u32, at: usize) -> DensePlace {
         let before = (block & ((1 << self.slab_log2) - 1)) as usize * CHUNK;
@@ -225,7 +225,7 @@ impl Dense {
         true
     }
 
-    /// Counts a row that was made elsewhere, and says whether its chunk should now be dense.
+    /// Counts a row that was made elsewhere, and returns true if its chunk should now be dense.
     pub(crate) fn made_elsewhere(&mut self, key: u64) -> Option<Crowd> {
         let (chunk, _) = self.split(key);
         self.make_directory();
@@ -244,7 +244,7 @@ impl Dense {
         (entry & DENSE == 0 && entry > limit).then(|| Crowd { is_just: entry == limit + 1 })
     }
 
-    /// Whether the chunk of the first of these keys is not dense, and the next ones, in rising order, are enough to make it so.
+    /// Returns true if the chunk of the first of these keys is not dense, and the next ones, in rising order, are enough to make it so.
     pub(crate) fn is_half_of_chunk(&self, keys: &[u64]) -> bool {
         let Some(many) = keys.get(..=self.rows_min as usize) else { return false };
         let [first, .., last] = many else { return false };
@@ -268,18 +268,18 @@ impl Dense {
         (0..CHUNK).filter_map(|at| self.key_at(chunk, at)).collect()
     }
 
-    /// Where a row is among all rows that dense chunks have room for. It never changes.
+    /// Returns the position of a row among all rows that dense chunks have room for. It never changes.
     #[inline]
     pub(crate) fn position(&self, place: DensePlace) -> usize {
         ((place.slab as usize) << self.slab_log2) * CHUNK + self.of_words.quotient(place.start) as usize
     }
 
-    /// How many rows they have room for.
+    /// Returns the number of rows that they have room for.
     pub(crate) fn positions(&self) -> usize {
         self.blocks.len() * CHUNK
     }
 
-    /// Which of the 64 positions from one on, a multiple of 64, have rows: a bit each.
+    /// Returns which of the 64 positions from one on, a multiple of 64, have rows: a bit each.
     pub(crate) fn rows_from(&self, position: usize) -> u64 {
         let (block, at) = (&self.blocks[position / CHUNK], position % CHUNK / 32);
         let bits = |at| u64::from(block.bits.get(at).copied().unwrap_or(0));
@@ -387,7 +387,7 @@ impl Dense {
     }
 
     /// Bytes that they take. Of the directory, memory of chunks that never had a row is not touched; it counts all the same.
-    /// What a slab has for blocks to come is not touched, either, and does not count.
+    /// Memory that a slab has for blocks to come is not touched, either, and does not count.
     pub(crate) fn memory_bytes(&self) -> usize {
         let slabs = (0..self.slabs.len()).filter(|slab| !self.slabs[*slab].is_empty());
         let blocks: usize = slabs.map(|slab| self.blocks_of(slab).len()).sum();

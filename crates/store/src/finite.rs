@@ -1,6 +1,6 @@
 //! Finding a number that is none.
 
-/// How many values are tested before the answer is looked at: enough for the compiler to test several at once.
+/// Number of values that are tested before the answer is looked at: enough for the compiler to test several at once.
 const BLOCK: usize = 64;
 
 /// The position of the first value that is infinite or not a number; `None` if all are finite.

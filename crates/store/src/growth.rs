@@ -1,24 +1,24 @@
-//! Which rows a table has: what makes one, and which ones go.
+//! The life cycle of the rows of a table: admission and eviction.
 
 use serde::{Deserialize, Serialize};
 
 use crate::table::OutOfRange;
 
-/// Which rows a table has. The default: any row from its first gradient on, for ever.
+/// Rows that a table has. The default: any row from its first gradient on, for ever.
 ///
-/// A row that was not made, or went, reads as its first values. A gradient for one that went makes it anew from these
-/// and from no state, if the admission lets it; counts begin anew as well. So what was learned of it is lost, by
+/// A row that was not made, or went, reads as its first values. A gradient for one that went makes it again from these
+/// and from no state, if the admission lets it; its counts start at zero again as well. So what was learned of it is lost, by
 /// definition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Growth {
-    /// Which gradients make a row; `None`: all.
+    /// Gradients that make a row; `None`: all.
     pub admission: Option<Admission>,
-    /// Which rows go, when [`Store::evict`](crate::Store::evict) looks at them; `None`: none.
+    /// Rows that go, when [`Store::evict`](crate::Store::evict) looks at them; `None`: none.
     pub eviction: Option<Eviction>,
 }
 
-/// Which gradients make a row that is not there. Others are dropped, and counted in
+/// Condition for a gradient to make a row that is not there. Others are dropped, and counted in
 /// [`GrowthCounts::dropped`](crate::GrowthCounts::dropped). What goes on follows from the seed and the updates of the
 /// table alone, so the same updates always make the same rows.
 ///
@@ -36,7 +36,7 @@ pub enum Admission {
     Occurrences {
         /// From 2 to 255.
         updates: u8,
-        /// How many keys are counted at once, at least 1 and at most 2^32; rounded up to a multiple of 12.
+        /// Number of keys that are counted at once, at least 1 and at most 2^32; rounded up to a multiple of 12.
         keys: u64,
     },
     /// Each gradient makes a row with this probability, above 0 and at most 1. Gradients of one step of a table for the
@@ -44,7 +44,7 @@ pub enum Admission {
     Probability(f32),
 }
 
-/// Which rows go. See [`Store::evict`](crate::Store::evict) for when.
+/// Condition for a row to go. See [`Store::evict`](crate::Store::evict) for when.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Eviction {
     /// Those that were not updated in the last `steps` steps of the table. A word of each row.
@@ -73,7 +73,7 @@ pub enum Eviction {
 const STEPS: u32 = 0x7f80_0000;
 const COUNT_MAX: u32 = STEPS - 1;
 
-/// What an update leaves in the words of a row that belong to its eviction, the last ones.
+/// Words that an update leaves in a row for its eviction, the last ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trace {
     words: usize,
@@ -92,7 +92,7 @@ impl Growth {
         }
     }
 
-    /// Where the table has made so many steps, with the present one.
+    /// Returns the trace for the present step of the table, one of so many.
     #[inline]
     pub(crate) fn trace(&self, steps: u64) -> Trace {
         if self.words() == 0 {
@@ -138,7 +138,7 @@ impl Growth {
 }
 
 impl Trace {
-    /// How many words a row has for it.
+    /// Returns the number of words that a row has for it.
     #[inline]
     pub(crate) fn words(&self) -> usize {
         self.words
@@ -153,13 +153,13 @@ impl Trace {
         words[0] = self.now;
     }
 
-    /// How many steps ago the row was updated.
+    /// Returns the number of steps since the row was updated.
     pub(crate) fn age(&self, words: &[u32]) -> u32 {
         let then = words[0] % STEPS;
         if self.now >= then { self.now - then } else { self.now + (STEPS - then) }
     }
 
-    /// How often the row was updated, with what was long ago counting less.
+    /// Returns the number of updates of the row; those long ago count less.
     pub(crate) fn updates(&self, words: &[u32]) -> u32 {
         let halvings =
             (u64::from(words[0] % self.half_life) + u64::from(self.age(words))) / u64::from(self.half_life);

@@ -1,4 +1,4 @@
-//! Where the row of a key lies: from the hash of a key to row numbers.
+//! Index of rows: from the hash of a key to row numbers.
 //!
 //! ```text
 //!  hash │ prefix .. │ .. more │ fragment │
@@ -42,12 +42,12 @@ pub(crate) fn hash_of(key: u64) -> u64 {
 /// The rows of one table, by hash of their keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
-    /// Which partition has the hashes of a prefix; empty without rows, else of 2^`depth` entries.
+    /// Partition of the hashes of each prefix; empty without rows, else of 2^`depth` entries.
     directory: Vec<u32>,
     depth: u32,
     /// All partitions, [`CHUNK`] in each but the last.
     chunks: Vec<Vec<Partition>>,
-    /// How many entries were moved so far, for tests that bound the pause of one insertion.
+    /// Number of entries that were moved so far, for tests that bound the pause of one insertion.
     #[cfg(test)]
     pub(crate) moved: usize,
 }
@@ -77,7 +77,7 @@ struct Line {
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// What an entry keeps of a hash. The fragment says where the entry belongs in its partition, so a partition
+/// The part of a hash that an entry keeps. The fragment says where the entry belongs in its partition, so a partition
 /// grows without a look at keys; the bits of `more` spare most looks at rows of other keys, whose fragments
 /// are often the same because they belong to the same line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Line {
     }
 
     /// The row of the first lane with the fragment, if it has the whole mark; else [`NO_ROW`], though another
-    /// lane may have it. Without a branch, for nobody can predict the lane.
+    /// lane may have it. Without a branch, as no processor can predict the lane.
     #[inline]
     fn first(&self, mark: Mark) -> u32 {
         let lanes = self.lanes_of(mark.fragment);
@@ -175,7 +175,7 @@ impl Partition {
         self.rows += 1;
     }
 
-    /// Whether another row keeps at least a tenth of the lanes free, without which probes become long.
+    /// Returns true if another row keeps at least a tenth of the lanes free, without which probes become long.
     fn has_room(&self) -> bool {
         self.rows as usize + 1 < self.lines.len() * LANES * 9 / 10
     }
@@ -258,7 +258,7 @@ fn lines_for(rows: u32) -> usize {
 }
 
 impl Index {
-    /// Which partition has the hash; [`u32::MAX`] without rows.
+    /// Returns the partition of the hash; [`u32::MAX`] without rows.
     #[inline]
     fn number_of(&self, hash: u64) -> u32 {
         // In two steps, for a depth of 0.

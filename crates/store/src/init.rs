@@ -1,11 +1,11 @@
-//! What a row is before its first gradient.
+//! Initial values of rows.
 
 use serde::{Deserialize, Serialize};
 
 use crate::exact::natural_logarithm;
 use crate::table::OutOfRange;
 
-/// What the values of a row are before its first gradient.
+/// Initial values of a row, before its first gradient.
 ///
 /// They follow from the seed and the key alone, by operations that IEEE 754 defines to the bit: the same on
 /// any machine and in any order.

@@ -13,7 +13,7 @@
 //! A table may have more keys than memory has room for rows: its [`Growth`] says which rows are made, and which ones go
 //! when [`Store::evict`] comes by. A checkpoint is a [snapshot](Store#snapshots), read while updates go on.
 //!
-//! How gradients change the rows of a table is its [`Rule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
+//! The change of a table's rows by gradients is its [`Rule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
 //! steps of the table, weight decay and [`Clip`]ping. The formulas are compared with PyTorch, Keras and torchrec
 //! over 1,000 steps (`tests/optimizers`).
 //!

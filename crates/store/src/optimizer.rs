@@ -1,14 +1,14 @@
-//! Which optimizer, and with which numbers.
+//! Optimizers and their parameters.
 
 use serde::{Deserialize, Serialize};
 
 use crate::table::OutOfRange;
 
-/// How a gradient changes a row: the formula, of which [`Rule`](crate::Rule) decides what goes in.
+/// Change of a row by a gradient: the formula, of which [`Rule`](crate::Rule) decides what goes in.
 ///
 /// Rows are updated lazily: one without a gradient does not change, and its state does not age. `w` is the row,
-/// `g` its gradient, each operation on every value by itself where not said otherwise; all state begins at 0.
-/// What a row takes beside its own `w` words is given for a row of `w` values.
+/// `g` its gradient, each operation on every value by itself where not stated otherwise; all state begins at 0.
+/// The memory of a row beside its own `w` words is given for a row of `w` values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Optimizer {
     /// Stochastic gradient descent: the same result for a sum of gradients as for its parts. No state.
@@ -25,9 +25,9 @@ pub enum Optimizer {
     Momentum {
         /// Learning rate, above 0.
         rate: f32,
-        /// What is left of the past, at least 0 and below 1.
+        /// Share of the past that remains, at least 0 and below 1.
         momentum: f32,
-        /// Whether the gradient is taken as if it were one step ahead.
+        /// True if the gradient is taken as if it were one step ahead.
         nesterov: bool,
     },
     /// Adagrad (Duchi, Hazan, Singer 2011): each value has its own rate, falling with the squares of its
@@ -111,7 +111,7 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// How many f32 of state a row of `width` values needs.
+    /// Returns the number of f32 values of state that a row of `width` values needs.
     #[must_use]
     pub fn state_len(&self, width: usize) -> usize {
         match self {

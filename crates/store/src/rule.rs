@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::table::OutOfRange;
 use crate::{Growth, Optimizer, Schedule, Update};
 
-/// How gradients change the rows of a table, and which rows there are: the optimizer, what goes into it, and growth.
+/// Update rule of a table, and the rows it has: the optimizer, its input, and growth.
 ///
 /// A gradient is clipped, then the weight decay is added to it, then the optimizer takes it. A plain optimizer is
 /// a rule too:
@@ -28,7 +28,7 @@ use crate::{Growth, Optimizer, Schedule, Update};
 pub struct Rule {
     /// The formula.
     pub optimizer: Optimizer,
-    /// How its rate changes with the steps of the table.
+    /// Change of its rate with the steps of the table.
     #[serde(default)]
     pub schedule: Schedule,
     /// At least 0. So many times the row are added to each gradient, the gradient of so many times half its sum of
@@ -36,15 +36,15 @@ pub struct Rule {
     /// decay.
     #[serde(default)]
     pub weight_decay: f32,
-    /// What is done to large gradients.
+    /// Treatment of large gradients.
     #[serde(default)]
     pub clip: Clip,
-    /// Which rows there are.
+    /// Rows that there are.
     #[serde(default)]
     pub growth: Growth,
 }
 
-/// What is done to the gradient of a row that is too large.
+/// Treatment of the gradient of a row that is too large.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub enum Clip {
     /// Nothing.
@@ -75,14 +75,14 @@ impl From<Optimizer> for Rule {
 }
 
 impl Rule {
-    /// How many words of state a row of `width` values has: those of [`Optimizer::state_len`], then what the eviction needs to
+    /// Returns the number of words of state of a row of `width` values: those of [`Optimizer::state_len`], then what the eviction needs to
     /// know of it, which are not numbers but bits of an f32.
     #[must_use]
     pub fn state_len(&self, width: usize) -> usize {
         self.optimizer.state_len(width) + self.growth.words()
     }
 
-    /// What a batch does to each of its rows, where `step` batches have touched the table before.
+    /// Returns the update of each row of a batch, where `step` batches have touched the table before.
     #[must_use]
     pub fn prepare(&self, step: u64) -> Update {
         Update::new(self, step)
@@ -103,7 +103,7 @@ impl Rule {
         }
     }
 
-    /// Whether a formula that needs its own rate was given another one.
+    /// Returns true if a formula that needs its own rate was given another one.
     pub(crate) fn schedules_ftrl(&self) -> bool {
         matches!(self.optimizer, Optimizer::Ftrl { .. }) && self.schedule != Schedule::default()
     }

@@ -1,4 +1,4 @@
-//! How the learning rate of a table changes with its steps.
+//! Change of the learning rate of a table with its steps.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use crate::table::OutOfRange;
 pub struct Schedule {
     /// Over so many steps the factor rises evenly from `1 / warmup` to 1; 0 begins at 1.
     pub warmup: u64,
-    /// What the factor does from then on.
+    /// Decay of the factor from then on.
     pub decay: Decay,
 }
 
-/// How the factor of a [`Schedule`] falls from 1 once it is warm; `n` below counts the steps since then, from 0.
+/// Decay of the factor of a [`Schedule`] from 1 once it is warm; `n` below counts the steps since then, from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub enum Decay {
     /// It stays 1.
@@ -28,21 +28,21 @@ pub enum Decay {
     Step {
         /// Steps between two falls, at least 1.
         every: u64,
-        /// What is left after each, above 0 and at most 1.
+        /// Share that remains after each, above 0 and at most 1.
         factor: f32,
     },
     /// `factor^(n / every)` (`ExponentialDecay` of Keras).
     Exponential {
         /// Steps over which it falls by `factor`, at least 1.
         every: u64,
-        /// What is left after so many, above 0 and at most 1.
+        /// Share that remains after so many, above 0 and at most 1.
         factor: f32,
     },
     /// Evenly from 1 to `floor`, and no further.
     Linear {
         /// Steps until it is at the floor, at least 1.
         steps: u64,
-        /// Where it ends, from 0 to 1.
+        /// Final factor, from 0 to 1.
         floor: f32,
     },
     /// `floor + (1 - floor) (1 + cos(π n / steps)) / 2`, and no further than `floor` (Loshchilov, Hutter 2017,
@@ -50,7 +50,7 @@ pub enum Decay {
     Cosine {
         /// Steps until it is at the floor, at least 1.
         steps: u64,
-        /// Where it ends, from 0 to 1.
+        /// Final factor, from 0 to 1.
         floor: f32,
     },
     /// `√(warmup / (warmup + n))`, a warm-up of 0 counting as 1 (Vaswani et al. 2017).

@@ -32,7 +32,7 @@ pub(crate) struct Slabs {
     of_stride: Multiples,
     /// Rows of the smallest slab, as a power of two.
     rows_log2: u32,
-    /// How often the size of slabs doubles.
+    /// Number of times that the size of slabs doubles.
     doublings: u32,
     /// Rows that were ever used; those from here on are free and zero.
     used: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Slabs {
     freed: u32,
 }
 
-/// Where a row is, as long as it is not freed.
+/// Location of a row, as long as it is not freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     slab: u32,
@@ -75,7 +75,7 @@ impl Multiples {
         Self { zeros, inverse }
     }
 
-    /// How many times the number a multiple of it is.
+    /// Divides a multiple of the number by it.
     #[inline]
     pub(crate) fn quotient(self, multiple: u32) -> u32 {
         (multiple >> self.zeros).wrapping_mul(self.inverse)
@@ -95,11 +95,11 @@ impl Slabs {
         Self { slabs: Vec::new(), stride, of_stride, rows_log2, doublings, used: 0, freed: NO_ROW }
     }
 
-    /// Where the row of a number is.
+    /// Returns the location of the row of a number.
     #[inline]
     pub(crate) fn place(&self, row: u32) -> Place {
         // In units of the smallest slab and counted from 64 on, the slabs of size 2^n are those from 64 * 2^n
-        // to 128 * 2^n: the highest bit tells the size.
+        // to 128 * 2^n: the highest bit determines the size.
         let unit = (row >> self.rows_log2) + (1 << SLABS_OF_A_SIZE_LOG2);
         let size = (unit.ilog2() - SLABS_OF_A_SIZE_LOG2).min(self.doublings);
         let slab = (size << SLABS_OF_A_SIZE_LOG2) + (unit >> size) - (1 << SLABS_OF_A_SIZE_LOG2);
@@ -119,7 +119,7 @@ impl Slabs {
         (first + self.of_stride.quotient(place.start)) as usize
     }
 
-    /// How many rows were ever used.
+    /// Returns the number of rows that were ever used.
     pub(crate) fn positions(&self) -> usize {
         self.used as usize
     }
@@ -169,7 +169,7 @@ impl Slabs {
         prefetch(&self.slabs[place.slab as usize], start..start + self.stride as usize);
     }
 
-    /// Makes a row with a payload of zeros, and says its number.
+    /// Makes a row with a payload of zeros, and returns its number.
     pub(crate) fn take(&mut self, key: u64) -> u32 {
         let row = if self.freed == NO_ROW { self.used } else { self.freed };
         assert_ne!(row, NO_ROW, "a table has fewer than 2^32 - 1 rows");

@@ -40,21 +40,21 @@ pub struct Store {
     tables: Vec<TableSpec>,
     /// The rows of each table, in the order of `tables`: values, then state of the optimizer.
     rows: Vec<Kept>,
-    /// How often each table, in the order of `tables`, was touched.
+    /// Steps of each table, in the order of `tables`.
     steps: Vec<Steps>,
-    /// How many batches were applied.
+    /// Number of batches that were applied.
     batches: u64,
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
-    /// What decides which gradients make rows, for each table.
+    /// Decides which gradients make rows, for each table.
     gates: Vec<Gate>,
     sweep: Sweep,
     snapshots: Snapshots,
-    /// How far the active snapshot was read, or the last one.
+    /// Progress of the reader of the active snapshot, or of the last one.
     reading: Reading,
 }
 
-/// How many batches touched a table.
+/// Number of batches that touched a table.
 #[derive(Debug, Clone, Copy, Default)]
 struct Steps {
     count: u64,
@@ -63,7 +63,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// How many batches before this one touched the table; from now on, this one has.
+    /// Counts this batch, and returns the number of batches before it that touched the table.
     fn before(&mut self, batch: u64) -> u64 {
         if self.last_batch != batch {
             self.last_batch = batch;
@@ -73,7 +73,7 @@ impl Steps {
     }
 }
 
-/// Why a row could not be read or updated.
+/// Reason why a row could not be read or updated.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowError {
@@ -88,20 +88,20 @@ pub enum RowError {
     WrongWidth {
         /// The row.
         key: u64,
-        /// How many values it has.
+        /// Number of its values.
         width: usize,
-        /// How many there were room for or gradients of.
+        /// Number of values that there were room for or gradients of.
         found: usize,
     },
     /// The buffer or the gradients of many rows are not as wide as these together.
     #[error("the rows have {width} values together, not {found}")]
     WrongLength {
-        /// How many values the rows have.
+        /// Number of values of each row.
         width: usize,
-        /// How many there were room for or gradients of.
+        /// Number of values that there were room for or gradients of.
         found: usize,
     },
-    /// What should be the state of an admission is not, or is of another table.
+    /// The given state of an admission is none, or is of another table.
     #[error("table {table} cannot have this state of its admission")]
     WrongAdmission {
         /// Position of the table in [`Store::tables`].
@@ -113,22 +113,22 @@ pub enum RowError {
         /// The key.
         key: u64,
     },
-    /// What should be the state of the optimizer of many rows is of another length.
+    /// The given state of the optimizer of many rows is of another length.
     #[error("the optimizer of these rows keeps {words} values together, not {found}")]
     WrongStates {
-        /// How many values it keeps of all.
+        /// Number of values that it keeps of all.
         words: usize,
-        /// How many were given.
+        /// Number of values that were given.
         found: usize,
     },
-    /// What should be the state of the optimizer of a row is of another length.
+    /// The given state of the optimizer of a row is of another length.
     #[error("the optimizer of row {key} keeps {words} values, not {found}")]
     WrongState {
         /// The row.
         key: u64,
-        /// How many values its optimizer keeps.
+        /// Number of values that its optimizer keeps.
         words: usize,
-        /// How many were given.
+        /// Number of values that were given.
         found: usize,
     },
 }
@@ -181,7 +181,7 @@ impl Store {
         self.position_of(key).map(|position| &self.tables[position])
     }
 
-    /// How many values the row `key` has; `None` if no table holds it.
+    /// Returns the number of values of the row `key`; `None` if no table holds it.
     #[must_use]
     pub fn width(&self, key: u64) -> Option<usize> {
         self.table_of(key).map(|table| table.width)
@@ -311,7 +311,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a row, and says whether it was kept. It is then one that was never updated.
+    /// Removes a row, and returns true if it was kept. It is then one that was never updated.
     ///
     /// # Errors
     /// No table holds the key.
@@ -333,8 +333,8 @@ impl Store {
         })
     }
 
-    /// How many batches have touched the table at `position` in [`Store::tables`]: what its schedule goes by, and
-    /// as much part of its state as its rows.
+    /// Returns how many batches have touched the table at `position` in [`Store::tables`]: its schedule depends on it, and it is
+    /// as much part of the state of the table as its rows.
     ///
     /// # Panics
     /// There is no such table.
@@ -343,7 +343,7 @@ impl Store {
         self.steps[position].count
     }
 
-    /// Sets how many batches have touched a table, as [`Store::steps`] said when its rows were saved.
+    /// Sets how many batches have touched a table, as returned by [`Store::steps`] when its rows were saved.
     ///
     /// # Panics
     /// There is no such table.
@@ -351,7 +351,7 @@ impl Store {
         self.steps[position].count = steps;
     }
 
-    /// How many rows are kept: those that were updated at least once.
+    /// Returns the number of rows that are kept: those that were updated at least once.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.iter().map(Kept::len).sum()
@@ -365,7 +365,7 @@ impl Store {
         rows + self.gates.iter().map(Gate::memory_bytes).sum::<usize>()
     }
 
-    /// How many values the rows of these keys have together.
+    /// Returns the number of values of the rows of these keys together.
     ///
     /// # Errors
     /// No table holds one of the keys.
@@ -416,11 +416,11 @@ impl Store {
 struct Run {
     /// That of the table in [`Store::tables`].
     position: usize,
-    /// How many.
+    /// Number of keys.
     keys: usize,
 }
 
-/// How many keys, from the first one on, are of a table.
+/// Returns the number of keys, from the first one on, that are of a table.
 fn run_within(of_table: &Range<u64>, keys: &[u64]) -> usize {
     let last = of_table.end - 1;
     // The highest bit is set for each that is not; and for keys of a table of more than 2^63, which are looked at again. Whole blocks

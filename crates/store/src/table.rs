@@ -1,4 +1,4 @@
-//! What a table holds, and how its rows begin and change.
+//! Contents of a table: the initial values of its rows, and their changes.
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ pub struct TableSpec {
     pub name: String,
     /// The keys of its rows; no other table of the model has any of them.
     pub keys: Range<u64>,
-    /// How many f32 values one of its rows has, at least 1.
+    /// Number of f32 values of one of its rows, at least 1.
     pub width: usize,
-    /// How gradients change its rows.
+    /// Update rule of its rows.
     pub rule: Rule,
-    /// What its rows are before the first gradient.
+    /// Values of its rows before the first gradient.
     pub init: Init,
 }
 
@@ -30,7 +30,7 @@ impl TableSpec {
     }
 }
 
-/// What is wrong with the tables of a store.
+/// A fault of the tables of a store.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum TableError {
@@ -65,9 +65,9 @@ pub enum TableError {
         table: String,
         /// The field of [`Rule`] or [`Init`], or of what it is made of.
         field: &'static str,
-        /// What it is.
+        /// The value.
         value: f32,
-        /// What it should be.
+        /// Condition that it must meet.
         wanted: &'static str,
     },
     /// A schedule beside FTRL-proximal, whose formula holds only for a rate that falls by itself.
@@ -94,9 +94,9 @@ pub enum TableError {
 pub struct OutOfRange {
     /// The field it is in.
     pub field: &'static str,
-    /// What it is.
+    /// The value.
     pub value: f32,
-    /// What it should be.
+    /// Condition that it must meet.
     pub wanted: &'static str,
 }
 

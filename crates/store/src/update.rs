@@ -5,13 +5,13 @@ use std::slice::{from_mut, from_ref};
 use crate::exact::whole_power;
 use crate::{Clip, Optimizer, Rule};
 
-/// What one batch does to each of its rows: a [`Rule`] with the rate of one step.
+/// Effect of one batch on each of its rows: a [`Rule`] with the rate of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
     /// With the rate of this step.
     optimizer: Optimizer,
     clip: Clip,
-    /// Whether gradients are clipped, or rows decay with them.
+    /// True if gradients are clipped, or rows decay with them.
     shapes: bool,
     /// Times the row is added to the gradient.
     decay: f32,
@@ -43,7 +43,7 @@ impl Update {
         if self.shapes {
             self.apply_shaped(values, state, gradient);
         } else if let ([value], [gradient]) = (&mut *values, gradient) {
-            // Where the compiler knows that there is one value, the loops are none: a quarter less time for a row.
+            // Where the compiler sees that there is one value, the loops are none: a quarter less time for a row.
             self.step(from_mut(value), state, from_ref(gradient), |_, gradient| gradient);
         } else {
             self.step(values, state, gradient, |_, gradient| gradient);
@@ -112,7 +112,7 @@ impl Update {
     }
 }
 
-/// Checks that there is as much state as [`Optimizer::state_len`] says: in each loop and not before, because to
+/// Checks that there is as much state as [`Optimizer::state_len`] requires: in each loop and not before, because to
 /// find out twice which loop it is would be felt where a row is one value.
 #[inline]
 fn check_state(state: &[f32], words: usize) {

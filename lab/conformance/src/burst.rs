@@ -66,14 +66,14 @@ impl Burst {
 }
 
 /// The answers to a burst. Acknowledgements that follow each other are compared as sets: how many became one, and in which order they
-/// list packets, is not said (rule W8).
+/// list packets, is not defined (rule W8).
 struct Found {
     /// Behind the acknowledgements.
     answers: VecDeque<Vec<u8>>,
     /// The acknowledgements before the next other answer, and those that were expected so far.
     acknowledged: Vec<Acknowledged>,
     expected: Vec<Acknowledged>,
-    /// What acknowledgements list, and nobody expected.
+    /// Numbers that acknowledgements list unexpectedly.
     repeated: Vec<(Header, u32)>,
 }
 
@@ -99,7 +99,7 @@ impl Found {
         }
     }
 
-    /// How the answer that is expected next differs from what was found.
+    /// Compares the answer that is expected next with what was found.
     fn differences(&mut self, expected: &[u8]) -> Vec<Difference> {
         if let Some(one) = Acknowledged::read(expected) {
             if self.acknowledged.iter().any(|these| these.says(&one)) {
@@ -125,7 +125,7 @@ impl Found {
         Some(these.header.to_bytes().to_vec())
     }
 
-    /// Whether there are no more answers, and what acknowledgements list beside packets of the burst was taken: to say so once more is
+    /// Checks that there are no more answers, and that what acknowledgements list beside packets of the burst was taken: to list it once more is
     /// harmless.
     fn finish<T: Target>(mut self, target: &mut T) -> Result<(), Cause> {
         let more = differences(None, self.unexpected().or_else(|| self.answers.pop_front()).as_deref());
@@ -157,7 +157,7 @@ impl Acknowledged {
         is_one.then_some(Self { header, listed })
     }
 
-    /// Whether it says what another says, of the same packets at least.
+    /// Returns true if it acknowledges what another does, of the same packets at least.
     fn says(&self, one: &Self) -> bool {
         Header { seq: one.header.seq, ..self.header } == one.header && one.listed.is_subset(&self.listed)
     }

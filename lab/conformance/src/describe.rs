@@ -20,7 +20,7 @@ const NUMBERS: [(&str, Range<usize>); 9] = [
     ("durable", 16..18),
 ];
 
-/// A packet in one line, for the sentence that says which one it is.
+/// A packet in one line, for a sentence about it.
 pub(crate) fn summary(packet: &[u8]) -> String {
     match Header::parse(packet) {
         Ok(Header { kind, flags, entries, job, worker, region, seq, .. }) => {
@@ -32,7 +32,7 @@ pub(crate) fn summary(packet: &[u8]) -> String {
     }
 }
 
-/// Where an answer is another than expected. Nothing if they are equal.
+/// Lists the differences of an answer from the expected one. Nothing if they are equal.
 pub(crate) fn differences(expected: Option<&[u8]>, found: Option<&[u8]>) -> Vec<Difference> {
     let words = |answer: Option<&[u8]>| answer.map_or_else(|| "none".to_owned(), summary);
     match (expected, found) {
@@ -58,7 +58,7 @@ fn field_differences(expected: &[(String, String)], found: &[(String, String)]) 
         .collect()
 }
 
-/// What a packet says, field by field, whether it is sound or not; nothing of what is shorter than a header.
+/// Lists the fields of a packet, whether it is sound or not; nothing of what is shorter than a header.
 fn fields(packet: &[u8]) -> Vec<(String, String)> {
     let Some((head, body)) = packet.split_first_chunk::<HEADER_BYTES>() else { return vec![] };
     let number =

@@ -1,4 +1,4 @@
-//! Whether an IPv4 packet is the answer to another, as far as a data plane is free in how it makes it.
+//! Comparison of an IPv4 packet with the answer to another, as far as a data plane is free in how it makes it.
 
 use crate::describe::{differences, hex};
 use crate::run::Difference;
@@ -10,7 +10,7 @@ const IP_HEADER_BYTES: usize = 20;
 const HEADERS_BYTES: usize = IP_HEADER_BYTES + 8;
 const PROTOCOL_UDP: u8 = 17;
 
-/// How a verdict differs from that of the vector.
+/// Lists the differences of a verdict from that of the vector.
 pub(crate) fn verdict_differences(
     question: &[u8],
     expected: &IpVerdict,

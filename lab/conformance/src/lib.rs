@@ -1,7 +1,7 @@
 //! The vectors in `conformance/`, and whether a data plane reproduces them: state before, packets in, packets out, state after.
 //!
-//! It knows no network and no device. What is to be tested is behind [`Target`], which may lie in this process, in the kernel or
-//! in another machine. `conformance/README.md` says what the files hold, for those who read them without Rust.
+//! It contains no network and no device. The data plane under test is behind [`Target`], which may lie in this process, in the kernel or
+//! in another machine. `conformance/README.md` describes the files, for readers without Rust.
 //!
 //! ```text
 //!  conformance/*.txt -- Vector::read --> Vector -- run ------------> Target: one datagram, its answer
@@ -13,7 +13,7 @@
 //! ```
 //! use libra_conformance::Vector;
 //!
-//! let text = "conformance 1\n# Nobody holds the region.\nflip r7.0 = 1\n";
+//! let text = "conformance 1\n# No worker holds the region.\nflip r7.0 = 1\n";
 //! let vector = Vector::read("example.txt", text)?;
 //! assert_eq!(vector.lines[0].number, 3);
 //! assert_eq!(vector.lines[0].step.to_string(), "flip r7.0 = 1");

@@ -1,4 +1,4 @@
-//! What not every data plane can do, and how the lines of a vector show that they ask for it.
+//! Optional abilities of data planes, and how the lines of a vector show that they need one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use libra_dataplane::{Arithmetic, Header, Kind, RegionConfig};
 
 use crate::vector::{Exchange, RegionName, Sender, Step};
 
-/// What not every target can do. Who cannot skips the vector, loudly.
+/// An ability that not every target has. The runner skips the vector for a target without it, and reports that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
     /// Regions of more than one lane.
@@ -24,7 +24,7 @@ pub enum Need {
     Ip,
     /// Regions of one lane.
     OneLane,
-    /// Where there is more than one lane, packets that do not have an entry for each, and are answered all the same: a probe needs none.
+    /// With more than one lane, packets that do not have an entry for each, and are answered all the same: a probe needs none.
     AnyEntries,
     /// A cut at any time, not only where it stands still: from the drain of an epoch that had just been closed to the next packet.
     LiveCut,
@@ -56,13 +56,13 @@ impl Need {
     /// Flows that every target has room for.
     pub const FLOWS_OF_ALL: u16 = 16;
 
-    /// Whether the lines of a vector show it. If not, who makes the vector says so.
+    /// Returns true if the lines of a vector show it. If not, the author of the vector declares it.
     #[must_use]
     pub fn is_shown(self) -> bool {
         self != Self::Strict
     }
 
-    /// What a target must be able to do for these steps, as far as they show it; ascending.
+    /// Returns the abilities that a target needs for these steps, as far as they show it; ascending.
     pub fn shown_by<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Vec<Self> {
         let mut regions = Regions::default();
         let mut needs: Vec<_> = steps.into_iter().flat_map(|step| regions.needs_of(step)).collect();
@@ -90,7 +90,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// Whether the cut of a region stands still.
+/// State of the cut of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Still,
@@ -176,7 +176,7 @@ mod tests {
     fn needs(lines: &str) -> String {
         let open = "region r7.0 plan 3 view 9 lanes 2 cells 10 flows 2 bank 4096 fixed 524287 after 0\n";
         let text = format!("conformance 1\n{open}{lines}");
-        // The reader says what lines show where none is said.
+        // The reader returns the needs that lines show where none is declared.
         let error = Vector::read("a.txt", &text).unwrap_err().to_string();
         error.split_once("needs [").unwrap().1.split_once(']').unwrap().0.to_owned()
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_answered_show_how_many_entries_a_target_must_take() {
+    fn answered_packets_show_how_many_entries_a_target_must_take() {
         let answered = |packet: &str| format!("< w7.0 {packet}\n> {HEADER}\n");
         let entries = |kind: &str, entries: usize| {
             let header = HEADER.replacen("02 00 00", &format!("{kind} 00 {entries:02x}"), 1);

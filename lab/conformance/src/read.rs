@@ -13,7 +13,7 @@ use crate::vector::{
     WorkerName,
 };
 
-/// What is wrong with a vector, and where.
+/// A fault of a vector, and its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct ReadError {
@@ -21,11 +21,11 @@ pub struct ReadError {
     pub file: String,
     /// Counted from 1; 0 if it is not of one line.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub problem: Problem,
 }
 
-/// What is wrong with a line of a vector.
+/// A fault of a line of a vector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -44,9 +44,9 @@ pub enum Problem {
     /// Another word should be there.
     #[error("`{found}` where {expected} should be")]
     Word {
-        /// What should be there.
+        /// The word that should be there.
         expected: &'static str,
-        /// What is there.
+        /// The word that is there.
         found: String,
     },
     /// The numbers make no region.
@@ -55,17 +55,17 @@ pub enum Problem {
     /// A line that belongs behind another one is behind something else.
     #[error("it must follow {0}")]
     MustFollow(&'static str),
-    /// The lines ask for more, or less, of a target than `needs` says.
-    #[error("the vector needs {needs:?}, and says that it needs {said:?}")]
+    /// The lines ask for more, or less, of a target than `needs` declares.
+    #[error("the vector needs {needs:?}, and declares {said:?}")]
     Needs {
-        /// What its lines ask for.
+        /// Needs that its lines show.
         needs: Vec<Need>,
-        /// What it says.
+        /// Needs that it declares.
         said: Vec<Need>,
     },
 }
 
-/// Where this project keeps its vectors.
+/// Returns the folder of the vectors of this project.
 #[must_use]
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance")
@@ -118,7 +118,7 @@ enum Question {
     Ip(Vec<u8>),
 }
 
-/// What was read so far.
+/// The part that was read so far.
 #[derive(Default)]
 struct Reader {
     has_version: bool,
@@ -208,7 +208,7 @@ impl<'a> Words<'a> {
         self.0.next().map_or(Ok(()), |word| Err(wrong("the end of the line", word)))
     }
 
-    /// Whether this is the next word, which is then read.
+    /// Reads the next word if it is this one, and returns true if so.
     fn is_next(&mut self, word: &str) -> bool {
         let is = self.0.clone().next() == Some(word);
         if is {
@@ -235,11 +235,8 @@ impl<'a> Words<'a> {
     }
 
     fn need(&mut self) -> Result<Need, Problem> {
-        let word = self.next("what is needed")?;
-        Need::ALL
-            .into_iter()
-            .find(|need| need.to_string() == word)
-            .ok_or_else(|| wrong("what is needed", word))
+        let word = self.next("a need")?;
+        Need::ALL.into_iter().find(|need| need.to_string() == word).ok_or_else(|| wrong("a need", word))
     }
 
     fn region(&mut self) -> Result<RegionName, Problem> {
@@ -272,7 +269,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What is left of the line, read one by one, or nothing for `none`.
+    /// Reads the rest of the line item by item, or nothing for `none`.
     fn list<T>(
         &mut self,
         expected: &'static str,
@@ -343,7 +340,7 @@ impl<'a> Words<'a> {
     fn question(&mut self, times: Option<u32>) -> Result<Question, Problem> {
         if self.is_next("ip") {
             return match times {
-                Some(_) => Err(wrong("who sends a datagram", "ip")),
+                Some(_) => Err(wrong("the sender of a datagram", "ip")),
                 None => Ok(Question::Ip(self.hex()?)),
             };
         }
@@ -352,7 +349,7 @@ impl<'a> Words<'a> {
         } else if self.0.clone().next().is_some_and(|word| word.starts_with('w')) {
             Sender::Worker(self.worker()?)
         } else {
-            Sender::Stranger(self.number::<SocketAddrV4>("who sends")?)
+            Sender::Stranger(self.number::<SocketAddrV4>("a sender")?)
         };
         let datagram = self.hex()?;
         if times.is_some() && datagram.len() < HEADER_BYTES {
@@ -451,7 +448,7 @@ fn name<T: FromStr>(word: &str, letter: char) -> Option<(u16, T)> {
     Some((job.parse().ok()?, number.parse().ok()?))
 }
 
-/// What a digit that was checked stands for.
+/// Returns the value of a digit that was checked.
 const fn nibble(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

@@ -11,17 +11,17 @@ use crate::need::Need;
 use crate::target::Target;
 use crate::vector::{COUNTERS, Counter, Line, Slots, Step, Vector};
 
-/// How a vector ended that did not fail.
+/// Result of a vector that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "a vector that was skipped was not passed"]
 pub enum Outcome {
-    /// The target did all that the vector says.
+    /// The target did all that the vector requires.
     Passed,
     /// The target does not offer this; nothing was done to it.
     Skipped(Need),
 }
 
-/// A target that did not do what a vector says.
+/// A target deviated from a vector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {cause}")]
 pub struct Failure {
@@ -29,18 +29,18 @@ pub struct Failure {
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// What happened there.
+    /// Cause of the failure.
     pub cause: Cause,
 }
 
-/// What went wrong at a line.
+/// Cause of a failure at a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The target said something else.
+    /// The target gave another answer.
     Mismatch {
         /// To what.
         to: String,
-        /// Where it differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
     /// The target could not be asked.
@@ -59,14 +59,14 @@ impl Display for Cause {
     }
 }
 
-/// One thing that is not as the vector says.
+/// One difference from the vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is.
+    /// Name of the field.
     pub field: String,
-    /// What the vector says.
+    /// Value in the vector.
     pub expected: String,
-    /// What the target says.
+    /// Value of the target.
     pub found: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a data plane must offer to be tested.
+//! Operations that a data plane must offer to be tested.
 
 use std::fmt::Display;
 use std::net::SocketAddrV4;
@@ -11,16 +11,16 @@ use crate::vector::{FlowSeqs, IpVerdict, RegionName, Sender, Slots, WorkerName};
 
 /// A data plane, wherever it runs, with what an agent does to it.
 ///
-/// Each vector begins with a target that has no region and knows no worker. An error of a method ends the vector: it is for
+/// Each vector begins with a target that has no region and no worker. An error of a method ends the vector: it is for
 /// what cannot be (no such region, a device that is gone), never for a packet.
 pub trait Target {
-    /// What goes wrong with the way to the data plane.
+    /// Failure of the way to the data plane.
     type Error: Display;
 
-    /// Whether vectors that need this can be run.
+    /// Returns true if vectors that need this can be run.
     fn offers(&self, need: Need) -> bool;
 
-    /// The address that datagrams are sent to. Not told where it does not matter.
+    /// Sets the address that datagrams are sent to. Not called where it does not matter.
     fn set_switch(&mut self, address: SocketAddrV4) -> Result<(), Self::Error>;
 
     /// From now on datagrams from this address are those of this worker.
@@ -37,7 +37,7 @@ pub trait Target {
     fn receive(&mut self, from: Sender, datagram: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
 
     /// Hands over datagrams of one sender at once, and returns the answers, in order. Acknowledgements may be fewer, as far as
-    /// one lists what the others would have said.
+    /// one lists what the others would have acknowledged.
     fn receive_burst(&mut self, from: Sender, datagrams: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Self::Error> {
         datagrams.iter().filter_map(|datagram| self.receive(from, datagram).transpose()).collect()
     }
@@ -57,21 +57,21 @@ pub trait Target {
     /// The values of a region. Slots that hold zero may be left out.
     fn values(&mut self, region: RegionName) -> Result<Slots, Self::Error>;
 
-    /// Says which epoch of a region is committed and installed.
+    /// Sets the epoch of a region that is committed and installed.
     fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), Self::Error>;
 
-    /// Says whether the values of a region may be read.
+    /// Permits or forbids reads of the values of a region.
     fn set_readable(&mut self, region: RegionName, readable: bool) -> Result<(), Self::Error>;
 
-    /// Says whether a region takes pushes.
+    /// Permits or forbids pushes to a region.
     fn set_active(&mut self, region: RegionName, active: bool) -> Result<(), Self::Error>;
 
     /// All sequence numbers of a flow that were accepted: ranges that ascend, with gaps between them.
     fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, Self::Error>;
 
-    /// What the active bank of a region has taken.
+    /// Returns the packets that the active bank of a region has taken.
     fn bank(&mut self, region: RegionName) -> Result<BankPackets, Self::Error>;
 
-    /// What became of all datagrams so far; those from addresses of no worker are not counted here.
+    /// Returns the counters of all datagrams so far; those from addresses of no worker are not counted here.
     fn counters(&mut self) -> Result<Counters, Self::Error>;
 }

@@ -1,4 +1,4 @@
-//! What a vector holds, and how each of its lines is written.
+//! Contents of a vector, and the format of each of its lines.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ pub const VERSION: u32 = 1;
 pub struct Vector {
     /// The name of its file, for messages.
     pub file: String,
-    /// What a target must be able to do beyond the least.
+    /// Abilities that a target must have beyond the minimum.
     pub needs: Vec<Need>,
-    /// What happens, in this order.
+    /// Steps, in this order.
     pub lines: Vec<Line>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Vector {
 pub struct Line {
     /// Counted from 1.
     pub number: usize,
-    /// What happens.
+    /// The step.
     pub step: Step,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for RegionName {
     }
 }
 
-/// Where a datagram comes from.
+/// Source of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sender {
     /// From the address of this worker.
@@ -109,7 +109,7 @@ pub struct FlowSeqs {
     pub seqs: Range<u32>,
 }
 
-/// What slots hold; a slot that is not named holds zero.
+/// Contents of slots; a slot that is not named holds zero.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Slots(pub BTreeMap<u32, u32>);
 
@@ -130,9 +130,9 @@ impl fmt::Display for Slots {
 /// A datagram, and what comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
-    /// Where it comes from.
+    /// Source of the datagram.
     pub from: Sender,
-    /// How often this happens, with a sequence number higher by one each time, in question and answer.
+    /// Number of repetitions, with a sequence number higher by one each time, in question and answer.
     pub times: u32,
     /// The payload of the datagram.
     pub datagram: Vec<u8>,
@@ -166,7 +166,7 @@ fn advanced(packet: &[u8], n: u32) -> Vec<u8> {
     packet
 }
 
-/// What a data plane below the IP stack does with an IPv4 packet.
+/// Verdict of a data plane below the IP stack on an IPv4 packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpVerdict {
     /// It is none of its business: what becomes of it is as if there were no data plane.
@@ -177,7 +177,7 @@ pub enum IpVerdict {
     Answer(Vec<u8>),
 }
 
-/// One thing that is done to a target, with what it must say to that.
+/// One operation on a target, with the expected result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The address of the switch.
@@ -186,11 +186,11 @@ pub enum Step {
     Worker(WorkerName, SocketAddrV4),
     /// A region is opened.
     Open {
-        /// What it is.
+        /// Its configuration.
         config: RegionConfig,
         /// Its newest epoch that is durable; it takes packets for the next one.
         after: u16,
-        /// What was accepted before.
+        /// Packets that were accepted before.
         seen: Vec<FlowSeqs>,
     },
     /// A region is closed and its memory forgotten.
@@ -201,7 +201,7 @@ pub enum Step {
     Ip {
         /// All of it.
         packet: Vec<u8>,
-        /// What becomes of it.
+        /// Its verdict.
         verdict: IpVerdict,
     },
     /// The banks are swapped; the epoch that was closed by that, or `None` if the idle bank was not drained.
@@ -212,17 +212,17 @@ pub enum Step {
     Install(RegionName, Slots),
     /// The values that workers read.
     Values(RegionName, Slots),
-    /// The agent says which epoch is committed and installed.
+    /// The agent sets the epoch that is committed and installed.
     Durable(RegionName, u16),
-    /// The agent says whether values may be read.
+    /// The agent permits or forbids reads of values.
     Readable(RegionName, bool),
-    /// The agent says whether pushes are taken.
+    /// The agent permits or forbids pushes.
     Active(RegionName, bool),
     /// All that was accepted of a flow.
     Cut(RegionName, u16, Vec<Range<u32>>),
-    /// What the active bank has taken.
+    /// The packets that the active bank has taken.
     Bank(RegionName, BankPackets),
-    /// What became of all datagrams of workers and the agent so far.
+    /// The counters of all datagrams of workers and the agent so far.
     Counters(Counters),
 }
 
@@ -231,7 +231,7 @@ pub enum Step {
 pub struct Counter {
     /// Its name in a file.
     pub name: &'static str,
-    /// Where it is.
+    /// Accessor of the counter.
     pub of: fn(&mut Counters) -> &mut u64,
 }
 
@@ -343,7 +343,7 @@ const fn yes_or_no(is: bool) -> &'static str {
 /// The payload of a datagram in hexadecimal, with a blank before each field of a packet.
 struct Hex<'a>(&'a [u8]);
 
-/// Where fields begin, in the order of bytes; behind the header each entry has a cell and a value.
+/// Offsets of the fields, in the order of bytes; behind the header each entry has a cell and a value.
 const FIELDS: [usize; 13] = [1, 2, 3, 4, 6, 8, 10, 12, 13, 14, 16, 18, 22];
 
 impl fmt::Display for Hex<'_> {

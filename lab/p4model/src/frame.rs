@@ -1,6 +1,6 @@
 //! Whole frames: what the parser, `forward.p4` and the checksums of the program do around [`Switch`], in Rust, for the v1model.
 //!
-//! Tests compare it with the program in bmv2, and turn each [`FrameFault`] on in both: whoever tests frames must find all of them.
+//! Tests compare it with the program in bmv2, and turn each [`FrameFault`] on in both: every test of frames must find all of them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -13,7 +13,7 @@ use crate::switch::{Port, Switch};
 const ETHERNET_BYTES: usize = 14;
 const ARP_BYTES: usize = 28;
 const ICMP_BYTES: usize = 4;
-/// Where headers begin.
+/// Offsets of the headers.
 const IP_AT: usize = ETHERNET_BYTES;
 const UDP_AT: usize = IP_AT + IP_HEADER_BYTES;
 const PAYLOAD_AT: usize = UDP_AT + UDP_HEADER_BYTES;
@@ -45,9 +45,9 @@ pub enum FrameFault {
     StationsIgnored,
     /// Frames of bridges for each other are flooded.
     ReservedFlooded,
-    /// Nobody looks at the checksum of the header of IPv4.
+    /// The checksum of the header of IPv4 is not compared.
     HeaderChecksumIgnored,
-    /// Nobody looks at the checksum of UDP.
+    /// The checksum of UDP is not compared.
     UdpChecksumIgnored,
     /// A datagram without a checksum is taken for one with a wrong one.
     UdpChecksumRequired,
@@ -75,7 +75,7 @@ impl FrameFault {
     ];
 }
 
-/// What the parser finds behind Ethernet.
+/// Protocol that the parser finds behind Ethernet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Network {
     Other,
@@ -106,7 +106,7 @@ pub struct FrameSwitch {
 }
 
 impl FrameSwitch {
-    /// A switch that is told where it is.
+    /// Makes a switch with this configuration.
     #[must_use]
     pub fn new(switch: Switch, sizes: Sizes, setup: Setup) -> Self {
         Self { switch, sizes, setup, stations: BTreeMap::new(), fault: None }
@@ -178,7 +178,7 @@ impl FrameSwitch {
         }
     }
 
-    /// Of how many bytes a packet of Libra is, if both lengths say that it may be one. `None` if it is cut off.
+    /// Returns the number of bytes of a packet of Libra, if both lengths allow one. `None` if it is cut off.
     #[expect(clippy::option_option, reason = "a packet that is cut off is none that is something else")]
     fn libra_bytes(&self, frame: &[u8]) -> Option<Option<usize>> {
         let (ip, udp) = (word(frame, IP_AT + 2), word(frame, UDP_AT + 4));

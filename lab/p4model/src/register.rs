@@ -14,7 +14,7 @@ impl Register {
         Self { name, words: vec![0; words], accessed_by: 0 }
     }
 
-    /// What `action` makes of a word, and what it says. Packets are numbered from 1.
+    /// Changes a word by `action`, and returns its result. Packets are numbered from 1.
     pub(crate) fn access<T>(&mut self, packet: u64, index: usize, action: impl FnOnce(&mut u32) -> T) -> T {
         assert_ne!(self.accessed_by, packet, "a packet accesses {} twice", self.name);
         self.accessed_by = packet;

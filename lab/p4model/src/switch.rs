@@ -1,6 +1,6 @@
 //! The program, in Rust: each control of `program` as a function of the same name, over registers that a packet accesses once.
 //!
-//! It is what can be tested of the program where there is no compiler for it; and it says which of its steps is wrong where there
+//! It is what can be tested of the program where there is no compiler for it; and it shows which of its steps is wrong where there
 //! is one, and the switch does something else than `libra-dataplane`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,10 +38,10 @@ pub struct Again {
     sums: Vec<u32>,
 }
 
-/// What has become of a packet after a pass.
+/// Result of a pass of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passed {
-    /// It is gone, and nobody is answered.
+    /// It is dropped, without an answer.
     Dropped,
     /// It is the answer now: the payload of a datagram.
     Answered(Vec<u8>),
@@ -49,7 +49,7 @@ pub enum Passed {
     Again(Again),
 }
 
-/// What a packet is, by its bytes alone.
+/// Form of a packet, by its bytes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Push,
@@ -61,7 +61,7 @@ enum Form {
     Remember,
 }
 
-/// What becomes of a packet.
+/// Outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Dropped,
@@ -188,7 +188,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch that knows nobody, of a program of these sizes.
+    /// Makes a switch without workers and regions, of a program of these sizes.
     #[must_use]
     pub fn new(sizes: Sizes) -> Self {
         let regions = usize::from(sizes.regions);

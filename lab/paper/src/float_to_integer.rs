@@ -7,7 +7,7 @@
 //! Floats are multiplied with a factor f, rounded to the nearest integer, added by the switch as i32, and divided by f
 //! again. There are two ways to f:
 //!
-//! - **Negotiated**: for a block of numbers each worker tells the exponent e of its largest magnitude, so that
+//! - **Negotiated**: for a block of numbers each worker sends the exponent e of its largest magnitude, so that
 //!   2^e is above it. The switch takes the largest, m, and all use f = (2^31 - 1) / (n 2^m) for n workers. SwitchML's
 //!   blocks are packets, and exponents travel in the packets before; Libra's paper speaks of one negotiation an
 //!   iteration, which is one block of everything.
@@ -21,7 +21,7 @@ const FRACTION_BITS: u32 = 23;
 /// Workers of one negotiation at most: with more, what rounding adds could overflow a sum.
 pub const WORKERS_MAX: u32 = 256;
 
-/// The exponent that a worker tells of its block: the least e, as the exponent field of a float has it, so that all
+/// The exponent that a worker sends for its block: the least e, as the exponent field of a float has it, so that all
 /// magnitudes are below 2^e. -126 for a block of zeros and subnormal numbers, which is the least there is.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub fn exponent(block: &[f32]) -> i32 {
 pub struct Factor(f64);
 
 impl Factor {
-    /// From the largest exponent that a worker told. No sum of `workers` integers overflows an i32.
+    /// Makes it from the largest exponent that a worker sent. No sum of `workers` integers overflows an i32.
     ///
     /// # Panics
     /// If there are no workers, or more than [`WORKERS_MAX`].
@@ -108,7 +108,7 @@ impl Factor {
         (f64::from(sum) / self.0) as f32
     }
 
-    /// What integers can tell apart: the inverse of the factor.
+    /// Returns the smallest difference that integers can show: the inverse of the factor.
     #[must_use]
     pub fn resolution(self) -> f64 {
         1.0 / self.0
@@ -140,7 +140,7 @@ impl Adder for Factor {
 /// do, and the average is 62.4%. It is our reading, and the only one that we found; the paper says nothing of the
 /// kind. Its median of 100% for tables fits as well: of most such pairs one number is nothing beside the other.
 ///
-/// Median and mean of 100,000 pairs in %, as tests compute them, one factor for all pairs unless told otherwise:
+/// Median and mean of 100,000 pairs in %, as tests compute them, one factor for all pairs by default:
 ///
 /// | | uniform, linear | random bits, linear | random bits, exponential |
 /// |---|---|---|---|

@@ -1,11 +1,11 @@
-//! How precisely a sample identifies the hot parameters: the paper's section "Precision of Hot Parameter
+//! Precision of hot parameters that a sample identifies: the paper's section "Precision of Hot Parameter
 //! Identification".
 //!
 //! > we sort the model parameters in descending order according to the update frequency, and add each time 1,000
 //! > parameters to the hot parameter list H_g from the highest rank to the lowest, till the increase of the cumulative
 //! > update frequency falls below a pre-defined threshold (1% in our experiment).
 //!
-//! What the paper leaves open, and what is done here:
+//! The paper leaves some things open; this is what is done here:
 //!
 //! - The *increase* is the share that the 1,000 parameters have of all updates, as the figure of cumulative
 //!   proportions shows it: not a share of what the list has so far.
@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use libra_plan::Frequencies;
 use serde::Serialize;
 
-/// How the list of hot parameters grows.
+/// Growth of the list of hot parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
     /// Parameters in a step; at least 1.
@@ -69,7 +69,7 @@ impl Growth {
         self.hot_list(counts, frequencies.total())
     }
 
-    /// How many of the ranked parameters are hot.
+    /// Returns the number of ranked parameters that are hot.
     fn length(&self, ranked: &[(u64, u64)], total: u64) -> usize {
         assert!(self.step > 0, "a list must grow by at least one parameter a step");
         let mut length = 0;
@@ -84,7 +84,7 @@ impl Growth {
     }
 }
 
-/// What a hot list from a sample is worth, against that from the whole data.
+/// Comparison of a hot list from a sample with that from the whole data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Identified {
     /// Parameters that are hot by the whole data, the paper's |H_g|.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_run_counts_rows_that_may_not_be_hot_in_the_total_only() {
+    fn a_profile_run_counts_rows_that_stay_cold_only_in_the_total() {
         let tables = vec![
             TableShape { name: "item".into(), keys: 0..10, width: 4, hot: true },
             TableShape { name: "layer".into(), keys: 10..12, width: 1, hot: false },

@@ -1,8 +1,8 @@
-//! Which register of the switch holds which parameter: the paper's section "Parameter layout in switch registers".
+//! Layout of parameters in the registers of a switch: the paper's section "Parameter layout in switch registers".
 
 use crate::random::Random;
 
-/// Where a parameter lives in the memory of a switch. In the words of `dataplane` a register is a lane and its slot a
+/// Place of a parameter in the memory of a switch. In the words of `dataplane` a register is a lane and its slot a
 /// cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -17,7 +17,7 @@ pub struct Place {
 pub struct Layout {
     parameters: u32,
     registers: u32,
-    /// What the heat-based placement does with rank i is done with position `positions[i]`; `None` is the identity.
+    /// Permutation: rank i gets the heat-based place of position `positions[i]`; `None` is the identity.
     positions: Option<Vec<u32>>,
 }
 
@@ -51,19 +51,19 @@ impl Layout {
         Self { positions: Some(positions), ..Self::heat(parameters, registers) }
     }
 
-    /// How many parameters are placed.
+    /// Returns the number of parameters that are placed.
     #[must_use]
     pub fn parameters(&self) -> u32 {
         self.parameters
     }
 
-    /// How many registers there are, the paper's m.
+    /// Returns the number of registers, the paper's m.
     #[must_use]
     pub fn registers(&self) -> u32 {
         self.registers
     }
 
-    /// Where the parameter of this rank lives.
+    /// Returns the place of the parameter of this rank.
     ///
     /// # Panics
     /// If there are not so many.

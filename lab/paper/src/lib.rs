@@ -17,7 +17,7 @@
 //! | "Resource consumption on Switches" | [`PaperResources`], [`OurResources`] |
 //! | SwitchML, the baseline | [`switchml`] |
 //!
-//! Where the paper leaves something open, the documentation says what was taken. Figures in it are asserted by tests.
+//! For anything that the paper leaves open, the documentation says what was taken. Figures in it are asserted by tests.
 //!
 //! ```
 //! use libra_paper::{Layout, Packing, Skew, recirculations};

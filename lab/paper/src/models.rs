@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Bytes of a parameter or a gradient.
 const VALUE_BYTES: u64 = 4;
 
-/// Where the size of something comes from.
+/// Source of the size of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -29,7 +29,7 @@ pub struct Table {
     pub rows: u64,
     /// Values in a row.
     pub width: u32,
-    /// Where the rows come from. Widths are published, all of them.
+    /// Source of the number of rows. Widths are published, all of them.
     pub source: Source,
 }
 
@@ -44,15 +44,15 @@ impl Table {
 /// A layer with a bias, or several alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Layer {
-    /// What it is for.
+    /// Purpose of the layer.
     pub part: &'static str,
     /// Values that go in.
     pub inputs: u32,
     /// Values that come out.
     pub outputs: u32,
-    /// How many there are, each with parameters of its own.
+    /// Number of such layers, each with parameters of its own.
     pub copies: u32,
-    /// Where the sizes come from.
+    /// Source of the sizes.
     pub source: Source,
 }
 
@@ -213,7 +213,7 @@ pub struct Traffic {
     pub dense_bytes: u64,
 }
 
-/// How many different rows of a table a batch touches on average, if each of its `records` picks one of the rows with
+/// Returns the expected number of different rows of a table that a batch touches, if each of its `records` picks one of the rows with
 /// equal probability: the most that it can be, as skew makes it less.
 ///
 /// ```
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_published_layers_holds() {
+    fn published_layers_have_the_documented_sizes() {
         let count = |sizes: &[u32]| {
             layers("", sizes, 1, Source::Published).iter().map(Layer::parameters).sum::<u64>()
         };

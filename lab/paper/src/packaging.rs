@@ -1,4 +1,4 @@
-//! How a worker packs a batch of gradients into packets: the paper's Algorithm 1 and the order of arrival.
+//! Packing of a batch of gradients into packets by a worker: the paper's Algorithm 1 and the order of arrival.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ pub const PACKET_BYTES: u32 = 192;
 /// Bytes of the headers that `dataplane`'s packets have before the first entry on the wire: Ethernet 14, IPv4 20, UDP
 /// 8, ours 30.
 pub const HEADERS_BYTES: u32 = 14 + 20 + 8 + 30;
-/// Entries of a packet unless told otherwise: those of the profile `tofino` of the wire.
+/// Default number of entries of a packet: those of the profile `tofino` of the wire.
 ///
 /// It is 168 bytes on the wire. Of the paper's 192 bytes, 20 entries of 6 bytes would fit behind [`HEADERS_BYTES`]; 24
 /// pairs of two 4-byte numbers if 192 bytes are meant without any header. The paper does not say which.
 pub const ENTRIES_PER_PACKET: u32 = 16;
 
-/// How many entries fit in a packet; none if the headers fill it.
+/// Returns the number of entries that fit in a packet; none if the headers fill it.
 ///
 /// ```
 /// use libra_paper::{HEADERS_BYTES, PACKET_BYTES, entries_that_fit};

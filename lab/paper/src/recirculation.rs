@@ -1,4 +1,4 @@
-//! How often packets go through the pipeline again: the paper's section "Evaluation of Hot Parameter Layout and
+//! Recirculation of packets through the pipeline: the paper's section "Evaluation of Hot Parameter Layout and
 //! Orchestration".
 //!
 //! A register can be accessed once while a packet passes the pipeline. A packet whose fullest register takes k of its
@@ -13,7 +13,7 @@
 //!
 //! It reports less than 1 recirculation for each packet with its placement and packaging, and 10 with random
 //! placement. It says neither how many registers m there are, nor how many entries e a packet has, nor how large a
-//! batch is. Of random placement both counts follow from e and m alone, for it knows no skew: the conflicts are
+//! batch is. Of random placement both counts follow from e and m alone, for it does not depend on skew: the conflicts are
 //! e - m (1 - (1 - 1/m)^e).
 //!
 //! | e | about 10 conflicts | about 10 recirculations |
@@ -24,7 +24,7 @@
 //! | 28 | m = 28 (10.1) | m = 3 (11.0), 4 (8.8) |
 //!
 //! As recirculations, 10 needs so few registers that no placement comes below 1: e entries in m registers need e / m
-//! passes at least. So the figure counts conflicts, or something that the paper does not tell. As conflicts, it
+//! passes at least. So the figure counts conflicts, or something that the paper does not mention. As conflicts, it
 //! needs about as many registers as a packet has entries; then less than 1 is possible, too.
 //!
 //! # What we find
@@ -58,7 +58,7 @@ use crate::packaging::{Packing, pack};
 /// The paper's implementation sends a packet around once at most.
 pub const RECIRCULATIONS_MAX: u32 = 1;
 
-/// What a sequence of pushes costs, with one layout and one packing.
+/// Cost of a sequence of pushes, with one layout and one packing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// Pushes seen.
@@ -141,7 +141,7 @@ pub fn recirculations(
     summary
 }
 
-/// What one packet costs.
+/// Cost of one packet.
 struct Cost {
     recirculations: u32,
     conflicts: u32,

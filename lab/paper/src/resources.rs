@@ -1,6 +1,6 @@
-//! What the data plane takes of a switch: the paper's section "Resource consumption on Switches", and the same of ours.
+//! Resources of a switch that the data plane takes: the paper's section "Resource consumption on Switches", and the same of ours.
 //!
-//! What is computed and what is only quoted are different types, so that nobody takes a quotation for a result.
+//! Computed and quoted figures are different types, so that a quotation is not taken for a result.
 //! KB are 1,024 bytes here, as in the paper: only then are its tables 408.5 KB and 656.5 KB 3.21% of 20 MB.
 
 use libra_dataplane::{CELLS_MAX, ConfigError, FloatTables, RegionConfig};
@@ -15,16 +15,16 @@ pub struct Computed<T>(pub T);
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quoted<T>(pub T);
 
-/// How much there is of something and how much of that is used.
+/// Amount of a resource, and the part of it that is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Used {
-    /// What is used.
+    /// Used part.
     pub used: u32,
-    /// What there is.
+    /// Whole amount.
     pub of: u32,
 }
 
-/// What the paper's Libra takes.
+/// Resources that the paper's Libra takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PaperResources {
     /// A slot of 4 bytes for each hot parameter. The paper says "about 118KB" of 30,000, which are 117.2.
@@ -78,7 +78,7 @@ impl PaperResources {
     }
 }
 
-/// What our data plane takes: the arrays of its regions, as [`RegionConfig::memory_words`] has them. The logic is not in
+/// Resources that our data plane takes: the arrays of its regions, as [`RegionConfig::memory_words`] has them. The logic is not in
 /// it; `docs/operating/p4.md` has what a compiler for Tofino took. There are no tables: integers are added.
 ///
 /// 30,000 hot parameters take 412.9 KB with 8 workers, 444.9 KB with 16 and 509.0 KB with 32: 2.02%, 2.17% and 2.49% of
@@ -91,7 +91,7 @@ pub struct OurResources {
     pub values_bytes: Computed<u64>,
     /// Marks of the blocks of slots that were added to, of both banks.
     pub marks_bytes: Computed<u64>,
-    /// Which packets were taken, for each worker and region: what makes a retransmission harmless. The paper keeps this
+    /// Windows of the packets that were taken, for each worker and region: they make a retransmission harmless. The paper keeps this
     /// on the processor beside the pipeline.
     pub windows_bytes: Computed<u64>,
     /// Regions of [`CELLS_MAX`] cells at most, each with a cell for padding.

@@ -73,7 +73,7 @@ impl Skew {
         self.share
     }
 
-    /// How many parameters are hot.
+    /// Returns the number of hot parameters.
     #[must_use]
     pub fn hot(&self) -> usize {
         self.cumulative.len()

@@ -1,4 +1,4 @@
-//! How precise sums of two floats are: the paper's table "The precision of float summation".
+//! Precision of sums of two floats: the paper's table "The precision of float summation".
 
 use libra_dataplane::{FloatTables, SplitTables};
 use serde::Serialize;
@@ -26,7 +26,7 @@ impl<const N: usize> Adder for SplitTables<N> {
     }
 }
 
-/// How the precision of a sum follows from its relative error. The paper defines neither.
+/// Definition of the precision of a sum by its relative error. The paper defines neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -133,7 +133,7 @@ pub fn random_bits_pairs(pairs: usize, seed: u64) -> Vec<(f32, f32)> {
 mod tests {
     use super::*;
 
-    /// Adds as it is told.
+    /// Returns given sums.
     struct Told(Vec<f32>);
 
     impl Adder for Told {

@@ -2,7 +2,7 @@
 // summation. Logarithms are words with 23 bits behind the point, as floats have, and 127 above what they are: the exponent of a float is the whole
 // part of its logarithm where it is.
 //
-// What is computed in a word is computed in a few words, in place: hardware combines words of one group alone, which are 16 for all lanes
+// A value of a word is computed in a few words, in place: hardware combines words of one group alone, which are 16 for all lanes
 // of it.
 
 #pragma once

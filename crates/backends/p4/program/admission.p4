@@ -1,4 +1,4 @@
-// Whose packet it is, and whether its region is here: tables that the agent fills. Fields have names, as a Tofino is told entries by them.
+// The sender of a packet, and its region: tables that the agent fills. Fields have names, as drivers of a Tofino address entries by them.
 
 #pragma once
 
@@ -84,7 +84,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
         if (hdr.udp.isValid()) {
             addresses.apply();
         }
-        // A packet that is not as it was sent comes from nobody: it changes no register, and is dropped whatever it asks.
+        // A packet that is not as it was sent has no sender: it changes no register, and is dropped whatever it asks.
         if (!meta.is_damaged) {
             workers.apply();
             agents.apply();

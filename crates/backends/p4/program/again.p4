@@ -1,8 +1,8 @@
-// What sums of floats need beyond those of integers: a push passes twice. The first time sums are read, and `adder.p4` computes new ones;
+// Sums of floats need more than those of integers: a push passes twice. The first time sums are read, and `adder.p4` computes new ones;
 // the second time these are written, and everything else is done that a push does.
 //
 // Between the two others may have changed the sums, or swapped the banks. Each cell therefore counts its turns: a push is carried out in
-// the turns in which its sums were read, which ends them, and is otherwise begun anew. As nothing else is changed by a packet that comes too late,
+// the turns in which its sums were read, which ends them, and otherwise starts again. As nothing else is changed by a packet that comes too late,
 // none is added twice or in part, not even if it is lost between its passes: its worker sends it again.
 
 #pragma once
@@ -32,7 +32,7 @@ control Again(inout headers_t hdr, inout metadata_t meta) {
             if (hdr.again.passes == PASSES_MAX) {
                 meta.fate = Fate.DROPPED;
             } else {
-                // Who has come too late has read no turns this time, and does so the next time.
+                // A packet that comes too late has read no turns this time, and does so the next time.
                 hdr.again.passes = hdr.again.passes + 1;
                 summands.apply(hdr);
                 hdr.again.clock = meta.clock;

@@ -1,4 +1,4 @@
-// What Libra does with a packet that is for the switch, in the order of the pipeline.
+// Processing of a packet that is for the switch, in the order of the pipeline.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "again.p4"
 #endif
 
-// What follows from the number of a packet alone.
+// Values that follow from the number of a packet alone.
 control Number(in headers_t hdr, inout metadata_t meta) {
     action set_bit(bit<32> cut_bit) { meta.cut_bit = cut_bit; }
 

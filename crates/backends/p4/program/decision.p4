@@ -1,4 +1,4 @@
-// What becomes of a packet of Libra, by everything that is known of it: the order of rule W6.
+// Outcome of a packet of Libra, by everything that is known of it: the order of rule W6.
 
 #pragma once
 
@@ -54,7 +54,7 @@ control Decision(inout headers_t hdr, inout metadata_t meta) {
         const default_action = drop();
         const entries = {
             // form, worker, agent, known, plan, fit, conditions, sound, new, seen, room, flags
-            // Who may not ask.
+            // Senders without the right to ask.
             (Form.OTHER, _, _, _, _, _, _, _, _, _, _, _) : drop();
             (Form.PUSH, 0, _, _, _, _, _, _, _, _, _, _) : drop();
             (Form.PULL, 0, 0, _, _, _, _, _, _, _, _, _) : drop();
@@ -63,11 +63,11 @@ control Decision(inout headers_t hdr, inout metadata_t meta) {
             (Form.DRAIN, _, 0, _, _, _, _, _, _, _, _, _) : drop();
             (Form.FLIP, _, 0, _, _, _, _, _, _, _, _, _) : drop();
             (Form.REMEMBER, _, 0, _, _, _, _, _, _, _, _, _) : drop();
-            // What is not of the region that is here.
+            // Packets for another plan or view than that of the region.
             (_, _, _, 0, _, _, _, _, _, _, _, _) : refuse(UNKNOWN_FLOW);
             (_, _, _, _, 0, 0, _, _, _, _, _, _) : refuse(STALE_VIEW);
             (_, _, _, _, _, 0, _, _, _, _, _, _) : refuse(STALE_PLAN);
-            // What the region does not take now.
+            // Packets that the region does not take now.
             (Form.PUSH, _, _, _, _, _, 0 &&& CONDITION_ACTIVE, _, _, _, _, _) : refuse(INACTIVE);
             (Form.PULL, _, _, _, _, _, 0 &&& CONDITION_READABLE, _, _, _, _, _) : refuse(NOT_INSTALLED);
             (_, _, _, _, _, _, _, 0, _, _, _, _) : drop();

@@ -1,4 +1,4 @@
-// What packets are made of, and what the switch knows of one while it passes. docs/reference/protocol.md says what the fields mean.
+// Headers of packets, and the metadata of one while it passes the switch. docs/reference/protocol.md defines the fields.
 
 #pragma once
 
@@ -67,7 +67,7 @@ header libra_h {
     // `epoch` in the upper half, `durable` in the lower one: a region keeps them in one cell of a register.
     bit<32> clock;
     bit<32> seq;
-    // In answers to the agent: what `reply.p4` says.
+    // In answers to the agent: see `reply.p4`.
     bit<32> tag_high;
     bit<32> tag_low;
 }
@@ -90,7 +90,7 @@ struct headers_t {
     entry_h[LANES] entries;
 }
 
-// What a packet is, by its bytes alone: the parser says so.
+// Form of a packet, by its bytes alone, as the parser determines it.
 enum bit<8> Form {
     OTHER = 0,       // not for the switch, or nothing that it understands
     PUSH = 1,
@@ -99,10 +99,10 @@ enum bit<8> Form {
     INSTALL = 4,
     DRAIN = 5,
     FLIP = 6,
-    REMEMBER = 7     // a PUSH without entries: from the agent, what a window shall hold
+    REMEMBER = 7     // a PUSH without entries: from the agent, what a window is to hold
 }
 
-// What becomes of a packet of Libra.
+// Outcome of a packet of Libra.
 enum bit<8> Fate {
     DROPPED = 0,
     PUSHED = 1,
@@ -116,20 +116,20 @@ enum bit<8> Fate {
     AGAIN = 9        // floats alone: it passes once more
 }
 
-// What is done to the registers of a lane.
+// Action on the registers of a lane.
 enum bit<2> SumDeed { NONE = 0, ADD = 1, TAKE = 2, READ = 3 }
 enum bit<2> ValueDeed { NONE = 0, READ = 1, WRITE = 2 }
 
 struct metadata_t {
     Form form;
-    // Whether a checksum says that the packet is not as it was sent.
+    // 1 if a checksum shows that the packet is not as it was sent.
     bool is_damaged;
-    // Whether all entries of a PUSH are within bounds, and its number may be used.
+    // 1 if all entries of a PUSH are within bounds, and its number may be used.
     bit<1> is_sound;
     bit<1> is_ours;
     bit<1> is_worker;
     bit<1> is_agent;
-    // Whether the region is here, and whether plan and view of the packet are its own.
+    // 1 if the region is here, and if plan and view of the packet are its own.
     bit<1> is_known;
     bit<1> is_fit;
     // Of the region: its number in this switch, in what its plan differs from that of the packet, and its view.
@@ -143,7 +143,7 @@ struct metadata_t {
     bit<32> seq_after;
     // By how much this packet changes what the bank has taken.
     bit<32> taken_more;
-    // What registers have said.
+    // Results of registers.
     bit<32> clock;
     bit<16> epoch;
     bit<16> epoch_before;
@@ -165,7 +165,7 @@ struct metadata_t {
     bit<1> is_clock;
     bit<1> is_turn;
 #endif
-    // What is done.
+    // Outcome and actions.
     SumDeed sum_deed;
     ValueDeed value_deed;
     Fate fate;

@@ -57,8 +57,8 @@ parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out
     }
 }
 
-// Metadata of a packet is zero where its parser has set nothing: what was there else is what the packet before left, or what the switch
-// says of this one. The parser looks at no `parser_err`, and so does nobody here: the hardware drops a packet that is cut off in a header.
+// Metadata of a packet is zero where its parser has set nothing: otherwise it would hold values of the packet before, or of the switch
+// about this one. Neither the parser nor the program looks at `parser_err`: the hardware drops a packet that is cut off in a header.
 @pa_auto_init_metadata
 // Words stay whole: where they may be cut, the compiler looks at every way to cut them.
 @pa_container_size("ingress", "hdr.packet.libra.clock", 32)

@@ -15,7 +15,7 @@ typedef bit<9> PortId_t;
 #endif
 #include "forward.p4"
 
-// What checksums are made of: of UDP what RFC 768 takes from IP, too. Entries are generated, as `ENTRY_WORDS`.
+// Input of checksums: for UDP also the part that RFC 768 takes from IP. Entries are generated, as `ENTRY_WORDS`.
 #define IPV4_WORDS hdr.ipv4.version_and_length, hdr.ipv4.service, hdr.ipv4.total_bytes, hdr.ipv4.identification, hdr.ipv4.fragment, \
     hdr.ipv4.time_to_live, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination
 #define UDP_WORDS hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.bytes, \
@@ -25,7 +25,7 @@ typedef bit<9> PortId_t;
 
 const bit<16> FLOOD_GROUP = 1;
 #ifdef SUMS_BY_TABLE
-// What bmv2 says of a packet that passes once more.
+// Metadata of bmv2 for a packet that passes once more.
 const bit<32> RECIRCULATED = 4;
 #endif
 
@@ -53,7 +53,7 @@ parser LibraParser(packet_in packet, out headers_t hdr, inout metadata_t meta, i
     }
 }
 
-// Whether the checksums that a packet brings are right: their sums, themselves included, are then nothing, as `meta.reason` still is.
+// Verification of the checksums that a packet brings: their sums, themselves included, are then zero, as `meta.reason` still is.
 // Compared with what they should be, 0 and 0xffff would be two, but they mean the same. A UDP checksum of 0 is none (RFC 768).
 control LibraVerification(inout headers_t hdr, inout metadata_t meta) {
     apply {

@@ -12,7 +12,7 @@ const bit<8> PROTOCOL_UDP = 17;
 const bit<8> PLAIN_IPV4 = 0x45;
 
 #ifdef SUMS_BY_TABLE
-// What comes before the headers of a packet is parsed already.
+// Bytes before the headers of a packet are parsed already.
 parser PacketParser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
 #else
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) {
@@ -42,7 +42,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         header_checksum.add(hdr.ipv4);
         meta.is_damaged = header_checksum.verify();
 #endif
-        // The upper two bits of the fragment field may be set: they say no more than that it must not be cut.
+        // The upper two bits of the fragment field may be set: they only mean that it must not be fragmented.
         transition select(hdr.ipv4.version_and_length, hdr.ipv4.fragment, hdr.ipv4.protocol) {
             (PLAIN_IPV4, 0 &&& 0x3fff, PROTOCOL_UDP): udp;
             (PLAIN_IPV4, 0 &&& 0x3fff, PROTOCOL_ICMP): icmp;

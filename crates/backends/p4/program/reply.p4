@@ -9,7 +9,7 @@
 #include "generated/lanes.p4"
 #endif
 
-// What an answer says of the region and of the request. `tag` is zero for workers; the agent learns what the bank has taken or, from a
+// State of the region and of the request in an answer. `tag` is zero for workers; the agent gets what the bank has taken or, from a
 // DRAIN, what the cut is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
 control Answer(inout headers_t hdr, inout metadata_t meta) {
     action acknowledge() {
@@ -32,7 +32,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         hdr.libra.entries = 0;
     }
 
-    // What an answer is, and whether it has entries.
+    // Kind of an answer, and whether it has entries.
     table kinds {
         key = {
             meta.fate : ternary;

@@ -19,14 +19,14 @@ const ROUNDED: u32 = !((1 << LOG_SHIFT) - 1);
 const IMPLIED: usize = 1 << 11;
 /// Of a logarithm that is 127 above what it is.
 const BIAS: u16 = 127;
-/// The bit of a key of `mi` that says that signs differ; the others are θ.
+/// The bit of a key of `mi` that is set if signs differ; the others are θ.
 const SIGNS_DIFFER: usize = 1 << 15;
 
 const SIGN: u32 = 1 << 31;
 const MAGNITUDE: u32 = SIGN - 1;
 const INFINITY: u32 = 0xff << 23;
 
-/// What `mi` does to the logarithm of the larger summand.
+/// Change that `mi` makes to the logarithm of the larger summand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Adds this, wrapping.
@@ -150,7 +150,7 @@ fn exp() -> Vec<Prefix<u32>> {
 }
 
 fn mi(signs: usize) -> Vec<Prefix<Change>> {
-    /// What the data plane has for numbers that cancel.
+    /// Entry of the data plane for numbers that cancel.
     const CANCELLED: i16 = i16::MIN;
     let mi = table("mi");
     prefixes(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mantissa_and_every_rest_has_the_logarithm_of_the_data_plane() {
+    fn every_mantissa_and_rest_has_the_logarithm_of_the_data_plane() {
         for fraction in 0..1 << 11 {
             agrees(0x3f80_0000 | fraction << 12 | 0x555, 0xbf12_3456);
         }

@@ -1,4 +1,4 @@
-//! What an agent does to a P4 switch: everything but the tables by packets that come by its own port.
+//! Agent of a P4 switch: everything but the tables, by packets that come by its own port.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,11 +17,11 @@ const WORDS: usize = WINDOW / 32;
 
 /// The way from an agent to its switch.
 pub trait Link {
-    /// What can go wrong with it.
+    /// Failure of the link.
     type Error: Display;
 
-    /// Sends packets by the port of the agent, and returns their answers, in order. Each packet is carried out once: who cannot know
-    /// whether it was must say so by an error.
+    /// Sends packets by the port of the agent, and returns their answers, in order. Each packet is carried out once: a link that cannot
+    /// tell must return an error.
     fn exchange(&mut self, packets: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Self::Error>;
 
     /// Hands a packet of a worker to the switch, and returns the answer: none come this way to a switch elsewhere.
@@ -49,7 +49,7 @@ impl<L: Link> Link for &mut L {
     }
 }
 
-/// Why something could not be done.
+/// Reason why something could not be done.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AgentError<E: Display> {
@@ -62,9 +62,9 @@ pub enum AgentError<E: Display> {
     /// The switch has answered something else than was asked. What it holds is not known any more.
     #[error("the switch has answered a {asked:?} by {answer}")]
     Answer {
-        /// What was asked.
+        /// Kind of the request.
         asked: Kind,
-        /// What it said.
+        /// Answer of the switch.
         answer: String,
     },
 }
@@ -72,7 +72,7 @@ pub enum AgentError<E: Display> {
 /// A job and the number of a region in it.
 pub type Name = (u16, u8);
 
-/// Which packets of a flow were taken up to the last epoch that was drained.
+/// Packets of a flow that were taken up to the last round that was drained.
 #[derive(Debug, Clone)]
 struct FlowCut {
     next: u32,
@@ -123,12 +123,12 @@ const fn place(seq: u32) -> (usize, u32) {
     (entry / 32, 1 << (entry % 32))
 }
 
-/// Whether an entry that has taken the packet of this number, and all before it, has taken an odd number of packets.
+/// Returns true if an entry that has taken the packet of this number, and all before it, has taken an odd number of packets.
 const fn is_odd(seq: u32) -> bool {
     (seq / WINDOW_U32).is_multiple_of(2)
 }
 
-/// A region, as the agent knows it.
+/// The agent's state of a region.
 #[derive(Debug, Clone)]
 struct Held {
     config: RegionConfig,
@@ -352,7 +352,7 @@ impl<L: Link> Agent<L> {
         self.set(name, |held| held.is_active = is_active)
     }
 
-    /// What the active bank has taken.
+    /// Asks for the packets that the active bank has taken.
     ///
     /// # Errors
     /// The way to the switch is at fault.
@@ -362,7 +362,7 @@ impl<L: Link> Agent<L> {
         Ok(taken(&answers[0]))
     }
 
-    /// Swaps the banks, and says which epoch that closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
+    /// Swaps the banks, and returns the epoch that this closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
     /// (rule D5).
     ///
     /// # Errors
@@ -379,7 +379,7 @@ impl<L: Link> Agent<L> {
     /// Takes the sums out of the idle bank: those that are not zero, by their slots, ascending. The [cut](Self::cut) is then that of its epoch.
     ///
     /// # Errors
-    /// The way to the switch is at fault: what it held is lost, so the region must be opened anew, elsewhere or here.
+    /// The way to the switch is at fault: what it held is lost, so the region must be opened again, elsewhere or here.
     pub fn drain(&mut self, name: Name) -> Result<Vec<(u32, u32)>, AgentError<L::Error>> {
         let held = self.held(name);
         let padding = held.config.cells - 1;
@@ -406,7 +406,7 @@ impl<L: Link> Agent<L> {
                 cut.odd[at % WORDS] ^= word;
                 cut.next = cut.next.max(next);
             } else {
-                // Of flow 0 again, which has said everything.
+                // Of flow 0 again, of which everything was read.
                 debug_assert_eq!(tag, 0);
             }
             if at < usize::from(padding) {
@@ -482,7 +482,7 @@ impl<L: Link> Agent<L> {
         Ok(answers.iter().flat_map(values).collect())
     }
 
-    /// What a region is.
+    /// Returns the configuration of a region.
     pub(crate) fn config(&self, name: Name) -> &RegionConfig {
         &self.held(name).config
     }
@@ -494,7 +494,7 @@ impl<L: Link> Agent<L> {
     }
 }
 
-/// What the answer to a FLIP or a probe says that a bank has taken.
+/// Reads the packets that a bank has taken from the answer to a FLIP or a probe.
 fn taken(answer: &[u8]) -> BankPackets {
     let header = Header::parse_without_entries(answer).expect("its kind was looked at");
     bank_packets(halves(header.tag).1)

@@ -55,7 +55,7 @@ pub(crate) const TABLES: [Table; 12] = [
     Table { name: "forward.stations", key: &["station"], action: "to", data: &["destination"] },
 ];
 
-/// What bmv2 calls the control that has all tables, and what a Tofino calls it.
+/// Name of the control that has all tables, in bmv2 and in a Tofino.
 const INGRESS: [&str; 2] = ["LibraIngress.", "ingress."];
 
 const STATIONS: &str = "LibraIngress.forward.stations";
@@ -77,7 +77,7 @@ pub enum WrongPort {
     /// No Tofino has it.
     #[error("port {port} does not exist: ports of a Tofino are below {PORTS}")]
     Missing {
-        /// Which port.
+        /// The port.
         port: u16,
     },
     /// Its pipe has registers of its own.
@@ -87,7 +87,7 @@ pub enum WrongPort {
          every push is refused. All ports of one switch, the agent's included, must be in one pipe"
     )]
     OtherPipe {
-        /// Which port.
+        /// The port.
         port: u16,
         /// Its pipe.
         found: u16,
@@ -102,14 +102,14 @@ pub enum WrongPort {
          in pipe {RECIRCULATION_PIPE}"
     )]
     NotRecirculated {
-        /// Which port.
+        /// The port.
         port: u16,
         /// Its pipe.
         found: u16,
     },
 }
 
-/// Whether ports may be those of one switch: a pipe of a Tofino knows nothing of the registers of another.
+/// Checks that ports are those of one switch: a pipe of a Tofino cannot access the registers of another.
 ///
 /// # Errors
 /// The first port that may not.
@@ -144,7 +144,7 @@ pub fn head(sizes: &Sizes) -> Vec<String> {
     vec!["# Written by `libra p4 tables`.".to_owned(), format!("ingress = bfrt.{program}.pipe.Ingress")]
 }
 
-/// The lines that say what a switch is told once.
+/// Returns the lines that configure a switch once.
 #[must_use]
 pub fn setup(setup: &Setup) -> Vec<String> {
     let (ip, port) = (setup.address.ip(), setup.address.port());
@@ -180,7 +180,7 @@ pub fn change(change: &TableChange, sizes: &Sizes) -> Vec<String> {
     operations(change, sizes).into_iter().map(line).collect()
 }
 
-/// The line that says by which port a station is reached.
+/// Returns the line for the port of a station.
 #[must_use]
 pub fn station(mac: [u8; 6], port: u16) -> String {
     add(STATIONS, &number_of(mac), &port.to_string())
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(check(192, &[192], floats), Err(WrongPort::NotRecirculated { port: 192, found: 1 }));
     }
 
-    /// What p4c says of the tables of the program, as a driver is given it. `cargo xtask p4 test` says where that is.
+    /// The tables of the program as p4c describes them to a driver. `cargo xtask p4 test` sets the path of that file.
     #[test]
     fn names_are_those_that_the_compiler_gave() {
         let Some(path) = std::env::var_os("LIBRA_P4_BFRT") else {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_told_last_what_its_packets_must_have_right_and_forgets_it_first() {
+    fn the_fit_of_a_region_is_added_last_and_removed_first() {
         let entry = RegionEntry {
             job: 7,
             region: 2,

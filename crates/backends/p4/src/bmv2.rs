@@ -8,10 +8,10 @@ use thiserror::Error;
 use crate::sizes::{Sizes, Sums};
 use crate::tables::{RegionEntry, TableChange};
 
-/// What a switch is told once, before anything else: what it holds of an agent that is gone is dropped with its tables.
+/// Configuration of a switch, sent once, before anything else: what it holds of an agent that is gone is dropped with its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// Where workers send packets to. The switch answers ARP and ping for it.
+    /// Address that workers send packets to. The switch answers ARP and ping for it.
     pub address: SocketAddrV4,
     /// Its own hardware address.
     pub mac: [u8; 6],
@@ -70,7 +70,7 @@ fn forget(sizes: &Sizes) -> Vec<String> {
 }
 
 impl Setup {
-    /// The lines that say so, and that make the switch forget what an agent before has told it.
+    /// Returns the lines of this configuration; they also delete the entries of an agent before.
     #[must_use]
     pub fn lines(&self, sizes: &Sizes) -> Vec<String> {
         let (ip, port) = (self.address.ip(), self.address.port());
@@ -86,7 +86,7 @@ impl Setup {
         forget(sizes).into_iter().chain(entries).collect()
     }
 
-    /// The lines that say where frames go whose destination is not known. A switch that was told before refuses them.
+    /// Returns the lines for frames whose destination is not known. A switch that has them already refuses them.
     #[must_use]
     pub fn flood_lines(&self) -> Vec<String> {
         let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
@@ -108,7 +108,7 @@ pub(crate) enum Operation {
     Delete(Entry),
 }
 
-/// A switch that has not done what it was told.
+/// A switch has not carried out its commands.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("bmv2 has not changed its tables: {0}")]
 pub struct Refused(String);
@@ -142,7 +142,7 @@ impl Bmv2Tables {
         changes.iter().flat_map(|change| operations(change, &self.sizes)).map(line).collect()
     }
 
-    /// Takes note of what the switch has said to these lines.
+    /// Evaluates the output of the switch for these lines.
     ///
     /// # Errors
     /// It has not made all of the changes.
@@ -181,7 +181,7 @@ fn parameters_of(action: &str) -> &str {
     action.split_once(' ').map_or("", |(_, parameters)| parameters)
 }
 
-/// What packets must have right is the last to come and the first to go: without it none is taken.
+/// Returns the operations of a change. The conditions that packets must meet come last and go first: without them no packet is taken.
 pub(crate) fn operations(change: &TableChange, sizes: &Sizes) -> Vec<Operation> {
     let worker = |address: SocketAddrV4, job: u16, worker: u16| {
         (format!("{ADMISSION}.workers"), format!("{} {} {job} {worker}", address.ip(), address.port()))

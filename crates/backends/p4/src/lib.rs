@@ -45,7 +45,7 @@
 //!     assert!(agent.link().0.process(Port::Worker(address), &packet).is_some());
 //! }
 //!
-//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut says which packet it was.
+//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut names the packet.
 //! assert_eq!(agent.flip((1, 0))?.map(|(epoch, taken)| (epoch, taken.pushes)), Some((1, 1)));
 //! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
 //! assert_eq!(agent.cut((1, 0), 0), [0..1]);

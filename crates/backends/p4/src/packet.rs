@@ -1,6 +1,6 @@
 //! Packets of an agent to a P4 switch beyond what any switch understands. All of it comes by the port of the agent alone.
 //!
-//! | packet | what it does | its answer says in `tag` |
+//! | packet | effect | `tag` of its answer |
 //! |---|---|---|
 //! | `FLIP`, kind 8, no entries | sets the epoch that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
 //! | `PULL` without entries | nothing | the same |
@@ -9,7 +9,7 @@
 
 use libra_dataplane::{BankPackets, Flags, Header};
 
-/// The code of `FLIP`. No other data plane knows it: a pipeline that gets one drops it.
+/// The code of `FLIP`. No other data plane has it: a pipeline that gets one drops it.
 pub const KIND_FLIP: u8 = 8;
 /// A region takes pushes.
 pub const CONDITION_ACTIVE: u8 = 1;
@@ -18,7 +18,7 @@ pub const CONDITION_READABLE: u8 = 2;
 
 const KIND_AT: usize = 1;
 
-/// What a `FLIP` says.
+/// Content of a `FLIP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flip {
     /// The epoch that takes packets.
@@ -27,12 +27,12 @@ pub(crate) struct Flip {
     pub(crate) durable: u16,
     pub(crate) is_active: bool,
     pub(crate) is_readable: bool,
-    /// Whether the banks are swapped.
+    /// True if the banks are swapped.
     pub(crate) swaps: bool,
 }
 
 impl Flip {
-    /// The packet. `header` says for which region.
+    /// Returns the packet. `header` names the region.
     pub(crate) fn to_packet(self, header: &Header) -> Vec<u8> {
         let flags = if self.swaps { Flags::LAST } else { Flags::NONE };
         let active = if self.is_active { CONDITION_ACTIVE } else { 0 };
@@ -51,13 +51,13 @@ pub const fn halves(tag: u64) -> (u32, u32) {
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
-/// What a window remembers of the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
+/// Returns the word that a window keeps for the packet of this number. The numbers of an entry differ by whole windows, so that their order is that
 /// of generations, which hardware would have to shift first.
 pub const fn remembered(seq: u32) -> u32 {
     seq.wrapping_add(1)
 }
 
-/// What a bank has taken, as it is counted in one word.
+/// Returns the packets that a bank has taken from the word that counts them.
 pub(crate) const fn bank_packets(word: u32) -> BankPackets {
     BankPackets { pushes: word & 0xffff, last: word >> 16 }
 }

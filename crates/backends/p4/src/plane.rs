@@ -16,13 +16,13 @@ use crate::tables::TableChange;
 const EMPTY_LOOKS_MIN: u32 = 32;
 const EMPTY_LOOKS_MAX: u32 = 1024;
 
-/// What an active bank had taken when it was last asked.
+/// Packets of an active bank as of the last time that it was asked.
 #[derive(Debug, Clone, Copy)]
 struct Active {
     taken: BankPackets,
-    /// How often in a row that was nothing.
+    /// Number of answers in a row that there was none.
     empty_looks: u32,
-    /// How often it may be.
+    /// Number of such answers until a packet is assumed.
     patience: u32,
 }
 
@@ -46,7 +46,7 @@ impl Active {
         *self = Self::new(patience.min(EMPTY_LOOKS_MAX));
     }
 
-    /// What it has taken; or a packet, if it has been empty for too long.
+    /// Returns what it has taken; or a packet, if it has been empty for too long.
     fn taken(&self) -> BankPackets {
         if self.empty_looks < self.patience { self.taken } else { BankPackets { pushes: 1, last: 0 } }
     }
@@ -61,7 +61,7 @@ pub struct P4Plane<L> {
     workers: BTreeMap<u16, SocketAddrV4>,
     /// The regions that are open.
     open: BTreeMap<u8, Active>,
-    /// Whether they take pushes.
+    /// True for those that take pushes.
     active: BTreeMap<u8, bool>,
     /// Pushes of epochs that are closed: the switch counts nothing else.
     pushes: u64,
@@ -159,7 +159,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is said after each epoch, and is a packet.
+        // It is sent after each epoch, and is a packet.
         if self.active.insert(region, active) != Some(active) {
             let name = self.name(region);
             self.attempt(|agent| agent.set_active(name, active));

@@ -1,4 +1,4 @@
-//! What is written into the program from the constants of `libra-dataplane`: sizes, codes, and everything that is there once for
+//! Generated parts of the program, from the constants of `libra-dataplane`: sizes, codes, and everything that is there once for
 //! each lane.
 
 mod floats;
@@ -15,7 +15,7 @@ use crate::sizes::{BARE_BYTES, IP_HEADER_BYTES, OutOfRange, Sizes, Sums, UDP_HEA
 pub struct Generated {
     /// Its name in the directory `generated` of the program.
     pub name: &'static str,
-    /// What it holds.
+    /// Its content.
     pub text: String,
 }
 
@@ -47,7 +47,7 @@ pub fn generate(sizes: &Sizes) -> Result<Vec<Generated>, OutOfRange> {
     Ok(files)
 }
 
-/// How a generated file begins.
+/// Returns the first lines of a generated file.
 fn head(about: &str) -> String {
     format!("// {about} Written by `libra p4 generate`: do not edit.\n\n")
 }
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checked_in_is_what_is_generated() {
+    fn checked_in_files_are_those_generated() {
         for (folder, sizes) in [("generated", Sizes::default()), ("generated/table", Sizes::of_tables())] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("program").join(folder);
             let files = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);

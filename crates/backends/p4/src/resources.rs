@@ -1,4 +1,4 @@
-//! What the program takes of a Tofino, by the sizes that it is generated from: registers and the memory blocks they lie in, tables,
+//! Resources of a Tofino that the program takes, by the sizes that it is generated from: registers and the memory blocks they lie in, tables,
 //! the stages that its steps need one after another, and the bits that a packet carries through them.
 //!
 //! It is an estimate, made without a compiler. Small tables, gateways and what a compiler adds are not in it; `docs/operating/p4.md` has beside it
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::adder::Adder;
 use crate::sizes::{OutOfRange, Sizes, Sums};
 
-/// What a pipe of a Tofino 1 has.
+/// Resources of a pipe of a Tofino 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Stages that a packet passes.
@@ -47,7 +47,7 @@ pub const TOFINO: Limits = Limits {
 pub struct Array {
     /// Its name in `registers.p4`.
     pub name: &'static str,
-    /// How many there are like it.
+    /// Number of arrays like it.
     pub count: u32,
     /// Cells of one.
     pub cells: u64,
@@ -97,7 +97,7 @@ impl TableSize {
     }
 }
 
-/// What a program of some sizes takes.
+/// Resources that a program of some sizes takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Resources {
     /// Registers of sums, which is how many entries a packet has.
@@ -125,25 +125,25 @@ pub struct Resources {
 pub struct PhvBits {
     /// Headers of a packet of Libra.
     pub headers: u32,
-    /// What the program knows of it.
+    /// Metadata of the program about it.
     pub metadata: u32,
 }
 
 /// The stage in which it is decided what becomes of a packet: the clock, the window and the decision each need what was there a
 /// stage before, and the clock needs the tables.
 const DECISION_STAGE: u32 = 3;
-/// What steps of an adder there are, each of which needs the one before: magnitudes, order, exponent and rest, mantissa, term, rounding, difference, change,
-/// exponent of the sum, its fraction, what comes out.
+/// Steps of an adder, each of which needs the one before: magnitudes, order, exponent and rest, mantissa, term, rounding, difference, change,
+/// exponent of the sum, its fraction, result.
 const ADDER_STAGES: u32 = 11;
 /// Sums and values.
 const ARRAYS_OF_LANE: u32 = 2;
-/// States of the parser beside one for each lane: Ethernet, IPv4, UDP, header, what it says, the kind, and the end.
+/// States of the parser beside one for each lane: Ethernet, IPv4, UDP, header, its fields, the kind, and the end.
 const PARSER_STATES: u32 = 7;
 /// Bytes of a frame around a packet: Ethernet with its check sequence, IPv4, UDP; and on the wire preamble and gap.
 const FRAME_BYTES: u64 = 14 + 4 + 20 + 8 + 20;
 
 impl Resources {
-    /// What a program of these sizes takes.
+    /// Estimates the resources of a program of these sizes.
     ///
     /// # Errors
     /// The sizes make no program.
@@ -174,7 +174,7 @@ impl Resources {
         TOFINO.parser_states_per_second / u64::from(self.parser_states)
     }
 
-    /// Which share of a port that is full of such packets its parser takes, at most all of it.
+    /// Returns the share of a port that is full of such packets which its parser takes, at most all of it.
     #[must_use]
     pub fn share_of_port(&self) -> f64 {
         let bits = 8 * (FRAME_BYTES + self.packet_bytes as u64);
@@ -206,7 +206,7 @@ impl Resources {
         self.arrays.iter().map(|array| array.count).sum()
     }
 
-    /// What there is too little of in a Tofino, in words.
+    /// Lists the resources that a Tofino has too few of, in words.
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
         let pairs = [
@@ -227,7 +227,7 @@ impl Resources {
     }
 }
 
-/// Where floats are added room is given after the turns of the cells, which are known two stages after the clock.
+/// Returns the stage of the decision. If floats are added, room is given after the turns of the cells, which are known two stages after the clock.
 const fn decision_stage(sizes: &Sizes) -> u32 {
     match sizes.sums {
         Sums::Fixed { .. } => DECISION_STAGE,
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(one("generations").sram_blocks(), 17);
     }
 
-    /// What `docs/operating/p4.md` says of the usual sizes: the estimate, and what the compiler took.
+    /// Returns the figures of `docs/operating/p4.md` for the usual sizes: the estimate, and what the compiler took.
     fn documented(what: &str) -> [u64; 2] {
         let start = format!("| {what} | ");
         let docs = include_str!("../../../../docs/operating/p4.md");
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(usual.parser_states as usize, shared.len() + pushes);
     }
 
-    /// What `docs/operating/p4.md` offers beside the usual sizes.
+    /// The larger size that `docs/operating/p4.md` offers beside the usual sizes.
     #[test]
     fn eight_times_as_many_slots_fit_the_same_stages() {
         let large = Resources::of(&Sizes { cell_bits: 14, ..Sizes::default() }).unwrap();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_too_little_of_is_said() {
+    fn lacking_resources_are_listed() {
         let lacking = Resources { stages: 13, ..usual() }.lacking();
         assert_eq!(lacking, ["13 stages, there are 12"]);
     }

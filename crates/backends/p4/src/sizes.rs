@@ -1,4 +1,4 @@
-//! How large a program is: what is fixed when it is compiled.
+//! Sizes of a program: they are fixed when it is compiled.
 
 use libra_dataplane::{HEADER_BYTES, WINDOW, packet_bytes};
 use thiserror::Error;
@@ -14,11 +14,11 @@ pub struct Sizes {
     pub flow_bits: u8,
     /// Regions that there may be at once.
     pub regions: u16,
-    /// How lanes add.
+    /// Addition in the lanes.
     pub sums: Sums,
 }
 
-/// How the lanes of a program add.
+/// Addition in the lanes of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sums {
     /// Fixed point, in one pass.
@@ -52,10 +52,10 @@ impl Sizes {
         Self { lanes: 2, sums: Sums::Table, ..Self::default() }
     }
 
-    /// Whether these make a program.
+    /// Checks that these make a program.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first size that is wrong.
     pub fn check(&self) -> Result<(), OutOfRange> {
         let bound_bits = match self.sums {
             Sums::Fixed { bound_bits } => bound_bits,

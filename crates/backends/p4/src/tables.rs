@@ -1,4 +1,4 @@
-//! What the tables of the program hold, and how their changes are said to a switch.
+//! Contents of the tables of the program, and the changes of them that are sent to a switch.
 
 use std::net::SocketAddrV4;
 
@@ -35,7 +35,7 @@ pub struct RegionEntry {
 pub enum TableChange {
     /// Datagrams from this address are those of this worker.
     AddWorker {
-        /// Where it sends from.
+        /// Address that it sends from.
         address: SocketAddrV4,
         /// Its job.
         job: u16,
@@ -44,7 +44,7 @@ pub enum TableChange {
     },
     /// No more.
     RemoveWorker {
-        /// Where it sends from.
+        /// Address that it sends from.
         address: SocketAddrV4,
         /// Its job.
         job: u16,
@@ -68,7 +68,7 @@ pub enum TableChange {
     },
 }
 
-/// Why a region does not fit a switch.
+/// Reason why a region does not fit a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DoesNotFit {
@@ -77,7 +77,7 @@ pub enum DoesNotFit {
         "region {region} has {found} lanes, the program of the switch has {lanes}: start the job with `--lanes {lanes}`"
     )]
     Lanes {
-        /// Which region.
+        /// Number of the region.
         region: u8,
         /// Its lanes.
         found: u8,
@@ -89,17 +89,17 @@ pub enum DoesNotFit {
         "region {region} adds something else than the program of the switch, which adds {adds}: start the job with `--arithmetic {wanted}`"
     )]
     Arithmetic {
-        /// Which region.
+        /// Number of the region.
         region: u8,
-        /// What the program adds.
+        /// Numbers that the program adds.
         adds: &'static str,
-        /// What jobs call that.
+        /// Value of the option of jobs for these.
         wanted: &'static str,
     },
     /// The bound of the region is not what the parser checks.
     #[error("region {region} has values up to {found}, the program of the switch is compiled for {bound}")]
     Bound {
-        /// Which region.
+        /// Number of the region.
         region: u8,
         /// Its bound.
         found: u32,
@@ -109,24 +109,24 @@ pub enum DoesNotFit {
     /// A bank would take more packets than the switch can count.
     #[error("a bank of region {region} takes up to {found} packets, the switch counts no more than 65535")]
     Packets {
-        /// Which region.
+        /// Number of the region.
         region: u8,
-        /// What a bank may take.
+        /// Maximum of the bank.
         found: u32,
     },
     /// No room is left.
     #[error("region {region} needs {wanted} of {what}, the switch has no room for them")]
     Full {
-        /// Which region.
+        /// Number of the region.
         region: u8,
         /// Of what.
         what: &'static str,
-        /// How many.
+        /// Number of them that it needs.
         wanted: usize,
     },
 }
 
-/// Which cells, flows and numbers of a switch are taken.
+/// Cells, flows and numbers of a switch that are taken.
 #[derive(Debug, Clone)]
 pub struct Rooms {
     sizes: Sizes,
@@ -150,7 +150,7 @@ impl Rooms {
         &self.held
     }
 
-    /// Whether the registers that a region would get were never another's.
+    /// Returns true if the registers that a region would get were never another's.
     ///
     /// # Errors
     /// There is no room, or it is not one of this program.
@@ -222,7 +222,7 @@ impl Rooms {
         Ok(entry)
     }
 
-    /// Gives the room of a region back, and says how its tables change.
+    /// Frees the room of a region, and returns the change of its tables.
     pub fn give_back(&mut self, job: u16, region: u8) -> Option<TableChange> {
         let at = self.held.iter().position(|held| (held.job, held.region) == (job, region))?;
         self.flows.remove(at);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_program_is_refused_with_what_to_do() {
+    fn regions_that_do_not_fit_are_refused_with_a_remedy() {
         let refusal =
             |config: RegionConfig| Rooms::new(Sizes::default()).take(&config).unwrap_err().to_string();
         assert!(refusal(RegionConfig { lanes: 1, ..CONFIG }).contains("--lanes 16"));

@@ -1,10 +1,10 @@
-// How a slot adds: with integers only, as `crates/dataplane/src/arithmetic.rs`, which says why each step is right.
+// Addition in a slot: with integers only, as `crates/dataplane/src/arithmetic.rs`, which explains each step.
 #pragma once
 
 #include "bpf.h"
 #include "constants.h"
 
-// Branches that nobody can guess are masks instead; those that are there are guessed right nearly always, or save much.
+// Branches that no processor can predict are masks instead; those that are there are predicted nearly always, or save much.
 
 #define F32_MAGNITUDE 0x7fffffffu
 #define F32_INFINITY 0x7f800000u
@@ -16,7 +16,7 @@
 // All ones if a number is negative, else zero.
 INLINE s64 if_negative(s64 number)
 {
-    // What the compiler does not see it does not turn into a branch.
+    // The compiler turns into a branch only what it sees.
     OPAQUE(number);
     return number >> 63;
 }
@@ -32,7 +32,7 @@ INLINE u32 choose(u32 mask, u32 then, u32 otherwise) { return otherwise ^ ((then
 
 INLINE u32 least(u32 a, u32 b) { return choose(below(a, b), a, b); }
 
-// Shifts right; the last bit also says whether any bit that fell out was set. For less than 2^31.
+// Shifts right; the last bit is also set if any bit that fell out was. For less than 2^31.
 INLINE u32 shift_right_sticky(u32 fraction, u32 by)
 {
     by = least(by, 31);
@@ -40,7 +40,7 @@ INLINE u32 shift_right_sticky(u32 fraction, u32 by)
     return kept | (below(kept << by, fraction) & 1);
 }
 
-// How far a fraction that is not zero is below the place of the hidden bit. The machine of the kernel's programs cannot count
+// Distance of a fraction that is not zero from the place of the hidden bit. The machine of the kernel's programs cannot count
 // zeros.
 INLINE u32 places_up(u32 fraction)
 {
@@ -62,7 +62,7 @@ INLINE u32 add_f32(u32 a, u32 b)
     u32 exponent = large >> F32_FRACTION_BITS & 255;
     u32 small_exponent = small >> F32_FRACTION_BITS & 255;
     if (UNLIKELY(exponent == 255)) {
-        // What is infinite stays so, as `b` is not; what is no number becomes the one that there is.
+        // Infinity stays, as `b` is finite; any NaN becomes the one that there is.
         return large << 9 ? F32_NAN : large;
     }
     u32 sign = large >> 31;

@@ -1,4 +1,4 @@
-// What every program for the kernel needs: types, helpers of the kernel, byte order, maps.
+// Common parts of programs for the kernel: types, helpers of the kernel, byte order, maps.
 #pragma once
 
 #include <linux/bpf.h>
@@ -16,7 +16,7 @@ typedef __s64 s64;
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
-// Makes the compiler forget how it came to a value: else it computes it anew wherever it is used, or keeps what is known of it in
+// Makes the compiler forget how it came to a value: else it computes it again wherever it is used, or keeps what is known of it in
 // places of its own.
 #define OPAQUE(variable) asm volatile("" : "+r"(variable))
 

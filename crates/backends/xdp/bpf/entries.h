@@ -18,11 +18,11 @@
 INLINE u8 *body(struct xdp_md *ctx) { return (u8 *)(long)*(volatile u32 *)&ctx->data + BODY_AT; }
 INLINE u8 *end_of(struct xdp_md *ctx) { return (u8 *)(long)*(volatile u32 *)&ctx->data_end; }
 
-// What is said of the entries of a push that may be added, and if they end with padding.
+// Results for the entries of a push that may be added, without and with padding at the end.
 #define SOUND 1
 #define PADDED 2
 
-// Whether the cells of a push strictly increase and its values are within the bound, padding at the end aside (rule W5); 0 if not. `is_float`
+// 1 if the cells of a push strictly increase and its values are within the bound, padding at the end aside (rule W5); 0 if not. `is_float`
 // is a constant, so that there is a loop for each.
 INLINE u32 are_sound(struct xdp_md *ctx, u32 padding, u32 bound, const int is_float)
 {

@@ -9,7 +9,7 @@
 #include "bpf.h"
 #include "constants.h"
 
-// Where the hot packet begins in a frame. Packets with IP options go another way.
+// Offset of the hot packet in a frame. Packets with IP options go another way.
 #define FRAME_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 
 struct headers {
@@ -18,11 +18,11 @@ struct headers {
     struct udphdr udp;
 } __attribute__((packed, aligned(2)));
 
-// Where the switch takes datagrams, as on the wire. The loader sets them.
+// Address of the switch, as on the wire. The loader sets them.
 const volatile u32 switch_address = 0;
 const volatile u16 switch_port = 0;
 
-// Whether this is a whole UDP datagram, plain and not fragmented, for the address of the switch. Everything else is for the
+// 1 if this is a whole UDP datagram, plain and not fragmented, for the address of the switch. Everything else is for the
 // stack, which also puts fragments together, and hands what is for the switch to its socket.
 INLINE int is_for_us(const struct headers *headers, u64 frame_bytes)
 {
@@ -53,7 +53,7 @@ INLINE u16 bare_checksum(const u8 *ip)
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
-    // Zero says that there is none.
+    // Zero means that there is none.
     return sum == 0xffff ? 0xffff : ~sum;
 }
 

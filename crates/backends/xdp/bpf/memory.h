@@ -1,11 +1,11 @@
-// What the program shares with the agent: the regions and their memory, the addresses of workers, counts, and wake-ups.
-// `crates/backends/xdp/src/layout.rs` says the same in Rust; sizes and places come from there as constants.
+// Memory that the program shares with the agent: the regions and their memory, the addresses of workers, counts, and wake-ups.
+// `crates/backends/xdp/src/layout.rs` is the same in Rust; sizes and places come from there as constants.
 #pragma once
 
 #include "bpf.h"
 #include "constants.h"
 
-// What a region is. Only the agent writes it, and always whole, under the lock: packets, which are carried out under the
+// Terms of a region. Only the agent writes it, and always whole, under the lock: packets, which are carried out under the
 // lock, see a change of it between two of them and never within one.
 struct region {
     struct bpf_spin_lock lock;
@@ -23,13 +23,13 @@ struct region {
     // ARITHMETIC_*.
     u32 arithmetic;
     u32 bound;
-    // How many packets, and how many with LAST, make the agent close the epoch.
+    // Numbers of packets, and of those with LAST, that make the agent close the epoch.
     u32 due_pushes;
     u32 due_last;
 };
 _Static_assert(sizeof(struct region) == REGION_WORDS * 4, "as the agent writes it");
 
-// What a bank took in its epoch. The agent writes the idle one, the program the other.
+// Packets that a bank took in its round. The agent writes the idle one, the program the other.
 struct bank {
     u32 pushes;
     u32 last;
@@ -38,7 +38,7 @@ struct bank {
     u8 touched[CELLS_MAX / TOUCH_BLOCK];
 };
 
-// What was taken of a flow, apart for each bank: that of the idle one stands still while the agent reads it, and the cut
+// Packets of a flow that were taken, apart for each bank: that of the idle one stands still while the agent reads it, and the cut
 // of its epoch is in it. A word is a generation and, in its lowest bit, the bank.
 struct flow {
     u32 words[2][WINDOW];
@@ -71,7 +71,7 @@ struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     MAP_NUMBER(max_entries, REGIONS_MAX);
     MAP_TYPE(key, u32);
-    // By sizes, and without a name: of types that are pointed at from within the compiler only says the names.
+    // By sizes, and without a name: of types that are pointed at from within, the compiler emits only the names.
     struct {
         MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
         MAP_NUMBER(max_entries, 1);
@@ -81,7 +81,7 @@ struct {
     } *values[];
 } memory SEC(".maps");
 
-// What sums are looked up in, for all regions. The loader fills it; as constants each object would carry all of it.
+// Tables for sums of floats, for all regions. The loader fills it; as constants each object would carry all of it.
 struct {
     u16 epo[256];
     u16 log_m[4096];

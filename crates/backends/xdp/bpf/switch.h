@@ -3,7 +3,7 @@
 //
 //   frame -> is it for us, and from a worker? -> header -> under the lock of its region: check, look up, add, read -> answer
 //
-// What it does not understand as a whole datagram of a worker goes to the stack. Rules are those of docs/reference/protocol.md.
+// Everything that is not a whole datagram of a worker goes to the stack. Rules are those of docs/reference/protocol.md.
 #pragma once
 
 #include "bpf.h"
@@ -31,7 +31,7 @@ struct answer {
     u32 view;
     u32 epoch;
     u32 durable;
-    // What to count.
+    // Counter to increment.
     u32 fate;
     u32 retransmit;
     u32 wake;
@@ -50,7 +50,7 @@ INLINE void drop(struct answer *answer, u32 fate)
     answer->fate = fate;
 }
 
-// What is read of a region is read anew each time it is used (volatile): a number that has been compared is one that the
+// Fields of a region are read again each time it is used (volatile): a number that has been compared is one that the
 // verifier knows more of, differently for each end of a loop, and it would look at all that follows for each.
 
 INLINE void push(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
@@ -66,7 +66,7 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
         return drop(answer, COUNT_MALFORMED);
     }
 
-    // Which bank is a number and not a branch: the verifier would look at all that follows twice.
+    // The bank is a number and not a branch: the verifier would look at all that follows twice.
     u32 active = region->epoch & 1;
     struct bank *bank = &slots->banks[active];
     OPAQUE(bank);
@@ -158,7 +158,7 @@ INLINE void execute(struct xdp_md *ctx, u32 job, const struct request *request,
     }
 }
 
-// Nobody was there to be refused under the lock: the region was never opened here.
+// Answers without the lock of the region, as it was never opened here.
 INLINE void answer_for_none(const struct request *request, struct answer *answer)
 {
     answer->view = request->view;
@@ -172,7 +172,7 @@ INLINE int dropped(struct counts *counts, u32 fate)
     return XDP_DROP;
 }
 
-// Takes a frame, and says what becomes of it. `shorten` is whether the frame of an answer gets the length of the answer.
+// Takes a frame, and returns its verdict. `shorten` is set if the frame of an answer gets the length of the answer.
 INLINE int handle(struct xdp_md *ctx, int shorten)
 {
     u8 *data = (u8 *)(long)ctx->data, *end = (u8 *)(long)ctx->data_end;
@@ -257,7 +257,7 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
         return XDP_DROP;
     }
 
-    // Pointers anew: of those from before the verifier knows more or less of the frame, by where the loops have ended.
+    // Pointers are computed again: of those from before the verifier knows more or less of the frame, by where the loops have ended.
     headers = (struct headers *)(body(ctx) - BODY_AT);
     hot = (u8 *)headers + FRAME_BYTES;
     if (hot + HEADER_BYTES > end_of(ctx)) {

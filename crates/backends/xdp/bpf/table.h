@@ -1,4 +1,4 @@
-// Floats added by looking tables up, as `crates/dataplane/src/table.rs`, which says what is in them and why each step is right.
+// Floats added by looking tables up, as `crates/dataplane/src/table.rs`, which describes them and explains each step.
 #pragma once
 
 #include "arithmetic.h"
@@ -51,7 +51,7 @@ INLINE u32 add_table(u32 a, u32 b)
     u32 key = least(theta, TABLE_THETA_MAX) | differ << 15;
     OPAQUE(key);
     s64 change = (s16)float_tables.mi[key & 0xffff];
-    // The least of all changes says that nothing is left.
+    // The least of all changes means that nothing is left.
     u32 is_left = ~if_negative(change + 0x7fff);
     log += change;
     s64 above = if_negative(TABLE_LOG_MOST - log), under = if_negative(log - TABLE_LOG_LEAST);

@@ -1,4 +1,4 @@
-//! What a user chooses, and why it may not work.
+//! Choices of the user, and the errors that they can cause.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 
-/// Where on the way of a packet the program runs.
+/// Point on the way of a packet at which the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// In the driver of the interface, before the kernel makes anything of a frame.
@@ -42,7 +42,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How a program came to be where it is.
+/// Mode in which a program was attached, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attached {
     /// In the driver.
@@ -51,7 +51,7 @@ pub enum Attached {
     Generic,
     /// In the stack, since the driver would not have it.
     Instead {
-        /// Why.
+        /// Reason why the faster mode was not possible.
         reason: String,
     },
 }
@@ -68,7 +68,7 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Why there is no data plane in the kernel.
+/// Reason why there is no data plane in the kernel.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum XdpError {
@@ -77,7 +77,7 @@ pub enum XdpError {
         "the XDP plane was left out of this build ({reason}): install clang on Linux (`apt-get install clang`) and build again"
     )]
     LeftOut {
-        /// What was missing when it was built.
+        /// The part that was missing when it was built.
         reason: &'static str,
     },
     /// This user may not do it.
@@ -85,45 +85,43 @@ pub enum XdpError {
         "the kernel does not permit {attempted}: run it as root, or with the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"
     )]
     NotPermitted {
-        /// What was refused.
+        /// The operation that was refused.
         attempted: &'static str,
     },
     /// There is no such interface.
     #[error("there is no interface {name} (in this network namespace)")]
     NoInterface {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// The kernel's verifier does not accept the program.
     #[error("this kernel does not accept the program; its verifier ends with:\n{log}")]
     Rejected {
-        /// The last lines that it said.
+        /// Its last lines.
         log: String,
     },
     /// The interface does not take the program.
     #[error("{interface} does not take the program in {mode} mode: {reason}")]
     Attach {
-        /// Which.
+        /// The interface.
         interface: String,
         /// In which mode.
         mode: Mode,
-        /// What the kernel said, and what can be done.
+        /// The error of the kernel, and the remedy.
         reason: String,
     },
     /// Something else in the kernel.
     #[error("{attempted}: {reason}")]
     Kernel {
-        /// What was attempted.
+        /// The operation that was attempted.
         attempted: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         reason: String,
     },
     /// The program looks for datagrams to one address of IPv4.
-    #[error(
-        "the XDP plane needs one address of IPv4, and {address} is none: say which with --listen IP:PORT"
-    )]
+    #[error("the XDP plane needs one address of IPv4, and {address} is none: set it with --listen IP:PORT")]
     Address {
-        /// What it was given.
+        /// The address that was given.
         address: SocketAddr,
     },
     /// The program adds in one lane.
@@ -131,13 +129,13 @@ pub enum XdpError {
         "the XDP plane has regions of one lane, not of {lanes}: run the job with --lanes 1, or this switch with --plane udp"
     )]
     Lanes {
-        /// What was asked for.
+        /// The number that was asked for.
         lanes: u8,
     },
     /// There is no room for another job.
     #[error("one XDP program serves no more than {} jobs", crate::JOBS_MAX)]
     Jobs,
-    /// Somebody names a region that is not open.
+    /// A region was named that is not open.
     #[error("region {region} of job {job} is not open")]
     NoRegion {
         /// Its job.

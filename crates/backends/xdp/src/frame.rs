@@ -20,7 +20,7 @@ pub(crate) fn write(frame: &mut Vec<u8>, from: SocketAddrV4, to: SocketAddrV4, d
     let [[from0, from1], [to0, to1]] = [from, to].map(|address| address.port().to_be_bytes());
     frame.clear();
     frame.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00]);
-    // The program does not look at sums: whoever delivers a frame has.
+    // The program does not verify checksums: the stack that delivered the frame has done so.
     frame.extend([0x45, 0, ip0, ip1, 0, 0, 0x40, 0, 64, 17, 0, 0]);
     frame.extend(from.ip().octets());
     frame.extend(to.ip().octets());

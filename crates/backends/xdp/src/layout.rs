@@ -1,4 +1,4 @@
-// Sizes and places of what the program in the kernel shares with the agent. The build script tells them to the program,
+// Sizes and places of the memory that the program in the kernel shares with the agent. The build script passes them to the program,
 // `bpf/memory.h` lays them out in C, and its compiler checks the sizes.
 
 use libra_dataplane::{CELLS_MAX, FloatTables, TOUCH_BLOCK, WINDOW};
@@ -13,10 +13,10 @@ pub(crate) const WORKERS_MAX: u32 = 65_536;
 /// Of the ring of wake-ups. It never has more than a few records; the kernel asks for a whole page.
 pub(crate) const WAKES_BYTES: u32 = 4096;
 
-/// Words of what a region is: [`Terms`](crate::terms::Terms) says which.
+/// Words of the terms of a region: see [`Terms`](crate::terms::Terms).
 pub(crate) const REGION_WORDS: usize = 16;
 
-/// How a region adds.
+/// Codes of the arithmetic of a region.
 pub(crate) const ARITHMETIC_FIXED: u32 = 0;
 pub(crate) const ARITHMETIC_F32: u32 = 1;
 pub(crate) const ARITHMETIC_TABLE: u32 = 2;
@@ -41,7 +41,7 @@ pub(crate) const FLOWS_PER_BLOCK: usize = 32;
 pub(crate) const VALUES_AT: usize = 2 * BANK_BYTES;
 pub(crate) const BLOCK_BYTES: usize = VALUES_AT + 4 * CELLS_MAX as usize;
 
-/// What is counted, in this order. Refusals are in the order of their codes.
+/// Counters, in this order. Refusals are in the order of their codes.
 pub(crate) const COUNTS: [&str; 14] = [
     "UNKNOWN_SENDERS",
     "PUSHES",

@@ -1,6 +1,6 @@
 //! A data plane in the kernel: hot packets are added up and answered by an XDP program before any socket sees them.
 //!
-//! It does exactly what the pipeline of `libra-dataplane` does, and knows nothing of epochs, shards or views: those are the
+//! It does exactly what the pipeline of `libra-dataplane` does, and has no notion of epochs, shards or views: those are the
 //! agent's business, which drives it by the trait [`Plane`](libra_proto::Plane). It opens no socket, and sends nothing by
 //! itself.
 //!
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The programs are in C, and are part of this crate if there was a clang when it was built. If not, everything here is there
-//! all the same, and [`XdpPlane::attach`] says what is missing.
+//! all the same, and the error of [`XdpPlane::attach`] names what is missing.
 
 #![forbid(unsafe_code)]
 

@@ -18,14 +18,14 @@ use crate::layout::{
     FLOWS_PER_BLOCK, VALUES_AT,
 };
 
-/// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as the program says of its memory.
+/// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as in the program.
 const FLAGS: u32 = 1 << 10 | 1 << 12;
 /// Blocks of slots.
 const BLOCKS: usize = CELLS_MAX as usize / TOUCH_BLOCK;
 const IN_BOUNDS: &str = "the memory was made for it";
 
 pub(crate) struct RegionMemory {
-    /// What the program knows it by.
+    /// The map through which the program accesses it.
     pub(crate) map: MapData,
     mapped: MmapRegion<()>,
 }
@@ -65,7 +65,7 @@ impl RegionMemory {
         self.words(bank * BANK_BYTES, 2)
     }
 
-    /// What a bank has taken in its epoch.
+    /// Returns the packets that a bank has taken in its round.
     pub(crate) fn taken(&self, bank: usize) -> BankPackets {
         let counts = self.bank(bank);
         BankPackets { pushes: counts.load(0), last: counts.load(1) }
@@ -83,14 +83,14 @@ impl RegionMemory {
         self.mapped.get_array_ref(bank * BANK_BYTES + BANK_TOUCHED_AT, BLOCKS).expect(IN_BOUNDS)
     }
 
-    /// Which blocks of slots a bank has touched.
+    /// Returns the marks of the blocks of slots that a bank has touched.
     fn touched(&self, bank: usize) -> [u8; BLOCKS] {
         let mut touched = [0; BLOCKS];
         self.marks(bank).copy_to(&mut touched);
         touched
     }
 
-    /// Whether a bank holds nothing.
+    /// Returns true if a bank holds nothing.
     pub(crate) fn is_clean(&self, bank: usize) -> bool {
         self.touched(bank) == [0; BLOCKS]
     }
@@ -130,12 +130,12 @@ impl RegionMemory {
         self.words(block * BLOCK_BYTES + flow % FLOWS_PER_BLOCK * FLOW_BYTES + at, words)
     }
 
-    /// How many packets of a flow a bank has taken in its epoch.
+    /// Returns the number of packets of a flow that a bank has taken in its round.
     pub(crate) fn pushes_of(&self, flow: u16, bank: usize) -> u32 {
         self.flow(flow, FLOW_PUSHES_AT, 2).load(bank)
     }
 
-    /// What a bank knows of a flow: a word for each number of the window, and one past the highest.
+    /// Returns the memory of a bank for a flow: a word for each number of the window, and one past the highest.
     pub(crate) fn window(&self, flow: u16, bank: usize) -> [u32; WINDOW_WORDS] {
         let mut words = [0; WINDOW_WORDS];
         self.flow(flow, 4 * WINDOW * bank, WINDOW).copy_to(&mut words[..WINDOW]);

@@ -27,7 +27,7 @@ const NAME: &str = "libra_switch";
 const MEASURE_NAME: &str = "libra_measure";
 /// Under the lock of the element: `BPF_F_LOCK`.
 const LOCKED: u64 = 4;
-/// What a program says of a frame.
+/// Verdicts of a program on a frame.
 const DROPPED: u32 = 1;
 const PASSED: u32 = 2;
 const SENT: u32 = 3;
@@ -52,7 +52,7 @@ pub struct XdpPipeline {
     regions: BTreeMap<Name, Open>,
     /// By their places.
     jobs: Vec<u16>,
-    /// What was counted before counting began.
+    /// Counters as of the last reset.
     before: [u64; COUNTS.len()],
     /// Datagrams that were handed over and that the program would not look at.
     malformed: u64,
@@ -69,11 +69,11 @@ struct Open {
     flows: Vec<Flow>,
 }
 
-/// What the closed epochs of a region have taken of one flow.
+/// Packets of one flow in the closed rounds of a region.
 struct Flow {
     words: [u32; WINDOW_WORDS],
     cut: FlowCut,
-    /// Whether the newest of them has taken a packet.
+    /// True if the newest of them has taken a packet.
     is_changed: bool,
 }
 
@@ -83,14 +83,14 @@ impl Flow {
     }
 }
 
-/// What one memory would have that two banks have shared: each word is the newest of its bank, so the newest of both.
+/// Merges the words of two banks into those of one shared memory: each word is the newest of its bank, so the newest of both.
 fn merge(words: &mut [u32; WINDOW_WORDS], others: &[u32; WINDOW_WORDS]) {
     for (word, other) in words.iter_mut().zip(others) {
         *word = (*word).max(*other);
     }
 }
 
-/// What the program makes of a frame.
+/// Verdict of the program on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// It goes to the stack.
@@ -210,7 +210,7 @@ impl XdpPipeline {
         self.regions.keys().copied()
     }
 
-    /// What a region is.
+    /// Returns the configuration of a region.
     pub fn config(&self, name: Name) -> Result<&RegionConfig, XdpError> {
         Ok(&self.region(name)?.terms.config)
     }
@@ -235,13 +235,13 @@ impl XdpPipeline {
         self.change(name, |terms| (terms.durable, terms.is_readable) = (durable, true))
     }
 
-    /// What the active bank has taken.
+    /// Returns the packets that the active bank has taken.
     pub fn taken(&self, name: Name) -> Result<BankPackets, XdpError> {
         let Open { terms, memory, .. } = self.region(name)?;
         Ok(memory.taken(terms.active_bank()))
     }
 
-    /// Swaps the banks, and says which epoch that closed; `None` if the idle bank is not drained.
+    /// Swaps the banks, and returns the epoch that this closed; `None` if the idle bank is not drained.
     pub fn flip(&mut self, name: Name) -> Result<Option<u16>, XdpError> {
         let Open { terms, memory, .. } = self.region(name)?;
         let (epoch, closed, flows) = (terms.epoch, terms.active_bank(), terms.config.flows);
@@ -252,7 +252,7 @@ impl XdpPipeline {
         memory.begin_epoch(1 - closed, flows);
         self.change(name, |terms| terms.epoch = epoch.wrapping_add(1))?;
 
-        // That took the lock, so the closed bank has all its packets, whole, and stands still. What it knows of a flow, and the
+        // That took the lock, so the closed bank has all its packets, whole, and stands still. Its words of a flow, and the
         // epochs before, is the cut (rule E2).
         let Open { memory, flows, .. } = self.region_mut(name)?;
         for (number, flow) in (0..).zip(flows.iter_mut()) {
@@ -265,13 +265,13 @@ impl XdpPipeline {
         Ok(Some(epoch))
     }
 
-    /// What was in the newest closed epoch and all before it, of the flows that have a packet in it.
+    /// Returns all that was taken up to the newest closed round, of the flows that have a packet in it.
     pub fn cut(&self, name: Name) -> Result<Cut, XdpError> {
         let flows = (0u16..).zip(&self.region(name)?.flows).filter(|(_, flow)| flow.is_changed);
         Ok(Cut { flows: flows.map(|(number, flow)| (number, flow.cut.clone())).collect() })
     }
 
-    /// What the region has seen of a flow by now, the open epoch included; `None` if there is no such flow.
+    /// Returns the window of a flow as of now, the open round included; `None` if there is no such flow.
     pub fn window(&self, name: Name, flow: u16) -> Result<Option<[u32; WINDOW_WORDS]>, XdpError> {
         let Open { terms, memory, flows } = self.region(name)?;
         Ok(flows.get(usize::from(flow)).map(|closed| {
@@ -305,7 +305,7 @@ impl XdpPipeline {
         self.regions.values().map(|open| open.memory.bytes()).sum()
     }
 
-    /// Begins to count anew.
+    /// Starts counting at zero again.
     pub fn reset_counters(&mut self) -> Result<(), XdpError> {
         self.before = self.counted()?;
         self.malformed = 0;
@@ -320,7 +320,7 @@ impl XdpPipeline {
         Ok(sums)
     }
 
-    /// What became of all packets, and how many datagrams came from addresses of no worker.
+    /// Returns the counters of all packets, and how many datagrams came from addresses of no worker.
     pub fn counters(&self) -> Result<(Counters, u64), XdpError> {
         let mut sums = self.counted()?;
         sums.iter_mut().zip(self.before).for_each(|(sum, before)| *sum -= before);
@@ -364,12 +364,12 @@ impl XdpPipeline {
     /// Hands the program a datagram as if it had come by an interface, and returns the answer if there is one.
     pub fn receive(&mut self, from: SocketAddrV4, datagram: &[u8]) -> Result<Option<&[u8]>, XdpError> {
         let mut frame = core::mem::take(&mut self.frame);
-        // Of one that is too long for any frame its head says enough.
+        // Of one that is too long for any frame its head is enough.
         let head = datagram.get(..DATAGRAM_BYTES_MAX).unwrap_or(datagram);
         frame::write(&mut frame, from, self.address, head);
         self.frame = frame;
         match self.run()? {
-            // It is longer than its entries say. From an interface it could have been a run of packets, but not as a datagram.
+            // It is longer than its entries. From an interface it could have been a run of packets, but not as a datagram.
             Verdict::Pass => self.malformed += 1,
             Verdict::Drop => {}
             Verdict::Send(_) => return Ok(self.answer.get(HEAD_BYTES..self.answered)),
@@ -398,9 +398,10 @@ impl XdpPipeline {
             SENT => Ok(Verdict::Send(self.answer.get(..self.answered).unwrap_or_default())),
             PASSED => Ok(Verdict::Pass),
             DROPPED => Ok(Verdict::Drop),
-            other => {
-                Err(XdpError::Kernel { attempted: "running the program", reason: format!("it said {other}") })
-            }
+            other => Err(XdpError::Kernel {
+                attempted: "running the program",
+                reason: format!("it returned {other}"),
+            }),
         }
     }
 
@@ -438,7 +439,7 @@ impl XdpPipeline {
         Ok(self.terms.set(index, words, LOCKED)?)
     }
 
-    /// Where the maps have a region.
+    /// Returns the index of a region in the maps.
     fn index(&mut self, (job, region): Name) -> Result<u32, XdpError> {
         Ok(u32::from(self.place(job)?) * REGIONS_OF_JOB + u32::from(region))
     }
@@ -458,7 +459,7 @@ impl From<MapError> for XdpError {
     }
 }
 
-/// Whether the program knows regions of this shape.
+/// Checks that the program supports regions of this shape.
 pub(crate) fn check(config: &RegionConfig) -> Result<(), XdpError> {
     if config.lanes == 1 { Ok(()) } else { Err(XdpError::Lanes { lanes: config.lanes }) }
 }

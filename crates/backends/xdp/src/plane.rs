@@ -108,7 +108,7 @@ impl Plane for XdpPlane {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is said after each epoch, and is a call of the kernel.
+        // It is set after each epoch, by a call of the kernel.
         if self.active.insert(region, active) != Some(active) {
             let set = self.pipeline.set_active(self.name(region), active);
             self.note(set);
@@ -138,7 +138,7 @@ impl Plane for XdpPlane {
         Some(self.note(closed))
     }
 
-    /// What the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that
+    /// Handles the packets that the program left to the stack: packets in fragments or with options, runs of them in generic mode, and those that
     /// did not come by the interface. The program carries them out as it would have there.
     fn handle_datagrams(
         &mut self,

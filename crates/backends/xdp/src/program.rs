@@ -1,4 +1,4 @@
-//! Programs: into the kernel, onto an interface, and what the kernel says if it will not have them.
+//! Programs: into the kernel, onto an interface, and the errors of the kernel if it rejects them.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub(crate) static SWITCH: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_
 pub(crate) static MEASURE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/measure.o"));
 static PASS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pass.o"));
 
-/// Of what the verifier says, only the end tells what it does not like.
+/// Only the end of the log of the verifier has the fault.
 const LOG_LINES: usize = 12;
 const LOADING: &str = "loading a program";
 
@@ -99,7 +99,7 @@ pub(crate) fn cause(attempted: &'static str, error: &(dyn std::error::Error + 's
     }
 }
 
-/// What the system said, somewhere below.
+/// Finds the error of the system, somewhere below.
 fn system_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

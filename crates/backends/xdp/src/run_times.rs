@@ -1,4 +1,4 @@
-//! How long the kernel spends in the program, by its own count.
+//! Time that the kernel spends in the program, by its own count.
 
 use core::time::Duration;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ impl RunTimes {
     /// The mean time of a packet since the programs were loaded; none if there was no packet.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel does not report it.
     pub fn of_packet(&self) -> Result<Option<Duration>, XdpError> {
         let (mut time, mut packets) = (Duration::ZERO, 0);
         for program in loaded_programs() {

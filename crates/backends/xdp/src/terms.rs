@@ -1,10 +1,10 @@
-//! What the program is told of a region.
+//! The terms of a region, for the program.
 
 use libra_dataplane::{Arithmetic, BankPackets, Region, RegionConfig};
 
 use crate::layout::{ARITHMETIC_F32, ARITHMETIC_FIXED, ARITHMETIC_TABLE, REGION_WORDS};
 
-/// What a region is at present. The agent writes it whole, under the lock of the region.
+/// Present terms of a region. The agent writes them whole, under the lock of the region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) config: RegionConfig,

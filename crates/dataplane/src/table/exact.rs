@@ -49,7 +49,7 @@ const fn times(x: u64, y: u64) -> u64 {
 
 /// Two to the power of logarithms.
 pub(super) struct Powers {
-    /// How many bits the logarithms have behind the point.
+    /// Bits of the logarithms behind the point.
     point: u32,
     /// The square root of 2, the root of that, and so on.
     roots: [u64; LOG_BITS as usize],
@@ -115,7 +115,7 @@ impl Power {
         }
     }
 
-    /// What of the part is above 1, with so many bits.
+    /// Returns the excess of the part over 1, with so many bits.
     pub(super) const fn fraction(self, bits: u32) -> u64 {
         let drop = ONE_BITS - bits;
         (self.part - ONE + (1 << (drop - 1))) >> drop

@@ -85,7 +85,7 @@ fn random_pairs() -> [Vec<(f32, f32)>; 2] {
 
 /// The paper's second data set, of which it reports a median of 100% and a mean of 99.84%.
 #[test]
-fn random_floats_are_added_nearly_as_precisely_as_the_paper_says() {
+fn sums_of_random_floats_are_nearly_as_precise_as_in_the_paper() {
     let [(median, mean), (median_of_one_sign, mean_of_one_sign)] =
         random_pairs().map(|pairs| precision(|x, y| TABLES.add(x, y), &pairs));
     assert!(median > 99.87 && mean > 99.58, "{median:.3}% {mean:.3}%");
@@ -101,7 +101,7 @@ fn split<const N: usize>() -> Box<SplitTables<N>> {
     tables
 }
 
-/// What the documentation of the tables says, to be written there when it changes.
+/// Asserts the precision that the documentation of the tables gives, to be written there when it changes.
 fn is_precise<const N: usize>(mixed: (f64, f64), one_sign: (f64, f64)) {
     let tables = split::<N>();
     let round =

@@ -67,7 +67,7 @@ fn ranges(pipeline: &mut TestPipeline, seqs: &[u32]) -> Vec<(u32, u16)> {
 
 // rule W8
 #[test]
-fn what_was_taken_before_is_acknowledged_once_more() {
+fn packets_taken_before_are_acknowledged_again() {
     let config = RegionConfig { bank_packets_max: 1000, ..small_config() };
     let mut pipeline = pipeline(&[config]);
     assert_eq!(ranges(&mut pipeline, &[0, 1, 2, 4]), [(0, 3), (4, 1)]);
@@ -188,7 +188,7 @@ proptest! {
             }
             let (answers, sent) = burst(&mut at_once, (JOB, 0), packets);
             prop_assert!(sent <= expected.len());
-            // What is said once more was taken, and by this epoch or one before it.
+            // Numbers that are listed again were taken, and by this epoch or one before it.
             let (said, repeated): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|answer| expected.contains(answer));
             for (header, _) in repeated {

@@ -1,4 +1,4 @@
-//! Which regions and pipelines can be made, and what the agent may do with them.
+//! Valid and invalid regions and pipelines, and the operations of the agent on them.
 
 use libra_dataplane::{
     Arithmetic, ConfigError, Entry, Flags, FlipError, Header, Kind, NackReason, Pipeline, Region,
@@ -129,7 +129,7 @@ fn a_long_cut_is_restored_too() {
 
 // rule W9
 #[test]
-fn a_push_with_values_is_answered_with_values_where_there_are_any() {
+fn a_push_with_values_is_answered_with_values_if_there_are_any() {
     let mut pipeline = pipeline(&[small_config()]);
     let push = |seq| {
         let push = Header { flags: Flags::VALUES, ..header(Kind::Push, 0, seq) };

@@ -14,7 +14,7 @@ const SLOTS: usize = 2;
 struct World {
     pipeline: TestPipeline,
     workers: [Worker; FLOWS as usize],
-    /// What was drained, slot by slot.
+    /// Drained sums, slot by slot.
     drained: [u32; SLOTS],
     /// For each flow, the sequence numbers that some arrival was acknowledged for, with the epoch that took them.
     taken: Vec<(u16, u32, u16)>,
@@ -52,7 +52,7 @@ enum Path {
     Duplicates,
 }
 
-/// What packet `seq` of a flow adds to each slot: sums of different sets of packets differ.
+/// Returns the gradient of packet `seq` of a flow for each slot: sums of different sets of packets differ.
 fn gradient(flow: u16, seq: u32) -> [u32; SLOTS] {
     let weight = 1 << (u32::from(flow) * 8 + seq);
     if seq.is_multiple_of(2) { [weight, 0] } else { [weight, weight] }
@@ -144,7 +144,7 @@ impl World {
         }
         assert_eq!((answer.kind, answer.seq, answer.worker), (Kind::Ack, seq, flow));
         match before {
-            // The worker may let go of a packet when the epoch it was told is durable: never too early.
+            // The worker may let go of a packet when its epoch is reported as durable: never too early.
             Some((_, _, taken)) => assert!(!epoch_newer(taken, answer.epoch)),
             None => {
                 assert!(!full);

@@ -1,4 +1,4 @@
-//! The pipeline against what is said about it.
+//! The pipeline against its specification.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod burst;

@@ -236,7 +236,7 @@ impl Model {
         Ok(closed)
     }
 
-    /// What is in the idle bank, slots that are zero left out; it is empty afterwards.
+    /// Returns the idle bank, slots that are zero left out; it is empty afterwards.
     fn drain(&mut self) -> BTreeMap<usize, u32> {
         let closed = self.epoch.wrapping_sub(1);
         self.touched.remove(&closed);

@@ -1,4 +1,4 @@
-//! What the tests share: small regions, and packets for them.
+//! Shared code of the tests: small regions, and packets for them.
 
 use libra_dataplane::{
     Arithmetic, Entry, Header, Kind, Packet, PacketWriter, Pipeline, Region, RegionConfig, RegionMemory,

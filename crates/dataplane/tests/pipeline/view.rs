@@ -1,4 +1,4 @@
-//! A region is held under one view: packets of another change nothing, and every answer says which it is.
+//! A region is held under one view: packets of another change nothing, and every answer has the view of the region.
 
 use libra_dataplane::{Counters, Flags, Header, Kind, NackReason, Region, RegionConfig};
 
@@ -75,7 +75,7 @@ fn a_duplicate_of_a_stale_view_is_not_acknowledged() {
 
 // rule W6
 #[test]
-fn the_plan_is_checked_before_the_view_and_the_view_before_the_flow() {
+fn the_plan_is_checked_first_then_the_view_then_the_flow() {
     let mut pipeline = used_pipeline();
     let mut reason = |request: Header| answer(&mut pipeline, &write(request, &[])).0.nack_reason();
     for kind in REQUESTS {

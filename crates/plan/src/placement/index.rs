@@ -1,8 +1,8 @@
 //! Keys to numbers, for keys that are all known: whether a key is there or not, it has one place to look at.
 //!
-//! What is hashed is blocks of 64 keys, each with a bit for every key that is there: keys that are close to each other, as those of
+//! The hashed unit is a block of 64 keys with a bit for every key that is there: keys that are close to each other, as those of
 //! a vocabulary by frequency are, share a block, and all blocks then fit the first cache. Each block belongs to a bucket, each bucket has
-//! a pilot, and block and pilot together say in which entry the block would be (hash and displace: Belazzougui, Botelho and
+//! a pilot, and block and pilot together determine the entry of the block (hash and displace: Belazzougui, Botelho and
 //! Dietzfelbinger 2009; pilots as in Pibiri and Trani 2021). A worker looks every key of a push up, hot or cold: this is the most
 //! frequent thing it does.
 
@@ -26,7 +26,7 @@ struct Block {
 }
 
 impl Block {
-    /// How many of its keys are below one of them.
+    /// Returns the number of its keys that are below one of them.
     #[inline]
     fn keys_below(&self, key: u64) -> u32 {
         (self.keys & (bit(key) - 1)).count_ones()
@@ -130,7 +130,7 @@ impl Index {
     fn with_seed(seed: u64, blocks: &[Block]) -> Option<Self> {
         let entries = (blocks.len() as f64 * ENTRIES_PER_BLOCK).ceil() as usize;
         let pilots = vec![0; blocks.len().div_ceil(BLOCKS_PER_BUCKET)];
-        // The first block is where it belongs, too; wherever else it stands, nobody looks for it.
+        // The first block is where it belongs, too; it fills the other entries as well, and no look-up finds it there.
         let mut index = Self { seed, pilots, entries: vec![blocks[0]; entries], numbers: Vec::new() };
         let mut buckets = vec![Vec::new(); index.pilots.len()];
         for block in blocks {

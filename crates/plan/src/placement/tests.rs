@@ -135,7 +135,7 @@ fn a_region_is_filled_to_the_last_slot_but_one() {
 }
 
 #[test]
-fn what_cannot_be_placed_is_refused() {
+fn rows_that_cannot_be_placed_are_an_error() {
     assert_eq!(
         Placement::new(&example(), 0, RegionSlots::by_rank(SLOTS_PER_REGION)).unwrap_err(),
         PlacementError::NoShards

@@ -98,7 +98,7 @@ fn a_plan_has_the_rows_that_principle_1_picks_with_their_scales() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_name_the_fault() {
     let fault = |change: fn(&mut Plan)| {
         let mut plan = example();
         change(&mut plan);

@@ -62,7 +62,7 @@ fn shares_out_of_range_are_refused() {
     assert!(Budget { p: f64::NAN, ..budget }.check().is_err());
 }
 
-/// What a profile run saw, and the truth about the distribution it was drawn from.
+/// Result of a profile run, and the true distribution that it was drawn from.
 struct Profile {
     ranked: Vec<Ranked>,
     total: u64,

@@ -24,7 +24,7 @@ proptest! {
     }
 
     #[test]
-    fn quantized_values_are_within_bound_and_lose_nothing_but_the_residue(
+    fn quantized_values_are_within_bound_and_lose_only_the_residue(
         gradient in gradient(),
         scale in any::<i8>(),
         residue in -0.5_f32..=0.5,

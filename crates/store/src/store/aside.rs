@@ -1,4 +1,4 @@
-//! What is kept for a snapshot until somebody reads it: rows as they were, and keys. Neither list copies what it
+//! Memory of a snapshot until it is read: rows as they were, and keys. Neither list copies what it
 //! has when it grows, which would take long when it is long.
 
 /// About the size of one allocation of rows.
@@ -46,7 +46,7 @@ impl Aside {
         self.bursts.last().map_or(0, |last| (self.bursts.len() - 1) * self.burst_rows + last.keys.len())
     }
 
-    /// Whether there are as many as one allocation holds.
+    /// Returns true if there are as many as one allocation holds.
     pub(super) fn has_burst(&self) -> bool {
         self.bursts.first().is_some_and(|burst| burst.keys.len() == self.burst_rows)
     }
@@ -77,7 +77,7 @@ pub(super) struct Keys {
     bursts: Vec<Vec<u64>>,
 }
 
-/// How far a list of keys was read.
+/// Progress of the reader of a list of keys.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeysRead {
     burst: usize,

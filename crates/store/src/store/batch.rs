@@ -1,16 +1,16 @@
-//! What one batch does to the rows of one table.
+//! Effect of one batch on the rows of one table.
 
 use super::gate::Gate;
 use super::kept::{Kept, RowPlace};
 use crate::growth::Trace;
 use crate::{TableSpec, Update};
 
-/// What one batch does to each of its rows of one table.
+/// Effect of one batch on each of its rows of one table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch<'a> {
     spec: &'a TableSpec,
     seed: u64,
-    /// How many batches have touched the table before.
+    /// Number of batches that have touched the table before.
     step: u64,
     /// Not a copy, for which an update would wait until the row before is stored.
     update: &'a Update,

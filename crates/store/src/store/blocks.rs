@@ -12,7 +12,7 @@ use super::rows::{BLOCK, Lookup};
 /// the rows, and [`Kept::end_search`] compares keys.
 pub(super) struct Search<'k> {
     pub(super) keys: &'k [u64],
-    /// Where the row of each key is, after the last step.
+    /// Place of the row of each key, after the last step.
     pub(super) places: [RowPlace; BLOCK],
     /// Positions of keys that are found by hash.
     pub(super) hashed: [u8; BLOCK],
@@ -49,7 +49,7 @@ impl<'k> Blocks<'k> {
 
     /// The next keys, and where their rows are until some are moved; none when there are no more.
     ///
-    /// What was looked up ahead may be over by now, for rows may have been made and moved to where they are found by key. The last step finds
+    /// A place that was looked up ahead may be stale by now, for rows may have been made and moved to where they are found by key. The last step finds
     /// that out, as it compares keys: such a row is nowhere then.
     #[inline]
     pub(super) fn next(&mut self, rows: &Kept) -> (&'k [u64], &[RowPlace; BLOCK]) {

@@ -1,4 +1,4 @@
-//! Which gradients make a row: the admission of one table.
+//! Admission of one table: the gradients that make a row.
 
 use super::aside::Aside;
 use super::marks::{GROUP, Marks, Snapshots};
@@ -13,7 +13,7 @@ const WAYS: usize = 12;
 /// Words of a set: a fragment of the hash for each key, then a byte for each of its counts, then a word that is not used,
 /// for a set to be a cache line.
 const SET_WORDS: usize = 16;
-/// How many groups of sets one call looks at: a megabyte.
+/// Number of groups of sets that one call looks at: a megabyte.
 const GROUPS_LOOKED_MAX: usize = 1 << 8;
 /// Bytes of a set in a saved piece: its number, and its words.
 const SAVED_BYTES: usize = (1 + SET_WORDS) * size_of::<u32>();
@@ -37,13 +37,13 @@ impl Gate {
         Self { seed: seed ^ STREAM, admission: growth.admission, counts, dropped: 0 }
     }
 
-    /// Whether a row that is not there need not be made.
+    /// Returns true if a row that is not there need not be made.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.admission.is_some()
     }
 
-    /// Whether a gradient for a row that is not there makes it, after so many steps of the table (rule G1).
+    /// Returns true if a gradient for a row that is not there makes it, after so many steps of the table (rule G1).
     pub(super) fn admits(&mut self, key: u64, step: u64) -> bool {
         let hash = mix_with(self.seed, key);
         let admits = match self.admission {
@@ -70,7 +70,7 @@ impl Gate {
     }
 }
 
-/// How often keys without a row were updated: a set-associative table. Of each set, the key that was updated last is the
+/// Number of updates of keys without a row: a set-associative table. Of each set, the key that was updated last is the
 /// first, and the last one makes room for a new one.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
@@ -190,7 +190,7 @@ impl Counts {
         Some(bytes)
     }
 
-    /// Whether these are sets that this table can have.
+    /// Returns true if these are sets that this table can have.
     pub(super) fn accepts(&self, bytes: &[u8]) -> bool {
         let mut sets = bytes.chunks_exact(SAVED_BYTES).map(|saved| words_of(saved).next());
         bytes.len().is_multiple_of(SAVED_BYTES)
@@ -228,7 +228,7 @@ fn words_of(saved: &[u8]) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    /// How often a key is not made by its second gradient if so many others come between, as a share.
+    /// Returns the share of keys that are not made by their second gradient if so many others come between.
     fn lost(between: usize) -> f64 {
         const KEYS: u64 = 12 << 10;
         const TRIALS: usize = 300;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn luck_is_as_frequent_as_is_asked_for_and_another_for_each_seed() {
+    fn luck_has_the_given_frequency_and_differs_between_seeds() {
         let growth = Growth { admission: Some(Admission::Probability(0.25)), eviction: None };
         let draws = |seed, step| -> Vec<bool> {
             let mut gate = Gate::new(&growth, seed);

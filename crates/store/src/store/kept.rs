@@ -28,7 +28,7 @@ pub(super) struct Kept {
     moves: u64,
 }
 
-/// Where a row is, until some are moved, or it is removed.
+/// Place of a row, until some are moved, or it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowPlace {
     Dense(DensePlace),
@@ -64,7 +64,7 @@ impl Kept {
         self.dense.memory_bytes() + self.sparse.memory_bytes() + watch
     }
 
-    /// Where a row is.
+    /// Finds a row.
     pub(super) fn find(&self, key: u64) -> RowPlace {
         match self.dense.find(key) {
             Found::Row(place) => RowPlace::Dense(place),
@@ -110,17 +110,17 @@ impl Kept {
         }
     }
 
-    /// How often rows were moved: where they were found before is nothing then.
+    /// Returns the number of times that rows were moved: places from before a move are stale.
     #[inline]
     pub(super) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// Where a row is that will change, and which is made if it is not there; `fill` gets its words, all zero. Whether it
+    /// Finds a row that will change, or makes it if it is not there; `fill` gets its words, all zero. Returns true if the row
     /// was made.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> (RowPlace, bool) {
-        // No place is looked at through memory where nobody watches: that would wait for the store of the row before.
+        // Without a watch no place is passed through memory: that would wait for the store of the row before.
         match self.dense.find(key) {
             Found::Row(place) => {
                 if self.watch.is_some() {
@@ -268,7 +268,7 @@ impl Kept {
         }
     }
 
-    /// Whether a snapshot is active.
+    /// Returns true if a snapshot is active.
     fn is_read(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.snapshots.active.is_some())
     }
@@ -303,7 +303,7 @@ impl Kept {
         (looks_max, false)
     }
 
-    /// How many rows there is room for in memory that was used.
+    /// Returns the number of rows that there is room for in memory that was used.
     pub(super) fn positions(&self) -> usize {
         self.dense.positions() + self.sparse.slabs().positions()
     }

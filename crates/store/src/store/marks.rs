@@ -1,4 +1,4 @@
-//! Which rows a snapshot still has to give, and which have changed since the last one.
+//! Rows that a snapshot still has to give, and rows that have changed since the last one.
 
 use super::snapshot::Extent;
 
@@ -16,16 +16,16 @@ pub(super) struct Marks {
     chunks: Vec<Chunk>,
 }
 
-/// How far the snapshots of a store are.
+/// Progress of the snapshots of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Snapshots {
-    /// How many were begun.
+    /// Number of snapshots that were begun.
     pub(super) begun: u64,
     /// The last one that was read to its end, counted from 1; those after it that are not active were cancelled.
     pub(super) finished: u64,
-    /// What the active one takes, which is the last one that was begun.
+    /// Extent of the active one, which is the last one that was begun.
     pub(super) active: Option<Extent>,
-    /// Whether changes are remembered for the next one.
+    /// True if changes are remembered for the next one.
     pub(super) tracks: bool,
 }
 
@@ -41,7 +41,7 @@ struct Chunk {
     pending: Option<Box<Bits>>,
     /// Made or changed since it began here.
     changed: Option<Box<Bits>>,
-    /// What `changed` was then: what counts as changed again if it is cancelled.
+    /// The value of `changed` then: these rows count as changed again if it is cancelled.
     before: Option<Box<Bits>>,
 }
 
@@ -96,7 +96,7 @@ impl Marks {
         self.chunks.resize(chunk + 1, Chunk::default());
     }
 
-    /// Whether a row has changed since the last snapshot began that was not cancelled. None may be active.
+    /// Returns true if a row has changed since the last snapshot began that was not cancelled. None may be active.
     pub(super) fn has_changed(&self, position: usize, snapshots: Snapshots) -> bool {
         let group = position / GROUP;
         let has = |bits: &Bits| bits[group % CHUNK] >> (position % GROUP) & 1 == 1;

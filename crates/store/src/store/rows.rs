@@ -3,7 +3,7 @@
 use crate::index::{Index, NO_ROW, hash_of};
 use crate::slab::{Place, Slabs};
 
-/// How many keys are looked up together: more than a core can wait for at once, and few enough that what was
+/// Number of keys that are looked up together: more than a core can wait for at once, and few enough that what was
 /// read for the first is still in its cache when the last was read.
 pub(super) const BLOCK: usize = 64;
 
@@ -54,7 +54,7 @@ impl Rows {
         self.index.memory_bytes() + self.slabs.memory_bytes()
     }
 
-    /// Where a row is.
+    /// Finds a row.
     pub(super) fn find(&self, key: u64) -> Option<Place> {
         self.find_hashed(hash_of(key), key)
     }
@@ -74,7 +74,7 @@ impl Rows {
         lookup.count += 1;
     }
 
-    /// Asks for the memory of the rows that the index cannot tell from those of a look-up.
+    /// Asks for the memory of the rows that the index cannot distinguish from those of a look-up.
     #[inline]
     pub(super) fn go_on(&self, lookup: &mut Lookup) {
         let hashes = &lookup.hashes[..lookup.count];
@@ -89,7 +89,7 @@ impl Rows {
         }
     }
 
-    /// Where the row of the key is that was added to a look-up at this position.
+    /// Returns the row of the key that was added to a look-up at this position.
     #[inline]
     pub(super) fn end(&self, lookup: &Lookup, at: usize, key: u64) -> Option<Place> {
         match lookup.places[at] {

@@ -7,7 +7,7 @@ use super::rows::BLOCK;
 use super::watch::Watch;
 use super::{RowError, Store};
 
-/// With more rows set aside, updates outrun whoever reads.
+/// With more rows set aside, updates outrun the reader.
 const ASIDE_FIRST_MAX: usize = 1 << 16;
 
 /// Rows of one table, as they were when a snapshot began.
@@ -29,7 +29,7 @@ pub struct RowBlock {
     pub admission: Vec<u8>,
 }
 
-/// Which rows a snapshot has.
+/// Rows that a snapshot has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// All.
@@ -39,7 +39,7 @@ pub enum Extent {
     Changed,
 }
 
-/// How far a snapshot was read.
+/// Progress of the reader of a snapshot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
     /// Steps of each table when it began.
@@ -97,11 +97,11 @@ impl Store {
 
     /// Begins a snapshot of all tables as they are now. No row is looked at: this takes microseconds.
     ///
-    /// Until the snapshot is over, runs of neighbouring keys are not put where they are found fastest; that is made up for
-    /// in the batches after it.
+    /// Until the snapshot is over, runs of neighbouring keys are not put where they are found fastest; the batches after it
+    /// make up for that.
     ///
     /// # Panics
-    /// Another snapshot is active; or only changes are asked for, and nobody said [`Store::track_changes`].
+    /// Another snapshot is active; or only changes are asked for, and [`Store::track_changes`] was not called.
     pub fn begin_snapshot(&mut self, extent: Extent) {
         assert!(self.snapshots.active.is_none(), "a snapshot is active");
         assert!(self.snapshots.tracks || extent == Extent::Full, "changes are not tracked");
@@ -135,7 +135,7 @@ impl Store {
             }
             *removed_of += 1;
         }
-        // What lies twice in memory goes first; but not where updates outrun whoever reads: there the marks of rows cost more, and
+        // Rows that lie twice in memory go first; but not where updates outrun the reader: there the marks of rows cost more, and
         // they are done with when all rows were looked at.
         if self.rows_set_aside() <= ASIDE_FIRST_MAX
             && let Some(block) = self.read_aside(rows_max, true)
@@ -187,20 +187,20 @@ impl Store {
         Some(block)
     }
 
-    /// How many rows the active snapshot has had to copy because updates came first, and nobody has read yet: what a slow
-    /// reader costs in memory.
+    /// Returns the number of rows that the active snapshot has had to copy because updates came first, and that were not read yet: the memory
+    /// cost of a slow reader.
     #[must_use]
     pub fn rows_set_aside(&self) -> usize {
         self.rows.iter().filter_map(Kept::watched).map(|watch| watch.aside().len()).sum()
     }
 
-    /// Whether a snapshot is active: one was begun, and neither read to its end nor cancelled.
+    /// Returns true if a snapshot is active: one was begun, and neither read to its end nor cancelled.
     #[must_use]
     pub fn snapshot_is_active(&self) -> bool {
         self.snapshots.active.is_some()
     }
 
-    /// What [`Store::steps`] of a table was when the last snapshot began.
+    /// Returns [`Store::steps`] of a table as of the beginning of the last snapshot.
     ///
     /// # Panics
     /// There is no such table, or there never was a snapshot.

@@ -1,4 +1,4 @@
-//! Which rows go, and when.
+//! Eviction of rows.
 
 use std::cmp::Reverse;
 
@@ -10,16 +10,16 @@ use crate::update::sum_of_squares;
 /// Rows that are compared with each other.
 const WINDOW: usize = 16;
 
-/// What one look at rows came to.
+/// Result of one look at rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// How many rows were looked at, or places where a row might be.
+    /// Number of rows that were looked at, or places where a row might be.
     pub looked: usize,
     /// Keys of the rows that were removed, of any table.
     pub removed: Vec<u64>,
 }
 
-/// What growth has cost so far, since the store was made.
+/// Cost of growth so far, since the store was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GrowthCounts {
     /// Gradients that changed nothing, because the admission of a table made no row for them.
@@ -28,12 +28,12 @@ pub struct GrowthCounts {
     pub evicted: u64,
 }
 
-/// How far a store has looked at its rows.
+/// Progress of a store's looks at its rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sweep {
     /// The table that is next.
     table: usize,
-    /// Where in each table: a position of rows in memory, or in each part of them.
+    /// Position in each table: of rows in memory, or in each part of them.
     cursors: Vec<usize>,
     pub(super) evicted: u64,
 }
@@ -67,7 +67,7 @@ impl Sweep {
 /// ```
 impl Store {
     /// Looks at so many rows, going on where it stopped the last time, and removes those that the [`Eviction`] of their
-    /// table wants to go. It is for the owner of the store to say it between batches, often enough: what is not
+    /// table wants to go. The owner of the store must call it between batches, often enough: what is not
     /// looked at stays, and a table may grow beyond its `rows_max` until then. A call takes about as long as an
     /// update of as many rows; it ends before if it has gone once through all tables, or where nothing should go.
     ///
@@ -77,7 +77,7 @@ impl Store {
     /// goes in 2^15. For such a table, a call looks at 16 places at least.
     ///
     /// The same calls remove the same rows. But which are compared depends on where rows came to lie, which is not in a
-    /// snapshot: whoever writes a log should write the keys that went, and [`Store::remove`] them when it is replayed.
+    /// snapshot: a log should record the keys that went, and [`Store::remove`] them when it is replayed.
     pub fn evict(&mut self, rows_max: usize) -> Evicted {
         self.evict_but(rows_max, |_| false)
     }
@@ -97,7 +97,7 @@ impl Store {
         evicted
     }
 
-    /// Whether that is all for this table; else as many rows were looked at as are allowed.
+    /// Returns true if that is all for this table; else as many rows were looked at as are allowed.
     fn evict_of(
         &mut self,
         table: usize,
@@ -130,7 +130,7 @@ impl Store {
         }
     }
 
-    /// What growth has cost so far.
+    /// Returns the cost of growth so far.
     #[must_use]
     pub fn growth_counts(&self) -> GrowthCounts {
         let dropped = self.gates.iter().map(|gate| gate.dropped).sum();

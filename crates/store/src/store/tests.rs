@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn rows_that_move_in_the_midst_of_a_batch_are_found_where_they_went() {
+fn rows_that_move_during_a_batch_are_found_where_they_went() {
     let table = || TableSpec { keys: 0..10_000, ..tables()[1].clone() };
     let [mut together, mut one_by_one] = [(); 2].map(|()| Store::new(vec![table()], SEED).unwrap());
     // Rows of one chunk, found by hash; then a batch with so many new ones of it that the chunk becomes dense, and with the first ones

@@ -1,4 +1,4 @@
-//! What happens to the rows of one table, for snapshots.
+//! Changes of the rows of one table, noted for snapshots.
 
 use super::aside::{Aside, Burst, Keys, KeysRead};
 use super::kept::RowPlace;
@@ -6,7 +6,7 @@ use super::marks::{GROUP, Marks, Snapshots};
 use crate::dense::Dense;
 use crate::slab::Slabs;
 
-/// How many groups of rows one call looks at, if there are none any more: about a million rows.
+/// Number of groups of rows that one call looks at, if there are none any more: about a million rows.
 const GROUPS_LOOKED_MAX: usize = 1 << 14;
 
 /// Notes which rows of one table change, and copies those that the active snapshot has yet to give.
@@ -28,7 +28,7 @@ pub(super) struct Watch {
     sparse_end: usize,
     /// The group to be looked at next: first those of dense chunks, then those of slabs.
     next: Next,
-    /// Whether updates must mark rows: changes are remembered, or the active snapshot has yet to look at some.
+    /// True if updates must mark rows: changes are remembered, or the active snapshot has yet to look at some.
     marks: bool,
 }
 
@@ -56,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// A snapshot begins, of which `snapshots` tells.
+    /// Begins the snapshot that `snapshots` describes.
     pub(super) fn begin(&mut self, snapshots: Snapshots, dense: &Dense, sparse: &Slabs) {
         self.snapshots = snapshots;
         self.removed_before = std::mem::take(&mut self.removed);
@@ -112,7 +112,7 @@ impl Watch {
         };
     }
 
-    /// A row was removed, of which [`Watch::touch_block`] was told.
+    /// A row was removed, of which [`Watch::touch_block`] was called.
     pub(super) fn removed(&mut self, key: u64) {
         if self.snapshots.tracks {
             self.removed.push(key);
@@ -144,7 +144,7 @@ impl Watch {
         self.aside.take(rows_max)
     }
 
-    /// The next keys that the active snapshot tells as removed.
+    /// The next keys that the active snapshot reports as removed.
     pub(super) fn read_removed(&mut self, keys_max: usize) -> &[u64] {
         self.removed_before.read(&mut self.removed_read, keys_max)
     }

@@ -1,6 +1,6 @@
 //! The rows of every rule after 1,000 random steps are those of other implementations.
 //!
-//! `reference.py` says which, and makes `reference.txt`: PyTorch, Keras for FTRL-proximal, torchrec for row-wise
+//! `reference.py` names them, and makes `reference.txt`: PyTorch, Keras for FTRL-proximal, torchrec for row-wise
 //! Adagrad, all in float64.
 
 mod steps;
@@ -10,10 +10,10 @@ use libra_store::{Clip, Decay, Optimizer, Rule, Schedule, Update};
 const WIDTH: usize = 8;
 const REFERENCE: &str = include_str!("reference.txt");
 
-/// How far a row may be from the reference, as a part of the largest value of the row. (A part of each value would
+/// Maximum distance of a row from the reference, as a part of the largest value of the row. (A part of each value would
 /// ask more of one near 0 than its f32 steps from larger values can hold.)
 ///
-/// Where the reference keeps its row in f32 as a store does, only the arithmetic of a step differs. Where it keeps
+/// If the reference keeps its row in f32 as a store does, only the arithmetic of a step differs. If it keeps
 /// it in f64, the difference is also what 1,000 roundings of a row to f32 add up to.
 const OF_STORED: f64 = 1e-6;
 const OF_EXACT: f64 = 2e-6;

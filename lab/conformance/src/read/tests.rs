@@ -1,4 +1,4 @@
-//! What the reader understands, and what it says of what it does not.
+//! Vectors that the reader accepts, and its errors for those that it does not.
 
 use super::*;
 
@@ -61,13 +61,13 @@ close r7.0
 }
 
 #[test]
-fn comments_and_blank_lines_say_nothing_but_are_counted() {
+fn comments_and_blank_lines_are_skipped_but_counted() {
     let vector = read("\n  # why\nclose r7.0\n").unwrap();
     assert_eq!((vector.lines.len(), vector.lines[0].number), (1, 4));
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
+fn errors_name_the_line() {
     let long = format!("times 2\n< w7.0 {HEADER}\nflip r7.0 = 1");
     for (lines, said) in [
         ("flop", "a.txt:2: no line begins with `flop`"),
@@ -79,7 +79,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("< w7.0 4c0", "a.txt:2: `0` where two digits for each byte should be"),
         ("< w7.0 4g", "a.txt:2: `4g` where bytes in hexadecimal should be"),
         ("< w7.0", "a.txt:2: the line ends where bytes in hexadecimal should be"),
-        ("< nobody 4c", "a.txt:2: `nobody` where who sends should be"),
+        ("< server 4c", "a.txt:2: `server` where a sender should be"),
         (
             "times 2\n< w7.0 4c",
             "a.txt:3: the line ends where a whole header, whose number is to be raised should be",
@@ -93,9 +93,9 @@ fn what_is_wrong_is_said_with_its_line() {
         ("drain r7.0 = 3:x", "a.txt:2: `3:x` where slots such as 3:0000002a should be"),
         ("drain r7.0 =", "a.txt:2: the line ends where slots such as 3:0000002a should be"),
         ("counters = luck 3", "a.txt:2: `luck` where a counter should be"),
-        ("needs luck", "a.txt:2: `luck` where what is needed should be"),
-        ("needs ip", "a.txt:0: the vector needs [], and says that it needs [Ip]"),
-        ("< agent 4c\n> none", "a.txt:0: the vector needs [AgentPackets], and says that it needs []"),
+        ("needs luck", "a.txt:2: `luck` where a need should be"),
+        ("needs ip", "a.txt:0: the vector needs [], and declares [Ip]"),
+        ("< agent 4c\n> none", "a.txt:0: the vector needs [AgentPackets], and declares []"),
         (
             "region r7.0 plan 3 view 9 lanes 1 cells 1 flows 2 bank 4096 f32 after 0",
             "a.txt:2: a region has 2 to 32768 cells, 1 were asked for",

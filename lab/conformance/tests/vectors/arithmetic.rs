@@ -199,7 +199,7 @@ fn f32_sums() -> Scene {
     }
     scene.flip(REGION);
     let sums = scene.drain(REGION);
-    // Whoever wrote the comments above has not looked at what the code does.
+    // The comments above were written without running the code.
     for (slot, (why, values)) in (0..).zip(F32_CASES) {
         let sum = values.iter().fold(0.0_f32, |sum, &value| sum + f32::from_bits(value));
         assert_eq!(sums.0.get(&slot).copied().unwrap_or_default(), sum.to_bits(), "{why}");
@@ -290,7 +290,7 @@ fn table_sums() -> Scene {
     }
     scene.flip(REGION);
     let sums = scene.drain(REGION);
-    // Whoever wrote the comments above has not looked at what the code does.
+    // The comments above were written without running the code.
     for (slot, (why, values, bits)) in (0..).zip(TABLE_CASES) {
         let found = sums.0.get(&slot).copied().unwrap_or_default();
         match bits {

@@ -1,4 +1,4 @@
-//! Which packets were taken before.
+//! Deduplication of packets that were taken before.
 
 use libra_conformance::WorkerName;
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig, SEQ_MAX};
@@ -105,7 +105,7 @@ fn last_number(profile: Profile) -> Scene {
     scene
 }
 
-/// What the `ACK` of a duplicate names, over four epochs.
+/// Tests the epoch that the `ACK` of a duplicate names, over four epochs.
 fn epoch_of_a_duplicate(profile: Profile) -> Scene {
     let mut scene = Scene::with_of(
         profile,

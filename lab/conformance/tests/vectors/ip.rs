@@ -1,4 +1,4 @@
-//! What a data plane below the IP stack takes, and what it leaves to others.
+//! Packets that a data plane below the IP stack takes, and those that it leaves to others.
 
 use std::net::SocketAddrV4;
 
@@ -128,7 +128,7 @@ fn taken() -> Scene {
     for payload in payloads {
         assert_eq!(take(&mut scene, worker(0), &Datagram { payload, ..plain.clone() }), IpVerdict::Drop);
     }
-    scene.note("From an address of nobody, and from a worker's machine and another port.");
+    scene.note("From an address of no worker, and from a worker's machine and another port.");
     for from in ["10.7.0.77:5000", "10.7.0.2:5001"] {
         let from = from.parse().unwrap();
         let datagram = Datagram { from, ..plain.clone() };

@@ -1,6 +1,6 @@
-//! The vectors that are checked in: that they are what the reference does now, and that whoever runs them notices what is wrong.
+//! The vectors that are checked in: they are what the reference does now, and the runner notices each fault of a target.
 //!
-//! `cargo xtask conformance` writes them anew, by running the first test here with `LIBRA_VECTORS=write`.
+//! `cargo xtask conformance` writes them again, by running the first test here with `LIBRA_VECTORS=write`.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod arithmetic;

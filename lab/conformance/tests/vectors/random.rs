@@ -1,4 +1,4 @@
-//! A few hundred packets by chance, from a seed: what nobody thought of.
+//! A few hundred random packets from a seed: the cases that the other vectors do not think of.
 
 use libra_conformance::{Sender, WorkerName};
 use libra_dataplane::{Arithmetic, Flags, HEADER_BYTES, Header, Kind, RegionConfig};
@@ -101,7 +101,7 @@ struct Flow {
     packets: Vec<(Vec<u8>, bool)>,
 }
 
-/// What every flow has behind it: soon its window goes round.
+/// Numbers that every flow has behind it: soon its window wraps around.
 const FIRST: u32 = 1018;
 
 fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig, seed: u64) -> Scene {
@@ -210,7 +210,7 @@ impl Flow {
     }
 }
 
-/// What is beside the pipeline.
+/// The agent beside the pipeline.
 struct Agent {
     profile: Profile,
     active: bool,

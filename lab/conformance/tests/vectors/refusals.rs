@@ -1,4 +1,4 @@
-//! Who is refused, for what, and in which order.
+//! Refusals: their reasons and their order.
 
 use libra_conformance::{RegionName, Sender, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
@@ -190,7 +190,7 @@ fn senders(profile: Profile) -> Scene {
         FIXED,
     );
     let sound = push(0, 0, &[(0, 1)]);
-    scene.note("Addresses of nobody: another machine, and other ports of a worker's. Not counted here.");
+    scene.note("Addresses of no worker: another machine, and other ports of a worker's. Not counted here.");
     for address in ["10.7.0.77:5000", "10.7.0.2:4999", "10.7.0.2:5001", "10.7.0.3:5000"] {
         scene.dropped(Sender::Stranger(address.parse().unwrap()), &sound, None);
     }

@@ -1,4 +1,4 @@
-//! What the runner says of a target that does not do what a vector says.
+//! Reports of the runner about a target that deviates from a vector.
 
 use std::net::SocketAddrV4;
 use std::ops::Range;
@@ -163,7 +163,7 @@ fn answers_that_are_missing_or_too_many_are_noticed() {
 // rule W8
 #[test]
 fn an_acknowledgement_may_repeat_others_but_not_make_up_any() {
-    /// What acknowledges several packets, with one more range.
+    /// Adds a range to acknowledgements of several packets.
     fn longer<const FIRST: u32, const COUNT: u16>(mut answers: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         for answer in answers.iter_mut().filter(|answer| answer.len() > HEADER_BYTES) {
             let packet = Packet::parse(answer).unwrap();
@@ -206,7 +206,7 @@ fn a_wrong_state_is_told() {
 }
 
 #[test]
-fn what_a_target_cannot_do_is_skipped_before_anything_is_done() {
+fn vectors_beyond_a_target_are_skipped_before_any_step() {
     let vector = vector(RegionConfig { lanes: 2, ..FIXED }, |_| ());
     assert_eq!(run(&vector, &mut liar(|answers| answers)), Ok(Outcome::Skipped(Need::Lanes)));
 }

@@ -1,4 +1,4 @@
-//! How vectors are made: what is done to the reference is written down with what it says to it.
+//! Writing of vectors: each step is carried out on the reference, and recorded with its answer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ pub(crate) const F32: RegionConfig = RegionConfig { arithmetic: Arithmetic::F32,
 /// The same for those that are added by tables.
 pub(crate) const TABLE: RegionConfig = RegionConfig { arithmetic: Arithmetic::Table, ..FIXED };
 
-/// What no data plane takes, whatever its lanes: a cell beyond all regions.
+/// Entries that no data plane takes, whatever its lanes: a cell beyond all regions.
 pub(crate) const UNSOUND: [(u16, i32); 1] = [(0x7000, 1)];
 
 /// For whom a vector is made.
@@ -98,7 +98,7 @@ pub(crate) struct Scene {
     about: String,
     target: PipelineTarget,
     steps: Vec<Step>,
-    /// What its lines do not show.
+    /// Needs that its lines do not show.
     needs: Vec<Need>,
     lines: String,
     /// The cell of each region that is for padding.
@@ -313,7 +313,7 @@ impl Scene {
         assert_eq!(self.target.counters().unwrap().pushes, before + u64::from(times));
     }
 
-    /// What the agent does when an epoch ends: flip, drain, cut of so many flows.
+    /// Closes an epoch as the agent does: flip, drain, cut of so many flows.
     pub(crate) fn close_epoch(&mut self, region: RegionName, flows: u16) -> Slots {
         self.flip(region).expect("the idle bank was drained");
         let sums = self.drain(region);

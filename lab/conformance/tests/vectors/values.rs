@@ -1,4 +1,4 @@
-//! What workers read, and what the agent writes and takes out by packets.
+//! Reads of workers, and packets by which the agent writes and drains.
 
 use libra_conformance::Sender;
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
@@ -109,7 +109,7 @@ fn install() -> Scene {
     scene.active(REGION, false);
     scene.taken(agent, &packet(head, &[(3, 0)]));
     scene.values(REGION);
-    scene.note("Answers and streams are for nobody.");
+    scene.note("No data plane takes answers and streams.");
     for kind in [Kind::Ack, Kind::Nack, Kind::Stream] {
         scene.unexpected(agent, &packet(header(kind, 0, 0), &[]));
         scene.unexpected(agent, &packet(Header { region: 9, ..header(kind, 0, 0) }, &[]));

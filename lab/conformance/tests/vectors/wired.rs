@@ -1,4 +1,4 @@
-//! What only packets with an entry for each of 16 lanes can show, and what is left out of them.
+//! Cases that only packets with an entry for each of 16 lanes can show, and those that such packets leave out.
 
 use libra_conformance::{Need, RegionName, Sender, WorkerName};
 use libra_dataplane::{Flags, Header, Kind, NackReason, RegionConfig};
@@ -233,7 +233,7 @@ fn agent() -> Scene {
     scene.taken(agent, &packet(drain, &row(|lane| (lane % PADDING, 0))));
     scene.flip(REGION);
     scene.drain(REGION);
-    scene.note("Answers and streams are for nobody.");
+    scene.note("No data plane takes answers and streams.");
     for kind in [Kind::Ack, Kind::Nack, Kind::Stream] {
         scene.unexpected(agent, &packet(header(kind, 0, 0), &[]));
     }

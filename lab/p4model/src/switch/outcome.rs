@@ -1,10 +1,10 @@
-//! What becomes of a packet by everything that is known of it, and what it is as an answer: `decision.p4`, `again.p4` and `reply.p4`.
+//! Outcome of a packet by everything that is known of it, and its answer: `decision.p4`, `again.p4` and `reply.p4`.
 
 use libra_dataplane::{Flags, Header, Kind, NackReason, PacketWriter};
 
 use super::{Fate, Form, Passing, SumDeed, ValueDeed};
 
-/// What becomes of a packet, in the order of rule W6.
+/// Decides the outcome of a packet, in the order of rule W6.
 pub(super) fn decision(passing: &mut Passing) {
     (passing.fate, passing.sum_deed, passing.value_deed) = decided(passing);
 }

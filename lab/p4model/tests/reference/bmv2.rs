@@ -1,6 +1,6 @@
 //! The program in bmv2, on veth interfaces in network namespaces.
 //!
-//! That needs root, `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test says that it was skipped.
+//! That needs root, `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test reports that it was skipped.
 //! `cargo xtask p4 test` wants it to run.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::pair::{CONFIG, Step, step};
 use crate::vectors::say;
 use crate::{add_in_a_burst, go_round, of_floats, run};
 
-/// Where the switch is reached, and from where: a machine of the agent, and one of all workers.
+/// Address of the switch, and the addresses that reach it: a machine of the agent, and one of all workers.
 const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 4700);
 const AGENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 4700);
 const WORKERS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
@@ -120,7 +120,7 @@ pub(crate) struct Bmv2 {
     agent: UdpSocket,
     /// By where they send from.
     workers: BTreeMap<SocketAddrV4, UdpSocket>,
-    /// How often it was asked for a mark.
+    /// Number of marks it was asked for.
     marks: u32,
     /// Last: a switch must not lose its interfaces while it runs.
     namespaces: Namespaces,
@@ -154,7 +154,7 @@ impl Bmv2 {
         Setup { address: ADDRESS, mac: MAC, agent_port: 0, ports: vec![0, 1] }
     }
 
-    /// Who sends from a new address gets a socket there, and may ask for a mark.
+    /// Gives the sender of a new address a socket there; it may then ask for a mark.
     fn let_send(&mut self, from: SocketAddrV4) {
         if self.workers.contains_key(&from) {
             return;
@@ -185,7 +185,7 @@ impl Drop for Bmv2 {
     }
 }
 
-/// Waits for a datagram. A process that was stopped and goes on is told that its call was interrupted.
+/// Waits for a datagram. The call of a process that was stopped and goes on returns as interrupted.
 fn receive(socket: &UdpSocket) -> std::io::Result<Vec<u8>> {
     let mut answer = vec![0; 2048];
     loop {
@@ -284,7 +284,7 @@ fn compiled(program: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Runs something in bmv2, or says why not.
+/// Runs something in bmv2, or prints why not.
 pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
     let sizes = Sizes::default();
     in_bmv2_of("libra_v1model.p4", |program| {
@@ -292,7 +292,7 @@ pub(crate) fn in_bmv2(run: impl FnOnce((Bmv2, Sizes), RegionConfig)) {
     });
 }
 
-/// Does something with a program that is compiled for bmv2, or says why not.
+/// Does something with a program that is compiled for bmv2, or prints why not.
 pub(crate) fn in_bmv2_of(program: &str, run: impl FnOnce(&Path)) {
     // One at a time: they share addresses, and packets that are late are taken for lost.
     static ALONE: Mutex<()> = Mutex::new(());

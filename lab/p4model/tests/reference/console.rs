@@ -1,9 +1,9 @@
-//! The command line of a bmv2, which stays open: to start it anew for each change takes half a second or more.
+//! The command line of a bmv2, which stays open: to start one for each change takes half a second or more.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What it says before it reads a line.
+/// Prompt before it reads a line.
 const PROMPT: &str = "RuntimeCmd: ";
 
 pub(crate) struct Console {
@@ -22,14 +22,14 @@ impl Console {
         console.read(1).is_some().then_some(console)
     }
 
-    /// Hands lines to it, and returns what it says.
+    /// Hands lines to it, and returns its output.
     pub(crate) fn tell(&mut self, lines: &[String]) -> Option<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.input.write_all(text.as_bytes()).ok()?;
         self.read(lines.len())
     }
 
-    /// What it says until it has asked so often for the next line.
+    /// Reads its output until it has asked so often for the next line.
     fn read(&mut self, prompts: usize) -> Option<String> {
         let mut said = String::new();
         let mut bytes = [0; 4096];

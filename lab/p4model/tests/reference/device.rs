@@ -1,4 +1,4 @@
-//! What carries packets out: the program as this crate has it, or a switch that runs it.
+//! Devices that carry packets out: the program as this crate has it, or a switch that runs it.
 
 use std::convert::Infallible;
 use std::fmt::{Debug, Display};

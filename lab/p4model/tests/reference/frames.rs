@@ -18,7 +18,7 @@ const OTHER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 9), 4700)
 const SWITCH_MAC: [u8; 6] = [2, 0x4c, 0, 0, 0, 1];
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const UNKNOWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x55];
-/// Who is behind port 2.
+/// The host behind port 2.
 pub(crate) const STATION: ([u8; 6], u16) = ([2, 0, 0, 0, 0, 7], 2);
 /// For experiments: of no protocol.
 const ETHER_TYPE: u16 = 0x88b5;
@@ -34,7 +34,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// What it is.
+    /// Describes it.
     pub(crate) fn about(&self) -> &str {
         &self.about
     }
@@ -109,7 +109,7 @@ impl Datagram {
         ethernet(self.macs, 0x0800, &body)
     }
 
-    /// What the switch answers with this payload.
+    /// Returns the answer of the switch with this payload.
     fn answer(&self, payload: Vec<u8>) -> Vec<u8> {
         let [switch, host] = self.macs;
         let (from, to) = (self.to, self.from);
@@ -156,7 +156,7 @@ fn arp(macs: [[u8; 6]; 2], operation: u16, [sender, target]: [([u8; 6], Ipv4Addr
     ethernet(macs, 0x0806, &body)
 }
 
-/// All frames, in order, and what the program makes of them: a plain [`Switch`] says what is in an answer.
+/// All frames, in order, and what the program makes of them: a plain [`Switch`] gives the content of answers.
 pub(crate) struct Cases {
     oracle: Switch,
     lanes: u8,
@@ -238,7 +238,7 @@ impl Cases {
         }
         let mut of_the_agent = self.flip(Flags::LAST, 0).frame();
         of_the_agent[60] ^= 1;
-        self.add("a bit of what the agent says", 0, of_the_agent, Vec::new());
+        self.add("a flipped bit in a packet of the agent", 0, of_the_agent, Vec::new());
         let bare = Datagram { udp_sum: Sum::Wrong, ..Datagram::new(packet(header(Kind::Pull, 0, 0), &[])) };
         self.dropped("UDP checksum of a probe", bare.frame());
         for more in [1_u16, 6, 1000, 0xffff, 0xfffa] {
@@ -302,7 +302,7 @@ impl Cases {
     }
 
     fn of_the_end(&mut self) {
-        // Its answer says how many pushes were taken: those that were answered, and no others.
+        // Its answer counts the pushes that were taken: those that were answered, and no others.
         let flip = self.flip(Flags::LAST, 0);
         self.answered("what the bank has taken", 0, &flip);
         let last = self.all.last().expect("just added").leaves[0].1.clone();

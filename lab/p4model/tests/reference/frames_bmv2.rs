@@ -1,7 +1,7 @@
 //! The frames of `frames.rs` in bmv2, which reads them from files and writes what leaves into others; and the program with each fault
 //! written into it, so that it is the program whose faults are found.
 //!
-//! That needs `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test says that it was skipped.
+//! That needs `p4c-bm2-ss`, `simple_switch` and `simple_switch_CLI` on the PATH; without them the test reports that it was skipped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn lines_of(fault: FrameFault) -> Vec<(&'static str, &'static str, &'static str)
             vec![(
                 "forward.p4",
                 "            stations.apply();",
-                // The table stays, as it is told of stations all the same.
+                // The table stays, as it gets stations all the same.
                 "            if (hdr.arp.isValid()) { stations.apply(); } else { port = FLOOD; }",
             )]
         }
@@ -145,7 +145,7 @@ impl Drop for Running {
     }
 }
 
-/// What leaves by each port when these frames come.
+/// Returns the frames that leave by each port when these frames come.
 fn leaving(program: &Path, frames: &[Sent]) -> BTreeMap<u16, Vec<Vec<u8>>> {
     let found = WAITS.iter().find_map(|&wait| try_leaving(program, frames, wait));
     found.expect("the tables of bmv2 are filled in time")
@@ -185,7 +185,7 @@ fn try_leaving(program: &Path, frames: &[Sent], wait: u64) -> Option<BTreeMap<u1
     loop {
         let read = |port| (port, packets(&fs::read(file(port, "out")).unwrap_or_default()));
         let left: BTreeMap<_, _> = PORTS.into_iter().map(read).collect();
-        // Two frames are the last: each of these ports is told of the one, and port 2 of both.
+        // Two frames are the last: each of these ports gets the one, and port 2 both.
         let has_ended = |(port, frames): (&u16, &Vec<Vec<u8>>)| {
             let ends = frames.iter().filter(|frame| frame.ends_with(END)).count();
             ends >= if *port == 2 { 2 } else { 1 }

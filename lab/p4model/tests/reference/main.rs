@@ -139,7 +139,7 @@ fn cuts_are_right_where_an_entry_takes_many_packets_in_an_epoch() {
 
 // rule D4
 #[test]
-fn a_bank_that_is_full_refuses_what_is_new_and_duplicates_count() {
+fn a_full_bank_refuses_new_packets_and_duplicates_count() {
     let mut pair = Pair::new(here(), RegionConfig { bank_packets_max: 5, ..CONFIG }, 0, &[]);
     let push = |seq| packet(header(Kind::Push, 0, seq), &[(0, 1); 4]);
     for seq in 0..5 {
@@ -163,7 +163,7 @@ fn a_bank_that_is_full_refuses_what_is_new_and_duplicates_count() {
 }
 
 #[test]
-fn what_only_an_agent_may_say_is_dropped_from_a_worker() {
+fn packets_reserved_for_agents_are_dropped_from_a_worker() {
     let mut pair = Pair::new(here(), CONFIG, 0, &[]);
     for kind in [Kind::Install, Kind::Drain] {
         assert_eq!(pair.send(0, &packet(header(kind, 0, 0), &[(0, 1); 4])), None);
@@ -171,7 +171,7 @@ fn what_only_an_agent_may_say_is_dropped_from_a_worker() {
     let mut flip = packet(header(Kind::Pull, 0, 0), &[]);
     flip[1] = libra_p4::packet::KIND_FLIP;
     assert_eq!(pair.send(0, &flip), None);
-    // A push without entries says nothing that a worker has to say: the reference takes it, the program does not.
+    // A push without entries has no use for a worker: the reference takes it, the program does not.
     let nothing = packet(header(Kind::Push, 0, 0), &[]);
     for worker in [0, 9] {
         assert_eq!(pair.agent.link().0.process(Port::Worker(address(worker)), &nothing), None);

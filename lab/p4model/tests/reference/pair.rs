@@ -30,7 +30,7 @@ pub(crate) const CONFIG: RegionConfig = RegionConfig {
 };
 pub(crate) const NAME: (u16, u8) = (7, 2);
 
-/// Where a worker sends from.
+/// Returns the address that a worker sends from.
 pub(crate) fn address(worker: u16) -> SocketAddrV4 {
     SocketAddrV4::new([10, 77, 0, 3].into(), 5000 + worker)
 }
@@ -109,7 +109,7 @@ impl<D: Device> Pair<D> {
         assert_eq!(BTreeMap::from_iter(self.agent.drain(NAME).unwrap()), expected);
     }
 
-    /// Right after a drain, before the next epoch has taken a packet, both know the same.
+    /// Right after a drain, before the next epoch has taken a packet, both have the same state.
     pub(crate) fn compare_cut(&mut self) {
         for flow in 0..WORKERS {
             let expected: Vec<_> = self.region().window(flow).unwrap().accepted().collect();
@@ -142,7 +142,7 @@ pub(crate) fn entries_of(lanes: u8, entry: impl Fn(u16) -> (u16, i32)) -> Vec<(u
     (0..u16::from(lanes)).map(entry).collect()
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// A worker sends its next number, one that it has sent before, or one of its window that is still missing.
@@ -231,7 +231,7 @@ pub(crate) fn carry_out<D: Device>(pair: &mut Pair<D>, next: &mut [u32; WORKERS 
             let flags = Flags::from_bits(flags).unwrap();
             let answer =
                 pair.send(worker, &packet(Header { flags, ..header(Kind::Push, worker, seq) }, &entries));
-            // By the sender rule nobody leaves a number out for long.
+            // By the sender rule no worker leaves a number out for long.
             let is_taken = answer.is_some_and(|answer| Header::parse(&answer).unwrap().kind == Kind::Ack);
             if seq == *next && is_taken {
                 *next += 1;

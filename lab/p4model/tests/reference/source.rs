@@ -1,4 +1,4 @@
-//! What the text of the program must have, and no compiler for bmv2 would miss.
+//! Properties that the text of the program must have, and that no compiler for bmv2 checks.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -16,7 +16,7 @@ const TAG: Range<usize> = 22..30;
 
 pub(crate) struct P4Target<D> {
     agent: Agent<D>,
-    /// It says that it can do everything.
+    /// It claims all abilities.
     pub(crate) boasts: bool,
     workers: BTreeMap<SocketAddrV4, WorkerName>,
     addresses: BTreeMap<WorkerName, SocketAddrV4>,
@@ -24,7 +24,7 @@ pub(crate) struct P4Target<D> {
 }
 
 impl<D: Device> P4Target<D> {
-    /// A switch that has no region and knows no worker.
+    /// Makes a switch without regions and workers.
     pub(crate) fn new(device: D, sizes: Sizes) -> Self {
         Self {
             agent: Agent::new(device, sizes),
@@ -100,7 +100,7 @@ impl<D: Device> Target for P4Target<D> {
         let port = self.port(from)?;
         let mut answers = self.agent.link().hand_over(port, datagrams, None);
         if port == Port::Agent {
-            // There it says what a bank has taken, or what a cut is made of.
+            // There it has the packets of a bank, or the parts of a cut.
             answers.iter_mut().filter_map(|answer| answer.get_mut(TAG)).for_each(|tag| tag.fill(0));
         }
         Ok(answers)

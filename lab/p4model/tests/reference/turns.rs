@@ -25,7 +25,7 @@ const CONFIG: RegionConfig = RegionConfig {
 };
 const NAME: (u16, u8) = (CONFIG.job, CONFIG.region);
 
-/// What happens next.
+/// The next step.
 #[derive(Debug, Clone)]
 enum Step {
     /// A worker sends its next number, or one that it has sent before.
@@ -106,7 +106,7 @@ impl Bench {
         }
     }
 
-    /// What the reference says, which carries the push out now.
+    /// Returns the answer of the reference, which carries the push out now.
     fn expected(&mut self, worker: u16, packet: &[u8]) -> Option<Vec<u8>> {
         let (mut buffer, mut expected) = (packet.to_vec(), None);
         self.reference.process_burst((CONFIG.job, worker), [buffer.as_mut_slice()], |answer| {

@@ -18,13 +18,13 @@ fn vectors() -> Vec<Vector> {
     vectors
 }
 
-/// How datagrams of one sender that follow each other are handed over.
+/// Order in which datagrams of one sender that follow each other are handed over.
 enum Mode {
     OneByOne,
     InBursts,
 }
 
-/// Runs every vector, in bursts or not, and says which ones were not.
+/// Runs every vector, in bursts or not, and prints those that were skipped.
 fn reproduce(what: &str, mut device: impl Device, sizes: Sizes, modes: &[Mode]) {
     let begun = Instant::now();
     let mut passed = 0;
@@ -81,7 +81,7 @@ fn bmv2_reproduces_the_vectors() {
     in_bmv2(|(bmv2, sizes), _| reproduce("bmv2", bmv2, sizes, &[Mode::InBursts]));
 }
 
-/// What a vector needs is no excuse: who runs it all the same fails.
+/// A need of a vector is no excuse: a target that runs it all the same fails.
 #[test]
 fn the_program_cannot_do_what_it_does_not_offer() {
     for vector in vectors() {

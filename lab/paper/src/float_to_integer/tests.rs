@@ -12,7 +12,7 @@ fn percent(pairs: &[(f32, f32)], adder: &dyn Adder, measure: Measure) -> (f64, f
 }
 
 #[test]
-fn the_table_of_the_documentation_is_what_is_found() {
+fn the_table_of_the_documentation_is_reproduced() {
     let (uniform, bits) = (uniform_pairs(PAIRS, 1), random_bits_pairs(PAIRS, 1));
     let mut tables = Box::new(FloatTables::EMPTY);
     tables.fill();
@@ -35,7 +35,7 @@ fn the_table_of_the_documentation_is_what_is_found() {
     assert_eq!(row(&*split), [(99.974, 99.769), (100.0, 99.974), (100.0, 99.981)]);
 }
 
-/// Where the median of random bits comes from: both numbers are lost.
+/// Explains the median of random bits: both numbers are lost.
 #[test]
 fn most_sums_of_random_bits_become_zero() {
     let pairs = random_bits_pairs(PAIRS, 1);

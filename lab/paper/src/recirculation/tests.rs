@@ -48,7 +48,7 @@ fn no_push_costs_nothing() {
     assert_eq!((summary.pushes, summary.packets, summary.recirculations), (1, 0, 0.0));
 }
 
-/// What the documentation says of random placement.
+/// Checks the documentation of random placement.
 #[test]
 fn random_placement_has_the_conflicts_of_the_formula() {
     let close = |found: f64, right: f64| assert!((found - right).abs() < 0.1, "{found} {right}");
@@ -80,9 +80,9 @@ fn measured(skew: &Skew, layout: &Layout, packing: Packing, entries: u32) -> Sum
     recirculations(skew.pushes(4000, 11).take(100), layout, packing, entries)
 }
 
-/// What the documentation says of the two models.
+/// Checks the documentation of the two models.
 #[test]
-fn the_table_of_the_documentation_is_what_is_found() {
+fn the_table_of_the_documentation_is_reproduced() {
     let models = [Skew::online_advertising(), Skew::search_engine()];
     let rows = [
         (true, Packing::Algorithm1, [(0.17, 0.36), (0.17, 0.35), (0.24, 0.66), (0.23, 0.61)]),
@@ -105,7 +105,7 @@ fn the_table_of_the_documentation_is_what_is_found() {
 }
 
 #[test]
-fn what_is_left_over_breaks_the_limit_of_the_papers_implementation() {
+fn left_over_packets_break_the_limit_of_the_paper() {
     let skew = Skew::online_advertising();
     let tight = measured(&skew, &Layout::heat(30_000, 16), Packing::Algorithm1, ENTRIES_PER_PACKET);
     let left_over = tight.packets_left_over as f64 / tight.packets as f64;

@@ -1,4 +1,4 @@
-//! What dense streaming costs, in bytes, packets and slots.
+//! Cost of dense streaming, in bytes, packets and slots.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub const HEADERS_BYTES: u32 = 52;
 /// Bytes of a value.
 const VALUE_BYTES: u64 = 4;
 
-/// How a switch and its workers are set up for SwitchML.
+/// Configuration of a switch and its workers for SwitchML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Profile {
     /// On-chip memory for values, in bytes. Bitmaps and counters come on top.
@@ -18,7 +18,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What the Libra paper compares with, of 1 MB (5% of 20 MB), with 32 values a packet.
+    /// The configuration that the Libra paper compares with, of 1 MB (5% of 20 MB), with 32 values a packet.
     pub const ONE_MEGABYTE: Self = Self { memory_bytes: 1 << 20, chunk: 32 };
     /// The same with the larger memory of its Figure "Aggregation throughput with different memory caps".
     pub const TWO_MEGABYTES: Self = Self { memory_bytes: 2 << 20, chunk: 32 };
@@ -43,7 +43,7 @@ impl Profile {
         HEADERS_BYTES as u64 + VALUE_BYTES * self.chunk as u64
     }
 
-    /// What one update of so many parameters costs, without losses. All are sent, zero or not.
+    /// Returns the cost of one update of so many parameters, without losses. All are sent, zero or not.
     #[must_use]
     pub const fn cost(&self, parameters: u64) -> Cost {
         let packets = parameters.div_ceil(self.chunk as u64);
@@ -76,7 +76,7 @@ pub struct Cost {
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// How often the pool is filled: the update takes this many round trips at least.
+    /// Number of times that the pool is filled: the update takes this many round trips at least.
     pub rounds: u64,
     /// Slots of the pool.
     pub slots: u64,

@@ -2,7 +2,7 @@
 
 use super::Packet;
 
-/// What the switch does with a packet.
+/// Response of the switch to a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Nothing leaves.
@@ -21,7 +21,7 @@ pub enum Action {
 /// let mut pool = Pool::new(2, 1, 3);
 /// let packet = |worker, values| Packet { worker, version: false, slot: 0, offset: 0, values };
 /// assert_eq!(pool.handle(&packet(0, vec![1, 2, 3])), Action::Drop);
-/// // Again, as its worker hears nothing.
+/// // Again, as its worker received no answer.
 /// assert_eq!(pool.handle(&packet(0, vec![1, 2, 3])), Action::Drop);
 /// let sums = packet(1, vec![11, 22, 33]);
 /// assert_eq!(pool.handle(&packet(1, vec![10, 20, 30])), Action::Multicast(sums));
@@ -126,7 +126,7 @@ impl Slot {
         if seen { *word |= bit } else { *word &= !bit }
     }
 
-    /// Whether the update is of a chunk that all workers are done with: one before what the slot holds, or the one
+    /// Returns true if the update is of a chunk that all workers are done with: one before what the slot holds, or the one
     /// that it holds, if this worker has gone on since.
     fn is_past(&self, packet: &Packet) -> bool {
         let is_complete = self.count == 0;

@@ -15,7 +15,7 @@ use super::Packet;
 /// let mut stream = Stream::new(0, 2, 2, vec![1, 2, 3, 4, 5]);
 /// let mut packets = stream.start();
 /// while let Some(packet) = packets.pop() {
-///     let Action::Multicast(result) = pool.handle(&packet) else { panic!("nobody else is waited for") };
+///     let Action::Multicast(result) = pool.handle(&packet) else { panic!("there is no other worker") };
 ///     packets.extend(stream.handle_result(&result));
 /// }
 /// assert!(stream.is_done());
@@ -37,7 +37,7 @@ pub struct Stream {
     carries_values: bool,
 }
 
-/// What a slot is used for.
+/// Use of a slot.
 #[derive(Debug, Clone, Copy)]
 struct Sending {
     /// The version of the chunk on its way, or of the next one.
@@ -136,7 +136,7 @@ impl Stream {
         sending.offset.map(|offset| self.packet(slot, sending.version, offset))
     }
 
-    /// Whether all sums are known.
+    /// Returns true if all sums are known.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.left == 0
@@ -164,7 +164,7 @@ impl Stream {
         Some(self.packet(slot, version, offset))
     }
 
-    /// Where in the update an offset is.
+    /// Returns the index of an offset in the update.
     fn index(&self, offset: u64) -> usize {
         usize::try_from(offset - self.first).expect("an update in memory has a usize of values")
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::random::Random;
 
-/// What the network does to packets.
+/// Faults of the network.
 #[derive(Debug, Clone, Copy)]
 struct Faults {
     /// Of 100 packets, this many are lost.
@@ -23,7 +23,7 @@ enum Order {
     None,
 }
 
-/// Where a packet is going.
+/// Destination of a packet.
 #[derive(Debug, Clone)]
 enum Way {
     ToSwitch(Packet),

@@ -1,7 +1,7 @@
-// What the switch remembers, for Tofino: each register is accessed once by a packet, by one of a few actions. `v1model/registers.p4` has
-// the same controls and says what they are for.
+// Registers of the switch, for Tofino: each register is accessed once by a packet, by one of a few actions. `v1model/registers.p4` has
+// the same controls and describes them.
 //
-// Tables say which of the actions it is where a place in a register is made of more than one field, as all actions of a register must
+// Tables select the action where a place in a register is made of more than one field, as all actions of a register must
 // be at the same place; what makes a place (a hash that changes nothing) cannot be part of a default action.
 
 #pragma once

@@ -1,5 +1,5 @@
-// What the switch remembers, for the v1model: registers that a packet reads and writes once each, as hardware does. The rest of the program
-// knows nothing of registers, so that another target needs these controls and a top file of its own.
+// Registers of the switch, for the v1model, which a packet reads and writes once each, as hardware does. The rest of the program
+// does not access registers, so that another target needs these controls and a top file of its own.
 
 #pragma once
 
@@ -19,7 +19,7 @@ control Clock(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Whether pushes are taken, and whether values may be read. A FLIP says so in its tag.
+// Two flags: pushes are taken, values may be read. A FLIP has them in its tag.
 control Conditions(in headers_t hdr, inout metadata_t meta) {
     register<bit<8>>(REGIONS) conditions;
 
@@ -33,7 +33,7 @@ control Conditions(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// How many pushes came since the banks were swapped, duplicates included, and whether the bank has room for one more (rule D4).
+// Number of pushes since the banks were swapped, duplicates included; it determines if the bank has room for one more (rule D4).
 control Room(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) arrivals;
 
@@ -78,7 +78,7 @@ control Window(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Which bank took the last packet of each entry.
+// Bank that took the last packet of each entry.
 control WindowBank(in headers_t hdr, inout metadata_t meta) {
     register<bit<8>>(FLOWS * WINDOW) banks;
 
@@ -94,8 +94,8 @@ control WindowBank(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What the active bank has taken: pushes in the lower half, those with LAST in the upper one. A FLIP that swaps the banks begins anew,
-// and is told what was taken until then.
+// Packets that the active bank has taken: pushes in the lower half, those with LAST in the upper one. A FLIP that swaps the banks starts at zero,
+// and gets what was taken until then.
 control Taken(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) counts;
 
@@ -110,9 +110,9 @@ control Taken(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What a cut is made of (rule E2): of each flow and bank one past the highest number, and a bit for each entry of the window that
+// Parts of a cut (rule E2): of each flow and bank one past the highest number, and a bit for each entry of the window that
 // changes whenever the entry takes a packet. By the sender rule no entry can be more than one packet behind the highest number, so the
-// bits of all epochs together say which of two it is. A DRAIN reads and clears those of the idle bank.
+// bits of all epochs together tell which of two it is. A DRAIN reads and clears those of the idle bank.
 control CutBits(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(CUT_WORDS) words;
 
@@ -144,7 +144,7 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
 }
 
 #ifdef SUMS_BY_TABLE
-// How often the sum of each cell of a lane has changed, in whichever bank. A push that has read it compares; nothing changes by a summand that is nothing, as
+// Number of changes of the sum of each cell of a lane, in either bank. A push that has read it compares; a summand of zero changes nothing, as
 // padding is, so that it ends no turn.
 control Turn(in entry_h entry, inout bit<32> turn, in bit<1> has_read, in metadata_t meta, inout bit<8> is_turn) {
     register<bit<32>>(CELLS) turns;

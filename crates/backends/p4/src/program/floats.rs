@@ -1,4 +1,4 @@
-//! What a program has that adds floats: the entries of its tables, and what is there once for each lane beside registers.
+//! Generated parts of a program that adds floats: the entries of its tables, and the code for each lane beside registers.
 
 use super::{each_lane, head};
 use crate::adder::{Adder, Change, Prefix};
@@ -95,7 +95,7 @@ header again_h {{
     )
 }
 
-/// What places the cells of a packet: the turns of a cell are those of both banks, and needed before it is known which one it is.
+/// Returns the code that places the cells of a packet: the turns of a cell are those of both banks, and needed before it is known which one it is.
 pub(super) fn cells_of_region_and_bank(lanes: u8) -> String {
     let place = |with: &str| {
         each_lane(lanes, |lane| {

@@ -1,4 +1,4 @@
-//! How long the kernel takes for a push, dedup and acknowledgement included: `cargo run --release -p libra-xdp --example packets`
+//! Time of the kernel for a push, dedup and acknowledgement included: `cargo run --release -p libra-xdp --example packets`
 //! as root. It is run by the kernel on a frame that stays in the cache; an interface adds its own.
 
 #[cfg(has_programs)]

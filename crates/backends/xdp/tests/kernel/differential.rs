@@ -15,7 +15,7 @@ struct Life {
     both: Both,
     random: SmallRng,
     arithmetic: Arithmetic,
-    /// What each flow had accepted.
+    /// Accepted numbers of each flow.
     accepted: Vec<BTreeSet<u32>>,
     epoch: u16,
     cut: Cut,

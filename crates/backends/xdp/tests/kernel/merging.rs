@@ -1,4 +1,4 @@
-//! What receivers of answers need to merge them (GRO): a checksum in each, and an interface that does it.
+//! Requirements for receivers to merge answers (GRO): a checksum in each, and an interface that does it.
 
 use libra_dataplane::Kind;
 use libra_xdp::{Verdict, XdpError, merge_arrivals};
@@ -26,7 +26,7 @@ fn udp_sum(frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn every_answer_without_entries_has_the_right_one_and_zero_is_none() {
+fn every_answer_without_entries_has_a_valid_nonzero_checksum() {
     let Some(mut pipeline) = scene::load("10.0.0.1:7700".parse().unwrap()) else { return };
     pipeline.set_worker("10.0.0.2:7000".parse().unwrap(), JOB, 0).unwrap();
     let mut ones = 0;
@@ -45,7 +45,7 @@ fn every_answer_without_entries_has_the_right_one_and_zero_is_none() {
 }
 
 #[test]
-fn an_interface_is_told_to_merge_and_one_that_is_not_there_is_named() {
+fn an_interface_merges_arrivals_and_a_missing_one_is_an_error() {
     // Where everything that comes is merged anyway.
     match merge_arrivals("lo") {
         Ok(()) => {}

@@ -13,7 +13,7 @@ pub(crate) const JOB: u16 = 5;
 pub(crate) const PLAN: u16 = 3;
 pub(crate) const VIEW: u16 = 9;
 
-/// None if this machine does not run programs, and nobody has said that it must.
+/// Loads the program. `None` if this machine does not run programs, and the environment does not require that it must.
 pub(crate) fn load(here: SocketAddr) -> Option<XdpPipeline> {
     match XdpPipeline::load(here) {
         Ok(pipeline) => Some(pipeline),
@@ -35,7 +35,7 @@ pub(crate) struct Both {
     pub(crate) xdp: XdpPlane,
 }
 
-/// Where a worker sends from.
+/// Returns the address that a worker sends from.
 pub(crate) fn address(worker: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 2), 7000 + worker).into()
 }
@@ -88,7 +88,7 @@ impl Both {
         self.xdp.counters().pushes
     }
 
-    /// What both count, and what their open regions have taken.
+    /// Compares the counters of both, and what their open regions have taken.
     pub(crate) fn compare(&self, regions: &[u8]) {
         assert_eq!(self.xdp.failure(), None);
         // The agent writes values by itself: there are no packets of it.

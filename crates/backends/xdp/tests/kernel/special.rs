@@ -1,4 +1,4 @@
-//! What random lives are too short for.
+//! Cases that random lives are too short for.
 
 use libra_dataplane::{Arithmetic, Entry, F32_NAN, Header, Kind};
 use libra_proto::Cut;

@@ -112,7 +112,7 @@ fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
 
 /// Chunks of rows this wide lie in slabs of four.
 #[test]
-fn chunks_that_were_emptied_give_their_memory_back_and_are_used_again() {
+fn emptied_chunks_free_their_memory_and_are_used_again() {
     let of_shard = Shard::new(2, 3);
     let kept = Kept::new(&(0..3 * 40 * 4096), 60, of_shard);
     let mut pair = Pair { kept, model: BTreeMap::new() };
@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_comes_and_goes(
+    fn rows_are_found_after_any_changes(
         deeds in prop::collection::vec((0u64..9000, 0u64..400, 0u8..8), 1..60),
         start in prop_oneof![Just(0u64), Just(12_345)],
     ) {

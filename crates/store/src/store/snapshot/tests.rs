@@ -41,7 +41,7 @@ fn tables_of(shards: u16) -> Vec<TableSpec> {
     ]
 }
 
-/// What the admission of the last table has counted.
+/// Returns the counts of the admission of the last table.
 fn counted(store: &mut Store) -> Vec<u32> {
     store.gates[3].counts_mut().unwrap().words().to_vec()
 }
@@ -57,24 +57,24 @@ fn bits(values: &[f32]) -> impl Iterator<Item = u32> {
     values.iter().map(|value| value.to_bits())
 }
 
-/// A store that is snapshotted, beside one to which the same happens and which knows nothing of snapshots. What happens is told in
+/// A store that is snapshotted, beside one to which the same happens and which has no snapshots. Operations are given in
 /// numbers of groups of keys; for the only shard, they are the keys.
 struct Pair {
     shard: Shard,
     store: Store,
     twin: Store,
-    /// What the last snapshot that was read to its end had, with all before.
+    /// Contents of the last snapshot that was read to its end, with all before.
     base: Contents,
     active: Option<Active>,
 }
 
 struct Active {
-    /// What the snapshot should have, and how many steps the tables had.
+    /// Contents that the snapshot should have, and how many steps the tables had.
     then: Contents,
     steps: Vec<u64>,
-    /// What it has so far, on top of the base.
+    /// Contents so far, on top of the base.
     read: Contents,
-    /// What the admission had, and what is read of that: all, in a store that knows nothing of the base.
+    /// State of the admission, and the part of it that was read: all, in a store without the base.
     counted: Vec<u32>,
     counted_read: Store,
     seen: BTreeSet<u64>,
@@ -119,7 +119,7 @@ impl Pair {
     }
 
     fn evict(&mut self, looks: usize) {
-        // Others go if rows lie elsewhere, so it is the keys that are told.
+        // Others go if rows lie elsewhere, so the keys are passed on.
         for key in self.store.evict(looks).removed {
             assert_eq!(self.twin.remove(key), Ok(true));
         }
@@ -139,7 +139,7 @@ impl Pair {
         self.active = Some(Active { then, steps, read, counted, counted_read, seen });
     }
 
-    /// Whether the snapshot goes on.
+    /// Returns true if the snapshot goes on.
     fn read(&mut self, rows_max: usize) -> bool {
         let block = self.store.read_snapshot(rows_max);
         let Some(active) = &mut self.active else {
@@ -365,7 +365,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_of_dense_chunks_of_a_shard_makes_dense_chunks_of_others() {
+fn a_snapshot_of_dense_chunks_is_dense_in_other_shards() {
     let keys: Vec<u64> = (231..110_000).collect();
     let mut original = Shards::new(3);
     original.update(&keys);

@@ -67,7 +67,7 @@ impl Naive {
         order.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// What is compared, and when the row was updated.
+    /// Returns the value that is compared, and when the row was updated.
     fn worth(&self, row: &NaiveRow) -> (f64, u64) {
         let last = *row.updated.last().unwrap();
         match self.growth.eviction {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     /// Its keys have neighbours of other shards between them, and all else is the same: which rows go, and in which order, which chunks
-    /// are dense, and what a snapshot says.
+    /// are dense, and the content of a snapshot.
     #[test]
     fn a_shard_of_many_evicts_as_one_that_has_all_keys(
         shard in prop::sample::select(vec![Shard::new(1, 3), Shard::new(4, 5), Shard::new(0, 300)]),
@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(lie(&all), groups(lie(&one)));
     }
 
-    /// What was acknowledged comes back: a copy from a snapshot, to which the rest of a log is applied.
+    /// Acknowledged updates come back: a copy from a snapshot, to which the rest of a log is applied.
     #[test]
     fn a_replay_from_a_snapshot_makes_the_same_rows(
         admission in prop_oneof![
@@ -292,7 +292,7 @@ fn keys_that_come_once_take_no_memory() {
 
 /// With and without places that are found by key, of which the shard has all or one in three.
 #[test]
-fn a_table_whose_keys_pass_by_is_no_larger_than_what_is_there() {
+fn a_table_of_passing_keys_is_no_larger_than_its_rows() {
     for (end, shard) in [(u64::MAX, Shard::ONLY), (1 << 20, Shard::ONLY), (3 << 20, Shard::new(1, 3))] {
         let growth = Growth { admission: None, eviction: Some(Eviction::Idle { steps: 20 }) };
         let mut store = Store::of_shard(vec![table(0..end, growth)], SEED, shard).unwrap();
@@ -346,7 +346,7 @@ fn rows_that_are_used_often_stay() {
 }
 
 #[test]
-fn a_row_that_went_begins_anew() {
+fn an_evicted_row_starts_from_its_first_values() {
     let growth = Growth { admission: None, eviction: Some(Eviction::Idle { steps: 1 }) };
     let mut store = store(0..KEYS, growth);
     let mut once = store.clone();
@@ -390,7 +390,7 @@ fn tables_take_turns() {
 }
 
 #[test]
-fn what_is_not_of_this_admission_is_not_restored() {
+fn state_of_another_admission_is_not_restored() {
     let admission = Some(Admission::Occurrences { updates: 2, keys: 24 });
     let mut counting = store(0..KEYS, Growth { admission, eviction: None });
     let mut plain = store(0..KEYS, Growth::default());
