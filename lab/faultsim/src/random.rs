@@ -58,7 +58,7 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something of this probability happens. A probability of zero draws nothing.
+    /// Returns true with this probability. A probability of zero draws nothing.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }

@@ -216,20 +216,20 @@ fn a_cut_that_forgets() {
 }
 
 #[test]
-fn a_cut_that_names_what_nobody_sent() {
+fn a_cut_that_names_a_packet_that_was_never_sent() {
     let mut scene = Scene::new();
     scene.epoch(1, 1, 0);
     scene.expect("epochs", "never sent");
 }
 
 #[test]
-fn an_epoch_that_is_left_out_or_that_nobody_drained() {
+fn an_epoch_that_is_left_out_or_was_never_drained() {
     let mut scene = Scene::new();
     scene.epoch(2, 0, 0);
     scene.expect("epochs", "epoch 65410 is committed after 65408");
     let mut scene = Scene::new();
     scene.says(SERVER, SWITCH, &committed(1, 1));
-    scene.expect("epochs", "nobody sent it");
+    scene.expect("epochs", "no switch sent it");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the director itself must notice.
+//! Violations that the director itself must detect.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn what_never_ends_is_noticed() {
     while director.begun_at.is_none() {
         director.go_on();
     }
-    // A partition that nobody heals.
+    // A partition that is never healed.
     let workers = director.alive(Kind::Worker);
     let others = [director.alive(Kind::Server), director.alive(Kind::Switch)].concat();
     director.world.partition(&workers, &others, true);
