@@ -83,7 +83,7 @@ fn a_process_that_sleeps_receives_everything_later() {
 }
 
 #[test]
-fn a_host_without_a_process_refuses_and_one_without_power_is_mute() {
+fn a_host_refuses_without_a_process_and_is_silent_without_power() {
     for (power, text) in [(true, "connection refused"), (false, "connection timed out")] {
         let mut stage = Stage::new(Setup::small(1, 0, 1));
         if power {

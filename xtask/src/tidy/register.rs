@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn too_many_doc_lines_with_wh_words_are_caught() {
-        let bad = "//! What it does.\n//!\n/// Whoever: a word of its own.\n/// Why.\nfn a() {}\n";
+        let bad = "//! What it does.\n//!\n/// Whatever: a word of its own.\n/// Why.\nfn a() {}\n";
         let good = "/// Packet counters.\n/// ```\n/// What(1);\n/// ```\n/// A line.\nfn a() { \"\n/// How\n\"; }\n";
         let tree = Tree::of(&[("a.rs", bad), ("b.rs", good), ("c.md", "/// What")]);
         let found = doc_lines(&sources(&tree).0, 0.39);
