@@ -267,7 +267,12 @@ fn judge(options: &Options, runs: &[Run]) -> Result<()> {
     let growth = amid_runs().map(Run::growth).fold(0.0, f64::max);
     let joined = amid_runs().filter_map(|run| run.joined).max().unwrap_or_default().as_secs_f64();
     let rows = [
-        ("speed, of a flood beside the job", amid / beside, amid / beside >= options.speed_min, options.speed_min),
+        (
+            "speed, of a flood beside the job",
+            amid / beside,
+            amid / beside >= options.speed_min,
+            options.speed_min,
+        ),
         ("speed, of no flood (not judged)", amid / alone, true, 0.0),
         ("pushes by processor time (not judged)", efficiency, true, 0.0),
         ("memory of a member, MiB more", growth, growth <= options.growth_max, options.growth_max),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_named() {
+    fn missing_numbers_are_named() {
         let mut value = sound();
         value["switch"]["epochs"] = "three".into();
         value["seconds"] = Value::Null;

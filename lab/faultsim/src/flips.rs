@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_hit_and_gradients_are_not() {
+    fn flips_hit_compared_fields_and_no_gradients() {
         let sent = push();
         let mut flips = Flips { bits: FlippedBits::Compared, chance: 1.0, lanes: 1, random: Random::new(5) };
         let hit: Vec<Vec<u8>> = (0..2000).filter_map(|_| flips.flip(&sent)).map(|hit| hit.bytes).collect();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_lies_within_its_range() {
+    fn draws_lie_within_their_range() {
         let mut random = Random::new(7);
         for _ in 0..10_000 {
             assert!((3..=9).contains(&random.within(3..=9)));

@@ -140,7 +140,7 @@ fn cold_push(number: u64, gradient: f32) -> Message {
 }
 
 #[test]
-fn what_is_right_is_accepted() {
+fn a_correct_run_is_accepted() {
     let mut scene = Scene::new();
     scene.push(0, 5, Flags::NONE);
     scene.push(1, 6, Flags::NONE);
@@ -365,7 +365,7 @@ fn in_the_end_nothing_may_be_missing() {
 }
 
 #[test]
-fn what_a_dead_worker_left_behind_is_explained_or_not() {
+fn pushes_of_a_dead_worker_are_explained_or_not() {
     let mut scene = Scene::new();
     for (number, gradient) in [(1, 1.0), (2, 2.0), (3, 4.0)] {
         scene.says(WORKER, SERVER, &cold_push(number, gradient));

@@ -45,7 +45,7 @@ fn one_direction_of_a_stream_passes_as_far_as_unacknowledged() {
 }
 
 #[test]
-fn what_was_under_way_on_a_stranded_stream_comes_after_the_next() {
+fn messages_of_a_stranded_stream_arrive_after_the_next_opens() {
     let mut stage = Stage::started(Setup::small(1, 0, 2));
     let (server, worker) = (stage.servers().start, stage.workers().start);
     stage.world.strand_streams(worker, server, Duration::from_secs(2));

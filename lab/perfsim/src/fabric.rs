@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_one_machine_at_once_waits_and_then_is_dropped() {
+    fn packets_to_one_machine_queue_and_then_are_dropped() {
         let mut fabric = fabric();
         let train = Train::of_datagrams(9340, 934);
         let first = send(&mut fabric, 0, 0, 2, train).unwrap();

@@ -199,7 +199,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
 }
 
 #[test]
-fn who_polls_is_not_woken() {
+fn a_polling_process_is_not_woken() {
     let polling = |polls| {
         let mut setting = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
         if let Site::Rack { host, .. } = &mut setting.site {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_computes_is_not_blamed() {
+    fn code_that_only_computes_is_not_blamed() {
         let text = "use std::time::Duration;\nuse std::net::{IpAddr, SocketAddr};\nuse crate::time::Instant;\n\
                     // std::fs::read\nconst A: &str = \"std::thread\";\n\
                     #[cfg(test)]\nmod tests { use std::time::Instant; }\n";

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_there_and_what_was_not_may_be() {
+    fn acknowledged_pushes_count_and_others_may() {
         let directory = tempfile::TempDir::new().unwrap();
         let verdict = scene(directory.path(), |_| ());
         assert!(verdict.is_equal(), "{:?}", verdict.named);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dies_with_a_switch_and_its_worker_may_be_lost() {
+    fn packets_that_die_with_switch_and_worker_may_be_lost() {
         let deaths = Deaths { switches: vec![20_000_000], workers: vec![9_000_000, 21_000_000] };
         assert_eq!(uncertain_after(20_900_000, &deaths), 19_500_000);
         assert_eq!(uncertain_after(8_990_000, &deaths), u64::MAX);

@@ -128,5 +128,8 @@ pub(super) fn run(directory: &Path) -> Result<()> {
 fn tell(note: &Note) -> Result<()> {
     let line = serde_json::to_string(note).context("a note cannot be written down")? + "\n";
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).context("the parent does not read the events")
+    stdout
+        .write_all(line.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("the parent does not read the events")
 }

@@ -196,7 +196,8 @@ impl Stage<'_> {
                 Ok(Signal::Interrupted) => bail!("interrupted"),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RecvTimeoutError::Disconnected).context("the controller's process reports no events any more");
+                    return Err(RecvTimeoutError::Disconnected)
+                        .context("the controller's process reports no events any more");
                 }
             }
             next = self.signals.try_recv().map_err(|_| RecvTimeoutError::Timeout);

@@ -14,7 +14,7 @@ fn without_faults_everything_comes_to_its_end() {
 }
 
 #[test]
-fn what_never_ends_is_noticed() {
+fn a_partition_without_end_violates_liveness() {
     let mut director = director(2);
     director.raise_curtain();
     while director.begun_at.is_none() {

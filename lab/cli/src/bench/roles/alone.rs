@@ -230,7 +230,8 @@ impl Load {
     }
 
     fn counts(&self) -> Result<Counts> {
-        let used = self.thread.schedstat().context("this kernel does not report the processor time of a thread")?;
+        let used =
+            self.thread.schedstat().context("this kernel does not report the processor time of a thread")?;
         let work = self.tally.work().with(Item::Wake, sleeps(&self.thread)?);
         Ok(Counts {
             // Both ways, but answers are short.
