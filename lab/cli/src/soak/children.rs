@@ -50,7 +50,7 @@ struct Process {
     /// It holds nothing any more (switches).
     relieved: bool,
     child: Child,
-    /// Its leash, and the way to send it commands.
+    /// Its standard input: commands, and its end.
     stdin: ChildStdin,
     log: PathBuf,
 }

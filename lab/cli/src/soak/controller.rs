@@ -95,7 +95,7 @@ fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Command that it reads on its leash.
+/// Command that it reads on its standard input.
 const MIGRATE: &str = "migrate ";
 
 /// The line that makes the controller move everything from a switch.
@@ -119,7 +119,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     cluster.task = settings.task.to_text()?;
     cluster.durability = settings.durability();
     let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
-        // The parent reads it; if the parent is gone, the leash ends this process.
+        // The parent reads it; if the parent is gone, the end of standard input ends this process.
         let _ = tell(&Note { at: wall_clock(), news: event.into() });
     });
     outcome.map(drop).map_err(failure)
