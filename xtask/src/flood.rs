@@ -1,8 +1,8 @@
-//! `cargo xtask flood`: what strangers cost a job. A soak of separate processes on loopback, three times: alone, beside a flood that goes
-//! to nobody, and in the midst of one.
+//! `cargo xtask flood`: the cost of strangers for a job. A soak of separate processes on loopback, three times: alone, beside a flood that goes
+//! to sockets outside the job, and in the midst of one.
 //!
-//! The flood that goes to nobody costs what it costs to make it, on the same processors. What is left between the last two is what
-//! it costs to be its target.
+//! The flood beside the job costs what it costs to make it, on the same processors. The difference between the last two is
+//! the cost of being its target.
 
 mod members;
 mod strangers;
@@ -20,9 +20,9 @@ use self::strangers::{Flood, Rates, Targets};
 use crate::process::{self, Running};
 use crate::{Outcome, shell};
 
-/// How long a soak may take to come together and to end, beside its own time.
+/// Time that a soak may take to start and to end, beside its own time.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long after all members are there the flood begins.
+/// Pause between the start of all members and the flood.
 const CALM: Duration = Duration::from_millis(1500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -40,19 +40,19 @@ pub(crate) struct Options {
     /// Soaks of each kind, in turns
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
-    /// What the job's speed must keep, in the midst of a flood beside one that goes to nobody
+    /// Share of the job's speed that must be left in the midst of a flood, relative to one beside the job
     #[arg(long, value_name = "F", default_value_t = 0.95)]
     speed_min: f64,
-    /// What the memory of a member may grow by, in MiB
+    /// Growth of the memory of a member that is allowed, in MiB
     #[arg(long, value_name = "N", default_value_t = 64.0)]
     growth_max: f64,
-    /// How long a new member may take to get in, in seconds
+    /// Time that a new member may take to join, in seconds
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     join_max: f64,
 }
 
 impl Options {
-    /// What CI runs: short, and on a machine that does other things, so a speed is no figure there.
+    /// Options of CI: short, and on a machine that does other things, so a speed is no figure there.
     pub(crate) fn for_ci() -> Self {
         Self {
             streams: 2000,
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// Where the flood goes.
+/// Target of a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Nowhere,
@@ -79,13 +79,13 @@ impl fmt::Display for Aim {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Nowhere => "no flood",
-            Self::Nobody => "flood at nobody",
+            Self::Nobody => "flood beside the job",
             Self::Members => "flood at members",
         })
     }
 }
 
-/// What came of a soak.
+/// Result of a soak.
 struct Run {
     aim: Aim,
     /// Pushes a second that were acknowledged.
@@ -156,7 +156,7 @@ impl Site<'_> {
         let rates = Rates { streams: self.options.streams, datagrams: self.options.datagrams, length };
         let before = members::own_cpu()?;
         let flood = targets.map(|targets| Flood::begin(targets, rates));
-        // Half of it is there when somebody wants to join.
+        // Half of it is there when a new member joins.
         watch(&mut soak, &mut members, length / 2)?;
         let (joined, switch) = self.join(&members, &mut soak)?;
         watch(&mut soak, &mut members, length / 2)?;
@@ -168,7 +168,7 @@ impl Site<'_> {
         Ok(Run { aim, speed, joined: Some(joined), members: members.all, sent, flood_cpu })
     }
 
-    /// A switch comes, and is a member when it has been told its place.
+    /// A switch comes, and is a member when it has received its place.
     fn join(&self, members: &Members, soak: &mut Running) -> Result<(Duration, Running)> {
         let log = self.folder.join("switch.log");
         let controller = members.controller().to_string();
@@ -267,7 +267,12 @@ fn judge(options: &Options, runs: &[Run]) -> Result<()> {
     let growth = amid_runs().map(Run::growth).fold(0.0, f64::max);
     let joined = amid_runs().filter_map(|run| run.joined).max().unwrap_or_default().as_secs_f64();
     let rows = [
-        ("speed, of a flood at nobody", amid / beside, amid / beside >= options.speed_min, options.speed_min),
+        (
+            "speed, of a flood beside the job",
+            amid / beside,
+            amid / beside >= options.speed_min,
+            options.speed_min,
+        ),
         ("speed, of no flood (not judged)", amid / alone, true, 0.0),
         ("pushes by processor time (not judged)", efficiency, true, 0.0),
         ("memory of a member, MiB more", growth, growth <= options.growth_max, options.growth_max),

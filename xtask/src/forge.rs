@@ -1,4 +1,4 @@
-//! `cargo xtask forge`: soaks beside somebody who forges answers of the switch. Whoever is on the path sees each answer and can write
+//! `cargo xtask forge`: soaks beside a forger of answers of the switch. An attacker on the path sees each answer and can write
 //! another with its header; none of them may change what is counted (rule T17 of docs/reference/protocol.md).
 
 mod forger;
@@ -12,9 +12,9 @@ use crate::namespaces::ip::{self, Network};
 use crate::process::{self, Running};
 use crate::{Outcome, shell};
 
-/// The one namespace, with nothing in it but loopback that anybody uses.
+/// The one namespace, of which only loopback is used.
 const HOST: &str = "soak";
-/// What a soak may take beyond its time.
+/// Time that a soak may take beyond its own.
 const ENDING: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What CI runs.
+    /// Options of CI.
     pub(crate) fn for_ci() -> Self {
         Self { rounds: 1, seconds: 10, every: 5, libra: None, required: false }
     }
@@ -86,11 +86,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// One soak in a namespace, beside the forger. Returns what that has to say.
+/// One soak in a namespace, beside the forger. Returns the forger's report.
 fn soak(options: &Options, network: &Network, libra: &std::path::Path, round: u32) -> Result<String> {
     let logs = shell::target_directory()?;
     let mut forger = network.command(HOST);
-    forger.arg(std::env::current_exe().context("cannot tell where this program is")?);
+    forger.arg(std::env::current_exe().context("cannot find the path of this program")?);
     forger.arg("forger");
     // It begins before the soak and ends with it.
     let longest = options.seconds + ENDING.as_secs();
@@ -119,7 +119,7 @@ fn soak(options: &Options, network: &Network, libra: &std::path::Path, round: u3
     let tail = forger.tail();
     let account = tail.lines().last().unwrap_or_default().trim().to_owned();
     if !account.starts_with("forged") {
-        bail!("the forger says nothing of what it did\n{tail}");
+        bail!("the forger has written no report\n{tail}");
     }
     Ok(account)
 }

@@ -43,13 +43,13 @@ enum Command {
     Ci(ci::Options),
     /// Checks what the compiler does not: arrows between crates, their promises, names, lengths, the README
     Tidy,
-    /// Writes the header for C anew, after a change of crates/pslite/src/ffi
+    /// Writes the header for C again, after a change of crates/pslite/src/ffi
     Header,
     /// Installs the library for C and C++, with pkg-config and CMake files
     Install(pslite::InstallOptions),
     /// Compiles the tests of a checkout of ps-lite against our headers, and runs each many times
     Pslite(pslite::PsLiteOptions),
-    /// Writes the vectors in `conformance/` anew, as the reference does them now
+    /// Writes the vectors in `conformance/` again, with the results of the reference
     Conformance,
     /// Writes the page of errors in the manual, as the code has them now
     Errors,
@@ -67,7 +67,7 @@ enum Command {
     Flood(flood::Options),
     /// Runs the program of a P4 switch in bmv2, against the data plane in software (needs root and the tools of P4)
     P4(p4::Options),
-    /// Runs soaks beside somebody who forges answers of their switches (needs root)
+    /// Runs soaks beside a forger of answers of their switches (needs root)
     Forge(forge::Options),
     /// Forges answers in the network namespace that it runs in
     #[command(hide = true)]
@@ -76,7 +76,7 @@ enum Command {
     Xdp(xdp::Options),
 }
 
-/// How a check ended that did not fail.
+/// Outcome of a check that did not fail.
 pub(crate) enum Outcome {
     Passed,
     /// This machine cannot do it; the reason.

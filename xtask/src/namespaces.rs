@@ -19,11 +19,11 @@ const CONTROLLER: &str = "controller";
 pub(crate) const SWITCH: &str = "switch";
 pub(crate) const HOSTS: &[&str] = &[CONTROLLER, "server0", "server1", SWITCH, "worker0", "worker1"];
 const PORT: u16 = 7700;
-/// How long the controller may take until it listens.
+/// Time that the controller may take until it listens.
 const LISTEN_LIMIT: Duration = Duration::from_secs(30);
-/// How long the members may take to end after the controller.
+/// Time that the members may take to end after the controller.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How long after the first failure the others are awaited.
+/// Time for which the others are awaited after the first failure.
 const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     sample: Option<f64>,
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// How far HR@10 of the cluster and of one process may be apart
+    /// Allowed difference of HR@10 between the cluster and one process
     #[arg(long, value_name = "DIFFERENCE", default_value_t = 0.05)]
     tolerance: f64,
     /// Seconds that the cluster, and then the one process, may take
@@ -58,7 +58,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What CI runs: short, on data that needs no file.
+    /// Options of CI: short, on data that needs no file.
     pub(crate) fn for_ci() -> Self {
         Self {
             data: "synthetic".into(),
@@ -126,7 +126,7 @@ pub(crate) struct Job {
     binary: PathBuf,
     folder: PathBuf,
     data: String,
-    /// What `libra controller` and `libra train` share.
+    /// Common options of `libra controller` and `libra train`.
     options: Vec<String>,
     limit: Duration,
 }
@@ -141,7 +141,7 @@ impl Job {
         Ok(Self { binary: target.join("release/libra"), folder, data, options, limit })
     }
 
-    /// Runs it by six processes, each in a network namespace of its own; the switch is told a few things more.
+    /// Runs it by six processes, each in a network namespace of its own; the switch gets some more options.
     pub(crate) fn cluster(&self, network: &Network, switch: &[&str]) -> Result<Report> {
         let json = self.fresh("cluster.json");
         let deadline = Instant::now() + self.limit;
@@ -198,7 +198,7 @@ fn wait_until_listening(controller: &mut Running) -> Result<()> {
     while !ip::listens(controller.id(), PORT) {
         process::check_interrupt()?;
         if let Some(status) = controller.status()? {
-            bail!("the controller ended ({status}) before anybody joined\n{}", controller.tail());
+            bail!("the controller ended ({status}) before any member joined\n{}", controller.tail());
         }
         if Instant::now() >= deadline {
             bail!("the controller does not listen after {} s\n{}", LISTEN_LIMIT.as_secs(), controller.tail());

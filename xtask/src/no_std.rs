@@ -21,7 +21,7 @@ pub(crate) struct Options {
     host: bool,
 }
 
-/// What to link for.
+/// Target to link for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     BareMetal(String),

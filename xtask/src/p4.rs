@@ -15,10 +15,10 @@ use crate::{Outcome, process, shell};
 
 const BMV2_TOOLS: [&str; 3] = ["p4c-bm2-ss", "simple_switch", "simple_switch_CLI"];
 
-/// Where workers reach the bmv2 of the training.
+/// Address of the bmv2 of the training, for workers.
 const SWITCH_ADDRESS: &str = "10.77.0.200:4700";
 const WORKERS_INTERFACE: &str = "workers";
-/// How long bmv2, which takes about a thousand packets a second, may take for a training, and for a soak.
+/// Time that a training, and a soak, may take with bmv2, which handles about a thousand packets a second.
 const LIMIT: Duration = Duration::from_secs(420);
 
 #[derive(Args)]
@@ -124,7 +124,7 @@ fn train(program: &str) -> Result<()> {
         "--mode=sync",
         "--epochs=1",
         "--batch=16384",
-        // Every row is hot, and what is cold all the same, a layer of two weights, stays as it was: in which order servers hear of cold pushes
+        // Every row is hot, and what is cold all the same, a layer of two weights, stays as it was: the order in which servers receive cold pushes
         // is chance, and floats have other sums in another order.
         "--sample=1",
         "--hot-share=1",
@@ -167,7 +167,7 @@ fn soak(program: &str) -> Result<()> {
     shell::run(soak)
 }
 
-/// Which of these are not on the PATH.
+/// Returns the tools that are not on the PATH.
 fn missing<'a>(tools: &[&'a str]) -> Vec<&'a str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());

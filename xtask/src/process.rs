@@ -19,7 +19,7 @@ const TAIL_LINES: usize = 15;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on Ctrl-C and SIGTERM no longer end this process: [`check_interrupt`] tells of them, so that what was
+/// From now on Ctrl-C and SIGTERM no longer end this process: [`check_interrupt`] reports them, so that what was
 /// begun is removed first.
 pub(crate) fn catch_interrupts() -> Result<()> {
     static SET: OnceLock<bool> = OnceLock::new();
@@ -62,7 +62,7 @@ impl Running {
         self.child.id()
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Returns its exit status, or `None` while it runs.
     pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
         if self.status.is_none() {
             self.status =
@@ -166,7 +166,7 @@ mod tests {
         let state = format!("/proc/{}/stat", grandchild.trim());
         std::fs::remove_file(&process.log).unwrap();
         drop(process);
-        // Whoever inherits a dead grandchild may be slow to bury it: a zombie counts as dead.
+        // The parent of an orphaned process may be slow to reap it: a zombie counts as dead.
         let dead = || std::fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "));
         let deadline = Instant::now() + Duration::from_secs(10);
         while !dead() && Instant::now() < deadline {

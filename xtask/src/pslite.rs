@@ -1,4 +1,4 @@
-//! What is outside cargo's world: the header for C, an installation, and the programs of ps-lite.
+//! Tasks outside cargo's world: the header for C, an installation, and the programs of ps-lite.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) fn header() -> Result<Outcome> {
 
 #[derive(Args)]
 pub(crate) struct InstallOptions {
-    /// Where `include`, `lib` and `bin` go
+    /// Directory of `include`, `lib` and `bin`
     #[arg(long, default_value = "/usr/local")]
     prefix: PathBuf,
 }
@@ -61,7 +61,7 @@ fn version() -> Result<String> {
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let package = packages.iter().find(|package| package["name"] == "libra-pslite");
     let version = package.and_then(|package| package["version"].as_str());
-    version.map(str::to_owned).context("cargo metadata knows no version of libra-pslite")
+    version.map(str::to_owned).context("cargo metadata has no version of libra-pslite")
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -98,13 +98,13 @@ pub(crate) struct PsLiteOptions {
     /// A checkout of ps-lite, whose tests are compiled as they are
     #[arg(long)]
     source: PathBuf,
-    /// How often each program is run, and again with PS_DROP_MSG=10
+    /// Number of runs of each program, and again with PS_DROP_MSG=10
     #[arg(long, default_value_t = 100)]
     repeats: u32,
-    /// How many servers
+    /// Number of servers
     #[arg(long, default_value_t = 2)]
     servers: u32,
-    /// How many workers
+    /// Number of workers
     #[arg(long, default_value_t = 2)]
     workers: u32,
     /// Only this program
@@ -166,7 +166,7 @@ fn compile(source: &Path, program: &Path, built: &Path) -> Result<()> {
     shell::run(command)
 }
 
-/// Runs a program once, as its launcher would. Says whether all of its processes ended well.
+/// Runs a program once, as its launcher would. Returns true if all of its processes succeeded.
 fn run(program: &Path, one_process: bool, drop_percent: &str, options: &PsLiteOptions) -> Result<bool> {
     let mut command = Command::new(shell::root().join(PSLITE).join("scripts/local.sh"));
     command.arg(options.servers.to_string()).arg(options.workers.to_string()).arg(program);

@@ -1,4 +1,4 @@
-//! The commands that the README tells a new user to type.
+//! The commands of the README for a new user.
 
 use anyhow::{Context, Result, bail};
 

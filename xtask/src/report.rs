@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What every report holds; checks and scripts of users rely on it.
+/// Numbers that every report has; checks and scripts of users rely on them.
 const NUMBERS: &[&str] = &[
     "quality.hr10",
     "quality.ndcg10",
@@ -67,7 +67,7 @@ impl Report {
         self.find(path).and_then(Value::as_f64).expect("reading checked that every number is there")
     }
 
-    /// Whether the model learnt something and the switch took part.
+    /// Checks that the model learnt something and the switch took part.
     pub(crate) fn check_work(&self) -> Result<()> {
         let hr10 = self.number("quality.hr10");
         if hr10 < HR10_LEARNT {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_named() {
+    fn missing_numbers_are_named() {
         let mut value = sound();
         value["switch"]["epochs"] = "three".into();
         value["seconds"] = Value::Null;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    // What cargo says now comes first: checkouts that share a target directory share this program, too.
+    // The environment of cargo comes first: checkouts that share a target directory share this program, too.
     let package = || {
         std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
@@ -32,13 +32,13 @@ pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> 
     command
 }
 
-/// Where cargo builds to.
+/// Returns the target directory of cargo.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     Ok(metadata["target_directory"].as_str().context("cargo metadata names no target_directory")?.into())
 }
 
-/// What cargo knows of the workspace, without what it depends on.
+/// Returns cargo's metadata of the workspace, without its dependencies.
 pub(crate) fn metadata() -> Result<serde_json::Value> {
     let text = output(cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     serde_json::from_str(&text).context("cargo metadata did not print JSON")

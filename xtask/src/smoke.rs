@@ -8,7 +8,7 @@ use crate::process::{self, Running};
 use crate::report::Report;
 use crate::{Outcome, readme, shell};
 
-/// What the README promises for the run after compiling, on two cores.
+/// Time that the README promises for the run after compiling, on two cores.
 const PROMISED_SECONDS: f64 = 180.0;
 /// A run that takes this long hangs.
 const LIMIT: Duration = Duration::from_secs(420);

@@ -23,7 +23,7 @@ use crate::{Outcome, readme, shell};
 use source::Module;
 pub(crate) use tree::{File, Tree};
 
-/// What a rule found.
+/// Finding of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Complaint {
     /// The file, and the line where there is one.

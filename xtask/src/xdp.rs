@@ -26,7 +26,7 @@ const SOAK: &[&str] = &[
     "--quiet",
 ];
 
-/// Longer than anybody waits.
+/// Longer than the test waits.
 const BENCH: &[&str] = &["bench", "hot-path", "--plane=xdp", "--seconds=600", "--quiet"];
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Interrupts a benchmark, as somebody at a terminal does, and looks whether it leaves network namespaces behind.
+/// Interrupts a benchmark, as a user at a terminal does, and checks whether it leaves network namespaces behind.
 fn interrupt(lab: &Path) -> Result<()> {
     let before = namespaces()?;
     let log = shell::target_directory()?.join("interrupted.log");
@@ -92,7 +92,7 @@ fn wait_for<T>(mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     }
 }
 
-/// Whether programs can be made and loaded here; if not, why.
+/// Fails with the reason if programs cannot be made and loaded here.
 fn possible() -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("XDP is of Linux");

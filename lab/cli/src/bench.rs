@@ -25,7 +25,7 @@ use clap::Subcommand;
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
 /// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in
-/// both. `controller` is what a controller does with many members, `roles` measures each role alone, `simulate` says what that makes of a cluster that is not there, and `paper` repeats the paper's evaluation.
+/// both. `controller` is what a controller does with many members, `roles` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Store(store::Arguments),
     /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own
     HotPath(hot_path::Arguments),
-    /// Starts clusters of many members and tells them views, without sockets: what one controller can do
+    /// Starts clusters of many members and sends them views, without sockets: the limits of one controller
     Controller(controller::Arguments),
     /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
     Roles(roles::Arguments),
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Simulate(simulate::Arguments),
     /// Repeats the paper's evaluation, and makes a report
     Paper(paper::Arguments),
-    /// What a worker of push-pull and hot-path is
+    /// A worker of push-pull and hot-path
     #[command(hide = true)]
     Worker(worker::Arguments),
 }

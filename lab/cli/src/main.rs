@@ -6,10 +6,10 @@
 //!  bench  ──▶ a store, or processes, as fast as they can         ──▶ figures, beside those of the machine
 //! ```
 //!
-//! Nobody who trains needs it. The members of its clusters are those of `libra`, of the crate `libra-launch`, started as processes of this
+//! Training does not need it. The members of its clusters are those of `libra`, of the crate `libra-launch`, started as processes of this
 //! program.
 //!
-//! Exit codes are those of `libra`: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
+//! Exit codes are those of `libra`: 0 done, 1 failed (one line on stderr has the reason), 2 the command line is wrong, 130 interrupted.
 
 #![forbid(unsafe_code)]
 

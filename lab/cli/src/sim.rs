@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.json {
         clear(path)?;
     }
-    // A role that panics is a finding, which is told with its seed. Its backtrace comes with --trace.
+    // A role that panics is a finding, which is reported with its seed. Its backtrace comes with --trace.
     if !arguments.trace {
         std::panic::set_hook(Box::new(|_| {}));
     }
@@ -93,7 +93,7 @@ fn trace(seed: u64) -> Sums {
     sums
 }
 
-/// Many scenarios, over some threads. Failures are told as they come.
+/// Many scenarios, over some threads. Failures are reported as they come.
 fn swarm(arguments: &Arguments, seeds: core::ops::Range<u64>) -> Sums {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = arguments.threads.map_or(cores, usize::from);
@@ -134,7 +134,7 @@ fn tell(bar: &ProgressBar, report: &Report) {
     }
 }
 
-/// What many scenarios came to.
+/// Totals of many scenarios.
 #[derive(Default)]
 struct Sums {
     scenarios: u64,

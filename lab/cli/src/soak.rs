@@ -6,7 +6,7 @@
 //!         ──▶ libra-lab soak --role worker ──▶ records of pushes, rows at the end ┘
 //! ```
 //!
-//! What a push holds follows from the seed, the worker and the push alone ([`load`]), and what became of it is in the records
+//! The contents of a push follow from the seed, the worker and the push alone ([`load`]), and its fate is in the records
 //! of its worker ([`records`]), which outlive it. So the parent can work out what every row must hold ([`check`]).
 
 mod check;
@@ -40,7 +40,7 @@ use libra_launch::leash;
 use libra_launch::plane::SwitchPlane;
 use libra_launch::progress::Bars;
 
-/// How long the cluster has to come together before the time of a soak begins.
+/// Time that the cluster has to assemble before the time of a soak begins.
 const PRELUDE: Duration = Duration::from_millis(1500);
 
 /// Runs a cluster of processes on this machine, kills some of them, and compares what the rows hold at the end with what was
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     /// Switches beyond those, which take over from one that dies
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=32))]
     standby: u16,
-    /// Where switches add packets up. With xdp and p4 it makes network namespaces, and puts every switch into one: that needs root
+    /// Data plane of switches. With xdp and p4 it makes network namespaces, and puts every switch into one: that needs root
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
     plane: SwitchPlane,
     /// With --plane p4: the compiled program, which a bmv2 beside each switch runs
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     /// Lanes of switches, as of those that wire each place of a packet to a register; a row has a value for each worker, and no more than lanes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=240))]
     lanes: u8,
-    /// How long workers push
+    /// Seconds for which workers push
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     #[command(flatten)]
@@ -83,16 +83,16 @@ pub(crate) struct Arguments {
     /// Servers write a checkpoint so often; one that is killed without a log goes on from its last one, and what came after is lost
     #[arg(long, value_name = "S", value_parser = positive_seconds)]
     checkpoint_every: Option<Duration>,
-    /// What gets SIGKILL, and when: `switch@5s,worker@8s,server@10s,controller@12s`
+    /// Processes that get SIGKILL, and when: `switch@5s,worker@8s,server@10s,controller@12s`
     #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
     kill: Vec<Kill>,
     /// When everything that a switch holds moves to another: `10s`; several with commas between
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     migrate: Vec<Moment>,
-    /// Decides what is pushed
+    /// Seed of the pushes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Packets of a flow before it begins anew, for tests: otherwise 2^30
+    /// Packets of a flow before it restarts, for tests: otherwise 2^30
     #[arg(long, hide = true, default_value_t = FLOW_PACKETS_MAX, value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOW_PACKETS_MAX)))]
     flow_packets: u32,
     /// Writes what came of it to this file, for machines
@@ -104,10 +104,10 @@ pub(crate) struct Arguments {
     /// Reads options from a TOML file: `loss = 0.01` stands for --loss 0.01
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What this process is in the soak of another one
+    /// Role of this process in the soak of another one
     #[arg(long, hide = true, requires = "directory")]
     role: Option<Role>,
-    /// Where that one keeps its files
+    /// Directory for the files of that soak
     #[arg(long, hide = true)]
     directory: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ fn soak(arguments: &Arguments) -> Result<()> {
     }
     let mut directory =
         tempfile::Builder::new().prefix("libra-soak-").tempdir().context("cannot make a directory")?;
-    // Whoever wants to know why finds everything there.
+    // It is kept if the soak fails.
     directory.disable_cleanup(true);
     let settings = arguments.settings()?;
     settings.write(directory.path())?;
@@ -192,7 +192,7 @@ impl Arguments {
         self.kill.iter().filter(|kill| kill.target == target).count()
     }
 
-    /// Whether servers lose something, and know it.
+    /// True if servers may lose updates, which they report.
     fn may_lose(&self) -> bool {
         self.kills(Target::Server) > 0 && !self.log
     }
@@ -206,7 +206,7 @@ impl Arguments {
         Ok(Settings {
             controller: match self.plane {
                 SwitchPlane::Udp => free_address()?,
-                // In a network where nobody else is.
+                // In a network without other processes.
                 SwitchPlane::Xdp | SwitchPlane::P4 => {
                     SocketAddr::from((libra_launch::network::HOSTS, 15_000))
                 }
@@ -228,8 +228,8 @@ impl Arguments {
     }
 }
 
-/// A port for the controller that is still free when it starts once more: below those that the system gives to whoever
-/// wants any.
+/// Returns an address for the controller that is still free when it starts again: its port is below those that the system
+/// assigns.
 fn free_address() -> Result<SocketAddr> {
     const PORTS: core::ops::Range<u16> = 15_000..30_000;
     let count = u32::from(PORTS.end - PORTS.start);
@@ -239,7 +239,7 @@ fn free_address() -> Result<SocketAddr> {
     addresses.find(|address| TcpListener::bind(address).is_ok()).context("no port is free for the controller")
 }
 
-/// What the processes of a soak are told by a file.
+/// Settings of the processes of a soak, in a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Settings {
     controller: SocketAddr,
@@ -269,7 +269,7 @@ impl From<Numbers> for Sizes {
     }
 }
 
-/// What the controller tells the workers.
+/// Task that the controller sends the workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Task {
     load: Load,
@@ -305,7 +305,7 @@ impl Settings {
         serde_json::from_str(&text).with_context(|| format!("{} is not from a soak", path.display()))
     }
 
-    /// What servers keep.
+    /// Returns the state that servers keep.
     fn durability(&self) -> Durability {
         Durability { log: self.log, checkpoint_every: self.checkpoint_every, ..Durability::NONE }
     }
@@ -314,7 +314,7 @@ impl Settings {
         self.durability().needs_disk()
     }
 
-    /// How a worker reaches the cluster.
+    /// Returns the options with which a worker joins the cluster.
     fn options(&self) -> Result<NodeOptions> {
         let [loss, duplicate, reorder] = self.faults;
         let faults = FaultRates::new(loss, duplicate, reorder)?;

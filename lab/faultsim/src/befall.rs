@@ -1,4 +1,4 @@
-//! Faults, as they befall those who are there.
+//! Fault injection: applies the faults of a scenario to the members that run.
 
 use core::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::process::AnyRole;
 use crate::scenario::{CutOff, Fault, Side};
 use crate::workload::{Progress, User};
 
-/// After something has befallen a member, it may be given up until so long after: a machine that is gone is noticed by its
+/// After a fault, a member may be given up for so long: a machine that is gone is noticed by its
 /// silence.
 pub(crate) const EXCUSE: Duration = Duration::from_secs(16);
 /// Servers, and workers that must live to the end, are never away for longer: their place is kept for 2 s.
 const SHORT: Duration = Duration::from_millis(900);
-/// After a controller has come back, it takes this long until it knows its cluster.
+/// After a controller has come back, it takes this long until its members have rejoined.
 const RECOVERY: Duration = Duration::from_millis(3500);
 
 impl Director {
@@ -123,7 +123,7 @@ impl Director {
         }
     }
 
-    /// One of those of a kind who are there and awake. Fatal things do not befall the worker that must live to the end.
+    /// Picks a member of a kind that runs and is awake. The worker that must live to the end is exempt from fatal faults.
     pub(crate) fn pick(&mut self, kind: Kind, fatal: bool) -> Option<Host> {
         let protected = self.protected().filter(|_| fatal);
         let mut there = self.alive(kind);
@@ -245,7 +245,7 @@ impl Director {
         }
         self.count_fault(if machine { "controller machine fails" } else { "controller crashes" });
         self.servers_busy_until = now + returns + RECOVERY;
-        // Whoever is not well when the new one looks for it is given up.
+        // The new one gives up members that are disturbed when it looks for them.
         let disturbed: Vec<Host> = self.excused.keys().copied().collect();
         disturbed.into_iter().for_each(|host| self.excuse(host, returns));
         if machine {
@@ -351,7 +351,7 @@ impl Director {
         self.users.values().find(runs).map(|user| user.worker)
     }
 
-    /// Answers that must not count: whoever sees an answer of a switch arrive can write another with the same header, but for what it
+    /// Answers that must not count: an attacker that sees an answer of a switch arrive can write another with the same header, but for what it
     /// says, and send it from the address of the switch. What its number names has been answered.
     fn forge_answers(&mut self) {
         self.count_fault("forged answers");
@@ -365,7 +365,7 @@ impl Director {
             let durable = header.durable.wrapping_add(u16::try_from(ahead).expect("it has 15 bits"));
             let forged = Header { durable, entries: 0, ..header };
             let forged = match self.random.below(4) {
-                // What was refused is not accepted, so an acceptance of it would be news: without a MAC nobody can tell.
+                // What was refused is not accepted, so an acceptance of it would be new: without a MAC it cannot be detected.
                 0 if header.kind == PacketKind::Ack || header.seq >= FLOW_PACKETS_MAX => {
                     Header { kind: PacketKind::Ack, flags: Flags::NONE, ..forged }
                 }

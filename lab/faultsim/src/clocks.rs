@@ -1,4 +1,4 @@
-//! Clocks of users, and what must be true when a worker is told of them: bounded staleness, as its user sees it.
+//! Clocks of users, and what must be true when a worker receives them: bounded staleness, as its user sees it.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -9,22 +9,22 @@ use crate::network::Host;
 use crate::rows::{Rows, Sums};
 use crate::workload::{Progress, User};
 
-/// What a user knows of clocks, its own and those of others.
+/// State of clocks as a user sees it, its own and those of others.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     /// Its ticks since the last barrier.
     ticks: u64,
     /// Operations since the last tick.
     pub(crate) operations: u32,
-    /// What it was told that all have reached since the last barrier.
+    /// The tick that all have reached since the last barrier, as its worker reported.
     least: u64,
-    /// Whether it was told so and has not looked yet.
+    /// True if that was reported and the user has not acted on it yet.
     pub(crate) is_news: bool,
-    /// What it has pushed since the last barrier: the tick that covers it, keys and gradients.
+    /// Pushes since the last barrier: the tick that covers each, keys and gradients.
     pushed: Vec<(u64, Vec<u64>, Vec<f32>)>,
     /// All that it had pushed before.
     before: Sums,
-    /// What clocks stand for, by worker: a pull reads no less.
+    /// Updates that the clocks of others stand for, by worker: a pull reads no less.
     others: BTreeMap<u16, Sums>,
 }
 
@@ -42,17 +42,17 @@ impl Clocks {
         }
     }
 
-    /// Whether the user is as far ahead of others as it may be.
+    /// True if the user is as far ahead of others as it may be.
     pub(crate) fn must_wait(&self, staleness: u64) -> bool {
         self.ticks > self.least.saturating_add(staleness)
     }
 
-    /// Whether so many operations have passed since the last tick.
+    /// True if so many operations have passed since the last tick.
     pub(crate) fn is_due(&self, tick_every: u32) -> bool {
         self.operations >= tick_every
     }
 
-    /// It is told that all have reached this.
+    /// Takes the tick that all have reached.
     pub(crate) fn hear(&mut self, least: u64) {
         (self.least, self.is_news) = (least, true);
     }
@@ -66,14 +66,14 @@ impl Clocks {
         self.pushed.push((self.ticks + 1, keys.to_vec(), gradients.to_vec()));
     }
 
-    /// All that was pushed is visible, and clocks begin anew.
+    /// All that was pushed is visible, and clocks restart at zero.
     pub(crate) fn pass_barrier(&mut self, rows: &Rows) {
         self.before = self.up_to(u64::MAX, rows);
         self.pushed.clear();
         (self.ticks, self.operations, self.least) = (0, 0, 0);
     }
 
-    /// What is visible when so many of its ticks count.
+    /// Returns what is visible when so many of its ticks count.
     fn up_to(&self, ticks: u64, rows: &Rows) -> Sums {
         let mut sums = self.before.clone();
         for (_, keys, gradients) in self.pushed.iter().filter(|(tick, ..)| *tick <= ticks) {
@@ -91,7 +91,7 @@ impl Clocks {
 }
 
 impl Director {
-    /// A worker is told that no other is behind this: none must be, and from now on it reads what their ticks stand for.
+    /// A worker receives that no other is behind this: none must be, and from now on it reads what their ticks stand for.
     pub(crate) fn hear_clocks(&mut self, host: Host, least: u64) {
         let Some(hearer) = self.users.get(&host) else { return };
         let mut seen = Vec::new();
@@ -116,7 +116,7 @@ impl Director {
         }
     }
 
-    /// Whether others wait for this worker: it is there, not given up, and did not come while they trained.
+    /// True if others wait for this worker: it is there, not given up, and did not come while they trained.
     fn is_waited_for(&self, host: Host, user: &User) -> bool {
         let view = self.world.observer.roster.newest();
         matches!(user.progress, Progress::Working | Progress::Ending)

@@ -1,4 +1,4 @@
-//! Who stages a scenario: starts the processes, lets users work and faults happen, and brings everything to its end.
+//! Runs a scenario: starts the processes, lets users work and faults happen, and brings everything to its end.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::trace::TraceWriter;
 use crate::workload::{Account, Progress, User};
 use crate::world::{Step, World};
 
-/// Where members call the controller.
+/// Host of the address at which members call the controller.
 pub(crate) const CONTROLLER: Host = 0;
 /// Everything that is under way when the faults are over, and everything that is begun later, is done after this long.
 ///
@@ -30,9 +30,9 @@ pub(crate) const CONTROLLER: Host = 0;
 pub const LIVENESS_BOUND: Duration = Duration::from_secs(30);
 /// The job begins after at most this long. Nothing but the network is bad before.
 const BEGIN_BOUND: Duration = Duration::from_secs(30);
-/// How often the director looks whether everybody may go on to the end.
+/// Interval of the check that all members may go on to the end.
 const GO_ON_INTERVAL: Duration = Duration::from_millis(20);
-/// What a process that found no controller waits before it is started again.
+/// Pause of a process that found no controller, before it is started again.
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Bytes of datagrams that wait for a switch at most.
 const RECEIVE_BYTES: u32 = 8 << 20;
@@ -58,7 +58,7 @@ pub(crate) enum Plan {
     GoOn,
 }
 
-/// What kind of process to start.
+/// Kind of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Controller,
@@ -67,30 +67,30 @@ pub(crate) enum Kind {
     Worker,
 }
 
-/// A scenario on its stage.
+/// A scenario that runs.
 #[derive(Debug)]
 pub(crate) struct Director {
     pub(crate) scenario: Scenario,
     pub(crate) world: World<Checkers>,
     pub(crate) random: Random,
-    /// For what befalls disks.
+    /// For the faults of disks.
     pub(crate) random_of_disks: Random,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) users: BTreeMap<Host, User>,
-    /// Where the controller is that they reach.
+    /// Host of the controller that members reach.
     pub(crate) controller: Host,
-    /// Whether there was ever another one beside it.
+    /// True if there was ever another one beside it.
     pub(crate) is_split: bool,
     /// Users of workers that are gone.
     pub(crate) departed: Vec<User>,
     pub(crate) account: Account,
     plans: Vec<Plan>,
-    /// What is not calm before its end.
+    /// When the job began, and when the faults ended.
     pub(crate) begun_at: Option<Instant>,
     pub(crate) calm_at: Option<Instant>,
     pub(crate) last_barrier: Option<u64>,
     pub(crate) finished: bool,
-    /// Hosts that something has befallen, after which they may be taken for dead; and until when that explains it.
+    /// Hosts with a fault, which may be given up; and until when that is explained by it.
     pub(crate) excused: BTreeMap<Host, Instant>,
     /// Until when that holds for any switch.
     pub(crate) switches_excused_until: Instant,
@@ -193,7 +193,7 @@ impl Director {
         (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind && self.world.is_alive(*host)).collect()
     }
 
-    /// The worker that nothing bad befalls, so that there is one to the end.
+    /// The worker that is exempt from fatal faults, so that there is one to the end.
     pub(crate) fn protected(&self) -> Option<Host> {
         self.kinds.iter().position(|kind| *kind == Kind::Worker)
     }
@@ -207,7 +207,7 @@ impl Director {
                 AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
             }
             Kind::Server if self.scenario.durability.needs_disk() => {
-                // Whoever starts it tries until the disk does what it must.
+                // The operator tries to start it until the disk works.
                 let disk = self.world.disk(host);
                 disk.fail_syncs(0..0);
                 disk.fail_directory_syncs(0);
@@ -413,7 +413,7 @@ impl Director {
             }
             Event::Controller(ControllerEvent::Finished(_)) => self.end(),
             Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),
-            // Of the first of two controllers nobody who matters is left.
+            // The first of two controllers has no members left that count.
             Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}
             Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
             Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
@@ -462,7 +462,7 @@ impl Director {
         }
     }
 
-    /// Somebody is released from a barrier: all who belong to the job must have come to it.
+    /// A worker is released from a barrier: all who belong to the job must have come to it.
     fn check_barrier(&mut self, number: u64) {
         let Some(view) = self.world.observer.roster.newest() else { return };
         let behind = self.users.values().find(|user| {
@@ -477,7 +477,7 @@ impl Director {
         }
     }
 
-    /// Everybody has been told to begin: the faults begin.
+    /// All members have started: the faults begin.
     fn begin(&mut self) {
         if self.begun_at.is_some() {
             return;
@@ -514,15 +514,15 @@ impl Director {
         }
     }
 
-    /// Whether something has befallen a host that explains why it is given up.
+    /// True if a host had a fault that explains why it is given up.
     fn is_excused(&self, host: Host) -> bool {
         self.excused.get(&host).is_some_and(|until| *until >= self.now())
     }
 
-    /// A server or switch says that it has no job any more.
+    /// A server or switch reports that it has no job any more.
     fn ended(&mut self, host: Host, reason: &str) {
         if self.kinds[host] == Kind::Switch {
-            // Whoever started it starts it again, or not: the job goes on.
+            // The operator starts it again, or not: the job goes on.
             self.world.exit(host);
             self.down.insert(host);
             if self.calm_at.is_none() {

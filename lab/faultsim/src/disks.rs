@@ -1,6 +1,6 @@
 //! The disks of servers: what they are asked, in virtual time.
 //!
-//! What a process has written stays when it is killed. When its machine fails, what was not synced may be lost, in whole or in part.
+//! A write stays when its process is killed. When its machine fails, what was not synced may be lost, in whole or in part.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,14 +18,14 @@ use crate::world::{Happening, World};
 
 /// A sync takes up to this long.
 const SYNC_MAX: Duration = Duration::from_millis(4);
-/// Whoever sleeps hears of its disk when it wakes up: it is looked at so often.
+/// A process that sleeps takes results of its disk when it wakes up: its state is polled at this interval.
 const ASLEEP_PAUSE: Duration = Duration::from_millis(50);
 
 /// A disk that takes its time, until then.
 #[derive(Debug, Clone)]
 pub(crate) struct Slowness {
     until: Instant,
-    /// What everything takes longer, more or less.
+    /// Typical delay that is added to every operation.
     by: Duration,
     random: Random,
 }
@@ -76,15 +76,15 @@ impl Disk for ServerDisk {
     }
 }
 
-/// What a server has on its disk while it runs.
+/// Storage of a server while it runs.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     disk: ServerDisk,
     log: Option<ShardLog<ServerDisk>>,
     checkpoints: Option<ShardCheckpoints<ServerDisk>>,
-    /// What the thread of the log does next, in order.
+    /// Requests for the thread of the log, in order.
     asked: Vec<StorageRequest>,
-    /// Whether the thread of the log is at work: what it was asked is done when it ends.
+    /// True while the thread of the log is at work: its requests are done when it ends.
     syncing: bool,
     /// When the thread of the checkpoints is done with what it was asked.
     busy_until: Instant,
@@ -113,7 +113,7 @@ impl Keeping {
                 }
                 Ok(None)
             }
-            // It takes no time, and nobody waits for it.
+            // It takes no time, and no role waits for it.
             StorageRequest::TrimLog { .. } if !self.syncing => {
                 Ok(self.log.as_mut().and_then(|log| log.handle(request)))
             }
@@ -127,7 +127,7 @@ impl Keeping {
         }
     }
 
-    /// Does what the thread of the log was asked, and syncs what was appended; says what the server must hear.
+    /// Does what the thread of the log was asked, and syncs what was appended; returns what the server must receive.
     fn keep_log(&mut self, now: Instant) -> Vec<StorageEvent> {
         let asked = core::mem::take(&mut self.asked);
         let Some(log) = &mut self.log else { return Vec::new() };
@@ -175,7 +175,7 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// What everything takes longer on the disk of a machine from now on, and until when.
+    /// Delays everything on the disk of a machine from now on, until a time.
     pub(crate) fn slow_disk(&mut self, host: Host, until: Instant, by: Duration, random: Random) {
         self.machines[host].slowness = Some(Slowness { until, by, random });
     }
@@ -185,7 +185,7 @@ impl<O: Observer> World<O> {
         self.machines[host].slowness = None;
     }
 
-    /// What the next thing takes longer on the disk of a machine.
+    /// Draws the delay of the next operation on the disk of a machine.
     fn delay_of_disk(&mut self, host: Host) -> Duration {
         let now = self.now;
         match self.machines[host].slowness.as_mut().filter(|slowness| slowness.until > now) {
@@ -243,7 +243,7 @@ impl<O: Observer> World<O> {
             return;
         }
         if !self.is_awake(actor.host) {
-            // It hears of it when it wakes up.
+            // It takes the event when it wakes up.
             self.schedule(self.now + ASLEEP_PAUSE, Happening::Stored { actor, event: Box::new(event) });
             return;
         }

@@ -1,4 +1,4 @@
-//! How a scenario ends: everybody comes to the last barrier, reads every row and reports, and all is compared.
+//! End of a scenario: all workers come to the last barrier, read every row and report, and all is compared.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::workload::{Progress, User};
 const STREAM_QUEUE_MAX: usize = 4096;
 
 impl Director {
-    /// Everybody works its way to the end: what can be done next is done.
+    /// All users go on to the end: what can be done next is done.
     pub(crate) fn go_to_the_end(&mut self) {
         let is_worker = |host: &Host| self.kinds[*host] == Kind::Worker;
         let living = || self.users.values().filter(|user| user.is_there());
         let ended = living().all(|user| user.progress >= Progress::Ended);
-        // A worker that nobody counts on any more may still push.
+        // A worker that was given up may still push.
         let strays = (0..self.kinds.len())
             .filter(is_worker)
             .any(|host| self.world.is_alive(host) && !self.users.get(&host).is_some_and(User::is_there));
@@ -36,7 +36,7 @@ impl Director {
         hosts.into_iter().for_each(|host| self.let_user_act(host));
     }
 
-    /// Whether every member that runs acts on the newest view.
+    /// True if every member that runs acts on the newest view.
     fn all_act_on_one_view(&self) -> bool {
         let roster = &self.world.observer.roster;
         let Some(newest) = roster.newest() else { return true };
@@ -73,7 +73,7 @@ impl Director {
         self.violate("liveness", text);
     }
 
-    /// The controller says that the job is done: everything is compared.
+    /// The controller reports that the job is done: everything is compared.
     pub(crate) fn end(&mut self) {
         self.finished = true;
         let mut live = BTreeMap::new();
@@ -92,10 +92,10 @@ impl Director {
             }
         }
         if self.calm_at.is_none() {
-            return self.violate("liveness", "the job is done before anybody has reported".to_owned());
+            return self.violate("liveness", "the job is done before any worker has reported".to_owned());
         }
         let Some(read) = read else {
-            return self.violate("liveness", "the job is done, and nobody has read the rows".to_owned());
+            return self.violate("liveness", "the job is done, and no worker has read the rows".to_owned());
         };
         if self.world.counts().stream_queue_max > STREAM_QUEUE_MAX {
             let text = format!("{} messages waited in one stream", self.world.counts().stream_queue_max);

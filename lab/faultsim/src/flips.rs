@@ -7,7 +7,7 @@ use libra_dataplane::{CELLS_MAX, ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind}
 
 use crate::random::Random;
 
-/// Where bits flip.
+/// Fields in which bits flip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlippedBits {
     /// In what the protocol compares.
@@ -16,7 +16,7 @@ pub enum FlippedBits {
     Any,
 }
 
-/// What flips bits of the datagrams of a [`World`](crate::World).
+/// Flips bits of the datagrams of a [`World`](crate::World).
 #[derive(Debug)]
 pub(crate) struct Flips {
     pub(crate) bits: FlippedBits,
@@ -31,12 +31,12 @@ pub(crate) struct Flips {
 #[derive(Debug)]
 pub(crate) struct Flipped {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the datagram as it was sent does not arrive.
+    /// True if the datagram as it was sent does not arrive.
     pub(crate) is_instead: bool,
 }
 
 impl Flips {
-    /// What becomes of a datagram, if it is hit.
+    /// Returns the changed datagram, if it is hit.
     pub(crate) fn flip(&mut self, datagram: &[u8]) -> Option<Flipped> {
         if !self.random.chance(self.chance) {
             return None;
@@ -96,7 +96,7 @@ impl Flips {
         let mut changed = cell_of(bytes, at) ^ 1 << bit;
         let is_late = before.is_some_and(|before| changed <= cell_of(bytes, before));
         let is_early = after.is_some_and(|after| changed >= cell_of(bytes, after));
-        // Whoever only reads is told of any cells, in any order.
+        // A read may name any cells, in any order.
         if header.kind != Kind::Push || !(is_late || is_early) {
             let has_cells = header.kind != Kind::Ack || header.flags.contains(Flags::VALUES);
             if !has_cells {
@@ -109,7 +109,7 @@ impl Flips {
     }
 }
 
-/// Whether what might be a request is an answer: one to a `PULL` has values.
+/// True if what might be a request is an answer: one to a `PULL` has values.
 fn is_answer(header: &Header) -> bool {
     header.kind == Kind::Pull && header.flags.contains(Flags::VALUES)
 }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_hit_and_gradients_are_not() {
+    fn flips_hit_compared_fields_and_no_gradients() {
         let sent = push();
         let mut flips = Flips { bits: FlippedBits::Compared, chance: 1.0, lanes: 1, random: Random::new(5) };
         let hit: Vec<Vec<u8>> = (0..2000).filter_map(|_| flips.flip(&sent)).map(|hit| hit.bytes).collect();

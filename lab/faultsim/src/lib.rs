@@ -1,5 +1,5 @@
 //! A deterministic simulator: whole clusters of production roles on one thread, in virtual time, under every fault; and
-//! checkers that know only the wire and what users were told.
+//! checkers that see only the wire and the events of users.
 //!
 //! It never reads a clock, starts a thread, opens a socket or a file, or asks the operating system for randomness. One
 //! seed decides everything: how many members there are, how bad the network is, what fails when, what users do and how
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A run has two phases. In the first, faults happen, and nothing may ever be wrong: no gradient twice, none lost that a
-//! worker was told to be safe, no value read that cannot be. In the second the faults are over, and everything that is under
+//! worker received as safe, no value read that cannot be. In the second the faults are over, and everything that is under
 //! way must come to its end within [`LIVENESS_BOUND`]. What the checkers check is in [`check`]. What a scenario may not have
 //! is what Libra does not promise to survive: a server that keeps nothing never dies, and one worker lives to the end.
 //!

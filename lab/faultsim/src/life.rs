@@ -1,4 +1,4 @@
-//! What may befall the hosts of a [`World`]: processes crash, sleep and start again, machines lose their power.
+//! Faults of processes and machines of a [`World`]: processes crash, sleep and start again, machines lose their power.
 
 use core::time::Duration;
 
@@ -29,7 +29,7 @@ impl<O: Observer> World<O> {
         machine.process = Some(Process::new(actor, role, self.now, keeping));
         if !machine.powered {
             machine.powered = true;
-            // The new kernel knows none of the old streams, and says so to whoever still believes in them.
+            // The new kernel has none of the old streams, and resets those that the other ends still have.
             for (stream, end) in
                 self.streams.find(|end, other| end.actor.host == host && !end.open && other.open)
             {
@@ -56,7 +56,7 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// A host loses its power: nobody is told anything.
+    /// A host loses its power: no peer is notified.
     pub fn fail_machine(&mut self, host: Host) {
         let streams = self.end_process(host);
         self.machines[host].powered = false;
@@ -64,7 +64,7 @@ impl<O: Observer> World<O> {
             disk.crash();
         }
         for (stream, end) in streams {
-            // If it stays away, keep-alives notice; until then the other end may hear of it in other ways.
+            // If it stays away, keep-alives notice; until then the other end may detect it in other ways.
             let item = Item::Closed { reason: "connection timed out" };
             self.schedule(self.now + KEEP_ALIVE, Happening::Stream { stream, end: 1 - end, item });
         }
@@ -152,12 +152,12 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Whether a process runs on a host and is awake.
+    /// True if a process runs on a host and is awake.
     pub fn is_awake(&self, host: Host) -> bool {
         self.machines[host].process.as_ref().is_some_and(|process| !process.is_paused())
     }
 
-    /// Whether a process runs on a host, awake or not.
+    /// True if a process runs on a host, awake or not.
     pub fn is_alive(&self, host: Host) -> bool {
         self.machines[host].process.is_some()
     }

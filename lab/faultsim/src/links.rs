@@ -1,4 +1,4 @@
-//! How streams between hosts of a [`World`] open, carry messages, wait for partitions to end, and break.
+//! Streams between hosts of a [`World`]: they open, carry messages, wait for partitions to end, and break.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,11 +12,11 @@ use crate::streams::Takes;
 use crate::trace::describe_message;
 use crate::world::{Attempt, Happening, World};
 
-/// How long a process tries to reach a machine that does not answer at all.
+/// Timeout of a process that connects to a machine that does not answer at all.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A kernel that was cut off tries again at most this long after it could.
 const RETRY_AFTER: Duration = Duration::from_millis(400);
-/// So many messages still arrive of a sender that hears no acknowledgement of them any more: what a congestion window holds.
+/// So many messages still arrive of a sender that receives no acknowledgement of them any more: what a congestion window holds.
 const UNACKNOWLEDGED_MAX: usize = 10;
 
 impl<O: Observer> World<O> {
@@ -60,18 +60,18 @@ impl<O: Observer> World<O> {
         self.schedule(opened_at, Happening::Stream { stream, end: 0, item: Item::Opened { remote: to } });
     }
 
-    /// Who answers calls to an address now.
+    /// Returns the host that answers calls to an address now.
     fn callee(&self, to: SocketAddr) -> Option<Host> {
         let host = self.host_of(to)?;
         Some(self.redirected.get(&host).copied().unwrap_or(host))
     }
 
-    /// A process is told that there will be no stream.
+    /// Notifies a process that there will be no stream.
     fn refuse(&mut self, number: u64, reason: &'static str) {
         let Some(Attempt { from, link, to }) = self.attempts.remove(&number) else { return };
         let there = self.callee(to).unwrap_or(from);
         let delay = self.network.stream_delay(from, there, 0) * 2;
-        // A stream with nobody at the other end, so that the news comes as that of any other.
+        // A stream without a peer, so that the refusal arrives as any other event.
         let Some(caller) = self.machines[from].process.as_ref().map(|process| process.actor) else { return };
         let nobody = Actor { host: there, before: u32::MAX };
         let stream = self.streams.open(self.now, [(caller, link), (nobody, link)]);
@@ -113,7 +113,7 @@ impl<O: Observer> World<O> {
         self.schedule(at, Happening::Stream { stream, end, item });
     }
 
-    /// What waited for a partition to end goes on, a while after it could: kernels back off.
+    /// Messages that waited for a partition to end go on, a while after they could: kernels back off.
     pub(crate) fn release_held(&mut self) {
         for (stream, end) in self.streams.find(|end, _| !end.held.is_empty()) {
             let (to, from) = self.streams.hosts(stream, end);
@@ -160,7 +160,7 @@ impl<O: Observer> World<O> {
         self.put(stream, end, 0, Item::Closed { reason });
     }
 
-    /// One end of a stream fails where it is: nothing of what is on its way there is heard any more.
+    /// One end of a stream fails where it is: nothing of what is on its way there arrives any more.
     pub(crate) fn fail_end(&mut self, stream: usize, end: usize, at: Instant, reason: &'static str) {
         let receiver = self.streams.end(stream, end);
         if !receiver.open {
@@ -200,7 +200,7 @@ impl<O: Observer> World<O> {
         if let Item::Message(bytes) = &item {
             let (takes, taken) = (receiver.takes, receiver.takes.take(bytes));
             let (to, from) = (&self.machines[host].label, &self.machines[from].label);
-            // Nobody else sends messages here: then a bound is too small, or a member was not let in.
+            // No stranger sends messages here: then a bound is too small, or a member was not let in.
             assert!(taken.is_some(), "{to} takes {takes:?} of {from}, which sends {} bytes", bytes.len());
         }
         self.hash.event(self.now, host, 8);
@@ -228,7 +228,7 @@ impl<O: Observer> World<O> {
                 }
                 let event = LinkEvent::Closed { reason: reason.into() };
                 self.act(host, |role, now| role.handle_link(now, link, event));
-                // Whoever is at the other end hears of it too, if it has not closed it itself.
+                // The other end is notified too, if it has not closed the stream itself.
                 self.say_closed(stream, 1 - end, "connection reset");
             }
         }

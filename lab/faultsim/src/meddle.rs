@@ -1,5 +1,5 @@
-//! What may befall what lies between the hosts of a [`World`]: streams break, networks fall apart, and strangers send what
-//! nobody asked for.
+//! Faults between the hosts of a [`World`]: streams break, networks fall apart, and strangers send datagrams
+//! and messages.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -44,7 +44,7 @@ impl<O: Observer> World<O> {
     }
 
     /// Breaks every stream between two hosts. Both ends notice by themselves, and what is on its way is lost; or one does,
-    /// and the other goes on until it hears of it, behind all that was sent before.
+    /// and the other goes on until it is notified, behind all that was sent before.
     pub fn reset_streams(&mut self, one: Host, other: Host) {
         let between = self.streams.find(|end, far| end.actor.host == one && far.actor.host == other);
         for (stream, end) in between {
@@ -92,8 +92,8 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// What one host sends to another on their streams is late from now on, and then the sender loses them. It may open another, and
-    /// be heard there, before the last of the old one arrives.
+    /// Delays what one host has sent to another on their streams, and then the sender loses them. It may open another, and
+    /// its messages on that may arrive before the last of the old one.
     pub fn strand_streams(&mut self, from: Host, to: Host, late: Duration) {
         for (stream, end) in self.streams.find(|end, far| end.actor.host == from && far.actor.host == to) {
             let receiver = self.streams.end(stream, 1 - end);
@@ -103,7 +103,7 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// Who calls the address of one host reaches another from now on; streams that are open stay where they are.
+    /// Redirects calls to the address of one host to another from now on; streams that are open stay.
     pub fn redirect(&mut self, address_of: Host, to: Host) {
         self.note(&format!("calls to {address_of} reach {to}"));
         self.redirected.insert(address_of, to);
@@ -138,7 +138,7 @@ impl<O: Observer> World<O> {
         }
     }
 
-    /// As if a datagram had arrived, whoever sent it.
+    /// Delivers a datagram with any sender's address.
     pub fn inject(&mut self, from: SocketAddr, to: Host, bytes: Vec<u8>) {
         self.datagram_arrives(self.now, to, from, bytes);
     }

@@ -23,7 +23,7 @@ pub struct Bursts {
     pub loss: f64,
 }
 
-/// How good the links of a network are, or those of one host.
+/// Quality of the links of a network, or of those of one host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// Bytes a second.
@@ -72,7 +72,7 @@ impl Quality {
     pub const BAD: Self = Self { loss: 0.10, duplicate: 0.15, reorder: 0.15, ..Self::GOOD };
 }
 
-/// What became of the datagrams so far.
+/// Counters of datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NetworkCounts {
     /// Handed to the network.
@@ -81,7 +81,7 @@ pub struct NetworkCounts {
     pub lost: u64,
     /// Lost because the link's queue was full.
     pub queue_full: u64,
-    /// Lost in a partition, or sent to nobody.
+    /// Lost in a partition, or sent to an address without a host.
     pub unreachable: u64,
     /// Doubled.
     pub duplicated: u64,
@@ -98,9 +98,9 @@ pub struct NetworkCounts {
 pub struct Arrival {
     /// When.
     pub at: Instant,
-    /// Where.
+    /// The host that it reaches.
     pub to: Host,
-    /// Which bit of it is flipped, if one is.
+    /// The bit of it that is flipped, if one is.
     pub flipped: Option<usize>,
 }
 
@@ -109,12 +109,12 @@ pub struct Arrival {
 struct Direction {
     /// When the link has sent all that waits for it.
     free_at: Instant,
-    /// What is sent later arrives no earlier, unless it is reordered on purpose.
+    /// No earlier than this arrives what is sent later, unless it is reordered on purpose.
     last_arrival: Instant,
     in_burst: bool,
     /// When the last datagram asked.
     asked_at: Instant,
-    /// How many partitions lie between the two.
+    /// Number of partitions between the two.
     blocked: u32,
 }
 
@@ -149,12 +149,12 @@ impl Network {
         self.directions.iter_mut().for_each(|row| row.resize(hosts, Direction::default()));
     }
 
-    /// What became of the datagrams so far.
+    /// Counters of datagrams so far.
     pub fn counts(&self) -> NetworkCounts {
         self.counts
     }
 
-    /// How good it is, where no host has links of its own quality.
+    /// Quality of links, unless a host has links of its own quality.
     pub fn quality(&self) -> Quality {
         self.quality
     }
@@ -184,12 +184,12 @@ impl Network {
         *blocked = blocked.saturating_sub(1);
     }
 
-    /// Whether datagrams of `from` reach `to`.
+    /// True if datagrams of `from` reach `to`.
     pub fn reaches(&self, from: Host, to: Host) -> bool {
         self.directions[from][to].blocked == 0
     }
 
-    /// Whether a stream between the two makes progress: it needs both directions, one for its acknowledgements.
+    /// True if a stream between the two makes progress: it needs both directions, one for its acknowledgements.
     pub fn streams_flow(&self, one: Host, other: Host) -> bool {
         self.reaches(one, other) && self.reaches(other, one)
     }
@@ -297,7 +297,7 @@ impl Network {
     }
 }
 
-/// How long a link takes to send this much. A rate of zero is one without limit.
+/// Transmission time of so many bytes. A rate of zero is one without limit.
 fn time_of(bytes: usize, rate: u64) -> Duration {
     let nanos = (bytes as u64).saturating_mul(1_000_000_000).checked_div(rate).unwrap_or(0);
     Duration::from_nanos(nanos)

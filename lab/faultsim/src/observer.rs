@@ -1,4 +1,4 @@
-//! Whoever watches a world: checkers, counters, recorders.
+//! Observers of a world: checkers, counters, recorders.
 
 use core::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::process::{Actor, AnyRole, Event};
 
 /// Sees everything that passes between processes, as it is sent and as it arrives, in the order in which it happens.
 ///
-/// What a process sends because of something that arrives is seen right after that, before anything else happens: all
+/// Output of a process because of something that arrives is seen right after that, before anything else happens: all
 /// datagrams first, then all messages. Each method does nothing unless it is given something to do.
 pub trait Observer {
     /// A process hands a datagram to the network.
@@ -22,7 +22,7 @@ pub trait Observer {
         let _ = (at, from, to, datagram);
     }
 
-    /// A process sends a message; to nobody if the stream is gone and the process has not heard of that yet.
+    /// A process sends a message; `to` is `None` if the stream is gone and the process has not been notified yet.
     fn message_sent(&mut self, at: Instant, from: Actor, to: Option<Actor>, message: &Message) {
         let _ = (at, from, to, message);
     }
@@ -42,7 +42,7 @@ pub trait Observer {
         let _ = (at, actor);
     }
 
-    /// A process tells its user something.
+    /// A process reports an event to its user.
     fn event(&mut self, at: Instant, actor: Actor, event: &Event) {
         let _ = (at, actor, event);
     }
@@ -71,7 +71,7 @@ pub struct SentMessage {
     pub at: Instant,
     /// By whom.
     pub from: Host,
-    /// To whom; nobody if the stream was gone.
+    /// The receiver; `None` if the stream was gone.
     pub to: Option<Host>,
     /// The message.
     pub message: Message,

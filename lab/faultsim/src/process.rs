@@ -55,16 +55,16 @@ macro_rules! with_role {
 }
 pub(crate) use with_role;
 
-/// What a role of any kind tells its user.
+/// An event that a role of any kind reports to its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The controller says it.
+    /// Of the controller.
     Controller(ControllerEvent),
-    /// A server or switch says it.
+    /// Of a server or switch.
     Member(MemberEvent),
-    /// A server says it, and nobody else could.
+    /// Of servers alone.
     Server(ServerEvent),
-    /// A worker says it.
+    /// Of a worker.
     Worker(WorkerEvent),
 }
 
@@ -147,12 +147,12 @@ pub(crate) struct Process {
     pub(crate) role: AnyRole,
     /// Its clock begins here, as that of a process under `libra-net` does.
     started_at: Instant,
-    /// How far its clock has jumped ahead of that of the world.
+    /// Offset of its clock ahead of that of the world.
     ahead: Duration,
     pub(crate) accepted: u64,
     /// Its open streams: which, and which end of it.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
-    /// What it has on the disk (servers).
+    /// Its storage (servers).
     pub(crate) keeping: Option<Keeping>,
     paused: bool,
     inbox: VecDeque<Input>,

@@ -58,7 +58,7 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something of this probability happens. A probability of zero draws nothing.
+    /// Returns true with this probability. A probability of zero draws nothing.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_lies_within_its_range() {
+    fn draws_lie_within_their_range() {
         let mut random = Random::new(7);
         for _ in 0..10_000 {
             assert!((3..=9).contains(&random.within(3..=9)));

@@ -16,7 +16,7 @@ pub struct Rows {
     pub embedding: (u64, usize),
     /// Rows of the second table, and the values of each.
     pub dense: (u64, usize),
-    /// How many rows of the first table the plan has as hot; they are the first ones.
+    /// Number of rows of the first table that are hot in the plan; they are the first ones.
     pub hot: u64,
     /// The power of two that the gradients of hot rows are multiplied with.
     pub scale: i8,
@@ -70,22 +70,22 @@ impl Rows {
         if position < self.embedding.0 { position } else { FIRST_COLD_KEY + position - self.embedding.0 }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> u64 {
         self.embedding.0 + self.dense.0
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many values a row has.
+    /// Number of values of a row.
     pub fn width(&self, key: u64) -> usize {
         if key < FIRST_COLD_KEY { self.embedding.1 } else { self.dense.1 }
     }
 
-    /// Where the values of a row lie in a list of all values.
+    /// Range of the values of a row in a list of all values.
     ///
     /// # Panics
     /// If there is no such row.
@@ -103,7 +103,7 @@ impl Rows {
         place(key - FIRST_COLD_KEY, cold_rows, before, cold_width)
     }
 
-    /// How many values all rows have.
+    /// Number of values of all rows.
     pub fn values(&self) -> usize {
         let of = |(rows, width): (u64, usize)| usize::try_from(rows).expect("a small model") * width;
         of(self.embedding) + of(self.dense)
@@ -138,7 +138,7 @@ impl Sums {
         }
     }
 
-    /// What a row must be, given these sums: minus them. Compared as numbers, so that zero has no sign.
+    /// Expected values of a row, given these sums: minus them. Compared as numbers, so that zero has no sign.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "gradients are chosen so that an f32 holds their sums"

@@ -15,14 +15,14 @@ use crate::scenario::Scenario;
 use crate::trace::TraceWriter;
 use crate::world::WorldCounts;
 
-/// What the caller of a run may choose.
+/// Options of a run.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Takes a line for everything that happens.
     pub trace: Option<TraceWriter>,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The seed.
@@ -31,18 +31,18 @@ pub struct Report {
     pub trace_hash: u64,
     /// Virtual time from the beginning to the end.
     pub virtual_time: Duration,
-    /// What was counted.
+    /// Counters.
     pub counts: Counts,
-    /// What went wrong first, if anything did.
+    /// The first violation, if there is one.
     pub violation: Option<Violation>,
 }
 
-/// What is counted in a run.
+/// Counters of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams and what became of them.
     pub network: NetworkCounts,
-    /// What happened to processes.
+    /// Counters of the world.
     pub world: WorldCounts,
     /// Operations that users began.
     pub operations: u64,
@@ -50,7 +50,7 @@ pub struct Counts {
     pub epochs: u64,
     /// Packets that workers sent again.
     pub retransmits: u64,
-    /// How often flows of pushes have begun anew.
+    /// Number of restarts of flows of pushes.
     pub renewals: u64,
     /// Views that the controller made.
     pub views: u64,

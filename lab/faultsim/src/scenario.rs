@@ -25,29 +25,29 @@ const JOB: u16 = 9;
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// How many members the job begins with.
+    /// Number of members that the job begins with.
     pub sizes: Sizes,
     /// Switches that come with the first members beyond those.
     pub standbys: u16,
-    /// How good the network is until the end of the faults.
+    /// Quality of the network until the end of the faults.
     pub quality: Quality,
     /// The rows of the model.
     pub rows: Rows,
-    /// Whether their data planes do later what their agents ask.
+    /// True if the data planes of switches carry out requests of their agents with a delay.
     pub switches_are_late: bool,
-    /// Whether there is a plan of hot rows at all.
+    /// True if there is a plan of hot rows at all.
     pub planned: bool,
-    /// How the hot path behaves.
+    /// Settings of the hot path.
     pub hot_path: HotPath,
-    /// What servers keep on disk.
+    /// State that servers keep on disk.
     pub durability: Durability,
-    /// What users do.
+    /// Operations of users.
     pub workload: Workload,
-    /// When faults begin, counted from the start of the job, and which.
+    /// The faults, and when they begin, counted from the start of the job.
     pub faults: Vec<(Duration, Fault)>,
     /// When they end.
     pub safety: Duration,
-    /// Whether bits flip in what nothing protects: then no sum is right, and nobody may panic.
+    /// True if bits flip in fields that nothing protects: then no sum is right, and no role may panic.
     pub is_unprotected: bool,
 }
 
@@ -85,7 +85,7 @@ impl Scenario {
         .with_severe_faults(&mut trunk.fork(14))
     }
 
-    /// Sometimes a flow has so few numbers that it begins anew again and again (rule T18).
+    /// Sometimes a flow has so few numbers that it restarts again and again (rule T18).
     fn with_short_flows(mut self, random: &mut Random) -> Self {
         if random.chance(0.2) {
             self.hot_path.flow_packets_max = *random.pick(&[1, 7, 20, 60, 200]);
@@ -131,7 +131,7 @@ impl Scenario {
                 self.faults.push((at, Fault::ServerDies { machine: true, returns }));
             }
         }
-        // A disk that first refuses and then works slowly: the log is given up, and takes long to begin anew.
+        // A disk that first refuses and then works slowly: the log is given up, and takes long to restart.
         if random.chance(0.06) {
             let at = random.up_to(self.safety.mul_f64(0.3));
             self.faults.push((at, Fault::SyncsFail { files: 25, directories: 0, kept: false }));
@@ -147,13 +147,13 @@ impl Scenario {
         self
     }
 
-    /// Sums of tables are not exact: of what is visible they do not tell the least.
+    /// Sums of tables are not exact: they give no lower bound of what is visible.
     fn with_sums_of_tables(mut self) -> Self {
         self.workload.positive &= self.hot_path.arithmetic != ArithmeticMode::Table;
         self
     }
 
-    /// Now and then more epochs pass than their numbers in packets can tell apart.
+    /// Now and then more epochs pass than their numbers in packets can distinguish.
     fn with_many_epochs(mut self, random: &mut Random) -> Self {
         if self.sizes.switches > 0 && random.chance(0.004) {
             for (at, _) in &mut self.faults {
@@ -209,7 +209,7 @@ impl Scenario {
         self
     }
 
-    /// In some scenarios there are faults of connections and clocks, too, and now and then ones that last longer than anybody is patient.
+    /// In some scenarios there are faults of connections and clocks, too, and now and then ones that last longer than the timeouts of members.
     fn with_severe_faults(mut self, random: &mut Random) -> Self {
         if self.safety > Duration::from_secs(10) || !random.chance(0.3) {
             return self;

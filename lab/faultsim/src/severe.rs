@@ -1,4 +1,4 @@
-//! Faults of connections, clocks and identity that last longer than the patience of those who meet them.
+//! Faults of connections, clocks and identity that last longer than the timeouts of members.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ const TIME_OUT: Duration = Duration::from_secs(11);
 const SERVER_AWAY_MAX: Duration = Duration::from_secs(7);
 /// A controller that was left behind ends what it has left when its servers have been away for 30 s.
 const STRAY: Duration = Duration::from_secs(40);
-/// How long a controller that took over a cluster may need until everybody who can has come to it.
+/// Time that a controller that took over a cluster may need until every member that can has joined it.
 const TAKE_OVER: Duration = Duration::from_secs(6);
 
 impl Director {
@@ -44,7 +44,7 @@ impl Director {
         Some(host)
     }
 
-    /// Nobody may go without a controller and a server at once.
+    /// No member may be without a controller and a server at once.
     fn keeps_servers_busy(&mut self, victim: Victim, lasts: Duration) -> bool {
         let now = self.now();
         if !matches!(victim, Victim::Server | Victim::Controller) {
@@ -58,7 +58,7 @@ impl Director {
     }
 
     fn bounded(&self, victim: Victim, lasts: Duration) -> Duration {
-        // Whoever hears nothing of a controller goes on for 30 s.
+        // A member without messages of a controller goes on for 30 s.
         match victim {
             Victim::Server if !self.scenario.durability.needs_disk() => lasts.min(SERVER_AWAY_MAX),
             Victim::Controller | Victim::Server | Victim::Switch | Victim::Worker => lasts,
@@ -79,7 +79,7 @@ impl Director {
             return;
         }
         let Some(host) = self.victim(victim, lasts) else { return };
-        self.count_fault(if receives { "hears nobody" } else { "is heard by nobody" });
+        self.count_fault(if receives { "receives nothing" } else { "sends are lost" });
         if victim == Victim::Controller {
             self.excuse_all(lasts);
         }
@@ -121,7 +121,7 @@ impl Director {
             Victim::Server => self.pick(Kind::Server, false),
             // What a switch has brought to a shard seems to be unanswered for long: it gives up, which is safe.
             Victim::Switch => self.pick(Kind::Switch, false),
-            // Nothing has befallen it: not even the worker that must live to the end is spared.
+            // It is not fatal: not even the worker that must live to the end is exempt.
             Victim::Worker => self.pick(Kind::Worker, false),
         };
         let Some(host) = host else { return };
@@ -152,7 +152,7 @@ impl Director {
             let worker = self.random.chance(0.6);
             let caller = self.pick(if worker { Kind::Worker } else { Kind::Switch }, false);
             let (Some(acceptor), Some(caller)) = (acceptor, caller) else { return };
-            // Who called calls again at once; who was called hears of it late.
+            // The caller calls again at once; the callee is notified late.
             if self.random.chance(0.8) {
                 self.world.strand_streams(caller, acceptor, late);
             } else {
@@ -180,7 +180,7 @@ impl Director {
             "a second controller"
         });
         self.is_split = true;
-        // Who stays with the first hears in the end that it has lost its servers.
+        // Members that stay with the first are notified in the end that it has lost its servers.
         self.excuse_all(STRAY);
         self.servers_busy_until = now + TAKE_OVER * 2;
         if sleeps {
@@ -192,7 +192,7 @@ impl Director {
         self.controller = second;
         self.world.redirect(CONTROLLER, second);
         self.start(second, Kind::Controller);
-        // Some workers and switches stay with the first, and believe in it.
+        // Some workers and switches stay with the first, and follow it.
         let protected = self.protected();
         for host in 0..self.kinds.len() {
             let may_stay = matches!(self.kinds[host], Kind::Worker | Kind::Switch) && Some(host) != protected;
@@ -202,7 +202,7 @@ impl Director {
             }
         }
         if returns {
-            // The address goes back to the first: who has heard of the second comes to it.
+            // The address goes back to the first: members that have seen the second come to it.
             let at = now + self.random.duration(Duration::from_secs(3)..TAKE_OVER);
             self.plan(at, Plan::GoBack { from: second, to: first });
         }
@@ -220,7 +220,7 @@ impl Director {
         self.servers_busy_until = self.now() + TAKE_OVER * 2;
     }
 
-    /// A controller has ended, though the job has not: another has its cluster, or none. Whoever started it starts it again if it is to be
+    /// A controller has ended, though the job has not: another has its cluster, or none. The operator starts it again if it is to be
     /// called.
     pub(crate) fn controller_failed(&mut self, host: Host, reason: &str) {
         self.finished |= self.scenario.is_unprotected;
@@ -233,7 +233,7 @@ impl Director {
         }
     }
 
-    /// One of two controllers is ended by whoever has noticed that there are two.
+    /// Ends the other controllers once a member has noticed that there are two.
     pub(crate) fn end_other_controllers(&mut self) {
         let others: Vec<Host> = self.alive(Kind::Controller);
         for host in others.into_iter().filter(|host| *host != self.controller) {

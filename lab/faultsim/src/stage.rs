@@ -20,29 +20,29 @@ use crate::random::Random;
 use crate::rows::{Rows, Sums};
 use crate::world::{World, address_of};
 
-/// Where the controller of a stage is.
+/// Host of the controller.
 const CONTROLLER: Host = 0;
 /// Virtual time that anything may take, at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What to build.
+/// Parameters of a stage.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// How many members there are at first.
+    /// Number of members at first.
     pub sizes: Sizes,
-    /// The rows that users know.
+    /// The rows that users push and pull.
     pub rows: Rows,
-    /// The tables that the cluster is told of: those of the rows, unless a test wants others.
+    /// The tables of the cluster: those of the rows, unless a test wants others.
     pub tables: Vec<TableSpec>,
     /// The plan, likewise.
     pub plan: Option<Plan>,
-    /// How the hot path behaves.
+    /// Settings of the hot path.
     pub hot_path: HotPath,
-    /// What servers keep on their disks.
+    /// State that servers keep on their disks.
     pub durability: Durability,
-    /// How good the network is.
+    /// Quality of the network.
     pub quality: Quality,
-    /// Which instance of its job it is.
+    /// Instance of its job.
     pub instance: u64,
     /// Decides everything else.
     pub seed: u64,
@@ -129,7 +129,7 @@ impl Observer for Watch {
     }
 }
 
-/// A cluster, and what its members have told their users so far. The controller is host 0, then come the servers, the
+/// A cluster, and the events that its members have reported to their users so far. The controller is host 0, then come the servers, the
 /// switches and the workers.
 ///
 /// Its methods panic when something takes longer than a minute of virtual time, or a member ends that should not: they
@@ -138,7 +138,7 @@ impl Observer for Watch {
 pub struct Stage {
     /// The world.
     pub world: World<Watch>,
-    /// What was built.
+    /// The parameters.
     pub setup: Setup,
     events: Vec<VecDeque<Event>>,
     numbered: u64,
@@ -255,7 +255,7 @@ impl Stage {
         self.gather();
     }
 
-    /// The next thing that a process says to its user, if there is one yet.
+    /// Returns the next event that a process reports to its user, if there is one yet.
     pub fn next_event(&mut self, host: Host) -> Option<Event> {
         self.events[host].pop_front()
     }
@@ -266,13 +266,13 @@ impl Stage {
         self.gather();
     }
 
-    /// Nothing that a process says arrives any more, though its streams stay open.
+    /// Nothing that a process sends arrives any more, though its streams stay open.
     pub fn mute(&mut self, host: Host) {
         let others: Vec<Host> = (0..self.world.hosts()).filter(|other| *other != host).collect();
         self.world.partition(&[host], &others, false);
     }
 
-    /// Runs until a process says something; what it says before is forgotten.
+    /// Runs until a process reports a wanted event; events before it are dropped.
     pub fn wait_for(&mut self, host: Host, mut wanted: impl FnMut(&Event) -> bool) -> Event {
         let deadline = self.world.now() + PATIENCE;
         loop {
@@ -378,10 +378,10 @@ impl Stage {
         sums
     }
 
-    /// Whether every worker reads minus these sums, to the bit.
+    /// Checks that every worker reads minus these sums, to the bit.
     ///
     /// # Errors
-    /// Who reads what else.
+    /// The worker that reads other values.
     pub fn check_values(&mut self, sums: &Sums) -> Result<(), String> {
         let keys = self.setup.rows.keys();
         let expected: Vec<f32> = keys.iter().flat_map(|key| sums.row(&self.setup.rows, *key)).collect();
@@ -395,7 +395,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What the checkers say of everything so far.
+    /// Checks everything so far with the checkers.
     ///
     /// # Errors
     /// The first violation.

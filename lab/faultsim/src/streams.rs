@@ -8,7 +8,7 @@ use libra_proto::{FIRST_BYTES_MAX, Instant, Link, REJOIN_BYTES_MAX, may_be_long}
 use crate::network::Host;
 use crate::process::{Actor, Item};
 
-/// A machine that is gone says nothing; this long after, the keep-alive of the other end notices.
+/// A machine that is gone sends nothing; this long after, the keep-alive of the other end notices.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(11);
 
 /// One end of a stream.
@@ -16,34 +16,34 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(11);
 pub(crate) struct End {
     /// The process there, also when it is gone.
     pub(crate) actor: Actor,
-    /// What the process there calls it.
+    /// Link by which the process there refers to it.
     pub(crate) link: Link,
-    /// Whether the process there still has it.
+    /// True while the process there still has it.
     pub(crate) open: bool,
-    /// Whether the news that the other end is gone is on its way here.
+    /// True if the notice that the other end is gone is on its way here.
     pub(crate) closing: bool,
-    /// What is sent later arrives here no earlier.
+    /// No earlier than this arrives here what is sent later.
     pub(crate) clear_at: Instant,
-    /// What waits for a partition to end, and then for this end.
+    /// Messages that wait for a partition to end, and then for this end.
     pub(crate) held: VecDeque<Item>,
     /// Messages that arrived here while no acknowledgement of them could go back.
     pub(crate) unacknowledged: usize,
     /// Messages on their way here, held or not.
     pub(crate) waiting: usize,
-    /// Whether messages that are still on their way here are lost: the other end was reset.
+    /// True if messages that are still on their way here are lost: the other end was reset.
     pub(crate) discards: bool,
-    /// What is taken of the other end.
+    /// Limit of the next message of the other end.
     pub(crate) takes: Takes,
 }
 
-/// What one end of a stream takes of the other, as the driver of real streams does.
+/// Limit of messages that one end of a stream accepts from the other, as the driver of real streams does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// Everything: this end has opened it.
     All,
     /// The first message.
     First,
-    /// Nothing before the role has said whether it knows the caller. It must say so in the same turn.
+    /// Nothing until the role has admitted or refused the caller, which it must do in the same turn.
     Nothing,
     /// Messages of so many bytes.
     Bounded(usize),

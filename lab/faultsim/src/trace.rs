@@ -1,4 +1,4 @@
-//! What happened: as one number, and as lines for a person.
+//! Trace of a world: as one number, and as lines for a person.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The users of workers: they push known whole gradients, pull, flush and meet at barriers, and remember what they were told.
+//! The users of workers: they push known whole gradients, pull, flush and meet at barriers, and keep what was reported to them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::network::Host;
 use crate::random::Random;
 use crate::rows::{Rows, Sums};
 
-/// What users do, and how often.
+/// Operations of users, and their rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Weights of: pushes that wait to be accepted, pushes that wait to be visible, pushes with pull, pulls, flushes.
@@ -19,7 +19,7 @@ pub struct Workload {
     pub rows_max: u64,
     /// The share of rows that are drawn from the hot ones.
     pub hot_share: f64,
-    /// Whether no gradient is negative, so that sums only grow.
+    /// True if no gradient is negative, so that sums only grow.
     pub positive: bool,
     /// The largest gradient.
     pub gradient_max: u64,
@@ -27,17 +27,17 @@ pub struct Workload {
     pub large: f64,
     /// Operations of one user under way at most.
     pub under_way: usize,
-    /// How long a user thinks before its next operation, at most.
+    /// Time that a user thinks before its next operation, at most.
     pub pause: Duration,
     /// Operations between two barriers; zero: there are none.
     pub barrier_every: u32,
-    /// Operations between two ticks of a user's clock; zero: it has none. Who has one makes all visible before it comes to a barrier.
+    /// Operations between two ticks of a user's clock; zero: it has none. A user that has one makes all visible before it comes to a barrier.
     pub tick_every: u32,
     /// So many ticks a user may be ahead of others.
     pub staleness: u64,
 }
 
-/// What all users together have done.
+/// Totals of all users.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// The rows.
@@ -48,16 +48,16 @@ pub(crate) struct Account {
     pub(crate) operations: u64,
 }
 
-/// How far a user is.
+/// Progress of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
     /// Its worker has no place yet.
     Starting,
     /// It works.
     Working,
-    /// It was told to come to an end: it makes everything visible and goes to the last barrier.
+    /// It was asked to end: it makes everything visible and goes to the last barrier.
     Ending,
-    /// All have been at the last barrier; it waits to be told to read every row.
+    /// All have been at the last barrier; it waits until it is asked to read every row.
     Ended,
     /// It reads every row.
     Reading,
@@ -84,10 +84,10 @@ enum Task {
     Flush,
 }
 
-/// What a pull must read at least, by row.
+/// Lower bounds of a pull, by row.
 type Least = BTreeMap<u64, Vec<f64>>;
 
-/// A push that the user does not know to be visible yet.
+/// A push that is not reported as visible yet.
 #[derive(Debug)]
 struct Unseen {
     number: u64,
@@ -98,23 +98,23 @@ struct Unseen {
 /// The user of one worker.
 #[derive(Debug)]
 pub(crate) struct User {
-    /// Where its worker is.
+    /// Host of its worker.
     pub(crate) host: Host,
     /// The number of its worker.
     pub(crate) worker: u16,
-    /// How far it is.
+    /// Its progress.
     pub(crate) progress: Progress,
     /// All that it has pushed.
     pub(crate) pushed: Sums,
-    /// Of that, what it was told to be visible.
+    /// Of that, what was reported as visible.
     pub(crate) visible: Sums,
-    /// What it has read in the end.
+    /// Rows that it has read in the end.
     pub(crate) read: Option<Sums>,
     /// The number of its next barrier.
     pub(crate) next_barrier: u64,
     /// The last barrier of all.
     pub(crate) last_barrier: u64,
-    /// Whether it leaves as soon as it can.
+    /// True if it leaves as soon as it can.
     pub(crate) leaving: bool,
     /// The longest time that an operation took.
     pub(crate) slowest: Duration,
@@ -130,7 +130,7 @@ pub(crate) struct User {
     since_barrier: u32,
     waits_at_barrier: bool,
     flushed: bool,
-    /// Its clock, and what it knows of those of others.
+    /// Its clock, and the state of those of others.
     pub(crate) clocks: Clocks,
 }
 
@@ -161,17 +161,17 @@ impl User {
         }
     }
 
-    /// Whether it waits at a barrier, or to leave: then all that it pushed is visible, if it has a clock.
+    /// True if it waits at a barrier, or to leave: then all that it pushed is visible, if it has a clock.
     pub(crate) fn waits_at_barrier(&self) -> bool {
         self.waits_at_barrier
     }
 
-    /// Whether it still has something to do.
+    /// True if it still has something to do.
     pub(crate) fn is_there(&self) -> bool {
         self.progress != Progress::Gone
     }
 
-    /// Whether it has come to a barrier, now or before.
+    /// True if it has come to a barrier, now or before.
     pub(crate) fn has_come_to(&self, barrier: u64) -> bool {
         // Who leaves waits for nothing else.
         self.next_barrier > barrier || self.waits_at_barrier && (self.leaving || self.next_barrier == barrier)
@@ -188,7 +188,7 @@ impl User {
         self.open.clear();
     }
 
-    /// What it asks of its worker now, if anything.
+    /// Returns its next request to its worker, if it has one now.
     pub(crate) fn next(
         &mut self,
         now: Instant,
@@ -203,7 +203,7 @@ impl User {
             Progress::Working if self.leaving => self.make_visible(now, account).or_else(|| {
                 let quiet = self.open.is_empty() && self.flushed;
                 quiet.then(|| {
-                    // It hears nothing before it is gone.
+                    // It receives no event before it is gone.
                     self.waits_at_barrier = true;
                     WorkerCommand::Leave
                 })
@@ -335,12 +335,12 @@ impl User {
         number
     }
 
-    /// What a push with pull that begins now must read at least, value by value: what this worker has made visible.
+    /// Lower bounds of a push with pull that begins now, value by value: what this worker has made visible.
     fn own_least(&self, rows: &Rows, keys: &[u64]) -> Least {
         keys.iter().map(|key| (*key, self.visible.0[rows.range(*key)].to_vec())).collect()
     }
 
-    /// What a pull must: that, and what the clocks of others stand for.
+    /// Lower bounds of a pull: those, and what the clocks of others stand for.
     fn least(&self, rows: &Rows, keys: &[u64]) -> Least {
         let mut least = self.own_least(rows, keys);
         for (key, values) in &mut least {
@@ -375,7 +375,7 @@ impl User {
         f32::from(if negative { -drawn } else { drawn })
     }
 
-    /// Its worker tells it something. An error is what must not have happened.
+    /// Takes an event of its worker. An error is what must not have happened.
     pub(crate) fn handle(
         &mut self,
         now: Instant,

@@ -51,7 +51,7 @@ pub(crate) enum Happening {
         stream: usize,
     },
     Alarm(u64),
-    /// What was written to a log is to be synced.
+    /// A sync of what was written to a log is due.
     Sync {
         actor: Actor,
     },
@@ -68,15 +68,15 @@ pub(crate) struct Machine {
     pub(crate) address: SocketAddr,
     pub(crate) label: String,
     pub(crate) process: Option<Process>,
-    /// How many processes were started on it.
+    /// Number of processes that were started on it.
     pub(crate) started: u32,
-    /// Whether the machine has power; without, not even its kernel answers.
+    /// True if the machine has power; without, not even its kernel answers.
     pub(crate) powered: bool,
     pub(crate) disk: Option<SimulatedDisk>,
     pub(crate) slowness: Option<Slowness>,
 }
 
-/// What happened in a world beside what [`NetworkCounts`](crate::NetworkCounts) counts.
+/// Counters of a world beside [`NetworkCounts`](crate::NetworkCounts).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorldCounts {
     /// Things that happened.
@@ -91,7 +91,7 @@ pub struct WorldCounts {
     pub stream_queue_max: usize,
 }
 
-/// What the next step was.
+/// Outcome of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Something happened to a process, or would have.
@@ -116,14 +116,14 @@ pub struct World<O> {
     pub(crate) now: Instant,
     /// The links between the hosts.
     pub network: Network,
-    /// Whoever watches.
+    /// The observer.
     pub observer: O,
     pub(crate) machines: Vec<Machine>,
     /// For each host when its process wants to be woken.
     pub(crate) wakes: Vec<Instant>,
     pub(crate) streams: Streams,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
-    /// How many streams will break with a message on its way, and how many messages pass before that.
+    /// Number of streams that will break with a message on its way, and of messages that pass before that.
     pub(crate) armed: (u64, u64),
     queue: BTreeMap<(Instant, u64), Happening>,
     pub(crate) numbered: u64,
@@ -131,7 +131,7 @@ pub struct World<O> {
     outgoing: Outgoing,
     /// Hosts whose address has moved to another: who calls there from now on reaches that one.
     pub(crate) redirected: BTreeMap<Host, Host>,
-    /// What flips bits where no checksum sees it.
+    /// Flips bits of datagrams without a wrong checksum.
     pub(crate) flips: Option<Flips>,
     pub(crate) random: Random,
     pub(crate) hash: TraceHash,
@@ -181,7 +181,7 @@ impl<O: Observer> World<O> {
         self.hash.value()
     }
 
-    /// What has been counted.
+    /// Counters so far.
     pub fn counts(&self) -> WorldCounts {
         self.counts
     }
@@ -204,7 +204,7 @@ impl<O: Observer> World<O> {
         host
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.machines.len()
     }
@@ -219,7 +219,7 @@ impl<O: Observer> World<O> {
         self.machines[host].process.as_ref().map(|process| &process.role)
     }
 
-    /// The next thing that a process has told its user.
+    /// Returns the next event that a process has reported to its user.
     pub fn next_event(&mut self) -> Option<(Host, Event)> {
         self.events.pop_front()
     }
@@ -306,7 +306,7 @@ impl<O: Observer> World<O> {
         Step::Happened
     }
 
-    /// What the kernel of the receiver checks.
+    /// True if the checksum is right, which the kernel of the receiver checks.
     fn is_whole(&mut self, to: Host, from: SocketAddr, bytes: &[u8], sent: Option<u16>) -> bool {
         let whole = sent.is_none_or(|sent| sent == checksum(from, self.machines[to].address, bytes));
         self.counts.bad_checksums += u64::from(!whole);
@@ -479,7 +479,7 @@ impl<O: Observer> World<O> {
             self.observer.message_sent(self.now, actor, to, message);
         }
         if self.trace.is_some() {
-            let whom = to.map_or("nobody", |to| self.machines[to.host].label.as_str()).to_owned();
+            let whom = to.map_or("no peer", |to| self.machines[to.host].label.as_str()).to_owned();
             self.note_of(from, &format!("-> {whom} {}", describe_message(message)));
         }
         let Some((stream, end)) = stream else { return };
@@ -502,13 +502,13 @@ impl<O: Observer> World<O> {
     }
 }
 
-/// Whether a message changes nothing, and is soon said again: a stream that breaks with it does no harm.
+/// True if a message changes nothing, and is soon sent again: a stream that breaks with it does no harm.
 fn is_repeated(message: &Message) -> bool {
     let report = matches!(message, Message::Heartbeat { .. } | Message::Probe { .. });
     report || matches!(message, Message::Pull { .. } | Message::Pulled { .. })
 }
 
-/// Where the process of a host sends from and listens.
+/// Address that the process of a host sends from and listens at.
 pub fn address_of(host: Host) -> SocketAddr {
     let [_, high, middle, low] = u32::try_from(host + 1).expect("a small world").to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, high, middle, low)), PORT)

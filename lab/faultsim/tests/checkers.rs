@@ -140,7 +140,7 @@ fn cold_push(number: u64, gradient: f32) -> Message {
 }
 
 #[test]
-fn what_is_right_is_accepted() {
+fn a_correct_run_is_accepted() {
     let mut scene = Scene::new();
     scene.push(0, 5, Flags::NONE);
     scene.push(1, 6, Flags::NONE);
@@ -216,20 +216,20 @@ fn a_cut_that_forgets() {
 }
 
 #[test]
-fn a_cut_that_names_what_nobody_sent() {
+fn a_cut_that_names_a_packet_that_was_never_sent() {
     let mut scene = Scene::new();
     scene.epoch(1, 1, 0);
     scene.expect("epochs", "never sent");
 }
 
 #[test]
-fn an_epoch_that_is_left_out_or_that_nobody_drained() {
+fn an_epoch_that_is_left_out_or_was_never_drained() {
     let mut scene = Scene::new();
     scene.epoch(2, 0, 0);
     scene.expect("epochs", "epoch 65410 is committed after 65408");
     let mut scene = Scene::new();
     scene.says(SERVER, SWITCH, &committed(1, 1));
-    scene.expect("epochs", "nobody sent it");
+    scene.expect("epochs", "no switch sent it");
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn in_the_end_nothing_may_be_missing() {
 }
 
 #[test]
-fn what_a_dead_worker_left_behind_is_explained_or_not() {
+fn pushes_of_a_dead_worker_are_explained_or_not() {
     let mut scene = Scene::new();
     for (number, gradient) in [(1, 1.0), (2, 2.0), (3, 4.0)] {
         scene.says(WORKER, SERVER, &cold_push(number, gradient));

@@ -1,7 +1,7 @@
 //! Rows that come late and rows that go, while workers push to them and do not wait, on a network that loses, doubles and
 //! reorders, with streams that break.
 //!
-//! Each push to a row is a power of two of its own, so that a row tells which pushes are in it. The server's order of them is
+//! Each push to a row is a power of two of its own, so that a row shows which pushes are in it. The server's order of them is
 //! what was seen to arrive there.
 
 use core::time::Duration;
@@ -14,7 +14,7 @@ use libra_proto::{
 };
 use libra_store::{Admission, Eviction, Growth};
 
-/// Values of a row, and pushes that each of them can tell apart: their sums stay exact, as f32 and as sums of a switch.
+/// Values of a row, and pushes that each of them can distinguish: their sums stay exact, as f32 and as sums of a switch.
 const LANES: usize = 8;
 const PUSHES_OF_LANE: usize = 16;
 const KEYS: u64 = 12;
@@ -25,7 +25,7 @@ const EVICTIONS: [Eviction; 3] = [
     Eviction::LowestNorm { rows_max: 5 },
 ];
 
-/// Which pushes are in a row: a bit for each.
+/// Set of pushes in a row: a bit for each.
 type Pushes = u128;
 
 fn setup(seed: u64, growth: Growth, durability: Durability) -> Setup {
@@ -62,7 +62,7 @@ fn pushes_in(sum: impl IntoIterator<Item = f32>) -> Pushes {
     pushes
 }
 
-/// A row as somebody read it.
+/// A row as it was read.
 #[derive(Debug, Clone, Copy)]
 struct Read {
     key: u64,
@@ -71,10 +71,10 @@ struct Read {
     pushes: Pushes,
 }
 
-/// What the shard adds to a row at once: a push, or those of an epoch.
+/// Additions of the shard to a row: a push, or those of an epoch, at once.
 type Applied = BTreeMap<u64, Vec<(Instant, Pushes)>>;
 
-/// What the server applied to each row, in its order, as far as that follows from what came to it.
+/// Returns the additions of the server to each row, in its order, as far as that follows from what came to it.
 fn applied(stage: &Stage) -> Applied {
     let placement = Placement::new(&stage.setup.rows.plan(), 1, stage.setup.hot_path.region_slots())
         .expect("it is a small plan");
@@ -120,7 +120,7 @@ fn applied(stage: &Stage) -> Applied {
 struct Play {
     stage: Stage,
     random: Random,
-    /// How many pushes of each row were made.
+    /// Number of pushes of each row that were made.
     made: BTreeMap<u64, usize>,
     asked: BTreeMap<u64, Instant>,
     reads: Vec<Read>,
@@ -162,7 +162,7 @@ impl Play {
         }
     }
 
-    /// Lets time pass, and hears the answers.
+    /// Lets time pass, and takes the answers.
     fn pass(&mut self, time: Duration) {
         let end = self.stage.world.now() + time;
         while self.stage.world.now() < end {
@@ -192,7 +192,7 @@ impl Play {
             self.pass(Duration::from_millis(1));
         }
         self.stage.flush_all();
-        // A holder hears of a row that went, but nobody waits for it.
+        // A holder is notified of an evicted row, but no role waits for it.
         self.stage.run_for(Duration::from_millis(300));
         self.rows()
     }
@@ -238,7 +238,7 @@ fn evicted_and_dropped(outcome: &Outcome) -> (u64, u64) {
     outcome.statistics.iter().find_map(|(_, statistics)| of_server(statistics)).expect("there is a server")
 }
 
-/// Where in what was applied these pushes begin, if they are all from there to one of `ends`.
+/// Returns the index in the additions at which these pushes begin, if they are all from there to one of `ends`.
 fn begin_of(
     applied: &[(Instant, Pushes)],
     ends: core::ops::RangeInclusive<usize>,
@@ -279,7 +279,7 @@ fn check_reads(applied: &Applied, reads: &[Read]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is read at last is an end of what was applied. Returns how many rows have lost something.
+/// Checks that each row is at last an end of what was applied. Returns how many rows have lost something.
 fn check_rows(applied: &Applied, rows: &[Vec<f32>]) -> usize {
     let mut went = 0;
     for (key, row) in (0..).zip(rows) {

@@ -5,12 +5,12 @@
 use libra_dataplane::planted::{PlantedBug, clear, plant};
 use libra_faultsim::{Options, run};
 
-/// How many seeds the swarm may need for a bug.
+/// Number of seeds that the swarm may need for a bug.
 fn seeds_max(bug: PlantedBug) -> u64 {
     match bug {
         // A stream must break, and an epoch close while the switch and the shard find each other again.
         PlantedBug::CommitAppliedTwice => 2500,
-        // A switch must start again at its address, and answer before its worker has heard of it.
+        // A switch must start again at its address, and answer before its worker has received the view.
         PlantedBug::StrangerBelieved => 300,
         // A flow must number more packets than a window has entries.
         PlantedBug::GenerationNotChecked => 100,
@@ -20,13 +20,13 @@ fn seeds_max(bug: PlantedBug) -> u64 {
         PlantedBug::PushesForgotten => 2500,
         // What is replaced must come back, or be replayed, with something to lose.
         PlantedBug::ColdPushAppliedTwice => 400,
-        // A data plane must be late, and somebody read what it is to have.
+        // A data plane must be late, and a worker read what it is to have.
         PlantedBug::DoneBeforeDone => 300,
-        // Somebody must forge an answer, and the switch of the worker that believed it must die.
+        // An answer must be forged, and the switch of the worker that accepted it must die.
         PlantedBug::DurableOfAnyAnswer => 100,
         // A flow must be short.
         PlantedBug::RenewalKeepsCut => 50,
-        // Somebody must read before the epoch ends that a clock stands for.
+        // A worker must read before the epoch ends that a clock stands for.
         PlantedBug::TickBeforeVisible => 100,
         PlantedBug::UnheardClockIgnored => 50,
         // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
@@ -48,7 +48,7 @@ fn the_swarm_finds_every_planted_bug() {
     // A planted bug may make a role panic; that is a find like any other, and no reason to print a trace.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    println!("{:<28} {:<10} {:>5} {:>6}  what it says", "bug", "checker", "seeds", "at most");
+    println!("{:<28} {:<10} {:>5} {:>6}  its report", "bug", "checker", "seeds", "at most");
     for bug in PlantedBug::ALL {
         plant(bug);
         let most = seeds_max(bug);

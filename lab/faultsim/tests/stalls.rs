@@ -1,4 +1,4 @@
-//! How long pushes stand still with default settings, on a network of 100 us: while a standby takes over, and while a
+//! Stalls of pushes with default settings, on a network of 100 us: while a standby takes over, and while a
 //! switch is replaced as planned.
 
 use core::time::Duration;

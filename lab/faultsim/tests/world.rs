@@ -45,7 +45,7 @@ fn one_direction_of_a_stream_passes_as_far_as_unacknowledged() {
 }
 
 #[test]
-fn what_was_under_way_on_a_stranded_stream_comes_after_the_next() {
+fn messages_of_a_stranded_stream_arrive_after_the_next_opens() {
     let mut stage = Stage::started(Setup::small(1, 0, 2));
     let (server, worker) = (stage.servers().start, stage.workers().start);
     stage.world.strand_streams(worker, server, Duration::from_secs(2));
@@ -58,7 +58,7 @@ fn what_was_under_way_on_a_stranded_stream_comes_after_the_next() {
 }
 
 #[test]
-fn a_clock_that_jumps_while_a_stream_is_opened_blames_nobody() {
+fn a_clock_jump_while_a_stream_opens_gives_up_no_member() {
     let mut stage = Stage::started(Setup::small(1, 1, 1));
     let (server, worker) = (stage.servers().start, stage.workers().start);
     stage.world.reset_streams(worker, server);
@@ -69,7 +69,7 @@ fn a_clock_that_jumps_while_a_stream_is_opened_blames_nobody() {
 }
 
 #[test]
-fn a_process_that_sleeps_hears_everything_later() {
+fn a_process_that_sleeps_receives_everything_later() {
     let mut stage = Stage::started(Setup::small(1, 0, 1));
     let (server, worker) = (stage.servers().start, stage.workers().start);
     stage.world.pause(server);
@@ -83,7 +83,7 @@ fn a_process_that_sleeps_hears_everything_later() {
 }
 
 #[test]
-fn a_host_without_a_process_refuses_and_one_without_power_says_nothing() {
+fn a_host_refuses_without_a_process_and_is_silent_without_power() {
     for (power, text) in [(true, "connection refused"), (false, "connection timed out")] {
         let mut stage = Stage::new(Setup::small(1, 0, 1));
         if power {
@@ -124,7 +124,7 @@ fn datagrams_that_come_together_come_in_bursts() {
     assert!(together, "the acknowledgement of a burst names a range");
 }
 
-/// A canary: were a copy of a packet taken for another, both kinds of checks would have to say so.
+/// A canary: were a copy of a packet taken for another, both kinds of checks would have to report it.
 #[test]
 fn a_copy_that_passes_for_another_packet_is_noticed() {
     let mut stage = Stage::started(Setup::small(2, 1, 2));

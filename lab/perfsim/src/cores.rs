@@ -8,7 +8,7 @@ use libra_proto::Instant;
 use crate::member::Pid;
 use libra_faultsim::Random;
 
-/// How long a process keeps a core that others wait for: what a kernel of today gives a thread that does not ask for less.
+/// Time that a process keeps a core that others wait for: what a kernel of today gives a thread that does not ask for less.
 const SLICE: Duration = Duration::from_millis(3);
 
 /// A machine.
@@ -16,16 +16,16 @@ const SLICE: Duration = Duration::from_millis(3);
 pub struct Host {
     /// Cores for the processes of the simulation.
     pub cores: usize,
-    /// How fast each is, of the one that was measured.
+    /// Speed of each core, relative to the one that was measured.
     pub speed: f64,
-    /// Whether processes that have nothing to do look for it again and again, instead of sleeping until they are woken.
+    /// True if idle processes poll for work instead of sleeping until they are woken.
     pub polls: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cores {
     pub(crate) host: Host,
-    /// Those that nobody has, and since when; the last to become idle is the last.
+    /// Idle cores, and since when; the last to become idle is the last.
     idle: Vec<(usize, Instant)>,
     /// Users that wait go before roles.
     users: VecDeque<Pid>,
@@ -44,7 +44,7 @@ impl Cores {
         own.map(|place| self.idle.remove(place)).or_else(|| self.idle.pop())
     }
 
-    /// Nobody wants this core.
+    /// Gives a core back; no process waits for it.
     pub(crate) fn leave(&mut self, core: usize, now: Instant) {
         self.idle.push((core, now));
     }
@@ -54,19 +54,19 @@ impl Cores {
         if is_user { &mut self.users } else { &mut self.roles }.push_back(pid);
     }
 
-    /// Who gets the next core that is free.
+    /// Removes and returns the process that gets the next free core.
     pub(crate) fn next(&mut self) -> Option<Pid> {
         self.users.pop_front().or_else(|| self.roles.pop_front())
     }
 
-    /// Whether a process that has held its core for so long must let another have it.
+    /// True if a process that has held its core for so long must let another have it.
     pub(crate) fn wants_core(&self, is_user: bool, held_ns: f64) -> bool {
         let others_wait = !self.users.is_empty() || !self.roles.is_empty();
         (!is_user && !self.users.is_empty()) || (others_wait && held_ns >= SLICE.as_nanos() as f64)
     }
 }
 
-/// How many times as long as its price a turn takes. No two turns that do the same take the same; did they, processes would wait for each other in a
+/// Random factor of the duration of a turn. Two turns that do the same do not take the same time; if they did, processes would wait for each other in a
 /// step that real ones do not keep.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_take_what_they_cost_on_average_and_differ_by_the_spread() {
+    fn turns_cost_their_price_on_average_and_differ_by_the_spread() {
         let mut pace = Pace::new(0.2, 1);
         let factors: Vec<f64> = (0..100_000).map(|_| pace.factor()).collect();
         let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len() as f64;
@@ -110,7 +110,7 @@ mod tests {
     fn roles_give_way_to_users_and_after_a_slice_to_each_other() {
         let mut cores = Cores::new(Host { cores: 2, speed: 1.0, polls: false }, Instant::ZERO);
         assert_eq!([1, 7, 7].map(|last| cores.take(last).map(|(core, _)| core)), [Some(1), Some(0), None]);
-        assert!(!cores.wants_core(false, 1e9), "nobody else does");
+        assert!(!cores.wants_core(false, 1e9), "no other process waits");
         cores.wait(3, false);
         assert!(!cores.wants_core(false, 2e6) && cores.wants_core(false, 3e6));
         cores.wait(4, true);

@@ -1,4 +1,4 @@
-//! What roles and kernels cost: counted things, and a price in processor time for each.
+//! Costs of roles and kernels: counted things, and a price in processor time for each.
 
 use core::ops::{Add, AddAssign};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub enum Item {
     PacketOut,
     /// A byte of a datagram leaves.
     PacketByteOut,
-    /// A user asks for something, or is told that it is done.
+    /// A user asks for something, or is notified that it is done.
     Command,
     /// A row that a user pushes or pulls, or that comes to a server in a push.
     Pair,
@@ -81,7 +81,7 @@ impl Item {
     ];
 }
 
-/// How many of each there were.
+/// Number of things of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work([f64; KINDS]);
 
@@ -99,7 +99,7 @@ impl Work {
         self
     }
 
-    /// How many there were of a kind.
+    /// Returns the number of things of a kind.
     #[must_use]
     pub fn count(&self, item: Item) -> f64 {
         self.0[item as usize]
@@ -134,7 +134,7 @@ impl AddAssign for Work {
 pub struct Prices(pub BTreeMap<Item, f64>);
 
 impl Prices {
-    /// What some work takes, in nanoseconds.
+    /// Returns the time of some work, in nanoseconds.
     #[must_use]
     pub fn of(&self, work: &Work) -> f64 {
         self.0.iter().map(|(item, price)| price * work.count(*item)).sum()
@@ -163,7 +163,7 @@ impl Prices {
     }
 }
 
-/// What was measured on a machine: the input of every simulation, see `libra-lab bench roles`.
+/// Costs as measured on a machine: the input of every simulation, see `libra-lab bench roles`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// The machine, and when it was measured, in words.
@@ -174,9 +174,9 @@ pub struct Costs {
     pub server: Prices,
     /// A switch in software, without them too: its pipeline and its agent.
     pub switch: Prices,
-    /// The thread that a worker's user has, to make a push and to hear of its end, with its kernel, but for being woken.
+    /// The thread that a worker's user has, to make a push and to take its completion, with its kernel, but for being woken.
     pub user: Prices,
-    /// What loop, sockets and kernel take of the thread of a server or switch, and a wake of that of any.
+    /// Costs of loop, sockets and kernel for the thread of a server or switch, and of a wake for that of any.
     pub kernel: Prices,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,
@@ -185,7 +185,7 @@ pub struct Costs {
     pub spread: f64,
 }
 
-/// How long an idle core takes to wake: the longer it was idle, the deeper it sleeps. Points of idle time and latency, both in nanoseconds and
+/// Wake-up latency of an idle core: the longer it was idle, the deeper it sleeps. Points of idle time and latency, both in nanoseconds and
 /// both rising; between them it is linear, beyond them constant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -205,7 +205,7 @@ impl WakeLatency {
 }
 
 impl Costs {
-    /// What the machine that this was developed on takes: a virtual machine with two cores. The file says when it was measured.
+    /// Costs on the machine that this was developed on: a virtual machine with two cores. The file says when it was measured.
     ///
     /// # Panics
     /// Never: a test reads the file.

@@ -1,6 +1,6 @@
-//! All others to one worker: a controller, a server and a switch in one role, which say yes to everything with as little as there is.
+//! All others to one worker: a controller, a server and a switch in one role, which acknowledge everything at the least cost.
 //!
-//! A worker before it, on sockets, does all that a worker does in a cluster, and nobody else is measured with it.
+//! A worker before it, on sockets, does all that a worker does in a cluster, and no other role is measured with it.
 
 use core::convert::Infallible;
 use core::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::member::lines_pushed;
 /// Packets that an epoch takes at most: a worker keeps those of two, and stands still at 4,096 (rule T2).
 const EPOCH_PACKETS_MAX: u32 = 1024;
 
-/// What a worker has said and heard, as its work; whoever has a copy may look while it is counted.
+/// Counters of the messages and packets of a worker, as its work; holders of a copy may read them while they are updated.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<[AtomicU64; Item::ALL.len()]>);
 
@@ -45,19 +45,19 @@ struct Epoch {
     pushes: u32,
 }
 
-/// All others to one worker: a controller, a server and a switch in one role, which say yes to everything with as little as there is.
+/// All others to one worker: a controller, a server and a switch in one role, which acknowledge everything at the least cost.
 #[derive(Debug)]
 pub struct Counterpart {
     cluster: Cluster,
     /// The stream of the worker to its controller.
     worker: Option<Link>,
     epochs: BTreeMap<u8, Epoch>,
-    /// What is acknowledged next: ranges of packets of one region.
+    /// Ranges of packets of one region that are acknowledged next.
     ranges: Vec<SeqRange>,
     packet: Vec<u8>,
     answers: Outgoing,
     actions: VecDeque<Action>,
-    /// Why it is over, once it is.
+    /// The reason why it ended, once it has.
     over: Option<String>,
     tally: Tally,
 }
@@ -90,7 +90,7 @@ impl Counterpart {
         }
     }
 
-    /// What the worker does.
+    /// Returns the counters of the worker.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally.clone()

@@ -23,7 +23,7 @@ use libra_faultsim::{AnyRole, Event};
 /// Timers of a thread that sleeps fire at multiples of this: those of the runtime do.
 const TIMER_STEP: Duration = Duration::from_millis(1);
 
-/// What travels.
+/// Contents of a train.
 #[derive(Debug)]
 enum Cargo {
     Run(Run),
@@ -167,7 +167,7 @@ impl Engine {
         pid
     }
 
-    /// How many places there are.
+    /// Number of places.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
@@ -323,7 +323,7 @@ impl Engine {
         nanos
     }
 
-    /// How long a process was busy until now, without what is left of its turn.
+    /// Returns the time that a process was busy until now, without the rest of its turn.
     pub(crate) fn busy_ns(&self, pid: Pid) -> f64 {
         let Process { busy_ns, charged: (until, nanos), .. } = &self.processes[pid];
         busy_ns - (until.since(self.now).as_nanos() as f64).min(*nanos)
@@ -545,7 +545,7 @@ impl Engine {
         }
     }
 
-    /// What is left of a train of which these datagrams were lost; `None` if nothing is.
+    /// Returns what is left of a train after these datagrams were lost, or `None` if all were.
     fn survivors(&mut self, cargo: Cargo, train: Train, lost: &[usize]) -> Option<(Cargo, Train)> {
         let Cargo::Run(mut run) = cargo else { return Some((cargo, train)) };
         if lost.is_empty() {

@@ -24,7 +24,7 @@ const SEGMENT_OVERHEAD: usize = 90;
 /// A machine, or the place of a programmable switch, by its number.
 pub(crate) type Place = usize;
 
-/// What the links of a machine can do.
+/// Properties of the links of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkSpec {
     /// Bits a second, each way, of all its ports together.
@@ -35,8 +35,8 @@ pub struct LinkSpec {
     pub queue_bytes: f64,
     /// Probability, from 0 up to, not including, 1, that a packet is lost on it. A datagram is gone.
     pub loss: f64,
-    /// How much later than it would have been a message on a stream is there that lost packets, once for each time that some of them are sent again: from
-    /// a round trip, where packets behind the lost one tell of it, to the timer that asks for the end of a message. What else a
+    /// Delay of a message on a stream that lost packets, once for each time that some of them are sent again: from
+    /// a round trip, where packets behind the lost one reveal it, to the timer that asks for the end of a message. What else a
     /// stream does, such as to halve its window, is not modelled.
     pub recovery: Duration,
 }
@@ -61,9 +61,9 @@ pub(crate) struct Train {
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) packets: usize,
-    /// Whether it is dropped where a queue is full, and lost where packets are.
+    /// True if it is dropped when a queue is full, and lost at the loss rate.
     pub(crate) droppable: bool,
-    /// How much later than its packets it is there, as some of them were sent again.
+    /// Delay of its arrival after that of its packets, as some of them were sent again.
     pub(crate) late: Duration,
 }
 
@@ -112,7 +112,7 @@ pub struct LinkCounts {
     pub packets: u64,
     /// Of those the ones that were lost behind it.
     pub packets_lost: u64,
-    /// How long it was busy.
+    /// Time for which it was busy, in nanoseconds.
     pub busy_ns: f64,
 }
 
@@ -166,7 +166,7 @@ impl Link {
     }
 }
 
-/// Where a train is on its way.
+/// Next step of a train.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Hop {
     /// Its head comes to the switch at the first time, its tail at the second.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_one_machine_at_once_waits_and_then_is_dropped() {
+    fn packets_to_one_machine_queue_and_then_are_dropped() {
         let mut fabric = fabric();
         let train = Train::of_datagrams(9340, 934);
         let first = send(&mut fabric, 0, 0, 2, train).unwrap();

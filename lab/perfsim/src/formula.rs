@@ -1,8 +1,8 @@
-//! What limits a cluster, by a formula: for each resource the time that a push takes of it, and the longest of those.
+//! Throughput limit of a cluster, by a formula: for each resource the time that a push takes of it, and the longest of those.
 //!
 //! X = min over resources of (how many there are) / (what a push takes of one). The asymptote of a closed network (Denning and Buzen 1978), with
 //! the same [`Costs`](crate::Costs) as the simulation, and with the work of a push counted from pushes that are drawn, not from a simulation. It
-//! knows no queues: close to a limit it promises more than comes of it.
+//! models no queues: close to a limit it overestimates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const ANSWER_BYTES: usize = 16;
 /// Pushes that are drawn to count.
 const DRAWN: usize = 24;
 
-/// What limits, and how much.
+/// The resource that limits, and its limit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
     /// Updates of rows, each second.
@@ -40,7 +40,7 @@ pub struct Estimate {
     pub limits: BTreeMap<&'static str, f64>,
 }
 
-/// What one push is, on average.
+/// Contents of one push, on average.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shape {
     hot: f64,
@@ -53,7 +53,7 @@ struct Shape {
     slots: f64,
 }
 
-/// What limits a setting. Racks beyond the first are as large as it, with workers, servers and switches dealt over all of them; each rack's links to the
+/// Estimates the limit of a setting. Racks beyond the first are as large as it, with workers, servers and switches dealt over all of them; each rack's links to the
 /// others carry what all its machines could send, divided by `oversubscription`.
 #[must_use]
 pub fn estimate(setting: &Setting, racks: usize, oversubscription: f64) -> Estimate {
@@ -180,7 +180,8 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     Estimate { pairs_per_second, limit, limits: limits.clone() }
 }
 
-/// How long SwitchML takes at least: its links, for each machine's workers, or its pool, for each round trip. The number of racks changes neither, as
+/// Returns the throughput of SwitchML, from the least time that it takes: that of its links, for each machine's workers, or of its pool,
+/// for each round trip. The number of racks changes neither, as
 /// sums are streamed up a tree of switches.
 #[must_use]
 pub fn dense_pairs_per_second(setting: &Setting, profile: &Profile, racks: usize) -> f64 {
@@ -239,7 +240,7 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
     Shape { hot, lines, cold, packets, pushes: of_epoch, slots }
 }
 
-/// How many lines the slots of hot rows are in, which are given in the order of ranks.
+/// Returns the number of cache lines that the slots of hot rows are in. Rows are given in the order of ranks.
 fn lines_of(ranks: &[u64], width: u64) -> f64 {
     let line = |slot: u64| slot / u64::from(LINE);
     let of_ranks: BTreeSet<u64> =

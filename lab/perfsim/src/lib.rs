@@ -1,4 +1,4 @@
-//! How fast a cluster is: the roles as they ship, on simulated machines and links, with times that were measured.
+//! Performance simulation of a cluster: the roles as they ship, on simulated machines and links, with times that were measured.
 //!
 //! [`World`](libra_faultsim::World) asks whether roles are right under faults, so what a role does takes no time there. Here nothing fails, and everything
 //! takes time: a process waits for a core of its host, a turn of its loop takes what the work in it [costs](Costs), and packets wait for links.
@@ -16,7 +16,7 @@
 //! what single roles take: a switch and a server when what they were handed in a simulation is handed to them alone, see [`Recording`], and a worker with its user on real
 //! sockets before a [`Counterpart`] that answers them.
 //!
-//! What is not modelled: caches that processes take from each other, interrupts, the driver of a network card, congestion control of TCP (a message is a train of
+//! Not modelled: caches that processes take from each other, interrupts, the driver of a network card, congestion control of TCP (a message is a train of
 //! packets at the rate of its links), and disks.
 
 #![forbid(unsafe_code)]

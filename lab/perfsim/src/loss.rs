@@ -2,7 +2,7 @@
 
 use libra_faultsim::Random;
 
-/// Which packets are lost, each with the same probability and no matter what became of the others. How many come through is drawn at once, so that what is
+/// Random losses: each packet is lost with the same probability, independently. The number of packets up to the next loss is drawn at once, so that what is
 /// lost rarely costs little; without losses nothing is drawn at all.
 #[derive(Debug)]
 pub(crate) struct Losses {

@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) stride: usize,
 }
 
-/// What comes out of a stream.
+/// Output of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Streamed {
     Event(LinkEvent),
@@ -38,7 +38,7 @@ pub(crate) enum Streamed {
     Message(Vec<u8>),
 }
 
-/// What leaves a process in a turn, and what the turn had cost until then.
+/// Output of a process in a turn.
 #[derive(Debug)]
 pub(crate) enum Output {
     Run { to: SocketAddr, run: Run },
@@ -48,17 +48,17 @@ pub(crate) enum Output {
     Event(Event),
 }
 
-/// What waits for a process.
+/// Inputs that wait for a process.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(crate) runs: VecDeque<Run>,
     pub(crate) streamed: VecDeque<(Link, Streamed)>,
     pub(crate) commands: VecDeque<WorkerCommand>,
-    /// For a user: what its worker says.
+    /// Events of its worker (users).
     pub(crate) events: VecDeque<WorkerEvent>,
 }
 
-/// What a process is doing.
+/// State of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Asleep,
@@ -77,7 +77,7 @@ pub(crate) struct Member {
     pub(crate) accepted: u64,
     outgoing: Outgoing,
     due_timer: DueTimer,
-    /// Which kind of input is looked at first, so that none starves.
+    /// Kind of input that is looked at first, so that none starves.
     next_kind: usize,
     pub(crate) recorded: Option<Vec<Step>>,
 }
@@ -89,13 +89,13 @@ pub(crate) struct Process {
     /// The core that it has, or had last.
     pub(crate) core: usize,
     pub(crate) state: State,
-    /// Whether it waits for a core though it had more to do: then it is not woken when it gets one.
+    /// True if it waits for a core though it had more to do: then it is not woken when it gets one.
     pub(crate) pushed_aside: bool,
     pub(crate) inbox: Inbox,
     pub(crate) prices: Prices,
-    /// Whether datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
+    /// True if datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
     pub(crate) line_rate: bool,
-    /// How long it has held its core.
+    /// Time for which it has held its core.
     pub(crate) held_ns: f64,
     /// The timer that is set.
     pub(crate) timer: Option<Instant>,
@@ -127,12 +127,12 @@ impl Process {
     }
 }
 
-/// What came of a turn: what all of it was, and each thing that leaves, with the work that was done until it left.
+/// Result of a turn: its whole work, and each output with the work that was done until it left.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) work: Work,
     pub(crate) outputs: Vec<(Work, Output)>,
-    /// Whether what leaves is of interest to nobody, and need not be kept.
+    /// True if outputs are not needed and are not kept.
     pub(crate) forgets: bool,
 }
 
@@ -291,7 +291,7 @@ fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
     }
 }
 
-/// How many lines of slots pushes in datagrams touch. Those of a push ascend.
+/// Returns the number of cache lines of slots that pushes in datagrams touch. Slots of a push ascend.
 pub(crate) fn lines_pushed(datagrams: &[u8], stride: usize) -> usize {
     let packets = datagrams.chunks(stride.max(1)).filter_map(|datagram| Packet::parse(datagram).ok());
     let pushes = packets.filter(|packet| packet.header.kind == Kind::Push);
@@ -300,7 +300,7 @@ pub(crate) fn lines_pushed(datagrams: &[u8], stride: usize) -> usize {
     lines.filter(|line| last.replace(*line) != Some(*line)).count()
 }
 
-/// What a message is, as work.
+/// Returns the work of a message.
 pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) -> Work {
     let bytes = bytes as f64;
     match message {

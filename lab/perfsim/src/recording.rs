@@ -1,4 +1,4 @@
-//! What was handed to a role in a simulation, so that the same can be handed to the role alone, with a clock beside it.
+//! Recorded inputs of a role in a simulation, so that they can be replayed to the role alone, with a clock beside it.
 //!
 //! A role does the same from the same inputs, so it does in a replay what it did in the simulation. That makes any run a measurement of one
 //! role: with the work of each step known, prices can be [fitted](crate::fit).
@@ -83,7 +83,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Hands everything to a new role, alone. `clock` tells the time in nanoseconds; it is asked before and after each step, and what lies
+    /// Hands everything to a new role, alone. `clock` returns the time in nanoseconds; it is asked before and after each step, and what lies
     /// between is the role, with its messages encoded and decoded and without any kernel. Returns for each step since the measurement began what it
     /// did and how long that took.
     ///

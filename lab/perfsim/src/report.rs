@@ -1,4 +1,4 @@
-//! What comes of a simulation.
+//! Result of a simulation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::costs::Work;
 
-/// Who did what.
+/// Utilization of the processes of a kind.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Usage {
     /// Share of its time that one of them was busy, of all of a kind.
@@ -17,7 +17,7 @@ pub struct Usage {
     pub ns_per_pair: f64,
 }
 
-/// What a link carried.
+/// Traffic of the links.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct LinkUsage {
     /// Bytes and packets a second, of all machines.
@@ -30,7 +30,7 @@ pub struct LinkUsage {
     pub most: f64,
 }
 
-/// What came of a simulation.
+/// Result of a simulation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Updates of rows that were pushed and accepted, and the time in which they were.
@@ -59,7 +59,7 @@ pub struct Report {
     pub bytes_dropped: u64,
     /// Things that happened.
     pub steps: u64,
-    /// What each kind of role did while it was measured, for each pair.
+    /// Work of each kind of role while it was measured, for each pair.
     #[serde(skip)]
     pub work_per_pair: BTreeMap<&'static str, Work>,
 }

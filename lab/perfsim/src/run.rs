@@ -35,25 +35,25 @@ const RECEIVE_BYTES: u32 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// After so much of it is looked whether something has happened.
 const STEP: Duration = Duration::from_micros(200);
-/// The same where how long it took is told by it.
+/// The same where it limits the precision of a duration.
 const SHORT_STEP: Duration = Duration::from_micros(20);
 
-/// Where the members are.
+/// Location of the members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Site {
     /// All on one machine: what they send costs their kernels, and nothing else.
     OneMachine(Host),
     /// Machines around a switch. Workers are dealt to them from the first on, servers from the last on.
     Rack {
-        /// How many.
+        /// Number of machines.
         machines: usize,
         /// Each of them.
         host: Host,
         /// Their links.
         link: LinkSpec,
-        /// What a packet takes from port to port.
+        /// Time of a packet from port to port.
         forwarding: Duration,
-        /// Whether the switch in the middle adds at the rate of links, and a processor beside it drains and installs. Otherwise the switch is a
+        /// True if the switch in the middle adds at the rate of links, and a processor beside it drains and installs. Otherwise the switch is a
         /// process on a machine of its own.
         hardware: bool,
     },
@@ -77,7 +77,7 @@ impl Site {
     }
 }
 
-/// How gradients are added up.
+/// Method of aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
@@ -89,20 +89,20 @@ pub enum System {
     Het(u32),
 }
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// How gradients are added up.
+    /// Method of aggregation.
     pub system: System,
     /// Workers.
     pub workers: u16,
     /// Servers.
     pub servers: u16,
-    /// Where they are.
+    /// Location of the members.
     pub site: Site,
     /// The rows, and what a push is.
     pub model: Model,
-    /// How many rows are hot: those of the first ranks.
+    /// Number of hot rows: those of the first ranks.
     pub hot: u64,
     /// Pushes of a worker that are under way at once.
     pub open: usize,
@@ -110,9 +110,9 @@ pub struct Setting {
     pub pushes_per_epoch: u32,
     /// Entries of a packet at most.
     pub entries_max: u8,
-    /// What things cost.
+    /// Costs of the roles and their kernels.
     pub costs: Costs,
-    /// How long the load lasts before it is measured, and how long it is.
+    /// Time of the load before it is measured, and the time that is measured.
     pub warm_up: Duration,
     /// See above.
     pub measured: Duration,
@@ -131,7 +131,7 @@ pub struct Replay {
     pub pushes: Vec<Pushes>,
 }
 
-/// Which role is recorded.
+/// Role whose inputs are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
     /// The first server.
@@ -152,7 +152,7 @@ impl Setting {
     /// Simulates it. The same setting always has the same report.
     ///
     /// # Errors
-    /// Why the cluster does not start, or a push is refused.
+    /// The reason why the cluster does not start, or a push is refused.
     pub fn run(&self) -> Result<Report, String> {
         let mut simulation = Simulation::start(self, None);
         let begin = simulation.warm_up()?;
@@ -301,7 +301,7 @@ impl Setting {
         Counterpart::new(self.cluster(), streams, datagrams)
     }
 
-    /// What a worker pushes, without end.
+    /// Returns the pushes of a worker, without end.
     #[must_use]
     pub fn pushes(&self, worker: u16) -> Pushes {
         let pushes = self.model.pushes(worker, self.seed, self.drawn);
@@ -328,7 +328,7 @@ fn switch(pid: Pid) -> AnyRole {
     AnyRole::Switch(Box::new(Switch::new(address_of(CONTROLLER), address_of(pid), RECEIVE_BYTES)))
 }
 
-/// What was counted when a measurement began.
+/// Counters at the beginning of a measurement.
 pub(crate) struct Begin {
     at: Instant,
     work: Vec<Work>,
@@ -357,7 +357,7 @@ impl Simulation {
         };
         let mut engine = Engine::new(costs, link, forwarding, setting.seed);
         let rack: Vec<Place> = (0..machines.max(1)).map(|_| engine.add_place(host, true)).collect();
-        // The controller does nothing that is measured; on a rack it is where it is in nobody's way.
+        // The controller does nothing that is measured; on a rack it is where it delays no other member.
         let switches = u16::from(cluster.plan.is_some());
         let sizes = Sizes { servers: setting.servers, switches, workers: setting.workers };
         let is_rack = matches!(setting.site, Site::Rack { .. });
@@ -401,7 +401,7 @@ impl Simulation {
         })
     }
 
-    /// Until all workers push, and then for as long as the setting says.
+    /// Runs until all workers push, and then for the warm-up time of the setting.
     pub(crate) fn warm_up(&mut self) -> Result<Begin, String> {
         let deadline = self.engine.now + PATIENCE;
         while self.users().any(|user| user.done.is_empty()) {
@@ -422,7 +422,7 @@ impl Simulation {
         }
     }
 
-    /// A step further, unless somebody has failed or it is too late.
+    /// A step further, unless a member has failed or the deadline has passed.
     fn go_on(&mut self, step: Duration, deadline: Instant) -> Result<(), String> {
         if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {
             return Err(reason);
@@ -458,7 +458,7 @@ impl Simulation {
         self.report(begin)
     }
 
-    /// What came of the time since it began.
+    /// Returns the report of the time since `begin`.
     fn report(&self, begin: &Begin) -> Result<Report, String> {
         let end = self.engine.now;
         if let Some(reason) = self.users().find_map(|user| user.failed.clone()) {

@@ -18,7 +18,7 @@ const FRAMING: usize = 24;
 /// A packet with an exponent and nothing else is the least that Ethernet has, with what is around it.
 const EXPONENT_BYTES: usize = 64 + 20;
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DenseSetting {
     /// Workers, dealt to the machines.
@@ -27,7 +27,7 @@ pub struct DenseSetting {
     pub machines: usize,
     /// Their links.
     pub link: LinkSpec,
-    /// What a packet takes from port to port.
+    /// Time of a packet from port to port.
     pub forwarding: Duration,
     /// Bytes of the pool, and values in a packet.
     pub profile: Profile,
@@ -35,13 +35,13 @@ pub struct DenseSetting {
     pub parameters: u64,
     /// Parameters with a gradient in an iteration of a worker: what is aggregated for the sake of.
     pub batch: u64,
-    /// What a packet takes of the processor of a worker.
+    /// Processor time of a worker for a packet.
     pub packet_ns: f64,
     /// Rounds that are simulated, of which the first half warms up.
     pub rounds: u64,
 }
 
-/// What came of it.
+/// Result of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DenseReport {
     /// One iteration: all parameters of all workers.
@@ -69,7 +69,7 @@ enum Happening {
     Timeout { worker: u16, slot: u32, offset: u64 },
 }
 
-/// How long a worker waits for a result.
+/// Timeout of a worker for a result.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 impl DenseSetting {
@@ -86,7 +86,7 @@ impl DenseSetting {
         Rounds::new(self, self.values(), EXPONENT_BYTES).run(self)
     }
 
-    /// Simulates a negotiation of one exponent for everything: each worker sends its own when it is ready. Returns when all know the largest.
+    /// Simulates a negotiation of one exponent for everything: each worker sends its own when it is ready. Returns the time at which all have received the largest.
     #[must_use]
     pub fn negotiate(&self, ready: &[Duration]) -> Duration {
         let mut rounds = Rounds::new(self, self.profile.chunk.into(), EXPONENT_BYTES);
@@ -255,7 +255,7 @@ impl Rounds {
         }
     }
 
-    /// How long each link was busy.
+    /// Returns the busy time of each link.
     fn busy(&self) -> Vec<f64> {
         let links = (0..self.machines).filter_map(|place| self.fabric.counts(place, self.now)).flatten();
         links.map(|link| link.busy_ns).collect()

@@ -189,7 +189,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
         let nanos = |bytes: usize| bytes as f64 * 8e9 / spec.bits_per_second;
         nanos(train.bytes) + nanos(train.last) + 2.0 * spec.propagation.as_nanos() as f64 + 1000.0
     };
-    // The server: woken, adds, answers; the worker: woken, tells its user, which is woken.
+    // The server: woken, adds, answers; the worker: woken, notifies its user, which is woken.
     expected += path(message) + wake + 100.0 + 2.0 * message + kernel(Item::MessageOut);
     expected += path(answer) + wake + 100.0 + wake;
     let found = report.latency_us[0] * 1000.0;
@@ -199,7 +199,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
 }
 
 #[test]
-fn who_polls_is_not_woken() {
+fn a_polling_process_is_not_woken() {
     let polling = |polls| {
         let mut setting = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
         if let Site::Rack { host, .. } = &mut setting.site {
@@ -217,7 +217,7 @@ fn who_polls_is_not_woken() {
 }
 
 #[test]
-fn more_workers_are_not_slower_and_the_switch_relieves_the_server() {
+fn throughput_grows_with_workers_and_the_switch_offloads() {
     let rates: Vec<f64> =
         [2, 4, 8, 16].map(|workers| run(&setting(System::Libra, workers, true)).pairs_per_second).into();
     assert!(rates.windows(2).all(|pair| pair[1] > 0.95 * pair[0]), "{rates:?}");
@@ -254,7 +254,7 @@ fn a_machine_is_busy_though_its_threads_take_turns() {
     assert!(report.latency_us[1] < 20.0 * report.latency_us[0], "{report:?}");
 }
 
-/// The formula says what the simulation finds, for 8 to 32 workers.
+/// The formula agrees with the simulation, for 8 to 32 workers.
 #[test]
 fn formula_and_simulation_agree() {
     for (system, workers) in [
@@ -271,7 +271,7 @@ fn formula_and_simulation_agree() {
     }
 }
 
-/// Pushes of two tables are replayed to the last, whoever pushes how many of them, and however many rows are hot.
+/// Pushes of two tables are replayed to the last, regardless of how many each worker makes and how many rows are hot.
 #[test]
 fn a_training_is_replayed_to_its_last_push() {
     let shape = |name: &str, keys, width, hot| TableShape { name: name.to_owned(), keys, width, hot };

@@ -1,4 +1,4 @@
-//! What workers push: made up with a skew, or what a training has recorded.
+//! Pushes of workers: synthetic with a skew, or recorded in a training.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -138,14 +138,14 @@ impl PowerLaw {
     }
 }
 
-/// Which rows there are, and how a push is drawn from them.
+/// Set of rows, and the distribution from which a push is drawn.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Rows of the table.
     pub rows: u64,
     /// Values of a row.
     pub width: usize,
-    /// How uneven their updates are.
+    /// Skew of their updates.
     pub law: PowerLaw,
     /// Distinct rows of a push.
     pub batch: usize,

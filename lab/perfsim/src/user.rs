@@ -1,4 +1,4 @@
-//! The user of a worker: it keeps some pushes under way, and says what came of them.
+//! The user of a worker: it keeps some pushes under way, and records their completions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,12 +23,12 @@ pub(crate) struct User {
     pushes: Pushes,
     open_max: usize,
     started: bool,
-    /// Whether there is nothing more to push.
+    /// True if there is nothing more to push.
     exhausted: bool,
     numbered: u64,
     open: BTreeMap<u64, (Instant, u64)>,
     pub(crate) done: Vec<Done>,
-    /// Why it cannot go on, if it cannot.
+    /// The reason why it cannot go on, if it cannot.
     pub(crate) failed: Option<String>,
 }
 
@@ -48,17 +48,17 @@ impl User {
         }
     }
 
-    /// Whether it has pushed something.
+    /// True if it has pushed something.
     pub(crate) fn has_begun(&self) -> bool {
         self.numbered > 0
     }
 
-    /// Whether all that it had to push is done.
+    /// True if all that it had to push is done.
     pub(crate) fn is_done(&self) -> bool {
         self.exhausted && self.open.is_empty()
     }
 
-    /// Hears what its worker says, or begins the next push. `None` if it waits.
+    /// Takes an event of its worker, or begins the next push. `None` if it waits.
     pub(crate) fn next_turn(
         &mut self,
         now: Instant,

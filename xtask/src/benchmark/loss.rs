@@ -10,7 +10,7 @@ use super::{Options, train};
 /// The paper's rates, as shares of packets.
 const RATES: [&str; 5] = ["0", "0.0001", "0.0002", "0.0005", "0.001"];
 
-/// What one run took, and how often a packet was sent again.
+/// Duration of one run, and the number of packets that were sent again.
 struct Run {
     seconds: f64,
     retransmits: f64,

@@ -28,7 +28,7 @@ enum Figure {
     Loss,
 }
 
-/// What to measure.
+/// Parameters of a measurement.
 #[derive(Args)]
 pub(crate) struct Options {
     /// The figure

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{self, Running};
 
-/// How long the members may take to be there.
+/// Time that the members may take to start.
 const LIMIT: Duration = Duration::from_secs(30);
 /// A tick of the clock that /proc counts processor time in.
 const TICKS_PER_SECOND: u64 = 100;
@@ -26,7 +26,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// What its memory has grown by, in MiB.
+    /// Growth of its memory, in MiB.
     pub(super) fn growth(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "no process has 2^52 KiB")]
         let growth = self.memory.1.saturating_sub(self.memory.0) as f64;
@@ -94,12 +94,12 @@ impl Members {
         Ok(())
     }
 
-    /// Where members accept streams.
+    /// Addresses at which members accept streams.
     pub(super) fn streams(&self) -> Vec<SocketAddr> {
         self.all.iter().flat_map(|member| member.streams.clone()).collect()
     }
 
-    /// Where members take datagrams.
+    /// Addresses at which members receive datagrams.
     pub(super) fn datagrams(&self) -> Vec<SocketAddr> {
         self.all.iter().flat_map(|member| member.datagrams.clone()).collect()
     }

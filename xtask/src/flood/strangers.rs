@@ -1,4 +1,4 @@
-//! Those who flood: streams that say nothing, too little or nonsense, and datagrams of nobody that the job knows.
+//! Those who flood: streams that send nothing, too little or garbage, and datagrams of strangers.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,11 +10,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Between two turns, so that neither kind comes in one burst.
 const TURN: Duration = Duration::from_millis(2);
-/// Slow streams say a byte so often.
+/// Slow streams send a byte at this interval.
 const SLOW_BYTE_EVERY: Duration = Duration::from_secs(1);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// Where a flood goes.
+/// Target addresses of a flood.
 pub(super) struct Targets {
     pub(super) streams: Vec<SocketAddr>,
     pub(super) datagrams: Vec<SocketAddr>,
@@ -37,7 +37,7 @@ impl Targets {
     }
 }
 
-/// How much comes, over which time.
+/// Amounts of the flood, and its duration.
 #[derive(Clone, Copy)]
 pub(super) struct Rates {
     pub(super) streams: u32,
@@ -46,7 +46,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// How many of `all` are due.
+    /// Returns how many of `all` are due.
     fn due(self, all: u32, since: Duration) -> u32 {
         let part = (since.as_secs_f64() / self.length.as_secs_f64()).min(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most `all`")]
@@ -78,7 +78,7 @@ impl Flood {
     }
 }
 
-/// What a stream does.
+/// Behavior of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Silent,
@@ -100,14 +100,14 @@ fn open_streams(targets: &[SocketAddr], rates: Rates) -> Result<u32> {
         while opened < rates.due(rates.streams, start.elapsed()) {
             let target = targets[opened as usize % targets.len()];
             let kind = KINDS[opened as usize / targets.len() % KINDS.len()];
-            // A member that takes nobody now is no reason to stop.
+            // A member that accepts no stream now is no reason to stop.
             if let Ok(mut stream) = TcpStream::connect_timeout(&target, CONNECT_MAX) {
                 stream.set_nonblocking(true).context("cannot open a stream that does not wait")?;
                 // It may be closed already, as it should.
                 let _closed = match kind {
                     Kind::Silent => Ok(()),
                     Kind::Slow => stream.write_all(&[0, 0, 0]),
-                    Kind::Garbage => stream.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"),
+                    Kind::Garbage => stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                     Kind::Promise => stream.write_all(&[[16, 0, 0, 0].as_slice(), &[1; 3000]].concat()),
                 };
                 open.push((stream, kind));
@@ -143,7 +143,7 @@ fn send_datagrams(targets: &[SocketAddr], rates: Rates) -> Result<u32> {
     Ok(sent)
 }
 
-/// A sound header of this kind, of worker 0 in job 1, with ten entries: what a stranger can know.
+/// A sound header of this kind, of worker 0 in job 1, with ten entries: all of it is public.
 fn packet(kind: u8) -> Vec<u8> {
     let mut packet = vec![0x4c, kind, 0, 10, 0, 1, 0, 0, 0, 1, 0, 1, 0, 2, 0, 0];
     packet.resize(30, 0);

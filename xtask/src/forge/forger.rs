@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::process;
 
-// The hot packet, as docs/reference/protocol.md says.
+// The hot packet, as in docs/reference/protocol.md.
 const HEADER_BYTES: usize = 30;
 const MAGIC: u8 = 0x4c;
 const VERSION: u8 = 2;
@@ -24,7 +24,7 @@ const VALUES: u8 = 2;
 const REASONS: std::ops::RangeInclusive<u16> = 0..=7;
 /// `PULL`s are numbered from here on.
 const PULLS_BEGIN: u32 = 1 << 30;
-/// How far ahead `durable` is in what is forged.
+/// Distance by which `durable` is ahead in forged answers.
 const AHEAD: u16 = 1000;
 
 const IP_BYTES: usize = 20;
@@ -63,7 +63,7 @@ impl Answer {
         u32::from_be_bytes(*self.header[18..].first_chunk().expect("a header has 30 bytes"))
     }
 
-    /// The same header with another kind, other flags, and what `epoch` says; `durable` is ahead.
+    /// The same header with another kind, other flags, and the given `epoch`; `durable` is ahead.
     fn forged(&self, kind: u8, flags: u8, epoch: Option<u16>) -> [u8; HEADER_BYTES] {
         let mut header = self.header;
         (header[1], header[2], header[3]) = (kind, flags, 0);
@@ -76,7 +76,7 @@ impl Answer {
     }
 
     /// One of every kind, with and without values, and a refusal for every reason. An acceptance of what was refused would be one that
-    /// only a MAC tells from a true one: that is left out.
+    /// only a MAC distinguishes from a true one: that is left out.
     fn forgeries(&self) -> Vec<[u8; HEADER_BYTES]> {
         let accepts = self.kind() == ACK || self.seq() >= PULLS_BEGIN;
         let kinds = KINDS.filter(|kind| *kind != NACK && (*kind != ACK || accepts));
@@ -102,7 +102,7 @@ impl Answer {
     }
 }
 
-/// What came of it.
+/// Totals of the forger.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     heard: u64,
@@ -138,7 +138,7 @@ pub(super) fn run(every: Duration, longest: Duration) -> Result<Account> {
     let mut buffer = vec![0; 1 << 16];
     while process::check_interrupt().is_ok() {
         if begin.elapsed() > longest {
-            bail!("nobody ended it within {longest:?}");
+            bail!("it was not interrupted within {longest:?}");
         }
         match reader.read(&mut buffer) {
             Ok(bytes) => {
@@ -161,7 +161,7 @@ pub(super) fn run(every: Duration, longest: Duration) -> Result<Account> {
         for answer in newest.values() {
             for forgery in answer.forgeries() {
                 let to = std::net::SocketAddr::V4(answer.worker);
-                // Whoever was killed has no socket any more.
+                // A worker that was killed has no socket any more.
                 if writer.send_to(&answer.datagram(&forgery), &to.into()).is_ok() {
                     account.sent += 1;
                 }

@@ -9,7 +9,7 @@ use crate::shell;
 /// Addresses are `10.77.0.1`, `10.77.0.2`, .. in the order of the hosts.
 const PREFIX_BITS: u8 = 24;
 
-/// Whether this process may make network namespaces; if not, why.
+/// Fails with the reason if this process may not make network namespaces.
 pub(crate) fn permitted() -> Result<()> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
@@ -106,7 +106,7 @@ pub(crate) fn address(index: usize) -> String {
     format!("10.77.0.{}", index + 1)
 }
 
-/// Whether something listens on a TCP port in the network namespace of the process.
+/// True if a process listens on a TCP port in the network namespace of a process.
 pub(crate) fn listens(process: u32, port: u16) -> bool {
     let table = std::fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap_or_default();
     has_listener(&table, port)

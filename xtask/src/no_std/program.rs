@@ -69,7 +69,7 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     stop()
 }
 
-/// What a compiler may call without being asked, and a bare-metal target brings along. On the host libc has them, so
+/// Functions that a compiler may call by itself, and that a bare-metal target provides. On the host libc has them, so
 /// they are here instead.
 #[cfg(not(target_os = "none"))]
 mod memory {

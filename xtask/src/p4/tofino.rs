@@ -1,4 +1,4 @@
-//! The program compiled and assembled for a Tofino, and what the compiler says that it takes.
+//! The program compiled and assembled for a Tofino, and the resources that the compiler reports.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +13,10 @@ use crate::{Outcome, shell};
 const TOOLS: [&str; 3] = ["p4c", "p4c-barefoot", "bfas"];
 /// With sums of integers, and with sums of floats.
 const PROGRAMS: [&str; 2] = ["libra_tna", "libra_tna_table"];
-/// What one pass through a Tofino 1 has.
+/// Resources of one pass through a Tofino 1.
 const STAGES: u64 = 12;
 
-/// What the compiler reports.
+/// Report of the compiler.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Report {
     stages: u64,

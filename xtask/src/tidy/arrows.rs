@@ -1,4 +1,4 @@
-//! Which crate may depend on which, and on what from outside.
+//! Allowed dependencies of crates: on each other, and on crates from outside.
 
 use std::collections::BTreeSet;
 
@@ -120,13 +120,13 @@ const IMPURE: &[&str] = &[
     "web-time",
 ];
 
-/// A package of the workspace as cargo knows it.
+/// A package of the workspace, from cargo's metadata.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
     /// Its `Cargo.toml`, from the root of the workspace.
     pub(crate) manifest: String,
-    /// What it depends on for normal and build use, not for tests.
+    /// Dependencies for normal and build use, not for tests.
     pub(crate) dependencies: BTreeSet<String>,
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn directions(packages: &[Package]) -> Vec<Complaint> {
 /// Vector instructions, for software switches alone: `cargo xtask no-std` links without them.
 const OPTIONAL_ON_A_SWITCH: &str = "pulp";
 
-/// What comes from outside the workspace.
+/// Checks dependencies from outside the workspace.
 pub(crate) fn dependencies(packages: &[Package]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for package in packages {
@@ -251,7 +251,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn cargo_metadata_is_understood_and_dependencies_of_tests_left_out() {
+    fn packages_are_parsed_without_dependencies_of_tests() {
         let metadata = json!({
             "workspace_root": "/w",
             "packages": [{

@@ -14,7 +14,7 @@ const CONTRIBUTING: &str = "CONTRIBUTING.md";
 /// The head of the table of crates.
 const TABLE: &str = "| crate | may not |";
 
-/// What shipped code has if it has sockets, or threads. A crate's documents must name it.
+/// Marks of sockets, and of threads, in shipped code. A crate's documents must name it if it has any.
 const SOCKETS: &[&str] = &["TcpStream", "TcpListener", "UdpSocket", "socket2::", "quinn_udp::"];
 const THREADS: &[&str] = &["thread::spawn", "thread::Builder", "thread::scope"];
 
@@ -69,7 +69,7 @@ fn quoted(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// Compares which crates have sockets and threads with the lines that say so.
+/// Compares which crates have sockets and threads with the lines that list them.
 pub(crate) fn sockets_and_threads(tree: &Tree, modules: &[Module], packages: &[Package]) -> Vec<Complaint> {
     let text = tree.find(CONTRIBUTING).map_or("", |file| &file.text);
     let mut complaints = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn sockets_and_threads(tree: &Tree, modules: &[Module], packages: &[P
         for name in have.difference(&told) {
             complaints.push(Complaint::new(
                 CONTRIBUTING,
-                format!("{name} has {kind}, and the line `{mark}` does not say so"),
+                format!("{name} has {kind}, and the line `{mark}` does not list it"),
             ));
         }
         for name in told.difference(&have) {

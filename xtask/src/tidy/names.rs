@@ -1,4 +1,4 @@
-//! Names that say nothing.
+//! Names without meaning.
 
 use super::Complaint;
 use super::arrows::Package;

@@ -1,15 +1,15 @@
-//! What the crates promise not to do, as far as their sources show it. `clippy.toml` of the crates says it again in
-//! terms that clippy resolves; the list here also knows modules, and does not depend on a lint level.
+//! Promises of the crates, as far as their sources show them. `clippy.toml` of the crates repeats them in
+//! terms that clippy resolves; the list here also covers modules, and does not depend on a lint level.
 
 use super::Complaint;
 use super::arrows::Package;
 use super::source::{Module, PathUse, paths};
 use super::tree::Tree;
 
-/// Crates that only compute: what they need to know is told to them.
+/// Crates that only compute: all their inputs are arguments.
 const PURE: &[&str] = &["dataplane", "plan", "paper", "p4", "store", "proto"];
 
-/// What they must not name, and what to do instead.
+/// Paths that they must not name, and the alternative.
 const BANNED: &[(&str, &str)] = &[
     ("std::net::UdpSocket", SOCKETS),
     ("std::net::TcpStream", SOCKETS),
@@ -106,7 +106,7 @@ fn find<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
     rest.iter().try_fold(table.get(*first)?, |value, key| value.get(key))
 }
 
-/// `dataplane` says itself that it needs no std and no unsafe, and computes with integers.
+/// `dataplane` declares that it needs no std and no unsafe, and computes with integers.
 pub(crate) fn dataplane(modules: &[Module]) -> Vec<Complaint> {
     const FRONT: &str = "crates/dataplane/src/lib.rs";
     let mut complaints = Vec::new();
@@ -156,7 +156,7 @@ pub(crate) fn pure(modules: &[Module]) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether the path is what is banned, lies below it, or brings what is above it into scope.
+/// True if the path is banned, lies below a banned one, or brings one above it into scope.
 fn reaches(found: &PathUse, banned: &str) -> bool {
     let below = |path: &str, of: &str| {
         path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_computes_is_not_blamed() {
+    fn code_that_only_computes_is_not_blamed() {
         let text = "use std::time::Duration;\nuse std::net::{IpAddr, SocketAddr};\nuse crate::time::Instant;\n\
                     // std::fs::read\nconst A: &str = \"std::thread\";\n\
                     #[cfg(test)]\nmod tests { use std::time::Instant; }\n";

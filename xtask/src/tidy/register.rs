@@ -10,12 +10,12 @@ use super::lexed::{Kind, Piece, Source};
 use super::tree::Tree;
 use words::banned;
 
-/// Share of doc lines that may begin with one of [`WH_WORDS`]. The goal is 0.03.
-const WH_SHARE_MAX: f64 = 0.19;
+/// Share of doc lines that may begin with one of [`WH_WORDS`].
+const WH_SHARE_MAX: f64 = 0.03;
 /// Test names that may be longer than [`TEST_NAME_LENGTH`].
-const TEST_NAMES_MAX: usize = 135;
+const TEST_NAMES_MAX: usize = 0;
 /// Places that may have a banned word or identifier.
-const BANNED_MAX: usize = 648;
+const BANNED_MAX: usize = 0;
 
 const TEST_NAME_LENGTH: usize = 60;
 const WH_WORDS: &[&str] = &["What", "How", "Whether", "Where", "Which", "Why", "Who", "Whom", "Whose"];
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn too_many_doc_lines_with_wh_words_are_caught() {
-        let bad = "//! What it does.\n//!\n/// Whoever: a word of its own.\n/// Why.\nfn a() {}\n";
+        let bad = "//! What it does.\n//!\n/// Whatever: a word of its own.\n/// Why.\nfn a() {}\n";
         let good = "/// Packet counters.\n/// ```\n/// What(1);\n/// ```\n/// A line.\nfn a() { \"\n/// How\n\"; }\n";
         let tree = Tree::of(&[("a.rs", bad), ("b.rs", good), ("c.md", "/// What")]);
         let found = doc_lines(&sources(&tree).0, 0.39);

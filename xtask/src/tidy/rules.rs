@@ -1,4 +1,4 @@
-//! The rules of the protocol: each is carried out somewhere and tested somewhere, and says so on both sides.
+//! The rules of the protocol: each is carried out somewhere and tested somewhere, and cited on both sides.
 //!
 //! `docs/reference/protocol.md` defines a rule on a line that begins with its name, such as `**V3**`. Code and tests cite it in a
 //! comment: `rule V3`, or `rules V3, V5`, on one line.
@@ -9,7 +9,7 @@ use super::Complaint;
 use super::source::Module;
 use super::tree::{File, Tree};
 
-/// Where rules are defined.
+/// File in which rules are defined.
 pub(super) const PROTOCOL: &str = "docs/reference/protocol.md";
 /// A crate that exists to test others: its checkers are tests, wherever they lie.
 const SIMULATOR: &str = "lab/faultsim/";
@@ -55,7 +55,7 @@ pub(crate) fn citations(tree: &Tree, modules: &[Module]) -> Vec<Complaint> {
     complaints
 }
 
-/// What a citation shows.
+/// Kind of a citation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     /// That the rule is carried out.
@@ -180,7 +180,7 @@ mod tests {
         found.into_iter().map(|complaint| format!("{}: {}", complaint.at, complaint.what)).collect()
     }
 
-    /// What is said when one file is not as it should be.
+    /// Returns the complaints if one file is replaced.
     fn with(path: &str, text: &str) -> Vec<String> {
         let mut files = BTreeMap::from([
             ("crates/proto/src/a.rs", CODE),

@@ -188,7 +188,7 @@ fn blank_tests(code: &str) -> String {
     String::from_utf8(blanked).expect("whole characters were replaced by blanks")
 }
 
-/// How long the item at the start of the code is: to its `;`, `,` or closing brace.
+/// Returns the length of the item at the start of the code: to its `;`, `,` or closing brace.
 fn item_length(code: &str) -> usize {
     let mut depth = 0_i32;
     for (at, letter) in code.char_indices() {

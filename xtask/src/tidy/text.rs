@@ -49,7 +49,7 @@ pub(crate) fn unfinished(tree: &Tree, modules: &[Module]) -> Vec<Complaint> {
     for file in tree.files.iter().filter(|file| file.path != "Cargo.lock") {
         for (index, line) in file.text.lines().enumerate() {
             if line.contains(NOTE) {
-                let what = format!("{NOTE}: finish it, or open an issue and say nothing here");
+                let what = format!("{NOTE}: finish it, or open an issue and remove the note");
                 complaints.push(Complaint::new(format!("{}:{}", file.path, index + 1), what));
             }
         }
@@ -83,7 +83,7 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether a slash behind this text begins a path, and is not in the midst of one such as `../work/` or a URL.
+/// True if a slash behind this text begins a path, and is not in the midst of one such as `../work/` or a URL.
 fn begins_path(before: &str) -> bool {
     !before.ends_with(|letter: char| letter.is_alphanumeric() || "._-}~)>*".contains(letter))
 }

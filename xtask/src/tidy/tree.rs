@@ -42,7 +42,7 @@ impl Tree {
             .collect();
         paths.sort();
         paths.dedup();
-        // A file that git knows but is gone, or whose bytes are no text, has nothing to be checked.
+        // A file that git lists but is gone, or whose bytes are no text, has nothing to be checked.
         let read =
             |path: String| std::fs::read_to_string(shell::root().join(&path)).map(|text| File { path, text });
         Ok(Self { files: paths.into_iter().filter_map(|path| read(path).ok()).collect() })

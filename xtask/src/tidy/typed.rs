@@ -1,4 +1,4 @@
-//! What the documents tell a reader to type must exist.
+//! Commands and options in the documents must exist.
 
 use super::Complaint;
 use super::source::Module;

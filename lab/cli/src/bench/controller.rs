@@ -1,4 +1,4 @@
-//! `libra-lab bench controller`: what it takes one controller to start a cluster and to tell it a new view, and what a view costs a switch.
+//! `libra-lab bench controller`: the time of one controller to start a cluster and to send it a new view, and the cost of a view for a switch.
 
 mod counterpart;
 mod region;
@@ -14,7 +14,7 @@ use self::region::RegionCost;
 use super::report::print;
 use libra_launch::arguments::{clear, write_json};
 
-/// Views told after the start; the median counts.
+/// Views sent after the start; the median counts.
 const VIEWS: u16 = 5;
 /// Regions are numbered by a byte, and each shard has one.
 const SERVERS_MAX: u16 = 256;
@@ -22,7 +22,7 @@ const SERVERS_MAX: u16 = 256;
 /// Drives the controller of a cluster of so many members, without sockets.
 ///
 /// The controller is the role that ships, on one thread; each message that it sends is encoded as for the wire and answered as its receiver would.
-/// First everybody joins and is started, then switches join as standbys, one after the other, and each makes a view that is told to all. Of the members
+/// First all members join and are started, then switches join as standbys, one after the other, and each makes a view that is sent to all. Of the members
 /// one in 16 is a server (256 at most), one in 512 a switch (2 at least), and the others are workers. Times are those of the processor.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             views.push(counterpart.change_view()?);
         }
         views.sort_by(|one, other| one.milliseconds.total_cmp(&other.milliseconds));
-        let Some(view) = views.into_iter().nth(usize::from(VIEWS / 2)) else { bail!("no view was told") };
+        let Some(view) = views.into_iter().nth(usize::from(VIEWS / 2)) else { bail!("no view was sent") };
         let region = RegionCost::measure(crowd, *hot_rows)?;
         let figure = Figures { crowd, start, view, region };
         if !quiet {

@@ -36,7 +36,7 @@ use libra_launch::progress::Bars;
 /// The cold path is measured for no longer: it is there to be compared with.
 const COLD_SECONDS_MAX: f64 = 3.0;
 
-/// What the parser of a Tofino reads of a packet (paper, section 3.4).
+/// Bytes of a packet that the parser of a Tofino reads (paper, section 3.4).
 const TOFINO_BYTES: usize = 192;
 /// No gradient of the workers is larger.
 const GRADIENT_MAX: f32 = 1.0;
@@ -60,19 +60,19 @@ pub(crate) struct Arguments {
     /// Exponent of Zipf's law: 0 makes all rows equally likely
     #[arg(long, value_name = "S", default_value_t = 1.05)]
     zipf: f64,
-    /// Where the switch adds up
+    /// Data plane of the switch
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
     plane: PlaneKind,
-    /// What lies between workers and switch; --plane xdp needs veth, and veth needs root
+    /// Path between workers and switch; --plane xdp needs veth, and veth needs root
     #[arg(long, value_name = "PATH", value_enum)]
     path: Option<PathKind>,
-    /// How large packets are
+    /// Size of packets
     #[arg(long, value_enum, default_value_t = Profile::Mtu1500)]
     profile: Profile,
     /// Lanes of the switch, as of one that wires each place of a packet to a register: a packet has an entry for each
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "profile", value_parser = clap::value_parser!(u8).range(1..))]
     lanes: u8,
-    /// What workers do
+    /// Operation of workers
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
     /// Operations of a worker that are under way at once
@@ -83,10 +83,10 @@ pub(crate) struct Arguments {
     pushes_per_epoch: u32,
     #[command(flatten)]
     faults: FaultArguments,
-    /// Decides which rows
+    /// Seed of the rows
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
     /// The namespace of the switch: this process is in that of the others
@@ -100,7 +100,7 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// What lies between workers and switch.
+/// Path between workers and switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum PathKind {
@@ -110,7 +110,7 @@ enum PathKind {
     Veth,
 }
 
-/// How large packets are.
+/// Size of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Profile {
@@ -177,11 +177,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What came of a job, and what its processes used.
+/// Result of a job, and the usage of its processes.
 struct Measured {
     outcome: Outcome,
     switches: Watch,
-    /// What the program in the kernel took for each packet.
+    /// Time of the program in the kernel for each packet.
     program: Option<Duration>,
     workers: Watch,
     servers: Watch,

@@ -1,4 +1,4 @@
-//! What a log and a checkpoint cost those who push meanwhile.
+//! Cost of a log and a checkpoint for workers that push meanwhile.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -12,19 +12,19 @@ use serde::Serialize;
 use super::worker::Account;
 use libra_launch::arguments::CHECKPOINT_RATE;
 
-/// Nobody measures for so long: checkpoints are made when they are asked for.
+/// Longer than any measurement: checkpoints are made when they are asked for.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What servers keep on disk while they are measured.
+/// State that servers keep on disk while they are measured.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Keeping {
-    /// Where servers keep a log and checkpoints; must be empty
+    /// Directory for logs and checkpoints of servers; must be empty
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
     /// Servers answer when what they applied is in a log on the disk
     #[arg(long, requires = "state")]
     log: bool,
-    /// Servers write a checkpoint so many seconds after the measurement began: what it costs is told
+    /// Servers write a checkpoint so many seconds after the measurement began; its cost is reported
     #[arg(long, value_name = "S", requires = "state")]
     pub(super) checkpoint_at: Option<f64>,
     /// MB of the checkpoint that a server writes in a second
@@ -49,10 +49,10 @@ impl Keeping {
     }
 }
 
-/// What workers got done while a checkpoint was written, and otherwise.
+/// Throughput of workers while a checkpoint was written, and otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct CheckpointFigures {
-    /// From when servers were told to when the last had it.
+    /// From the command to the servers until the last had written it.
     pub(super) seconds: f64,
     pub(super) during: Pace,
     pub(super) otherwise: Pace,
@@ -90,7 +90,7 @@ impl CheckpointFigures {
         Self { seconds: seconds(span.end - span.start), during, otherwise }
     }
 
-    /// How much of the pace was left.
+    /// Returns the share of the pace that was left.
     pub(super) fn ratio(&self) -> f64 {
         self.during.pairs_per_second / self.otherwise.pairs_per_second
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_got_done_is_told_apart_by_when_the_checkpoint_was_written() {
+    fn figures_separate_the_time_of_the_checkpoint_from_the_rest() {
         // One operation a millisecond for a second; while the checkpoint is written every second one, and once none for 40 ms.
         let slow = 200..400u32;
         let done = (1..1000).filter(|ms| !slow.contains(ms) || ms % 2 == 0 && !(300..340).contains(ms));

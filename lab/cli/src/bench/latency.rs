@@ -1,4 +1,4 @@
-//! How long operations took.
+//! Latencies of operations.
 
 use anyhow::{Context, Result};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What this machine can do: the figures beside which those of the servers are read.
+//! Limits of this machine: the figures beside which those of the servers are read.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::rows::Rows;
 use super::usage::processor_time;
 
-/// How long each limit is measured.
+/// Duration of each measurement of a limit.
 pub(super) const TIME: Duration = Duration::from_millis(700);
 /// Writes to the stream, as large as messages are.
 const MESSAGE_BYTES: usize = 128 << 10;

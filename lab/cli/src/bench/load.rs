@@ -1,4 +1,4 @@
-//! What the workers of a benchmark do.
+//! Load of the workers of a benchmark.
 
 use core::ops::Range;
 
@@ -30,13 +30,13 @@ impl Operation {
     }
 }
 
-/// What the controller tells the workers.
+/// Task that the controller sends the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
     pub(super) operation: Operation,
     #[serde(flatten)]
     pub(super) rows: Rows,
-    /// How messages carry gradients and values.
+    /// Format of gradients and values in messages.
     pub(super) wire: ValueFormat,
     /// Operations of a worker that are under way at once.
     pub(super) open: usize,

@@ -1,7 +1,7 @@
 //! `libra-lab bench paper`: the evaluation of the paper, with our system, beside what the paper reports.
 //!
 //! Each item of the evaluation is a function that returns a [`Finding`], which is written to a file of its own. The report is made of these
-//! files alone, so what it says can be looked up there.
+//! files alone, so its figures can be looked up there.
 
 mod chart;
 mod finding;
@@ -37,30 +37,30 @@ use libra_launch::progress::Bars;
 /// An item of the paper's evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Item {
-    /// How uneven updates are: the figure of hot and cold parameters
+    /// Skew of updates: the figure of hot and cold parameters
     Skew,
-    /// How fast gradients are added up, with three systems
+    /// Throughput of aggregation, with three systems
     Throughput,
-    /// What twice the memory of the switch brings
+    /// Effect of twice the memory of the switch
     Memory,
-    /// What more hot parameters bring
+    /// Effect of more hot parameters
     #[value(name = "topk")]
     TopK,
-    /// How precisely a sample tells which parameters are hot
+    /// Precision of a sample in finding the hot parameters
     Precision,
-    /// How often packets go through the pipeline again
+    /// Recirculations of packets through the pipeline
     Layout,
-    /// How precise sums of floats are
+    /// Precision of sums of floats
     Float,
-    /// What it takes to agree on a scaling factor in each iteration
+    /// Cost of agreeing on a scaling factor in each iteration
     Negotiation,
-    /// What lost packets cost
+    /// Cost of lost packets
     Loss,
-    /// What goes to servers, with a switch and without
+    /// Traffic to servers, with a switch and without
     Traffic,
-    /// What it takes of a switch
+    /// Resources of a switch
     Resources,
-    /// Whether models are as good with a switch as without
+    /// Quality of models, with a switch and without
     Quality,
 }
 
@@ -93,19 +93,19 @@ impl Item {
 /// number that the page shows.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// What to repeat; everything if not given
+    /// Items to repeat; everything if not given
     #[arg(value_enum, value_name = "ITEM")]
     items: Vec<Item>,
-    /// Where the report is written
+    /// Directory of the report
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where real data are: a directory with any of ml-1m, criteo-head10k and ptb. A task without takes built-in data, and the report says so
+    /// Directory of real data, with any of ml-1m, criteo-head10k and ptb. A task without takes built-in data, which the report notes
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Takes a small part of the data, to see whether everything works
     #[arg(long)]
     quick: bool,
-    /// Decides what is drawn
+    /// Seed of what is drawn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Prints nothing but errors
@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What was found, as it is on the disk.
+/// Reads a finding from the disk.
 fn read(path: &Path) -> Result<Finding> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} holds no finding", path.display()))

@@ -19,15 +19,15 @@ use libra_launch::interrupt;
 use libra_launch::leash;
 use libra_launch::network::inside_of;
 
-/// How many processes there are of each kind.
+/// Sizes of the cluster, and options of its members.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast<'a> {
     pub(super) sizes: Sizes,
-    /// What switches are told, and the network namespace that they are in.
+    /// Options of switches, and the network namespace that they are in.
     pub(super) switch: (&'a [String], Option<&'a str>),
-    /// What workers are told.
+    /// Options of workers.
     pub(super) worker: &'a [String],
-    /// Where servers keep what they keep.
+    /// Directory for the state of servers.
     pub(super) state: Option<&'a Path>,
 }
 
@@ -73,7 +73,7 @@ impl Processes {
         watch(&self.workers)
     }
 
-    /// Shows how many rows the workers have made, which say so. Whoever reads the other end learns when they measure.
+    /// Shows the number of rows that the workers report to have made. The receiver is notified when they measure.
     pub(super) fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) -> mpsc::Receiver<()> {
         let (begun, measuring) = mpsc::channel();
         for output in self.workers.iter_mut().filter_map(|worker| worker.stdout.take()) {
@@ -82,7 +82,7 @@ impl Processes {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if line == MEASURING {
                         bar.set_message(format!("now {seconds} s are measured"));
-                        // Nobody may want to know.
+                        // The receiver may be gone.
                         let _ = begun.send(());
                     } else if let Ok(made) = line.parse() {
                         bar.inc(made);
@@ -97,7 +97,7 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in self.servers.iter_mut().chain(&mut self.switches).chain(&mut self.workers) {
-            // They end by themselves when the job is done; of one that does not, nobody wants to know why.
+            // They end by themselves when the job is done; the reason of one that does not is of no interest.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -122,7 +122,7 @@ fn start(mut command: Command, stdout: Stdio) -> Result<Child> {
     command.stdin(Stdio::piped()).stdout(stdout).spawn().context("cannot start a member of the cluster")
 }
 
-/// Ends the job if somebody interrupts it.
+/// Ends the job on an interrupt.
 pub(super) fn abort_on_interrupt(ask: UnboundedSender<ControllerCommand>) {
     interrupt::on_first(move || {
         let reason = "the benchmark was interrupted".to_owned();
@@ -130,7 +130,7 @@ pub(super) fn abort_on_interrupt(ask: UnboundedSender<ControllerCommand>) {
     });
 }
 
-/// What a member has done that goes before its time, in words: then nothing is a figure.
+/// Describes the loss of a member, after which the run has no valid figures.
 pub(super) fn went(event: &ControllerEvent) -> Option<String> {
     match event {
         ControllerEvent::Lost { peer, reason } | ControllerEvent::Away { peer, reason } => {

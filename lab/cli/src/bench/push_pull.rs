@@ -41,13 +41,13 @@ pub(crate) struct Arguments {
     cold: ColdPathArguments,
     #[command(flatten)]
     keeping: Keeping,
-    /// What workers do
+    /// Operation of workers
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
     /// Operations of a worker that are under way at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     open: u16,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 5.0)]
     seconds: f64,
     /// Writes the figures to this file, for machines

@@ -1,4 +1,4 @@
-//! What `libra train --record` has kept, for a simulation.
+//! Recordings of `libra train --record`, for a simulation.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use libra_plan::Frequencies;
 /// A recording, and how much of it is used.
 pub(super) struct Recorded {
     files: Vec<File>,
-    /// Which rows were pushed how often, and how large their gradients were.
+    /// Frequency of pushes of each row, and the magnitudes of its gradients.
     pub(super) frequencies: Frequencies,
     /// Updates of rows.
     pub(super) pairs: u64,
@@ -20,7 +20,7 @@ pub(super) struct Recorded {
     pub(super) values: u64,
     /// The model and its data, for people.
     pub(super) of_what: String,
-    /// What is to be said of files that end too early.
+    /// Notes about files that are truncated.
     pub(super) notes: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ struct File {
 }
 
 impl Recorded {
-    /// Reads all files once, for what must be known before anything is pushed, and takes the first `pushes_max` pushes of each. A file that is cut off counts
+    /// Reads all files once, for the frequencies that are needed before anything is pushed, and takes the first `pushes_max` pushes of each. A file that is cut off counts
     /// as far as it goes.
     pub(super) fn open(directory: &Path, pushes_max: u64) -> Result<Self> {
         let first = PushReader::open(&directory.join(file_name(0))).context("--recording")?;
@@ -103,7 +103,7 @@ impl Recorded {
         Ok(Pushes::new(std::iter::from_fn(move || {
             while ready.is_empty() && mine.iter().any(|(_, _, pushes)| step < *pushes) {
                 for (number, reader, pushes) in &mut mine {
-                    // What was read once is read again, or else whoever compares pairs finds some missing.
+                    // Everything that was read once must be read again, or else pairs are missing in the comparison.
                     let push = if step < *pushes { reader.next_push().ok().flatten() } else { None };
                     ready.extend(push.filter(|_| is_of(step, *number)));
                 }

@@ -24,7 +24,7 @@ pub(super) struct Report {
     /// From the beginning of an operation to its answer.
     latency_us: Latency,
     limits: Limits,
-    /// What a checkpoint cost, if one was written.
+    /// Cost of a checkpoint, if one was written.
     checkpoint: Option<CheckpointFigures>,
 }
 
@@ -34,7 +34,7 @@ struct Server {
     /// Processor time, user and system.
     cpu_ns_per_pair: f64,
     resident_bytes: u64,
-    /// Of all rows. Unknown where not all were made beforehand: nobody counts those that pushes have made.
+    /// Of all rows. Unknown if not all were made beforehand: those that pushes have made are not counted.
     resident_bytes_per_row: Option<f64>,
 }
 
@@ -113,7 +113,7 @@ impl Report {
                 "memory",
                 format!("{:.0} MB", megabytes(server.resident_bytes)),
                 server.resident_bytes_per_row.map_or_else(
-                    || "of all servers; how many rows there are is not known".to_owned(),
+                    || "of all servers; the number of rows is not known".to_owned(),
                     |bytes| {
                         let payload = rows.payload_bytes();
                         format!("{bytes:.2} bytes a row, of which {payload} are values and state")

@@ -14,18 +14,18 @@ use libra_perfsim::{Costs, Item};
 use super::report::print;
 use libra_launch::arguments::{clear, write_json};
 
-/// How often a worker is measured.
+/// Number of passes in which a worker is measured.
 const PASSES: usize = 7;
 
 /// Measures what a worker, a switch, a server and the kernel beneath them take of a processor, each alone.
 ///
-/// A worker and its user run as they do in a cluster, before one thread that says yes to all. A switch and a server are handed what they were handed in a simulation,
+/// A worker and its user run as they do in a cluster, before one thread that acknowledges everything. A switch and a server are handed what they were handed in a simulation,
 /// alone and without sockets, and each step is timed; their loop, sockets and kernel are measured with two threads that only send to each other. What comes of it is a
 /// price for each packet, byte, pair and message: what `libra-lab bench simulate` needs. With --validate, the prices predict what `libra-lab bench hot-path` measures on this
 /// machine.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Predicts from these costs instead of measuring anew: a file that --json has written, or `built-in`
+    /// Predicts from these costs instead of measuring again: a file that --json has written, or `built-in`
     #[arg(long, value_name = "FILE")]
     costs: Option<String>,
     /// Measures a switch and a server whose cores have other work between two of their turns, and other data in half of their caches: as where there are fewer cores
@@ -89,7 +89,7 @@ enum Calibration {
     Measured {
         /// All but those of worker and user.
         costs: Box<Costs>,
-        /// What says those.
+        /// Passes from which those of worker and user are fitted.
         passes: Vec<alone::Pass>,
     },
 }

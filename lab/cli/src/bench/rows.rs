@@ -20,7 +20,7 @@ const BATCHES_MIN: usize = 64;
 /// faster than the first.
 const DRAWN_MAX: u64 = 1 << 24;
 
-/// The options that say so.
+/// The options of the rows.
 #[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Rows {
     /// Rows of the table
@@ -32,10 +32,10 @@ pub(super) struct Rows {
     /// Values of a row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(super) width: u16,
-    /// How gradients change rows; it decides how many values of state each has beside its own
+    /// Optimizer of the rows; it decides how many values of state each has beside its own
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Kind::Sgd)]
     pub(super) optimizer: Kind,
-    /// How many rows there are before anything is measured, `all` or a number; a push makes those that are missing
+    /// Number of rows that are made before anything is measured, `all` or a number; a push makes those that are missing
     #[arg(long, value_name = "N", default_value_t = Fill::All)]
     pub(super) fill: Fill,
     /// Rows of one operation
@@ -44,7 +44,7 @@ pub(super) struct Rows {
     /// Exponent of Zipf's law: 0 makes all rows equally likely
     #[arg(long, value_name = "S", default_value_t = 1.05)]
     pub(super) zipf: f64,
-    /// Decides which rows
+    /// Seed of the rows
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 }
@@ -64,7 +64,7 @@ pub(super) enum Kind {
     Ftrl,
 }
 
-/// How many rows are made before anything is measured.
+/// Number of rows that are made before anything is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(super) enum Fill {
@@ -151,7 +151,7 @@ impl Rows {
         (words * size_of::<f32>()) as u64
     }
 
-    /// How many rows are to be made beforehand.
+    /// Returns the number of rows that are to be made beforehand.
     pub(super) fn made(&self) -> u64 {
         match self.fill {
             Fill::All => self.keys,
@@ -273,7 +273,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn batches_are_sorted_and_distinct_and_the_first_ranks_are_in_most() {
+    fn batches_are_sorted_and_distinct_and_have_the_first_ranks() {
         let rows = rows(100_000, false);
         let batches = rows.batches(0).unwrap();
         assert!(batches.iter().all(|keys| keys.len() == 50 && keys.windows(2).all(|pair| pair[0] < pair[1])));

@@ -19,20 +19,20 @@ use super::report::{million, print};
 use super::roles::load;
 use libra_launch::arguments::{clear, write_json};
 
-/// Settings with more pairs a push than this, of all workers, are computed, not simulated, unless --by says otherwise.
+/// Settings with more pairs a push than this, of all workers, are computed, not simulated, unless --by is given.
 const SIMULATED_PAIRS_MAX: u64 = 1 << 20;
 
-/// Simulates workers, servers and a switch on machines with links, and says what limits them.
+/// Simulates workers, servers and a switch on machines with links, and reports what limits them.
 ///
 /// The roles are those that ship: windows, epochs, acknowledgements and flow control are not modelled, they run, in virtual time. What they take of processors
 /// was measured, see `libra-lab bench roles`. By default the testbed of the paper: 8 machines with 64 cores and two ports of 100 Gbit/s each around a switch of
 /// hardware, and one server. Workers are dealt to the machines from the first on, servers from the last on.
 ///
-/// What is too large to simulate is computed: for each resource the time that a push takes of it, and the longest of those (--by formula). Where both can
+/// Settings that are too large to simulate are computed: for each resource the time that a push takes of it, and the longest of those (--by formula). If both can
 /// be had, `--by both` prints one beside the other.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// How gradients are added up
+    /// Method of aggregation
     #[arg(long, value_name = "SYSTEM", value_enum, default_value_t = Kind::Libra)]
     system: Kind,
     /// Numbers of workers, one run each
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     /// The switch is a process on a machine of its own, not hardware
     #[arg(long)]
     software_switch: bool,
-    /// How uneven updates are: as in the paper's online advertising (150 million rows) or search engine (9 million), or by --rows and --zipf
+    /// Skew of updates: as in the paper's online advertising (150 million rows) or search engine (9 million), or by --rows and --zipf
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Skewed::Oa)]
     skew: Skewed,
     /// Rows of the model
@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
     /// Virtual time that is measured, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 40.0)]
     milliseconds: f64,
-    /// Replays what `libra train --record DIR` has kept, once, in place of pushes that are made up: dealt in turn to the workers. With libra and ps-sparse
+    /// Replays what `libra train --record DIR` has kept, once, in place of synthetic pushes: dealt in turn to the workers. With libra and ps-sparse
     #[arg(long, value_name = "DIR", conflicts_with_all = ["skew", "rows", "zipf", "width", "batch", "milliseconds", "racks"])]
     recording: Option<PathBuf>,
     /// Of a recording the first N pushes of each worker
@@ -104,13 +104,13 @@ pub(crate) struct Arguments {
     /// Probability that a link loses a packet: a datagram is gone, a message on a stream comes a millisecond later
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     loss: f64,
-    /// Where figures come from
+    /// Source of the figures
     #[arg(long, value_name = "HOW", value_enum, default_value_t = By::Fitting)]
     by: By,
-    /// What things cost: a file of `libra-lab bench roles --json`, or `built-in`
+    /// Costs of the roles and their kernels: a file of `libra-lab bench roles --json`, or `built-in`
     #[arg(long, value_name = "FILE", default_value = "built-in")]
     costs: String,
-    /// Decides what is pushed
+    /// Seed of the pushes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Writes the figures to this file, for machines
@@ -144,7 +144,7 @@ enum Skewed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
-    /// Simulates what fits, computes the rest, and says which
+    /// Simulates what fits, computes the rest, and marks which is which
     Fitting,
     /// Simulates
     Simulation,
@@ -179,7 +179,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         if computes && arguments.loss > 0.0 {
-            bail!("--loss {}: a formula knows no losses; take --by simulation", arguments.loss);
+            bail!("--loss {}: the formula does not model losses; use --by simulation", arguments.loss);
         }
         if simulates {
             figures["simulated"] = arguments.simulate(workers, &setting, &mut lines)?;
@@ -378,7 +378,7 @@ impl Arguments {
     }
 }
 
-/// Who was how busy in a simulation.
+/// Describes the utilization of processes and links in a simulation.
 fn limits(report: &Report) -> String {
     let busy = |kind| report.roles.get(kind).map_or(0.0, |role| role.most * 100.0);
     format!(

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Makes the rows in the order of their keys
     #[arg(long)]
     ordered: bool,
-    /// How long to read, and how long to update
+    /// Seconds to read, and seconds to update
     #[arg(long, value_name = "S", default_value_t = 4.0)]
     seconds: f64,
     /// Writes the figures to this file, for machines
@@ -64,7 +64,7 @@ struct Load {
     seconds: f64,
 }
 
-/// What it took to make the rows.
+/// Cost of making the rows.
 #[derive(Debug, Serialize)]
 struct Filled {
     rows_per_second: f64,
@@ -180,7 +180,7 @@ fn fill(store: &mut Store, rows: &Rows, ordered: bool, bars: Bars) -> Result<Opt
     Ok(Some(Filled { rows_per_second, latency_us: Latency::of(took)? }))
 }
 
-/// What came of all turns of one thing.
+/// Results of all turns of one kind.
 #[derive(Default)]
 struct Turns {
     /// Rows a second.

@@ -1,4 +1,4 @@
-//! What processes use: processor time and memory, as the kernel counts them.
+//! Resource usage of processes: processor time and memory, as the kernel counts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::worker::wall_clock;
 
-/// The kernel counts processor time in steps of 10 ms: to look more often tells nothing.
+/// The kernel counts processor time in steps of 10 ms: to sample more often yields nothing.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +23,7 @@ struct Sample {
     resident_bytes: u64,
 }
 
-/// A thread that looks at something again and again until it is told to end.
+/// A thread that samples at an interval until it is stopped.
 pub(super) struct Lookout<T> {
     over: Arc<AtomicBool>,
     thread: JoinHandle<T>,
@@ -48,7 +48,7 @@ impl<T: Default + Send + 'static> Lookout<T> {
         Ok(Self { over, thread: thread::Builder::new().name(name.to_owned()).spawn(run)? })
     }
 
-    /// What it has seen.
+    /// Stops it and returns its samples.
     pub(super) fn end(self) -> Result<T> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().ok().context("a thread that watches is gone")
@@ -58,7 +58,7 @@ impl<T: Default + Send + 'static> Lookout<T> {
 /// Watches processes.
 pub(super) struct Watch(Lookout<Vec<Sample>>);
 
-/// What processes used in some time.
+/// Usage of processes in some time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     /// Processor time, user and system.
@@ -82,7 +82,7 @@ impl Watch {
         Ok(Self(Lookout::start("usage", INTERVAL, look)?))
     }
 
-    /// What they used between two times, in nanoseconds since 1970.
+    /// Returns their usage between two times, in nanoseconds since 1970.
     pub(super) fn between(self, begin: u64, end: u64) -> Result<Usage> {
         let samples = self.0.end()?;
         let inside: Vec<Sample> =

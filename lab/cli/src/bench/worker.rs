@@ -1,4 +1,4 @@
-//! A worker of the benchmark: first it makes all rows, then it pushes and pulls for as long as it is told.
+//! A worker of the benchmark: first it makes all rows, then it pushes and pulls for the time of its task.
 
 use core::ops::Range;
 use std::collections::{HashMap, VecDeque};
@@ -20,9 +20,9 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Values of a push that makes rows, at most, unless one row has more.
 const VALUES_OF_NEW: usize = 1 << 14;
-/// What the parent hears when the measurement begins.
+/// Line to the parent at the beginning of the measurement.
 pub(super) const MEASURING: &str = "measuring";
-/// How often the parent hears how many rows there are.
+/// Interval at which a worker reports to its parent the number of rows that it has made.
 const TELL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     faults: FaultArguments,
 }
 
-/// What a worker tells the controller.
+/// Report of a worker to the controller.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Account {
     /// When it began and ended to measure, in nanoseconds since 1970.
@@ -41,7 +41,7 @@ pub(super) struct Account {
     pub(super) ended: u64,
     /// Rows of operations that were begun and done meanwhile.
     pub(super) rows: u64,
-    /// How long each of them took, in microseconds.
+    /// Latency of each of them, in microseconds.
     pub(super) latencies: Vec<u32>,
     /// When each of them got done, in microseconds since the beginning.
     pub(super) done: Vec<u32>,
@@ -64,7 +64,7 @@ impl Account {
     }
 }
 
-/// What all workers did together.
+/// Totals of all workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     /// When all of them measured, in nanoseconds since 1970.
@@ -131,7 +131,7 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
     Ok(Account { begun, ended, rows, latencies, done, bytes })
 }
 
-/// Pushes every row of this worker's share once, so that it is there, and tells its parent how many it has pushed.
+/// Pushes every row of this worker's share once, so that it is there, and reports to its parent how many it has pushed.
 fn make_rows(worker: &mut WorkerNode, load: &Load) -> Result<()> {
     let rows = &load.rows;
     let Range { mut start, end } = load.share(worker.share());

@@ -1,4 +1,4 @@
-//! Whether every row holds what it must, to the bit.
+//! Comparison of every row with its expected sum, to the bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,17 +10,17 @@ use super::load::Load;
 use super::records::{self, Record, Step};
 use super::worker::read_rows;
 
-/// How many differences are named.
+/// Number of differences that are named.
 const NAMED_MAX: usize = 8;
 /// Beyond this f32 rounds whole numbers.
 const EXACT_MAX: i64 = 1 << 24;
-/// How long it may take, in microseconds, until what a switch has accepted is durable, and until a worker has replayed what
+/// Time limit, in microseconds, until what a switch has accepted is durable, and until a worker has replayed what
 /// died with a switch. Both are far shorter by design; a switch and a worker that die together may take with them what was
 /// accepted and not durable, and that must not be taken for a fault.
 const DURABLE_WITHIN: u64 = 500_000;
 const REPLAYED_WITHIN: u64 = 1_500_000;
 
-/// What came of the comparison.
+/// Result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) workers_ended: usize,
@@ -59,12 +59,12 @@ impl Verdict {
     }
 }
 
-/// What a lane must hold, row by row.
+/// Expected contents of a lane, row by row.
 #[derive(Debug)]
 struct Lane {
     /// The sum of what counts for sure.
     sums: Vec<i64>,
-    /// What may count or not.
+    /// Gradients that may count or not.
     open: BTreeMap<usize, Vec<i64>>,
 }
 
@@ -159,7 +159,7 @@ impl Pushes {
 }
 
 /// Of a worker that was killed, and whose last record is of this time: since when what was accepted may be lost, because a
-/// switch died before it was durable and nobody is left to replay it.
+/// switch died before it was durable and no worker is left to replay it.
 fn uncertain_after(last: u64, deaths: &Deaths) -> u64 {
     let died = deaths.workers.iter().copied().filter(|at| *at >= last).min().unwrap_or(last);
     let lost_with = |switch: &&u64| {
@@ -213,7 +213,7 @@ fn exact(value: f32) -> Option<i64> {
     ((0.0 - sum as f32).to_bits() == value.to_bits()).then_some(sum)
 }
 
-/// Whether some of `parts` make the sum.
+/// True if some of `parts` make the sum.
 fn is_subset_sum(sum: i64, parts: &[i64]) -> bool {
     // To leave out a negative part is to add its size to the sum of all of them: what is left are sums of sizes.
     let negative: i64 = parts.iter().filter(|part| **part < 0).sum();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_there_and_what_was_not_may_be() {
+    fn acknowledged_pushes_count_and_others_may() {
         let directory = tempfile::TempDir::new().unwrap();
         let verdict = scene(directory.path(), |_| ());
         assert!(verdict.is_equal(), "{:?}", verdict.named);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dies_with_a_switch_and_its_worker_may_be_lost() {
+    fn packets_that_die_with_switch_and_worker_may_be_lost() {
         let deaths = Deaths { switches: vec![20_000_000], workers: vec![9_000_000, 21_000_000] };
         assert_eq!(uncertain_after(20_900_000, &deaths), 19_500_000);
         assert_eq!(uncertain_after(8_990_000, &deaths), u64::MAX);

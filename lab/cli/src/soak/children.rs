@@ -1,4 +1,4 @@
-//! The processes of a soak. Whoever holds them ends them all, by their ids and no others.
+//! The processes of a soak. All are ended when they are dropped, by their ids and no others.
 
 use std::fmt;
 use std::fs::File;
@@ -19,7 +19,7 @@ use libra_launch::leash;
 use libra_launch::network::{self, Network, Seat};
 use libra_launch::plane::SwitchPlane;
 
-/// How often to look whether a process has ended.
+/// Interval of the check whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,14 +43,14 @@ impl fmt::Display for Kind {
 
 struct Process {
     kind: Kind,
-    /// How many of its kind were started before it.
+    /// Number of processes of its kind that were started before it.
     index: usize,
-    /// The number that the cluster knows it by (switches).
+    /// Its number in the cluster (switches).
     number: Option<u16>,
     /// It holds nothing any more (switches).
     relieved: bool,
     child: Child,
-    /// Its leash, and the way to tell it something.
+    /// Its standard input: commands, and its end.
     stdin: ChildStdin,
     log: PathBuf,
 }
@@ -63,7 +63,7 @@ impl Process {
     /// The last line that it wrote.
     fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.lines().last().unwrap_or("it said nothing").to_owned()
+        text.lines().last().unwrap_or("it wrote nothing").to_owned()
     }
 }
 
@@ -103,7 +103,7 @@ impl<'s> Children<'s> {
             Kind::Server => {
                 command.args(["server", "--leashed", "--controller", &controller]);
                 if self.settings.needs_disk() {
-                    // Whoever comes after one that was killed goes on with the shard that nobody has.
+                    // A server that replaces a killed one goes on with its shard.
                     command.arg("--state").arg(self.directory.join("state"));
                 }
             }
@@ -134,7 +134,7 @@ impl<'s> Children<'s> {
         Ok(())
     }
 
-    /// Where a switch is to be, if not beside everybody else, and what it is told of it.
+    /// Namespace of a switch, if it has one of its own, and the options that go with it.
     fn seat(&mut self, index: usize) -> Result<(Option<Seat>, Vec<String>)> {
         let mut options = Vec::new();
         let mut say = |option: &str, value: String| options.extend([option.to_owned(), value]);
@@ -163,7 +163,7 @@ impl<'s> Children<'s> {
         Ok((seat, options))
     }
 
-    /// The cluster has taken somebody in: the first of those that it did not have yet.
+    /// A member has joined the cluster: the first process of its kind without a number.
     pub(super) fn joined(&mut self, peer: Peer) {
         let Peer::Switch(number) = peer else { return };
         let unknown = |process: &&mut Process| process.kind == Kind::Switch && process.number.is_none();
@@ -197,15 +197,15 @@ impl<'s> Children<'s> {
         let Some(switch) = self.alive[victim].number else { return Ok(None) };
         self.alive[victim].relieved = true;
         let stdin = &mut self.alive[controller].stdin;
-        stdin.write_all(migrate(switch).as_bytes()).context("the controller does not listen")?;
+        stdin.write_all(migrate(switch).as_bytes()).context("the controller takes no commands")?;
         Ok(Some(switch))
     }
 
-    /// Fails if a process has failed that nobody has killed.
+    /// Fails if a process has failed that was not killed.
     pub(super) fn check(&mut self) -> Result<()> {
         for process in &mut self.alive {
             let ended = process.child.try_wait().context("cannot look after a process")?;
-            // Those who are through go before we hear that the job is done.
+            // Members that are done exit before the controller reports the end of the job.
             if let Some(status) = ended.filter(|status| !status.success()) {
                 bail!("{} ended with {status}: {}", process.name(), process.last_words());
             }

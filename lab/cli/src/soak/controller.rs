@@ -1,4 +1,4 @@
-//! The controller of a soak. What happens it tells whoever started it, line by line.
+//! The controller of a soak. It reports events to its parent, line by line.
 
 use std::io::Write;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) struct Note {
     pub(super) news: News,
 }
 
-/// A [`ControllerEvent`], as far as somebody wants to know of it.
+/// A [`ControllerEvent`], as far as the soak needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum News {
     Joined { peer: Peer },
@@ -43,7 +43,7 @@ pub(super) enum News {
     Failed { reason: String },
 }
 
-/// The counts of all members, as far as this controller has heard of them.
+/// The counts of all members, as far as this controller has received them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) workers: WorkerStatistics,
@@ -95,7 +95,7 @@ fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What it reads on its leash.
+/// Command that it reads on its standard input.
 const MIGRATE: &str = "migrate ";
 
 /// The line that makes the controller move everything from a switch.
@@ -119,7 +119,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     cluster.task = settings.task.to_text()?;
     cluster.durability = settings.durability();
     let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
-        // Whoever started this process reads it; if nobody does, the leash ends it.
+        // The parent reads it; if the parent is gone, the end of standard input ends this process.
         let _ = tell(&Note { at: wall_clock(), news: event.into() });
     });
     outcome.map(drop).map_err(failure)
@@ -128,5 +128,8 @@ pub(super) fn run(directory: &Path) -> Result<()> {
 fn tell(note: &Note) -> Result<()> {
     let line = serde_json::to_string(note).context("a note cannot be written down")? + "\n";
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).context("nobody reads the notes")
+    stdout
+        .write_all(line.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("the parent does not read the events")
 }

@@ -17,24 +17,24 @@ use libra_launch::event_log::milliseconds;
 use libra_launch::fault_schedule::Target;
 use libra_launch::interrupt;
 
-/// How often to look whether all processes live.
+/// Interval of the check that all processes live.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the cluster may take to come together.
+/// Time that the cluster may take to assemble.
 const GATHERING_MAX: Duration = Duration::from_secs(20);
 /// After this long what was killed starts again; the controller does so at once.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How long the cluster may take to its end once workers push no more.
+/// Time that the cluster may take to end once workers push no more.
 const ENDING_MAX: Duration = Duration::from_secs(30);
-/// How long processes may take to go once the job is done.
+/// Time that processes may take to exit once the job is done.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
 
-/// What the parent hears.
+/// Event for the parent.
 pub(super) enum Signal {
     Note(Note),
     Interrupted,
 }
 
-/// What the parent does, and when.
+/// Action of the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Kill(Target),
@@ -66,7 +66,7 @@ impl Course<'_> {
         Ok(history)
     }
 
-    /// What to do and when, in its order.
+    /// Returns the actions and their times, in order.
     fn acts(&self) -> VecDeque<(Duration, Act)> {
         let kills = self.arguments.kill.iter().map(|kill| (kill.at, Act::Kill(kill.target)));
         let migrations = self.arguments.migrate.iter().map(|moment| (moment.0, Act::Migrate));
@@ -127,7 +127,7 @@ impl Stage<'_> {
             while let Some((_, act)) = acts.pop_front_if(|(at, _)| begin + *at <= now) {
                 if let Some((after, next)) = self.act(act)? {
                     let at = begin.elapsed() + after;
-                    // Whoever came when the others go would only be turned away.
+                    // A process that starts when the others end would only be turned away.
                     if at < lasts || matches!(next, Act::Start(Kind::Controller | Kind::Server)) {
                         let place = acts.partition_point(|(other, _)| *other <= at);
                         acts.insert(place, (at, next));
@@ -181,7 +181,7 @@ impl Stage<'_> {
         let what = if kind == FaultKind::Migrated { "relieved" } else { "killed" };
         let seconds = self.history.seconds(at);
         let Some(whom) = whom else {
-            return self.say(&format!("{seconds:6.2} s: nobody is left to be {what}"));
+            return self.say(&format!("{seconds:6.2} s: no process is left to be {what}"));
         };
         self.say(&format!("{seconds:6.2} s: {what} {whom}"));
         self.history.injected.push(InjectedFault { at, kind, whom });
@@ -196,7 +196,8 @@ impl Stage<'_> {
                 Ok(Signal::Interrupted) => bail!("interrupted"),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RecvTimeoutError::Disconnected).context("nobody tells what happens any more");
+                    return Err(RecvTimeoutError::Disconnected)
+                        .context("the controller's process reports no events any more");
                 }
             }
             next = self.signals.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -224,7 +225,7 @@ impl Stage<'_> {
                 self.say(&format!("{seconds:6.2} s: {peer} is back after {:.0} ms", milliseconds(took)));
             }
             News::CheckpointFailed { reason } => {
-                self.say(&format!("{seconds:6.2} s: nothing came of a checkpoint: {reason}"));
+                self.say(&format!("{seconds:6.2} s: a checkpoint failed: {reason}"));
             }
             News::Refused { what } => self.say(&format!("{seconds:6.2} s: {what}")),
             News::Started | News::Settled { .. } | News::Checkpointed { .. } => {}

@@ -1,4 +1,4 @@
-//! What happened in a soak, and how long it took to go on.
+//! Events of a soak, and the times of recovery.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use libra_launch::fault_schedule::Target;
 
 /// For so long after the cluster has got over a strike a stall is put down to it.
 const AFTERMATH: Duration = Duration::from_millis(500);
-/// How long that may take, if nobody tells.
+/// Bound of the recovery time if the controller does not report the recovery.
 const RECOVERY_MAX: Duration = Duration::from_secs(4);
 
-/// What the parent did to the cluster.
+/// Fault that the parent injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultKind {
     Killed(Target),
@@ -28,7 +28,7 @@ pub(super) struct InjectedFault {
     /// Microseconds since 1970.
     pub(super) at: u64,
     pub(super) kind: FaultKind,
-    /// Whom it befell, in words.
+    /// Process that was hit, in words.
     pub(super) whom: String,
 }
 
@@ -76,8 +76,8 @@ impl History {
         }
     }
 
-    /// From a strike until the cluster had got over it: the regions of a switch have another holder, a worker is missed by
-    /// nobody, the new controller has everybody.
+    /// Time from a fault until the cluster had recovered: the regions of a switch have another holder, a worker is
+    /// given up, the new controller has all members.
     pub(super) fn recovery(&self, injected: &InjectedFault) -> Option<Duration> {
         let is_over = |news: &News| match injected.kind {
             FaultKind::Killed(Target::Switch) | FaultKind::Migrated => {
@@ -146,7 +146,7 @@ fn stalls(records: impl Iterator<Item = (u64, Step)>) -> Vec<Stall> {
     stalls
 }
 
-/// How often each kind of member was lost, as the controllers have told.
+/// Returns how often each kind of member was lost, as the controllers reported.
 pub(super) fn lost(notes: &[Note]) -> BTreeMap<String, usize> {
     let mut lost = BTreeMap::new();
     for note in notes {

@@ -1,4 +1,4 @@
-//! What the workers of a soak push. All of it follows from the seed, so that whoever checks the sums can work them out.
+//! Pushes of the workers of a soak. All of them follow from the seed, so that the sums can be computed independently.
 
 use anyhow::{Context, Result};
 use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
@@ -10,10 +10,10 @@ const COLD_ROWS: u64 = 500;
 /// The first rows are pushed far more often than the others.
 const FAVOURITES: u64 = 256;
 const ROWS_OF_A_PUSH: usize = 96;
-/// What the plan takes for the largest gradient. It leaves room for 64 times as much.
+/// Bound of gradients in the plan. It leaves room for 64 times as much.
 const GRADIENT_PLANNED: f32 = 1.0;
 
-/// Integers for rows that have a lane for each worker: worker w adds to lane w only, so each lane tells what became of the
+/// Integers for rows that have a lane for each worker: worker w adds to lane w only, so each lane shows what became of the
 /// pushes of one worker. They are small enough for f32 to add them up without rounding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Load {

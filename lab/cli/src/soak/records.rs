@@ -1,4 +1,4 @@
-//! What a worker writes down of each push, so that it is known even if the worker is killed: a record is written before the
+//! Records of a worker about each push, which survive if the worker is killed: a record is written before the
 //! push is sent, and one when it is acknowledged. The kernel has each at once; only the machine could still lose it.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(super) enum Step {
     Acknowledged,
 }
 
-/// Something that a worker knows of one of its pushes.
+/// A step of a push at its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     /// Microseconds since 1970.
@@ -73,7 +73,7 @@ pub(super) fn read(directory: &Path, worker: u16) -> Result<Vec<Record>> {
     Ok(bytes.as_chunks().0.iter().map(Record::from_bytes).collect())
 }
 
-/// How many records all workers have written so far.
+/// Returns the number of records that all workers have written so far.
 pub(super) fn count(directory: &Path, workers: u16) -> u64 {
     let bytes = (0..workers).filter_map(|worker| path(directory, worker).metadata().ok());
     bytes.map(|file| file.len() / RECORD_BYTES as u64).sum()

@@ -1,4 +1,4 @@
-//! What came of a soak: a table for a person, JSON for a machine.
+//! Report of a soak: a table for a person, JSON for a machine.
 
 use std::path::Path;
 
@@ -207,7 +207,7 @@ impl<'a> Report<'a> {
             "verdict",
             match (verdict.is_equal(), arguments.may_lose()) {
                 (true, _) => "equal to the bit",
-                (false, true) => "not equal, as told",
+                (false, true) => "not equal, as expected",
                 (false, false) => "NOT EQUAL",
             }
             .to_owned(),
@@ -233,7 +233,7 @@ fn kind(injected: &InjectedFault) -> String {
     }
 }
 
-/// How a strike went on.
+/// Describes how the cluster recovered from a fault.
 fn outcome(injected: &InjectedFault) -> &'static str {
     use libra_launch::fault_schedule::Target::{Controller, Server, Switch, Worker};
     match injected.kind {

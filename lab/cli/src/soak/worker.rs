@@ -17,7 +17,7 @@ use super::{Settings, Task};
 const PUSHES_OPEN: usize = 4;
 /// One push in so many has a pull beside it.
 const PUSHES_PER_PULL: u32 = 8;
-/// How long to ask for a place: that of a worker that was killed is free only when the controller has noticed.
+/// Timeout of joining: the place of a worker that was killed is free only when the controller has noticed.
 const PATIENCE: Duration = Duration::from_secs(15);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,7 +54,7 @@ fn join(settings: &Settings) -> Result<Option<WorkerNode>> {
     }
 }
 
-/// The wall clock, as it goes on from one reading: pushes are timed by a clock that nobody sets.
+/// The wall clock, as it goes on from one reading: pushes are timed by a clock that is never set.
 struct Clock {
     wall: u64,
     instant: Instant,
@@ -76,7 +76,7 @@ struct Pusher {
     number: u16,
     task: Task,
     records: Records,
-    /// Pushes under way: what the worker calls them, and what we do.
+    /// Pushes under way: their numbers at the worker, and ours.
     open: BTreeMap<u64, u32>,
     clock: Clock,
 }

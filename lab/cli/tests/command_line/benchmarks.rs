@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use crate::process::{json, run};
 
 #[test]
-fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
+fn push_pull_reports_figures_of_servers_and_of_the_machine() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
@@ -44,7 +44,7 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
 }
 
 #[test]
-fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
+fn hot_path_reports_processor_time_of_each_member_for_a_pair() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     for (operation, workers, size, entries) in [
@@ -83,7 +83,7 @@ fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
 }
 
 #[test]
-fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
+fn store_reports_figures_of_the_store_and_of_memory() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     for rows in [

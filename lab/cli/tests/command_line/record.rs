@@ -35,7 +35,7 @@ fn recorded(directory: &Path, worker: u32) -> Result<(u64, u64), RecordError> {
 }
 
 #[test]
-fn what_a_training_pushes_is_recorded_and_replayed() {
+fn pushes_of_a_training_are_recorded_and_replayed() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let recording = directory.path().join("recording");

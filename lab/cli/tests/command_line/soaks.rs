@@ -13,7 +13,7 @@ use crate::process::{DEADLINE, Member, assert_refused, json, libra, run};
 
 // rule T18
 #[test]
-fn soak_with_flows_that_begin_anew_is_equal_to_the_bit() {
+fn a_soak_with_flows_that_restart_is_equal_to_the_bit() {
     let output =
         run(&["soak", "--seconds", "5", "--flow-packets", "2000", "--loss", "0.01", "--kill", "switch@2s"]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -22,7 +22,7 @@ fn soak_with_flows_that_begin_anew_is_equal_to_the_bit() {
 }
 
 #[test]
-fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
+fn a_soak_with_kills_of_every_role_is_equal_to_the_bit() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     let faults = ["--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.05"];
@@ -89,10 +89,10 @@ fn an_interrupted_soak_leaves_no_process_behind() {
 }
 
 #[test]
-fn an_interrupt_that_reaches_all_processes_is_told_once() {
+fn an_interrupt_of_all_processes_is_reported_once() {
     let options = ["bench", "hot-path", "--workers", "2", "--seconds", "60"];
     let bench = Member::spawn(libra(&options).process_group(0));
-    // A server, a switch, and the workers, which say what they have to say on the same terminal.
+    // A server, a switch, and the workers, which print to the same terminal.
     children_of(bench.id(), 4);
     // They have started, and are to have read what they are.
     thread::sleep(Duration::from_secs(1));

@@ -82,7 +82,7 @@ impl ColdPushes {
         sums
     }
 
-    /// What reached a shard and was never answered, in the order it came, by worker and shard: the shard may have applied
+    /// Returns the pushes that reached a shard and were never answered, in the order they came, by worker and shard: the shard may have applied
     /// none of it, or some of the first, or all.
     pub(super) fn uncertain(&self) -> impl Iterator<Item = (u16, u16, Vec<&ColdPush>)> {
         self.conversations.iter().filter_map(|((worker, shard), conversation)| {

@@ -26,16 +26,16 @@ struct Region {
     epoch: u64,
     /// The shard takes nothing from holders before this view.
     fence: u64,
-    /// What came from each holder last.
+    /// The last that came from each holder.
     drained: BTreeMap<u64, Drained>,
-    /// What came from workers while nobody held the region and was not answered, by worker and view.
+    /// Replays of workers that came while no switch held the region and were not answered, by worker and view.
     replays: BTreeMap<(u16, u64), VecDeque<Vec<u32>>>,
     /// Packets of replays that were applied since the last epoch whose number is known. They are at most as many epochs.
     replayed: u64,
 }
 
 impl Region {
-    /// Whether a packet came to the shard, in an epoch or in a replay.
+    /// True if a packet came to the shard, in an epoch or in a replay.
     fn has_come(&self, worker: u16, seq: u32) -> bool {
         let replayed = self.replays.range((worker, 0)..=(worker, u64::MAX));
         let in_epoch =
@@ -44,7 +44,7 @@ impl Region {
             || self.drained.values().any(in_epoch)
     }
 
-    /// The newest epoch that the shard may have applied without having said so. Of one without packets no cut tells.
+    /// The newest epoch that the shard may have applied without having said so. An epoch without packets is in no cut.
     fn newest_unsaid(&self) -> u64 {
         let newest = self.epoch + self.replayed;
         let is_next = |drained: &Drained| drained.epoch == newest + 1 && drained.sums.0.is_empty();
@@ -62,10 +62,10 @@ pub(super) struct Epochs {
     applied: Sums,
     /// Of all sums that were applied, without signs.
     magnitudes: Sums,
-    /// How far `applied` may be from what shards have applied.
+    /// Bound of the difference between `applied` and what shards have applied.
     doubt: Sums,
     committed: u64,
-    /// What is about to be applied.
+    /// Sums that are about to be applied.
     news: Slots,
 }
 
@@ -100,8 +100,8 @@ impl Epochs {
         &self.applied
     }
 
-    /// How far from their right sums rows may be after all that was applied, and after other updates up to these magnitudes: what tables
-    /// are wrong by, and then an f32 rounds each update. All other sums are whole numbers, of which nothing is lost.
+    /// Returns how far from their right sums rows may be after all that was applied, and after other updates up to these magnitudes: the error of tables,
+    /// and then the rounding of each update to f32. All other sums are whole numbers, of which nothing is lost.
     pub(super) fn tolerances(&self, others: &Sums) -> Vec<f64> {
         let row = |((doubt, hot), other): ((&f64, &f64), &f64)| match self.arithmetic {
             ArithmeticMode::Fixed | ArithmeticMode::F32 => 0.0,
@@ -150,7 +150,7 @@ impl Epochs {
     }
 
     // rule V3
-    /// A shard says that it acts on a view: it takes nothing from those who held its regions before.
+    /// A shard reports that it acts on a view: it takes nothing from those who held its regions before.
     pub(super) fn fenced(&mut self, shard: u16, tenures: &[Tenure]) {
         for (region, tenure) in self.regions.iter_mut().zip(tenures) {
             if region.shard == shard {
@@ -160,7 +160,7 @@ impl Epochs {
     }
 
     // rule T18
-    /// A worker's flow into a region begins anew: what came of it before is of other packets.
+    /// A worker's flow into a region restarts: what came of it before is of other packets.
     pub(super) fn begin_anew(&mut self, number: u8, worker: u16, since: u64) {
         let Ok(region) = self.region(number) else { return };
         for drained in region.drained.values_mut() {
@@ -179,14 +179,14 @@ impl Epochs {
     pub(super) fn drained_arrives(&mut self, drained: &Drained, packets: &Packets) -> Verdict {
         let region = self.region(drained.region)?;
         let mut drained = drained.clone();
-        // It may come once more when a flow has begun anew meanwhile, whose numbers are others now (rule T18).
+        // It may come once more when a flow has restarted meanwhile, whose numbers are others now (rule T18).
         drained.cut.flows.retain(|worker, _| !packets.is_over(*worker, drained.region, drained.since));
         match region.drained.get(&drained.since) {
             Some(before) if before.epoch == drained.epoch && *before != drained => Err(format!(
                 "region {}: epoch {} of view {:#x} is two epochs",
                 drained.region, drained.epoch, drained.since
             )),
-            // What was said on a stream that broke may arrive after what was said on the next one.
+            // Messages of a stream that broke may arrive after those of the next one.
             Some(before) if before.epoch > drained.epoch => Ok(()),
             _ => {
                 region.drained.insert(drained.since, drained);
@@ -196,7 +196,7 @@ impl Epochs {
     }
 
     // rules E4, E5, V3
-    /// A shard says that it has applied an epoch.
+    /// A shard reports that it has applied an epoch.
     pub(super) fn committed_sent(&mut self, committed: &Committed, packets: &mut Packets) -> Verdict {
         let Committed { region: number, since, epoch, .. } = *committed;
         let region = self.region(number)?;
@@ -215,7 +215,7 @@ impl Epochs {
         }
         let Some(drained) = region.drained.get(&since).filter(|drained| drained.epoch == epoch) else {
             return Err(format!(
-                "region {number}: epoch {epoch} of view {since:#x} is committed, and nobody sent it"
+                "region {number}: epoch {epoch} of view {since:#x} is committed, and no switch sent it"
             ));
         };
         let drained = drained.clone();
@@ -276,7 +276,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// Adds a packet, if it is not applied yet, and says whether.
+    /// Adds a packet, if it is not applied yet, and returns true if it was not.
     fn add_news(&mut self, number: u8, flow: &mut Flow, seq: u32) -> Result<bool, String> {
         if flow.is_applied(seq) {
             return Ok(false);
@@ -331,8 +331,8 @@ impl Epochs {
         }
     }
 
-    /// What shards may have applied without having said so, by epoch: values, and what is added to each. An epoch is answered once the log
-    /// has it, and by then nobody may hold the region any more. What is in it of living workers they have brought again.
+    /// Returns what shards may have applied without having said so, by epoch: values, and what is added to each. An epoch is answered once the log
+    /// has it, and by then the region may have no holder any more. Living workers have replayed their packets in it.
     pub(super) fn unsaid(&self, packets: &Packets) -> Vec<Vec<(usize, f64)>> {
         let mut unsaid = Vec::new();
         for (number, region) in (0..).zip(&self.regions) {
@@ -357,7 +357,7 @@ impl Epochs {
     }
 
     // rules D6, V4
-    /// A shard tells a new holder where to go on.
+    /// A shard sends a new holder the epoch to go on from.
     pub(super) fn adopted_sent(&mut self, adopted: &Adopted, packets: &mut Packets) -> Verdict {
         let number = adopted.region;
         let region = self.region(number)?;
@@ -382,7 +382,7 @@ impl Epochs {
     }
 
     // rule L1
-    /// What a shard has applied and not said: it said nothing before its log had it, and then its process ended, or the stream broke. It must have come to
+    /// Finds what a shard has applied and not reported: it reports nothing before its log has it, and then its process ended, or the stream broke. It must have come to
     /// it in an epoch or in a replay.
     fn find_unsaid(&mut self, number: u8, cut: &Cut, packets: &mut Packets) -> Verdict {
         let slots = self.region(number)?.values.len();
@@ -414,7 +414,7 @@ impl Epochs {
     }
 
     // rule V6
-    /// A shard says that it has applied every packet of a replay, and so all of that worker below a number.
+    /// A shard reports that it has applied every packet of a replay, and so all of that worker below a number.
     pub(super) fn replayed_sent(
         &mut self,
         (number, since): (u8, u64),
@@ -422,7 +422,7 @@ impl Epochs {
         to: Option<Peer>,
         packets: &mut Packets,
     ) -> Verdict {
-        // Without a stream nobody knows for whom it is.
+        // Without a stream the recipient is unknown.
         let Some(Peer::Worker(worker)) = to else { return Ok(()) };
         let region = self.region(number)?;
         if since < region.fence {
@@ -444,7 +444,7 @@ impl Epochs {
         match packets.flow_mut(worker, number).unapplied().next().filter(|seq| *seq < below) {
             None => Ok(()),
             Some(seq) => Err(format!(
-                "region {number}: worker {worker} is told that all below {below} is applied, {seq} is not"
+                "region {number}: worker {worker} receives that all below {below} is applied, {seq} is not"
             )),
         }
     }
@@ -465,7 +465,7 @@ fn of_slots(
     rows.map(move |(entry, lane)| (entry.cell.saturating_mul(lanes).saturating_add(lane), entry.value))
 }
 
-/// Whether a cut names exactly what is applied of each flow.
+/// Checks that a cut names exactly what is applied of each flow.
 fn check_cut_is_exact(region: u8, cut: &Cut, packets: &Packets) -> Verdict {
     for ((worker, _), flow) in packets.flows().filter(|((_, other), _)| *other == region) {
         let none = FlowCut::default();

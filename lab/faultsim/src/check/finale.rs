@@ -10,18 +10,18 @@ use crate::rows::{Rows, Sums};
 /// Ways to explain what dead workers left behind are tried one by one, so many at most.
 const EXPLANATIONS_MAX: usize = 200_000;
 
-/// What is known when a job is over.
+/// Final state of a job, as far as the checkers know it.
 #[derive(Debug)]
 pub struct Finale<'a> {
     /// The rows.
     pub rows: &'a Rows,
     /// For each worker that lived to the end what it pushed, by its own account.
     pub live: &'a BTreeMap<u16, Sums>,
-    /// For each worker that died or left what it was told to be visible, and all that it pushed.
+    /// For each worker that died or left what was reported to it as visible, and all that it pushed.
     pub gone: &'a BTreeMap<u16, (Sums, Sums)>,
-    /// Whether no gradient is negative: then more pushes never hide that one is missing.
+    /// True if no gradient is negative: then more pushes never hide that one is missing.
     pub positive: bool,
-    /// What every row was read as: minus the sums.
+    /// Rows as they were read: minus the sums.
     pub read: &'a Sums,
 }
 
@@ -54,7 +54,7 @@ impl Checkers {
                 ));
             }
         }
-        // Whoever died: what it was told to be taken by a switch that still holds it is not lost.
+        // Of a worker that died, what a switch acknowledged is not lost while that switch holds the region.
         for ((worker, region), flow) in self.packets.flows() {
             let Some(tenure) = self.roster.newest().map(|view| view.tenure(region)) else { continue };
             let lost = |seq: &u32| flow.acknowledged_in(*seq) == Some(tenure.view_on_wire());

@@ -1,4 +1,4 @@
-//! What switches say of their epochs, against what shards have committed.
+//! Durable frontiers and acknowledgements of switches, against what shards have committed.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl Frontiers {
         let Some(tenure) = tenure.filter(|tenure| tenure.holder == Some(switch)) else {
             return Err(format!("switch {switch} answers for region {region} in view {}", header.view));
         };
-        // Whoever was replaced may be far behind.
+        // A switch that was replaced may be far behind.
         let said = self.said.get(&(region, header.view)).copied();
         let durable = unwrapped(header.durable, said.unwrap_or(committed));
         if let Some(before) = said.filter(|said| *said > durable) {
@@ -88,7 +88,7 @@ impl Frontiers {
         Ok(())
     }
 
-    /// What the holder of this tenure has acknowledged; `None` if there is a newer one. What an older one has said is over.
+    /// Returns what the holder of this tenure has acknowledged; `None` if there is a newer tenure. What an older one has acknowledged is over.
     fn open_since(&mut self, region: u8, tenure: u64) -> Option<&mut Vec<Acknowledged>> {
         let (since, open) = self.open.entry(region).or_default();
         if *since < tenure {

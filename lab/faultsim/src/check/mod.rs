@@ -1,9 +1,9 @@
-//! The checkers. They know the wire and what users were told, nothing of the state of the roles.
+//! The checkers. They see the wire and the events of users, and nothing of the state of the roles.
 //!
 //! | checker | what it checks |
 //! |---|---|
-//! | `packets` | a sequence number names the same entries for the life of its flow; a flow begins anew when all that it was is applied; a packet that is sent again is marked; the window bounds what is under way |
-//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: as far as tables tell); cuts only grow; each packet is applied once; only the present holder of a region commits |
+//! | `packets` | a sequence number names the same entries for the life of its flow; a flow restarts only when all of it is applied; a packet that is sent again is marked; the window bounds what is under way |
+//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: within the error of tables); cuts only grow; each packet is applied once; only the present holder of a region commits |
 //! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region; what a worker forgets is committed |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
@@ -42,9 +42,9 @@ use crate::rows::Rows;
 /// Something that must never happen has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Who noticed.
+    /// The checker that reports it.
     pub checker: &'static str,
-    /// What it is.
+    /// Description.
     pub text: String,
     /// When.
     pub at: Instant,
@@ -56,13 +56,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a checker says of one thing that happened.
+/// Result of a check of one thing that happened.
 pub(crate) type Verdict = Result<(), String>;
 
 /// All checkers of the wire, as one observer.
 #[derive(Debug)]
 pub struct Checkers {
-    /// Who is who.
+    /// Identities of the processes.
     pub roster: Roster,
     job: u16,
     packets: Packets,
@@ -71,16 +71,16 @@ pub struct Checkers {
     cold: ColdPushes,
     pushes: u64,
     retransmits: u64,
-    /// Some packets as they were sent, by whom and to whom, for those who send what they have heard.
+    /// Some packets as they were sent, by whom and to whom, for strangers that replay them.
     captured: VecDeque<(Host, Host, Vec<u8>)>,
     /// The newest answers of switches that have arrived, by whom and at whom.
     answers: VecDeque<(SocketAddr, Host, Header)>,
     violation: Option<Violation>,
-    /// Whether nothing that is counted, read or told means anything any more.
+    /// True if violations are no longer noted, as values and sums mean nothing any more.
     is_blind: bool,
 }
 
-/// How many packets are kept for those who send what they have heard, and every which one.
+/// Number of packets that are captured for replays by strangers, and the interval of the capture.
 const CAPTURED_MAX: usize = 64;
 const CAPTURED_EVERY: u64 = 13;
 
@@ -114,7 +114,7 @@ impl Checkers {
         self.is_blind = true;
     }
 
-    /// How many packets were sent again.
+    /// Number of packets that were sent again.
     pub fn retransmits(&self) -> u64 {
         self.retransmits
     }
@@ -129,19 +129,19 @@ impl Checkers {
         &self.answers
     }
 
-    /// What was violated first, if anything was.
+    /// Returns the first violation, if there is one.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// Notes a violation that somebody else has found.
+    /// Notes a violation that another part has found.
     pub fn report(&mut self, checker: &'static str, at: Instant, text: String) {
         if self.violation.is_none() && !self.is_blind {
             self.violation = Some(Violation { checker, text, at });
         }
     }
 
-    /// How many epochs were committed, those of replays included.
+    /// Number of epochs that were committed, those of replays included.
     pub fn epochs(&self) -> u64 {
         self.epochs.committed()
     }
@@ -184,12 +184,12 @@ impl Checkers {
     }
 
     fn switch_answers(&mut self, at: Instant, from: Actor, switch: u16, packet: &Packet<'_>) {
-        // Of a region that it does not have a switch knows nothing.
+        // A switch has no state of a region that it does not hold.
         if packet.header.nack_reason() == Some(NackReason::UnknownFlow) {
             return;
         }
         let tenure = self.roster.tenure_on_wire(packet.header.region, packet.header.view);
-        // The data plane of a switch that was given another number may not have heard of it yet.
+        // The data plane of a switch that was given another number may not have received it yet.
         let earlier = tenure.and_then(|tenure| tenure.holder);
         let earlier = earlier.filter(|holder| self.roster.was(from, Peer::Switch(*holder)));
         let switch = earlier.unwrap_or(switch);
@@ -235,7 +235,7 @@ impl Checkers {
 }
 
 impl Checkers {
-    /// A view reaches a shard, which says of flows when they began anew.
+    /// A view reaches a shard, with the views in which flows restarted.
     fn flows_begin(&mut self, at: Instant, server: u16, view: &View) {
         for (&(region, worker), &since) in &view.flows {
             if self.epochs.shard_of(region) != Some(server) {
@@ -249,7 +249,7 @@ impl Checkers {
         }
     }
 
-    /// How often flows have begun anew.
+    /// Number of restarts of flows.
     pub fn renewals(&self) -> u64 {
         self.packets.renewals()
     }
@@ -353,7 +353,7 @@ impl Observer for Checkers {
     }
 }
 
-/// Whether a packet asks for values, or marks the end of a push: flags that must not change when it is sent again.
+/// Flags that must not change when a packet is sent again: that it asks for values, or marks the end of a push.
 fn lasting_flags(flags: Flags) -> u8 {
     flags.bits() & !Flags::RETRANSMIT.bits()
 }

@@ -1,4 +1,4 @@
-//! What every PUSH packet contains, and what has become of it.
+//! Contents of every PUSH packet, and its state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) struct Flow {
     contents: Vec<Option<Content>>,
     /// The view in which its worker sent the newest packet.
     view: Option<u16>,
-    /// What shards have applied: everything below, and these above.
+    /// Packets that shards have applied: everything below, and these above.
     applied_below: u32,
     applied_above: BTreeSet<u32>,
 }
@@ -41,7 +41,7 @@ impl Flow {
         self.applied_below
     }
 
-    /// What is applied beyond [`applied_below`](Self::applied_below).
+    /// Packets applied beyond [`applied_below`](Self::applied_below).
     pub(super) fn applied_above(&self) -> &BTreeSet<u32> {
         &self.applied_above
     }
@@ -84,12 +84,12 @@ impl Flow {
 /// All flows, by worker and region.
 #[derive(Debug)]
 pub(super) struct Packets {
-    /// What a worker may keep of a flow for a replay (rule T2).
+    /// Packets of a flow that a worker may keep for a replay (rule T2).
     undurable_max: u32,
     flows: BTreeMap<(u16, u8), Flow>,
-    /// The view in which a flow that has begun anew did so last.
+    /// The view in which a flow last restarted.
     begun: BTreeMap<(u16, u8), u64>,
-    /// What such flows were before.
+    /// Flows before their restarts.
     ended: Vec<((u16, u8), Flow)>,
 }
 
@@ -107,7 +107,7 @@ impl Packets {
     }
 
     // rule T18
-    /// A shard acts on a view in which a flow begins anew: all that it was is applied. Says whether this is news.
+    /// A shard acts on a view in which a flow restarts: all of the old flow is applied. Returns true if this is new.
     pub(super) fn begin_anew(&mut self, worker: u16, region: u8, since: u64) -> Result<bool, String> {
         let begun = self.begun.entry((worker, region)).or_default();
         if *begun >= since {
@@ -117,24 +117,24 @@ impl Packets {
         let flow = self.flows.remove(&(worker, region)).unwrap_or_default();
         if let Some(seq) = flow.unapplied().next() {
             return Err(format!(
-                "worker {worker}, region {region}: the flow begins anew in view {since:#x}, and {seq} is not applied"
+                "worker {worker}, region {region}: the flow restarts in view {since:#x}, and {seq} is not applied"
             ));
         }
         self.ended.push(((worker, region), flow));
         Ok(true)
     }
 
-    /// Whether what is said under a tenure is of a flow that has begun anew since.
+    /// True if a message under a tenure is about a flow that has restarted since.
     pub(super) fn is_over(&self, worker: u16, region: u8, tenure: u64) -> bool {
         self.begun.get(&(worker, region)).is_some_and(|since| tenure < *since)
     }
 
-    /// How often flows have begun anew.
+    /// Number of restarts of flows.
     pub(super) fn renewals(&self) -> u64 {
         self.ended.len() as u64
     }
 
-    /// All flows, and what those were that have begun anew.
+    /// All flows, and those from before restarts.
     pub(super) fn all_flows(&self) -> impl Iterator<Item = ((u16, u8), &Flow)> {
         self.flows().chain(self.ended.iter().map(|(key, flow)| (*key, flow)))
     }
@@ -172,7 +172,7 @@ impl Packets {
     }
 
     // rules T7, V5, V6
-    /// What a worker forgets is committed: once a region has moved, it sends in order what it has not forgotten, so nothing that is
+    /// A packet that a worker forgets is committed: once a region has moved, it sends in order what it has not forgotten, so nothing that is
     /// not applied is below the first of it.
     pub(super) fn forgotten(&mut self, packet: &Packet<'_>) -> Verdict {
         let header = packet.header;
@@ -221,7 +221,7 @@ impl Packets {
     }
 
     // rules T11, W8
-    /// A switch says that it has a packet: it was sent to it, or is in the cut that it goes on from.
+    /// A switch acknowledges a packet: it was sent to it, or is in the cut that it goes on from.
     pub(super) fn acknowledged(&mut self, worker: u16, region: u8, seq: u32, view: u16) -> Verdict {
         let flow = self.flow_mut(worker, region);
         let is_applied = flow.is_applied(seq);

@@ -1,4 +1,4 @@
-//! Who is who, and who holds what: read off the messages of the controller.
+//! Identities of the processes, and holders of the regions: read off the messages of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::process::Actor;
 /// The members of a cluster by the hosts they are on, and the views that there have been.
 #[derive(Debug, Default)]
 pub struct Roster {
-    /// Who a process is, or was.
+    /// The member that a process is, or was.
     peers: BTreeMap<Actor, Peer>,
-    /// Who it was before that, too.
+    /// The members that it was before, too.
     were: BTreeSet<(Actor, Peer)>,
     /// The number of the newest view that arrived at a process.
     acts_on: BTreeMap<Actor, u64>,
@@ -23,7 +23,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Who a process is, or was.
+    /// Returns the member that a process is, or was.
     pub fn peer(&self, actor: Actor) -> Option<Peer> {
         self.peers.get(&actor).copied()
     }
@@ -48,7 +48,7 @@ impl Roster {
         self.views.last_key_value().map(|(_, view)| view)
     }
 
-    /// How many views there have been.
+    /// Number of views so far.
     pub fn views(&self) -> usize {
         self.views.len()
     }
@@ -58,12 +58,12 @@ impl Roster {
     }
 
     // rules V1, V3, V11
-    /// A view reaches a member. A number names one view only, of which each kind is told what it must know, servers first; and on the wire
+    /// A view reaches a member. A number names one view only, of which each kind receives its part, servers first; and on the wire
     /// the tenures of a region differ.
     ///
     /// None is older than what the member acts on: that would be of a controller whose cluster another one has.
     ///
-    /// What a controller said to nobody who heard it, another may say in another way.
+    /// A view that no member received from one controller may be made by another with different contents.
     pub(super) fn view_arrives(&mut self, actor: Actor, view: &View) -> Verdict {
         let newest = self.acts_on.entry(actor).or_default();
         if view.number < *newest {
@@ -101,7 +101,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Whether a process is somebody, or was.
+    /// True if a process is this member, or was.
     pub(super) fn was(&self, actor: Actor, peer: Peer) -> bool {
         self.were.contains(&(actor, peer))
     }

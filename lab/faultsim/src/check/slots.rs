@@ -1,9 +1,9 @@
-//! What packets make of the slots of a region, in whatever order they came.
+//! Sums that packets make in the slots of a region, in whatever order they came.
 
 use libra_dataplane::Arithmetic;
 use libra_proto::ArithmeticMode;
 
-/// What an addition by tables is wrong by at most, as a share of the larger summand.
+/// Relative error of an addition by tables at most, as a share of the larger summand.
 const WRONG_BY_TABLES: f64 = 0.008;
 
 /// One slot.
@@ -14,7 +14,7 @@ struct Slot {
     exact: f64,
     /// Of all that was added, without signs.
     magnitude: f64,
-    /// How many values were added that are not zero.
+    /// Number of values added that are not zero.
     added: i32,
 }
 
@@ -22,7 +22,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Slots {
     arithmetic: ArithmeticMode,
-    /// What one unit of a slot is worth.
+    /// Value of one unit of a slot.
     unit: f64,
     slots: Vec<Slot>,
 }
@@ -38,7 +38,7 @@ impl Slots {
         self.slots.resize(slots, Slot::default());
     }
 
-    /// What a word is worth, that of a packet or of a slot.
+    /// Value of a word, that of a packet or of a slot.
     pub(super) fn worth(&self, word: u32) -> f64 {
         match self.arithmetic {
             ArithmeticMode::Fixed => f64::from(word.cast_signed()) * self.unit,
@@ -68,7 +68,7 @@ impl Slots {
         wrong.map(|(number, (_, slot))| (number, slot.sum))
     }
 
-    /// Whether a slot can hold this after what was added; the zeros of floats are the same.
+    /// True if a slot can hold this after what was added; the zeros of floats are the same.
     fn could_be(&self, found: u32, slot: &Slot) -> bool {
         let same_float = f32::from_bits(found) == f32::from_bits(slot.sum);
         match self.arithmetic {
@@ -81,7 +81,7 @@ impl Slots {
         }
     }
 
-    /// How far from the right one a sum of what was added may be, in any order, and as one sum or several.
+    /// Error bound of a sum of what was added, in any order, and as one sum or several.
     ///
     /// The first of n summands is taken as it is. Each addition after it is wrong by a share w of no more than all magnitudes together, which
     /// errors have made larger by (1 + w)^(n-1) at most.

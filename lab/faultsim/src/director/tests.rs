@@ -1,4 +1,4 @@
-//! What the director itself must notice.
+//! Violations that the director itself must detect.
 
 use super::*;
 
@@ -14,13 +14,13 @@ fn without_faults_everything_comes_to_its_end() {
 }
 
 #[test]
-fn what_never_ends_is_noticed() {
+fn a_partition_without_end_violates_liveness() {
     let mut director = director(2);
     director.raise_curtain();
     while director.begun_at.is_none() {
         director.go_on();
     }
-    // A partition that nobody heals.
+    // A partition that is never healed.
     let workers = director.alive(Kind::Worker);
     let others = [director.alive(Kind::Server), director.alive(Kind::Switch)].concat();
     director.world.partition(&workers, &others, true);

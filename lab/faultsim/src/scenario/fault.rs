@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::flips::FlippedBits;
 use crate::random::Random;
 
-/// Something that befalls a member. Whom it befalls is drawn when it happens, from those who are there.
+/// A fault of a member, which is drawn when it happens, from those that run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// A switch's process is killed, or its machine loses power. It may come back.
@@ -64,9 +64,9 @@ pub enum Fault {
     DiskFull(Duration),
     /// Streams break, some of them just when something is on its way.
     StreamsBreak,
-    /// Packets come that nobody of the job has sent, or that somebody sent long ago.
+    /// Datagrams come from strangers, and copies of old datagrams of the job.
     Foreign,
-    /// Answers come that no switch has given, with the header of one that it gave and another `durable`.
+    /// Forged answers come, with the header of an answer of a switch and another `durable`.
     ForgedAnswers,
     /// So many syncs of the disk of a server fail. The next one succeeds, whatever became of what they were about.
     SyncsFail {
@@ -74,29 +74,29 @@ pub enum Fault {
         files: u64,
         /// Of directories.
         directories: u64,
-        /// Whether what they were about is left to the next sync, rather than forgotten.
+        /// True if what they were about is left to the next sync, rather than forgotten.
         kept: bool,
     },
     /// The disk of a server is slow for a while.
     DiskSlow {
         /// For how long.
         lasts: Duration,
-        /// What a sync takes longer.
+        /// Delay that is added to a sync.
         by: Duration,
     },
     /// Of one member nothing arrives any more, or nothing arrives at it; the other direction passes, as far as a stream goes without
     /// acknowledgements.
     OneWay {
-        /// Which.
+        /// The kind of member.
         victim: Victim,
-        /// Whether it hears nothing; else it is not heard.
+        /// True if it receives nothing; else nothing that it sends arrives.
         receives: bool,
         /// For how long.
         lasts: Duration,
     },
-    /// A member sleeps for longer than others are patient.
+    /// A member sleeps for longer than the timeouts of others.
     SleepsLong {
-        /// Which.
+        /// The kind of member.
         victim: Victim,
         /// With its machine, so that its streams are given up.
         machine: bool,
@@ -105,7 +105,7 @@ pub enum Fault {
     },
     /// The clock of a process jumps ahead between two calls.
     ClockJumps {
-        /// Whose.
+        /// The kind of member.
         victim: Victim,
         /// By how much.
         by: Duration,
@@ -117,14 +117,14 @@ pub enum Fault {
     },
     /// The address of the controller moves to another while it still runs.
     SecondController {
-        /// Whether the first one sleeps meanwhile.
+        /// True if the first one sleeps meanwhile.
         sleeps: bool,
-        /// Whether the address goes back to it.
+        /// True if the address goes back to it.
         returns: bool,
     },
     /// Bits of datagrams flip where no checksum sees it.
     BitsFlip {
-        /// Which.
+        /// The fields.
         bits: FlippedBits,
         /// The chance that a datagram is hit.
         chance: f64,
@@ -133,7 +133,7 @@ pub enum Fault {
     },
 }
 
-/// Whom of a cluster something befalls.
+/// Kind of member that a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     /// The controller.
@@ -146,20 +146,20 @@ pub enum Victim {
     Worker,
 }
 
-/// How a member is cut off from others.
+/// A partition between a member and others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutOff {
     /// From whom.
     pub from: Side,
-    /// Whether nothing passes in either direction, or only what it sends is lost.
+    /// True if nothing passes in either direction; else only what it sends is lost.
     pub both: bool,
     /// For how long.
     pub lasts: Duration,
-    /// Whether its streams break meanwhile.
+    /// True if its streams break meanwhile.
     pub breaks: bool,
 }
 
-/// Whom a member is cut off from.
+/// The other side of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The controller.
@@ -172,10 +172,10 @@ pub enum Side {
     All,
 }
 
-/// How many kinds of faults there are.
+/// Number of kinds of faults.
 pub(super) const KINDS: u8 = 19;
 
-/// How much happens in a scenario, and which kinds of faults there are in it at all.
+/// Draws the number of faults of a scenario, and the kinds of faults that it has at all.
 pub(super) fn draw_faults(random: &mut Random, safety: Duration, planned: bool) -> Vec<(Duration, Fault)> {
     let kinds: Vec<u8> = (0..KINDS).filter(|_| random.chance(0.4)).collect();
     let count = if kinds.is_empty() { 0 } else { random.within(0..=14) };
@@ -219,7 +219,7 @@ fn draw_fault(random: &mut Random, kind: u8) -> Fault {
     }
 }
 
-/// How many kinds of severe faults there are.
+/// Number of kinds of severe faults.
 pub(super) const SEVERE_KINDS: u8 = 6;
 
 pub(super) fn draw_severe_fault(random: &mut Random, kind: u8, lasts_long: bool) -> Fault {

@@ -11,9 +11,9 @@ use libra_proto::{
 
 /// Rows of one value, both hot.
 pub(crate) const KEYS: [u64; 2] = [0, 1];
-/// What each worker pushes to each row.
+/// Gradients that each worker pushes to each row.
 const GRADIENTS: [[f32; 2]; 2] = [[1.0, 10.0], [100.0, 1000.0]];
-/// What the rows must be in the end: SGD at rate 1 subtracts every gradient once.
+/// Expected rows in the end: SGD at rate 1 subtracts every gradient once.
 const EXPECTED: [f32; 2] = [-101.0, -1010.0];
 /// A run that takes more steps than this will never end.
 const STEPS_MAX: u32 = 4000;
@@ -70,7 +70,7 @@ pub(crate) enum Deviation {
     Crash,
 }
 
-/// What the users have got so far.
+/// Progress of the users.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Starting,
@@ -87,7 +87,7 @@ pub(crate) struct Bench {
     streams: BTreeMap<(usize, Link), (usize, Link)>,
     accepted: u64,
     stage: Stage,
-    /// Who has come as far as the stage asks.
+    /// Users that have completed the stage.
     ready: [bool; 2],
     pub(crate) steps: u32,
 }
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// What could happen now instead of the next thing in line.
+    /// Deviations that could happen now instead of the next thing in line.
     pub(crate) fn deviations(&self) -> Vec<Deviation> {
         let mut all = Vec::new();
         for (place, (_, pending)) in self.line.iter().enumerate() {
@@ -290,7 +290,7 @@ impl Bench {
         self.line.push_back((from, Pending::Link { link, event: LinkEvent::Opened { remote: address(to) } }));
     }
 
-    /// A worker tells its user something; when both users have what the stage asks for, the next stage begins.
+    /// A worker reports an event to its user; when both users have what the stage asks for, the next stage begins.
     fn hear(&mut self, place: usize, event: WorkerEvent) {
         let worker = WORKERS.iter().position(|other| *other == place).expect("only workers have users");
         match (self.stage, event) {

@@ -1,5 +1,5 @@
 //! Every run of the smallest cluster with up to two deviations: two workers push to two slots of one region, a second switch
-//! stands by, and at each point of the run each datagram under way is lost, doubled, delayed or hurried, a timer fires early (an
+//! stands by, and at each point of the run each datagram under way is lost, doubled, delayed or reordered to the front, a timer fires early (an
 //! epoch is closed, a packet is sent again), or the switch dies. Whatever happens, every gradient counts once.
 //!
 //! `DEVIATIONS=3 cargo test -p libra-faultsim --release --test small_scope -- --nocapture` goes further, for some minutes.
@@ -39,7 +39,7 @@ fn explore_all(deviations: u32) -> u64 {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how far to go is for whoever types the command")]
+#[expect(clippy::disallowed_methods, reason = "the depth is an option of the developer who runs it")]
 fn deviations_lose_nothing_and_count_nothing_twice() {
     let deviations = std::env::var("DEVIATIONS").ok().map_or(2, |text| text.parse().expect("a number"));
     assert!((0..=deviations).map(explore_all).is_sorted(), "more deviations are more runs");

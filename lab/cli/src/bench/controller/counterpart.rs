@@ -83,7 +83,7 @@ impl Counterpart {
         }
     }
 
-    /// Everybody joins and is told to begin.
+    /// All members join and are started.
     pub(super) fn start(&mut self) -> Result<Cost> {
         self.cost = Cost::default();
         let Crowd { servers, switches, workers, .. } = self.crowd;
@@ -96,12 +96,12 @@ impl Counterpart {
         self.await_event(has_started).context("the cluster did not start")
     }
 
-    /// A standby joins, and everybody is told.
+    /// A standby joins, and all members receive the view.
     pub(super) fn change_view(&mut self) -> Result<Cost> {
         self.cost = Cost::default();
         self.join(Kind::Switch)?;
         let is_settled = |event: &ControllerEvent| matches!(event, ControllerEvent::Settled { .. });
-        self.await_event(is_settled).context("the view was not told to all")
+        self.await_event(is_settled).context("the view did not reach all members")
     }
 
     fn await_event(&mut self, is_it: impl Fn(&ControllerEvent) -> bool) -> Result<Cost> {
@@ -110,7 +110,7 @@ impl Counterpart {
                 return Ok(self.cost);
             }
         }
-        bail!("the controller has told its user nothing of it")
+        bail!("the controller has reported no such event")
     }
 
     /// A process joins, and everything that follows from it.
@@ -128,7 +128,7 @@ impl Counterpart {
         self.say(vec![(link, frame)])
     }
 
-    /// The controller hears this, and what its members answer, until nothing more is said.
+    /// Delivers messages to the controller, and the answers of its members, until none is left.
     fn say(&mut self, mut frames: Vec<(Link, Vec<u8>)>) -> Result<()> {
         while !frames.is_empty() {
             let began = processor_time();
@@ -136,7 +136,7 @@ impl Counterpart {
                 let message = Message::decode(&frame)?;
                 self.controller.handle_message(self.now, link, message);
             }
-            // What it says now waits in frames until the streams take it.
+            // Its messages wait in frames until the streams take them.
             let (mut waiting, mut heard) = (Vec::new(), Vec::new());
             while let Some(action) = self.controller.poll_action() {
                 let Action::Send { link, message } = action else { bail!("the controller closes a stream") };
@@ -158,7 +158,7 @@ impl Counterpart {
         for (link, frame) in waiting {
             let bytes = u64::try_from(frame.len())?;
             together += bytes;
-            let kind = *self.kinds.get(link).context("a message to nobody")?;
+            let kind = *self.kinds.get(link).context("a message to no member")?;
             let first = self.kinds.iter().find(|(_, other)| **other == kind);
             if first.is_some_and(|(first, _)| first == link) {
                 let largest = match kind {

@@ -23,7 +23,7 @@ const SENDERS_MAX: u16 = 1024;
 pub(super) struct RegionCost {
     /// Memory of its slots and windows.
     pub(super) memory_bytes: u64,
-    /// How many workers send a packet in an epoch.
+    /// Number of workers that send a packet in a round.
     pub(super) senders: u16,
     /// That epoch, as a message.
     pub(super) full_epoch_bytes: usize,

@@ -1,4 +1,4 @@
-//! What the program of a switch takes in the kernel.
+//! Time of the program of a switch in the kernel.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use libra_xdp::RunTimes;
 
 use crate::bench::usage::Lookout;
 
-/// The program, and what the kernel knows of it, goes with the process of the switch: so it is looked at meanwhile.
+/// The program and its statistics in the kernel go with the process of the switch: so they are sampled meanwhile.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) struct ProgramWatch(Lookout<Option<Duration>>);

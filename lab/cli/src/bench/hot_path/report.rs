@@ -1,4 +1,4 @@
-//! What `libra-lab bench hot-path` reports.
+//! Report of `libra-lab bench hot-path`.
 
 use anyhow::{Result, bail};
 use libra_proto::{Outcome, Statistics, SwitchStatistics, WorkerStatistics};
@@ -17,7 +17,7 @@ use libra_launch::plane::PlaneKind;
 pub(super) struct Report {
     plane: PlaneKind,
     path: PathKind,
-    /// None where lanes say how large packets are.
+    /// None if lanes determine the size of packets.
     profile: Option<Profile>,
     lanes: u8,
     entries_max: u8,
@@ -70,7 +70,7 @@ struct Cold {
     pairs_per_second: f64,
     workers: Processor,
     server: Processor,
-    /// What the switch makes of it.
+    /// Speedup by the switch.
     gain: f64,
 }
 
@@ -110,7 +110,7 @@ impl Report {
         let packets_per_row =
             of_workers.packets as f64 / (of_workers.rows_hot + of_workers.rows_pulled_hot) as f64;
         let least = accounts.iter().map(Account::pairs_per_second).fold(f64::INFINITY, f64::min);
-        // What runs in the kernel runs on the time of whoever sent the packet.
+        // The program in the kernel runs on the time of the process that sent the packet.
         let program = hot.program.map(|packet| packet.as_nanos() as f64 * packets_per_row);
         let process = Processor::of(hot.switches, together)?.cpu_ns_per_pair;
         let cpu_ns_per_pair = process + program.unwrap_or(0.0);

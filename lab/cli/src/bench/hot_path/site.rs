@@ -1,4 +1,4 @@
-//! Where the members of the benchmark are: all on loopback, or the switch behind a veth pair.
+//! Network of the benchmark: all members on loopback, or the switch behind a veth pair.
 //!
 //! A process cannot move all its threads into a namespace, so the benchmark starts itself again inside.
 
@@ -67,7 +67,7 @@ pub(super) fn run_again_inside(site: &Site) -> Result<()> {
     Ok(())
 }
 
-/// What the switch is told.
+/// Options of the switch.
 pub(super) fn switch_options(arguments: &Arguments) -> Vec<String> {
     match arguments.plane {
         PlaneKind::Udp => Vec::new(),

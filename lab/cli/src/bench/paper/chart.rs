@@ -16,7 +16,7 @@ pub(super) struct Palette {
     series: [RGBColor; 8],
 }
 
-/// After Okabe and Ito 2008: colors that people with any sight can tell apart.
+/// After Okabe and Ito 2008: colors that people with any color vision can distinguish.
 pub(super) const LIGHT: Palette = Palette {
     ink: RGBColor(0x22, 0x22, 0x22),
     grid: RGBColor(0xDD, 0xDD, 0xDD),

@@ -1,23 +1,23 @@
-//! What came of repeating one item of the evaluation.
+//! Result of repeating one item of the evaluation.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that the report says of one item.
+/// Everything that the report has of one item.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Finding {
     pub(super) title: String,
-    /// Where in the paper it is.
+    /// Section or figure of the paper.
     pub(super) section: String,
     pub(super) claims: Vec<Claim>,
     pub(super) charts: Vec<Chart>,
     pub(super) tables: Vec<Table>,
-    /// How it was done, and why it differs.
+    /// Method, and reasons for differences.
     pub(super) notes: Vec<String>,
-    /// How long it took.
+    /// Duration of the run.
     pub(super) seconds: f64,
 }
 
-/// Where a number comes from.
+/// Source of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Source {
@@ -27,7 +27,7 @@ pub(super) enum Source {
     Simulated,
     /// It follows from sizes.
     Computed,
-    /// The paper says so.
+    /// Reported by the paper.
     Paper,
 }
 
@@ -46,24 +46,24 @@ impl Source {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claim {
     pub(super) what: String,
-    /// What the paper reports, in its words, and the least and the most of what that means.
+    /// The paper's figure in its words, and the range that this means.
     pub(super) paper: String,
     pub(super) range: [Option<f64>; 2],
-    /// What we found.
+    /// Our figure.
     pub(super) ours: f64,
     pub(super) unit: Unit,
     pub(super) source: Source,
-    /// Why they differ, or how ours comes about.
+    /// Reason for a difference, or the origin of our figure.
     pub(super) why: String,
 }
 
 impl Claim {
-    /// Whether ours is within what the paper reports, if it reports anything.
+    /// True if our figure is within what the paper reports; `None` if it reports nothing.
     pub(super) fn holds(&self) -> Option<bool> {
         (self.range != [None, None]).then(|| self.difference().is_none())
     }
 
-    /// How far ours is from what the paper reports, if it is outside.
+    /// Returns the distance of our figure from what the paper reports, if it is outside.
     pub(super) fn difference(&self) -> Option<f64> {
         let [least, most] = self.range;
         let below = least.filter(|least| self.ours < *least);
@@ -71,7 +71,7 @@ impl Claim {
     }
 }
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
@@ -169,7 +169,7 @@ mod tests {
         let above = claim([Some(0.2), Some(1.0)], 1.5);
         assert_eq!((above.holds(), above.difference()), (Some(false), Some(0.5)));
         assert_eq!(claim([Some(2.0), None], 1.5).difference(), Some(-0.5));
-        // Where the paper says nothing there is nothing to hold.
+        // Without a figure of the paper there is nothing to hold.
         let untold = claim([None, None], 7.0);
         assert_eq!((untold.holds(), untold.difference()), (None, None));
     }

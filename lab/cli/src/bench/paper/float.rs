@@ -1,4 +1,4 @@
-//! How precise sums of floats are.
+//! Precision of sums of floats.
 
 use anyhow::Result;
 use libra_dataplane::{FloatTables, SplitTables};
@@ -47,7 +47,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             "The paper defines neither precision nor its random floats. Here precision is 1 less the relative error, and none below 0; the last \
              table has e to the minus relative error instead, by which a sum that is lost has 36.79%: the median that the paper reports of \
              float-to-integer and R2. With random bits more than half of the sums are lost, as one scaling factor has to do for all exponents, \
-             so that is how its figures come about, as far as we can tell."
+             so that is how its figures come about, as far as we can see."
                 .to_owned(),
             "Uniform floats have nearly one exponent. Integers with a negotiated factor add them better than any table does, and gradients, too."
                 .to_owned(),

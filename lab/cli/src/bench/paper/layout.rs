@@ -1,4 +1,4 @@
-//! How often packets go through the pipeline again.
+//! Recirculations of packets through the pipeline.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What lost packets cost.
+//! Cost of lost packets.
 
 use anyhow::{Context, Result};
 use libra_perfsim::System;
@@ -13,10 +13,10 @@ use libra_launch::progress::Bars;
 const RATES: [f64; 3] = [0.0001, PAPERS, 0.01];
 /// The most of the paper.
 const PAPERS: f64 = 0.001;
-/// What the paper finds at most.
+/// The paper's upper bound of the cost.
 const COST_MAX: f64 = 0.03;
 
-/// Pushes of each worker, whose time is taken: many times what is under way at once, as the last ones wait for nobody.
+/// Pushes of each worker, whose time is taken: many times what is under way at once, as the last ones do not wait.
 const PUSHES_QUICK: usize = 48;
 const PUSHES: usize = 96;
 
@@ -116,7 +116,7 @@ fn measure(tasks: &Tasks, task: &Task, finding: &mut Finding, bars: Bars) -> Res
     for _ in 0..if tasks.quick { TIMES_QUICK } else { TIMES } {
         for (rate, best) in rates.iter().zip(&mut best) {
             let report = jobs.with_switch(WORKERS_HERE, &["--loss", &rate.to_string()])?;
-            let seconds = report["seconds"]["train"].as_f64().context("a job has not told its time")?;
+            let seconds = report["seconds"]["train"].as_f64().context("a job has not reported its time")?;
             if seconds < best.0 {
                 *best = (seconds, report["transport"]["retransmits"].as_u64().unwrap_or(0));
             }

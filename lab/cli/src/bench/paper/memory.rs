@@ -1,4 +1,4 @@
-//! What more memory in the switch, or more hot parameters, bring.
+//! Effect of more memory in the switch, or of more hot parameters.
 
 use anyhow::Result;
 use libra_perfsim::System;

@@ -1,4 +1,4 @@
-//! What it takes to agree on a scaling factor in each iteration.
+//! Cost of agreeing on a scaling factor in each iteration.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -20,13 +20,13 @@ const BLOCK: usize = 1 << 23;
 /// Pushes that are dealt to see how many values one updates.
 const PUSHES: u64 = 16;
 
-/// What a negotiation adds to an iteration, in seconds.
+/// Time that a negotiation adds to an iteration, in seconds.
 struct Added {
-    /// Until a worker knows the exponent of its largest gradient, on average.
+    /// Until a worker has computed the exponent of its largest gradient, on average.
     pass: f64,
     /// Until the slowest one does.
     slowest: f64,
-    /// Until all know the largest of all.
+    /// Until all have received the largest of all.
     round_trip: f64,
     /// With a factor for each packet: exponents of all packets before their values.
     of_packets: f64,
@@ -229,7 +229,7 @@ fn charts(name: &str, shown: &[(u16, Added)]) -> Vec<Chart> {
     ]
 }
 
-/// What conversion takes on this machine, in seconds for each value.
+/// Cost of conversion on this machine, in seconds for each value.
 struct Machine {
     gradients: Vec<f32>,
     integers: Vec<i32>,
@@ -286,14 +286,14 @@ impl Machine {
         }
     }
 
-    /// What the paper may have measured.
+    /// Discusses what the paper may have measured.
     fn reading(&self, model: &ModelSize) -> String {
         let ms = |seconds: f64| format!("{:.0} ms", seconds * model.parameters as f64 * 1e3);
         format!(
             "What the paper reports, 100 ms and a third more with four times the workers, is mostly of a kind that does not grow with workers, as work of processors does \
              and packets for each chunk do not. A worker that looks for the largest exponent among all parameters of OA and then makes all of them integers, before \
-             it sends the first, would take {} and {} for that here. But the paper does not tell what it counts, and for models that are a tenth as large nothing \
-             that we know of takes so long.",
+             it sends the first, would take {} and {} for that here. But the paper does not define what it counts, and for models that are a tenth as large nothing \
+             that we have measured takes so long.",
             ms(self.exponent),
             ms(self.integer)
         )
@@ -326,10 +326,10 @@ fn best<T>(mut what: impl FnMut() -> T) -> f64 {
 const NOTES: [&str; 3] = [
     "The paper measured what SwitchML's negotiation adds to an iteration, and says neither of which model nor what it consists of. SwitchML sends all parameters, \
      so we take the embeddings of each task. \"One factor\" is the paper's wording: all workers agree before they send. Each goes through all its gradients for \
-     the largest exponent, which one core does here; the switch tells all the largest when it has those of all; so all wait for the slowest. Workers differ by no \
+     the largest exponent, which one core does here; the switch sends all the largest when it has those of all; so all wait for the slowest. Workers differ by no \
      more than passes that were made here one after the other, in processor time: those of a real job, which end their batches at different times, differ by more.",
     "A factor for each packet takes one more packet, with an exponent alone, for each packet of values: links and pool are simulated, processors cost nothing. \
-     SwitchML as it was published tells the exponents of a packet in the packet before, so only the first packets of an iteration are extra: that is the last \
+     SwitchML as it was published sends the exponents of a packet in the packet before, so only the first packets of an iteration are extra: that is the last \
      column, and far from what the paper reports of it.",
     "Conversion itself is not in these figures: who adds integers pays for it with any factor, and can convert a packet while another is under way.",
 ];

@@ -1,4 +1,4 @@
-//! How precisely a sample tells which parameters are hot.
+//! Precision of a sample in finding the hot parameters.
 
 use anyhow::Result;
 use libra_paper::{Growth, Identified};
@@ -13,7 +13,7 @@ const RATES: [u32; 5] = [1, 2, 4, 8, 16];
 /// Pushes that are counted in a quick run.
 const PUSHES_QUICK: u64 = 400;
 
-/// What the paper says of all its models: the rate in percent, and the precision that is exceeded.
+/// The paper's claims for all its models: the rate in percent, and the precision that is exceeded.
 const CLAIMS: [(u32, f64); 2] = [(4, 0.8), (8, 0.9)];
 
 pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {

@@ -1,4 +1,4 @@
-//! Whether a model is as good with a switch as without.
+//! Quality of models with a switch and without.
 
 use anyhow::{Context, Result};
 use libra_client::Mode;
@@ -16,7 +16,7 @@ const ARITHMETICS: [ArithmeticMode; 3] = [ArithmeticMode::Fixed, ArithmeticMode:
 /// Workers of a run with a switch.
 const WORKERS: usize = 2;
 
-/// What a task is judged by, and how far it may be off.
+/// Quality metric of a task, and its tolerance.
 #[derive(Clone, Copy)]
 struct Judged {
     /// In the report of a job.
@@ -100,7 +100,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
 
 fn claim(task: &Task, arithmetic: &str, judged: Judged, expected: f64, found: f64) -> Claim {
     let off = if judged.is_relative { judged.tolerance * expected } else { judged.tolerance };
-    // A low perplexity is a good one, and nobody minds a better model.
+    // A low perplexity is a good one, and a better model is never wrong.
     let range = if judged.is_relative { [None, Some(expected + off)] } else { [Some(expected - off), None] };
     Claim {
         what: format!("{}: {} with a switch that adds by {arithmetic}", task.label(), judged.name),
@@ -113,10 +113,10 @@ fn claim(task: &Task, arithmetic: &str, judged: Judged, expected: f64, found: f6
     }
 }
 
-/// What a job is judged by, from its report.
+/// Finds the quality metric in the report of a job.
 fn judged(report: &Value) -> Result<Judged> {
     let found = JUDGED.into_iter().find(|judged| report["quality"][judged.key].is_number());
-    found.context("a job has measured nothing that is known")
+    found.context("the report of a job has no known quality metric")
 }
 
 fn value(report: &Value, judged: Judged) -> Result<f64> {

@@ -1,4 +1,4 @@
-//! What it takes of a switch.
+//! Resources of a switch.
 
 use anyhow::Result;
 use libra_paper::{HOT_PARAMETERS, ON_CHIP_BYTES, OurResources, PaperResources, Used};

@@ -1,4 +1,4 @@
-//! How uneven updates are.
+//! Skew of updates.
 
 use anyhow::Result;
 use libra_client::Widths;

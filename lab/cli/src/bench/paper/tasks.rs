@@ -26,37 +26,37 @@ pub(super) fn check(data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the tasks of a report have in common.
+/// Shared state of the tasks of a report.
 pub(super) struct Tasks {
-    /// Whether a small part of the data does.
+    /// True if a small part of the data is used.
     pub(super) quick: bool,
     pub(super) seed: u64,
     /// A directory of data sets.
     pub(super) data: Option<PathBuf>,
-    /// What was opened, by the names of tasks: most items look at the same.
+    /// Tasks that were opened, by name: most items use the same.
     opened: RefCell<BTreeMap<&'static str, Rc<Task>>>,
     testbeds: RefCell<BTreeMap<&'static str, Rc<Testbed>>>,
 }
 
 /// A task of the paper.
 pub(super) struct Task {
-    /// What the paper calls it.
+    /// The paper's name of it.
     pub(super) name: &'static str,
     kind: ModelKind,
-    /// Where its data are.
+    /// Location of its data.
     source: String,
     seed: String,
     /// Parameters that the paper has in its switch.
     pub(super) hot_parameters: u64,
     /// Epochs of training in a quick run.
     pub(super) epochs_quick: u32,
-    /// How far workers may be apart where it is trained by several.
+    /// Synchronization mode if it is trained by several workers.
     pub(super) mode: Mode,
     pub(super) config: TrainConfig,
     pub(super) workload: Arc<dyn Workload>,
 }
 
-/// How often rows of embeddings were updated.
+/// Update counts of rows of embeddings.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) pushes: u64,

@@ -36,7 +36,7 @@ pub(super) struct Testbed {
 }
 
 impl Testbed {
-    /// Takes what a task pushes. Layers are left out: they are in every push, and nobody aggregates them in the network.
+    /// Takes what a task pushes. Layers are left out: they are in every push, and no system aggregates them in the network.
     pub(super) fn of(task: &Task, quick: bool, bars: Bars) -> Result<Self> {
         let counted = if quick { PUSHES } else { 4 * PUSHES };
         let (mut first, mut counts) = (Vec::new(), Counts::default());
@@ -101,7 +101,7 @@ impl Testbed {
         setting.run_with(self.deal(&setting, usize::MAX)).map_err(|reason| self.failed(workers, &reason))
     }
 
-    /// Simulates so many pushes of each worker, to the last one, on links that lose packets. A seed says which.
+    /// Simulates so many pushes of each worker, to the last one, on links that lose packets. The seed decides which.
     pub(super) fn run_through(
         &self,
         system: System,

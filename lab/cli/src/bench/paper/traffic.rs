@@ -1,4 +1,4 @@
-//! What goes to servers, with a switch and without.
+//! Traffic to servers, with a switch and without.
 
 use anyhow::Result;
 use libra_paper::Model;
@@ -76,7 +76,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
         ours: megabytes(ncf.sparse_parameters() as f64 * 4.0),
         unit: Unit::Number,
         source: Source::Computed,
-        why: "In MB; sizes were chosen to be those of the paper, where it does not tell them.".to_owned(),
+        why: "In MB; sizes were chosen to be those of the paper, where it does not give them.".to_owned(),
     });
     finding.charts.push(Chart {
         title: "Bytes to servers for each update of a row".to_owned(),

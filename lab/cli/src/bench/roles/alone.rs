@@ -1,4 +1,4 @@
-//! What a worker and its user take of their threads: both as they ship, on real sockets, before one other thread that says yes to everything.
+//! Cost of a worker and its user, in time of their threads: both as they ship, on real sockets, before one other thread that acknowledges everything.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::bench::usage::processor_time;
 const THREAD: &str = "worker-network";
 /// Pushes of a worker that are under way at once.
 const OPEN: usize = 8;
-/// How long a load lasts before it is measured, and how long it is.
+/// Duration of a load before it is measured, and while it is.
 const WARM_UP: Duration = Duration::from_millis(80);
 const MEASURED: Duration = Duration::from_millis(200);
 
@@ -71,7 +71,7 @@ const WORKER: &[Item] = &[
 ];
 const USER: &[Item] = &[Item::Command, Item::Pair, Item::Value];
 
-/// What a push was for worker and user, and what it took of each, in nanoseconds.
+/// Work of a push for worker and user, and its cost for each, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     worker: (Work, f64),
@@ -184,12 +184,12 @@ fn thread_of_worker() -> Result<Task> {
     named.max_by_key(|task| task.tid).context("a worker has no thread")
 }
 
-/// How often a thread has slept.
+/// Returns the number of times that a thread has slept.
 fn sleeps(thread: &Task) -> Result<f64> {
     Ok(thread.status()?.voluntary_ctxt_switches.unwrap_or(0) as f64)
 }
 
-/// A worker, and what it is told to do.
+/// A worker, and its pushes.
 struct Load {
     worker: WorkerNode,
     tally: Tally,
@@ -200,7 +200,7 @@ struct Load {
     open: VecDeque<u64>,
 }
 
-/// What was counted until some moment.
+/// Counters at some moment.
 struct Counts {
     work: Work,
     worker_ns: f64,
@@ -230,7 +230,8 @@ impl Load {
     }
 
     fn counts(&self) -> Result<Counts> {
-        let used = self.thread.schedstat().context("this kernel does not say what a thread has used")?;
+        let used =
+            self.thread.schedstat().context("this kernel does not report the processor time of a thread")?;
         let work = self.tally.work().with(Item::Wake, sleeps(&self.thread)?);
         Ok(Counts {
             // Both ways, but answers are short.

@@ -1,4 +1,4 @@
-//! What loop, sockets and kernel take of the thread of a role.
+//! Cost of loop, sockets and kernel for the thread of a role.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const NOT_YET: u64 = u64::MAX;
 /// Nanoseconds from the last work of a thread to where its core is idle.
 const FALLING_ASLEEP: u64 = 3000;
 
-/// What is exchanged, with how many questions under way, and how often.
+/// Exchanges: their kind, the number of requests under way, and the number of round trips.
 const EXCHANGES: &[(Kind, usize, u64)] = &[
     (Kind::Datagrams(1, 40), 1, 6000),
     (Kind::Datagrams(1, 1400), 1, 4000),
@@ -45,11 +45,11 @@ const ITEMS: &[Item] = &[
     Item::MessageByteOut,
 ];
 
-/// How long a core is idle before it is woken, in microseconds, and how often it is.
+/// Idle time of a core before it is woken, in microseconds, and the number of wakes.
 const IDLE: &[(u64, usize)] =
     &[(0, 2000), (20, 2000), (50, 2000), (100, 1000), (200, 1000), (500, 400), (1000, 300), (3000, 100)];
 
-/// What is paid for each thing.
+/// Measures the price of each thing.
 ///
 /// Twice: with cores that never sleep, as in a cluster that has much to do, and with two that sleep in every round trip. What is then more is
 /// the price of a wake that finds its core idle.
@@ -62,7 +62,7 @@ pub(super) fn measure() -> Result<Prices> {
         }
     }
     let mut prices = fit(ITEMS, &samples);
-    // With one core there is always somebody awake.
+    // With one core a thread is always awake.
     if thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         let (mut wakes, mut more) = (0.0, 0.0);
         for &exchanged in EXCHANGES.iter().filter(|(_, window, _)| *window == 1) {
@@ -82,7 +82,7 @@ pub(super) fn measure() -> Result<Prices> {
     Ok(prices)
 }
 
-/// How long an idle core takes to wake: half of the times are less.
+/// Measures the wake-up latency of an idle core: the median.
 ///
 /// One thread sleeps, and another, which does not, wakes it. Were the one that wakes to sleep, too, both would share a core, and none would be idle.
 pub(super) fn wake_latency() -> WakeLatency {
@@ -128,9 +128,9 @@ pub(super) fn wake_latency() -> WakeLatency {
     WakeLatency(points)
 }
 
-/// What both threads of an exchange did, and how long that took.
+/// Measures the work of both threads of an exchange, and their time.
 fn sample((kind, window, rounds): (Kind, usize, u64), apart: bool) -> Result<[(Work, f64); 2]> {
-    // Twice, and what took less: somebody else may have had work for the machine.
+    // Twice, and what took less: the machine may have had other work.
     let runs = (0..2).map(|_| exchange(kind, window, rounds, apart)).collect::<Result<Vec<_>, _>>();
     let runs = runs.context("two threads cannot talk to each other over loopback")?;
     let best = runs.into_iter().min_by_key(|run| run.asks.cpu_ns + run.answers.cpu_ns);

@@ -1,4 +1,4 @@
-//! What a switch and a server take for what they do: each is handed again what it was handed in a simulation.
+//! Cost of a switch and a server: each is replayed its inputs of a simulation.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use libra_perfsim::{Costs, Host, Item, Model, PowerLaw, Prices, Recorded, Settin
 const REPLAYS: usize = 5;
 
 const SWITCH: &[Item] = &[Item::RunIn, Item::PacketIn, Item::PacketByteIn, Item::EpochByte];
-// An epoch is paid for by the byte: its messages are all of one size, as all rows are hot, so that nothing tells one price from the other.
+// An epoch is paid for by the byte: its messages are all of one size, as all rows are hot, so that the two prices cannot be separated.
 const SERVER: &[Item] = &[Item::EpochByte, Item::MessageIn, Item::Pair];
 
 /// Half of what a core remembers by itself: in a machine with fewer cores than threads, others have used some of it between two turns.
@@ -19,7 +19,7 @@ const OTHERS_BYTES: usize = 1 << 20;
 /// Rows of the table: as many as the benchmark of the hot path has.
 const ROWS: u64 = 30_000;
 
-/// What is recorded: the shapes of packets, pushes and epochs between which prices hold.
+/// Load that is recorded: the shapes of packets, pushes and rounds between which prices hold.
 struct Shape {
     entries_max: u8,
     batch: usize,
@@ -71,7 +71,7 @@ fn setting(costs: &Costs, shape: &Shape) -> Setting {
     }
 }
 
-/// By how much times of the same step differ. Steps count by the time they take: what is short tells more of the clock.
+/// By how much times of the same step differ. Steps count by the time they take: short ones measure the clock rather than the role.
 #[derive(Default)]
 struct Spread {
     nanos: f64,
@@ -123,14 +123,14 @@ fn price(
         }
         totals.push(total);
     }
-    // A row that is pushed in one step leaves in another, so that steps alone tell nothing. All shapes count alike, however long they were recorded.
+    // A row that is pushed in one step leaves in another, so that single steps show nothing. All shapes count alike, however long they were recorded.
     let samples: Vec<_> = totals.iter().map(|(work, nanos)| (work.times(1.0 / nanos), 1.0)).collect();
     let prices = fit(items, &samples);
     tell_fit(name, &prices, &totals);
     Ok(prices)
 }
 
-/// Says how well prices explain what was measured.
+/// Prints how well prices explain what was measured.
 pub(super) fn tell_fit(name: &str, prices: &Prices, samples: &[(Work, f64)]) {
     let ratios: Vec<String> =
         samples.iter().map(|(work, nanos)| format!("{:.2}", prices.of(work) / nanos)).collect();

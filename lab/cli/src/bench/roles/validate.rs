@@ -15,7 +15,7 @@ use crate::bench::report::{million, print};
 use libra_launch::arguments::write_json;
 use libra_launch::leash;
 
-/// What `libra-lab bench hot-path` uses when it is not told otherwise.
+/// Defaults of `libra-lab bench hot-path`.
 const SLOTS: u64 = 30_000;
 const BATCH: usize = 10_000;
 const OPEN: usize = 8;
@@ -45,7 +45,7 @@ struct Validation {
     rounds: Vec<Vec<Compared>>,
 }
 
-/// What a run of the benchmark came to.
+/// Result of a run of the benchmark.
 struct Measured {
     pairs_per_second: [f64; 2],
     ns: [[f64; 3]; 2],
