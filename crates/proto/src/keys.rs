@@ -44,7 +44,7 @@ impl Keys {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         match &self.0 {
             Encoding::Raw(Bulk(keys)) => keys.len(),
@@ -52,12 +52,12 @@ impl Keys {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What they take in a message.
+    /// Returns their size in a message.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Encoding::Raw(Bulk(keys)) => keys.len() * KEY_BYTES,
@@ -149,7 +149,7 @@ impl Ascending {
         }
     }
 
-    /// Whether each block has a width, and the bytes are exactly those of all blocks.
+    /// Returns true if each block has a width, and the bytes are exactly those of all blocks.
     fn is_sound(bytes: &[u8]) -> bool {
         let Some((count, rest)) = bytes.split_first_chunk() else { return false };
         let Some((count, mut rest)) =

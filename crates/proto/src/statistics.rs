@@ -1,4 +1,4 @@
-//! What members count. The controller gets it with every heartbeat.
+//! Counters of members. The controller gets them with every heartbeat.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub enum Statistics {
     Switch(SwitchStatistics),
 }
 
-/// What a worker counts.
+/// Counters of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatistics {
     /// Pushes.
@@ -42,7 +42,7 @@ pub struct WorkerStatistics {
     pub round_trip_us: u64,
 }
 
-/// What a server counts.
+/// Counters of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatistics {
     /// Rows updated: how often the optimizer ran.
@@ -57,7 +57,7 @@ pub struct ServerStatistics {
     pub duplicates: u64,
     /// Messages that made no sense.
     pub dropped: u64,
-    /// Messages of switches and workers that believed in an old view: nothing of them was taken.
+    /// Messages of switches and workers that acted on an old view: nothing of them was taken.
     pub fenced: u64,
     /// Pushes that were refused because a gradient is not finite; one that comes again counts again (rule C11).
     pub pushes_refused: u64,
@@ -83,7 +83,7 @@ pub struct ServerStatistics {
     pub gradients_not_admitted: u64,
 }
 
-/// What a switch counts.
+/// Counters of a switch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStatistics {
     /// Packets that arrived.
@@ -94,7 +94,7 @@ pub struct SwitchStatistics {
     pub pulls: u64,
     /// Pushes that had been added before.
     pub duplicates: u64,
-    /// Pushes that workers sent again, as their mark says.
+    /// Pushes that workers sent again, by their mark.
     pub retransmits: u64,
     /// Packets that were refused for a while, because a bank was full or a region was not ready.
     pub refused: u64,

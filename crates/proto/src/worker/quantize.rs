@@ -5,7 +5,7 @@ use libra_plan::Placement;
 use super::rows::HotRow;
 use crate::cluster::ArithmeticMode;
 
-/// How gradients become words, and what rounding has left over.
+/// Conversion of gradients to words, and the remainders of rounding.
 #[derive(Debug, Clone)]
 pub(super) struct Quantization {
     arithmetic: ArithmeticMode,
