@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// An attempt, or the pause before one, counts as no more than this: drivers give up sooner.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
-/// One end of a conversation with a peer, over one stream after another.
+/// One end of a connection to a peer, over one stream after another.
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
     address: SocketAddr,

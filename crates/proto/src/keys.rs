@@ -133,7 +133,7 @@ impl Ascending {
             let (width, after) = rest.split_first().expect("the structure was checked");
             let (block, after) = after.split_at(length * usize::from(*width));
             rest = after;
-            // Whatever bytes make too large wraps around: such a key is as good as any other that makes no sense.
+            // A key that is too large wraps around: it is refused like any other that is in no table.
             let mut add = |difference: u64| {
                 last = last.wrapping_add(difference);
                 last

@@ -40,7 +40,7 @@ pub(crate) enum MembershipEvent {
     },
 }
 
-/// A member's conversation with the controller.
+/// A member's connection to the controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     dial: Dial,
@@ -48,7 +48,7 @@ pub(crate) struct Membership {
     join: Join,
     /// This member and its share, once it is in.
     you: Option<(Peer, u16)>,
-    /// And in which instance of a job.
+    /// The instance of the job.
     instance: u64,
     view: u64,
     heartbeat_at: Option<Instant>,
@@ -138,7 +138,7 @@ impl Membership {
         self.send(Message::Viewed { number });
     }
 
-    /// Ends the job for everybody.
+    /// Ends the job for all members.
     pub(crate) fn abort(&mut self, reason: &str) {
         self.send(Message::Abort { reason: reason.to_owned() });
     }

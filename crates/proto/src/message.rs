@@ -15,7 +15,7 @@ use crate::values::Values;
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
 pub const VERSION: u16 = 9;
 
-/// No message takes more bytes: what claims to is not read.
+/// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes that are kept of a reason that a peer gives: it is sent to all members, and read by people.
@@ -69,7 +69,7 @@ pub enum Message {
         /// The view's number.
         number: u64,
     },
-    /// From the controller to a switch, regularly: how are you?
+    /// From the controller to a switch, regularly: asks for a heartbeat.
     Probe {
         /// Number of the probe, so that the controller can measure how long the answer took.
         number: u64,
@@ -126,7 +126,7 @@ pub enum Message {
         /// The number of the newest view: the pushes that their clocks stand for may be with holders that only this view names.
         view: u64,
     },
-    /// From a worker, last: what came of its task, in words that the roles do not read.
+    /// From a worker, last: the result of its task, in a text that the roles do not read.
     Report {
         /// The worker's account.
         text: String,
@@ -140,7 +140,7 @@ pub enum Message {
         /// Its number, the same at all servers.
         number: u64,
     },
-    /// From that server: it is there, or nothing came of it.
+    /// From that server: it is there, or it failed.
     Checkpointed {
         /// Its number.
         number: u64,
@@ -159,12 +159,12 @@ pub enum Message {
         /// Number of pushes, or sums of rows, since the server's process started.
         count: u64,
     },
-    /// From anyone to anyone: the job has failed.
+    /// From any member to any other: the job has failed.
     Abort {
         /// The member that failed, and its reason.
         reason: String,
     },
-    /// To a server, first on a stream: who is calling.
+    /// To a server, first on a stream: identifies the caller.
     Hello(Hello),
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
@@ -213,7 +213,7 @@ pub enum Message {
         /// The packets of the worker below this sequence number are.
         below: u32,
     },
-    /// From a switch to a shard: the region is mine, what is in it?
+    /// From a switch to a shard: it holds the region now, and asks for the contents.
     Adopt {
         /// The region.
         region: u8,
@@ -231,7 +231,7 @@ pub enum Message {
     Drained(Drained),
     /// From a shard to a switch: the epoch is applied; these are the new values.
     Committed(Committed),
-    /// From a shard to a switch: rows have new values that came past it.
+    /// From a shard to a switch: rows have new values that did not come from it.
     Changed(Changed),
     /// From a switch to a shard: it has these values, and answers pulls with them.
     Installed {
@@ -290,7 +290,7 @@ pub struct Start {
     pub you: Peer,
     /// Its share of the task, below [`Cluster::shares`] (workers).
     pub share: u16,
-    /// The number of the next barrier (workers): who comes late begins there.
+    /// The number of the next barrier (workers): one that joins late begins there.
     pub barrier: u64,
     /// The whole picture, with the view as in [`Message::View`].
     pub cluster: Shared<Cluster>,

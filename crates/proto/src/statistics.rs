@@ -55,7 +55,7 @@ pub struct ServerStatistics {
     pub epochs: u64,
     /// Pushes and epochs that came again and were not applied again.
     pub duplicates: u64,
-    /// Messages that made no sense.
+    /// Messages that violated the protocol.
     pub dropped: u64,
     /// Messages of switches and workers that acted on an old view: nothing of them was taken.
     pub fenced: u64,
@@ -71,13 +71,13 @@ pub struct ServerStatistics {
     pub lost_epochs: u64,
     /// The newest checkpoint.
     pub checkpoint: u64,
-    /// Checkpoints of which nothing came.
+    /// Checkpoints that failed.
     pub checkpoints_failed: u64,
     /// Bytes of the log that the newest checkpoint does not cover.
     pub log_bytes: u64,
     /// Rows in the store.
     pub rows: u64,
-    /// Rows that went, by the rule of their table.
+    /// Rows that were evicted, by the rule of their table.
     pub rows_evicted: u64,
     /// Gradients that made no row, by the rule of their table.
     pub gradients_not_admitted: u64,
@@ -98,7 +98,7 @@ pub struct SwitchStatistics {
     pub retransmits: u64,
     /// Packets that were refused for a while, because a bank was full or a region was not ready.
     pub refused: u64,
-    /// Datagrams that were no packet, or one that a worker may not send; and messages that made no sense.
+    /// Datagrams that were no packet, or one that a worker may not send; and messages that violated the protocol.
     pub malformed: u64,
     /// Datagrams from addresses of no worker.
     pub unknown_senders: u64,

@@ -29,7 +29,7 @@ impl Controller {
             return;
         }
         let barrier = self.barrier;
-        // Who has come to the barrier makes nothing visible before it any more.
+        // A worker that has come to the barrier makes nothing visible before it any more.
         let clocks = self.of_kind(Kind::Worker).filter_map(|(_, member)| {
             let trains = !member.has_reported && member.at_barrier != Some(barrier);
             let unheard = if is_planted(PlantedBug::UnheardClockIgnored) { LATE } else { 0 };

@@ -1,4 +1,4 @@
-//! Newcomers: who is taken in, as what, and when the job begins.
+//! Members that join: their places, and the start of the job.
 
 use core::net::SocketAddr;
 
@@ -45,7 +45,7 @@ impl Controller {
         if let Some(peer) = self.unheard(kind, address) {
             return self.welcome_back(now, link, peer);
         }
-        // Who has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
+        // A caller that has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
         let place = if caller.peer.is_none() { self.free_place(kind) } else { None };
         let Some((peer, share)) = place else {
             // Perhaps its place becomes free: another member may be about to be given up.
@@ -169,7 +169,7 @@ impl Controller {
             && self.cluster.view.next_switch == u16::MAX
     }
 
-    /// Everybody is there.
+    /// Begins the job: all members are there.
     fn begin(&mut self, now: Instant) {
         // The first view goes to all in the order of any other (rule M3).
         self.phase = Phase::Running;

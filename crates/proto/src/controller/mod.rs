@@ -109,7 +109,7 @@ pub enum ControllerEvent {
         /// From the moment when they were sent it to the last one's answer.
         took: Duration,
     },
-    /// Nothing came of a checkpoint.
+    /// A checkpoint failed.
     CheckpointFailed {
         /// Its number.
         number: u64,
@@ -126,7 +126,7 @@ pub enum ControllerEvent {
         view: u64,
         /// Number of regions that have moved since the view before.
         moved: usize,
-        /// From the moment when something was amiss to now.
+        /// Time since the fault was noticed.
         took: Duration,
     },
     /// Every worker has reported and every other member has sent its last counts.
@@ -170,7 +170,7 @@ pub enum ControllerCommand {
     },
     /// Let all servers write a checkpoint, if they have a disk and write none just now.
     Checkpoint,
-    /// End the job for everybody.
+    /// End the job for all members.
     Abort {
         /// The reason.
         reason: String,

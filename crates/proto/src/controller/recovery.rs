@@ -99,7 +99,7 @@ impl Controller {
         }
     }
 
-    /// Members of a cluster call: this controller takes the place of one that is gone. Who came to begin another job must wait (rule M9).
+    /// Members of a cluster call: this controller takes the place of one that is gone. Callers that came to begin another job must wait (rule M9).
     pub(super) fn begin_recovery(&mut self, now: Instant, instance: u64) {
         self.phase = Phase::Recovering;
         self.cluster.instance = instance;
@@ -125,7 +125,7 @@ impl Controller {
             && !is_planted(PlantedBug::OldControllerBelieved)
     }
 
-    /// Ends without a word to the members: they have another controller, or will have one.
+    /// Ends without a message to the members: they have another controller, or will have one.
     fn stand_down(&mut self) {
         if self.phase == Phase::Over {
             return;
@@ -185,7 +185,7 @@ impl Controller {
         }
     }
 
-    /// Goes on once all servers are back, and everybody else is, too, or had the time.
+    /// Goes on once all servers are back, and all others are, too, or had the time.
     pub(super) fn end_recovery(&mut self, now: Instant) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.switches_until.take_if(|until| *until <= now);
@@ -219,7 +219,7 @@ impl Controller {
             member.standby = matches!(peer, Peer::Switch(switch)
                 if !view.tenures.iter().any(|tenure| tenure.holder == Some(*switch)));
         }
-        // Who was given up before is not in the view of the servers, and another may have its place.
+        // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =
             self.members.keys().copied().filter(|peer| !self.cluster.knows(*peer)).collect();
         for peer in unknown {

@@ -47,7 +47,7 @@ impl Controller {
             }
         }
         if candidates.is_empty() && !view.switches.is_empty() {
-            // Better one that was sent away than none. It begins a new tenure, for it takes nothing in the one that it has.
+            // A switch that was asked to retire is better than none. It begins a new tenure, for it takes nothing in the one that it has.
             let switches = view.switches.keys();
             candidates.extend(switches.map(|&switch| Candidate { switch, standby: false }));
             for tenure in view.tenures.iter_mut().filter(|tenure| tenure.since > 0) {

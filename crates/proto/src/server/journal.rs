@@ -136,7 +136,7 @@ impl Journal {
         }
     }
 
-    /// A checkpoint that covers a record is there, or none came of it.
+    /// A checkpoint that covers a record is there, or it failed.
     pub(super) fn checkpoint_ended(&mut self, covers: Option<u64>) {
         if covers.is_some() {
             self.covered = self.begun;

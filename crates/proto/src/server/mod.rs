@@ -77,7 +77,7 @@ pub struct Server {
     resume_at: Option<Instant>,
     /// The view that the controller is sent as acted on once the log has this record.
     viewing: Option<u64>,
-    /// Messages that made no sense, and streams that were closed without one.
+    /// Messages that violated the protocol, and streams that were closed without one.
     dropped: u64,
     strangers: StrangerCount,
 }
@@ -250,7 +250,7 @@ impl Role for Server {
                 self.handle_membership(now, event);
             }
         } else if let LinkEvent::Closed { .. } = event {
-            // Whose end it was is for the controller to judge: it has a stream to the same process.
+            // The controller decides if that is the end of the member: it has a stream to the same process.
             self.callers.remove(&link);
             if let Some(shard) = &mut self.shard {
                 shard.close(link);

@@ -188,7 +188,7 @@ impl Server {
                 return self.membership.abort(&reason);
             }
             (Stage::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
-            // What became of the one before is no matter: the last one has everything.
+            // The result of the one before does not matter: the last one has everything.
             (Stage::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
                 let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), true);
@@ -218,7 +218,7 @@ impl Server {
         }
     }
 
-    /// The job is over: what it came to is checkpointed once more (rule L7).
+    /// The job is over: its result is checkpointed once more (rule L7).
     pub(super) fn finish(&mut self, now: Instant, event: MemberEvent) {
         let is_done = matches!(event, MemberEvent::Finished(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();

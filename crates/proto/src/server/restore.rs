@@ -117,7 +117,7 @@ impl Restored {
             Record::Epoch(drained) => {
                 shard.apply_written_epoch(drained).map_err(|_| wrong("an epoch that does not fit"))?;
             }
-            // What it brought in before it made no sense counts.
+            // Its packets before the violation count.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
             Record::Evicted { keys } => {

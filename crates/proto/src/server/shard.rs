@@ -172,7 +172,7 @@ impl Shard {
         })
     }
 
-    /// From here on nothing is taken from whom this view does not name as holder (rule V3).
+    /// From here on nothing is taken from a switch that this view does not name as holder (rule V3).
     pub(super) fn enter(&mut self, view: View) {
         if view.number > self.cluster.view.number {
             self.journal.write(&RecordOf::View(&view));

@@ -82,12 +82,12 @@ pub(super) struct Snapshot {
     state: Option<Box<State>>,
     /// Blocks of rows that the disk has not taken.
     on_the_way: usize,
-    /// When the next rows are due: those who push want the memory and the cores, too.
+    /// When the next rows are due: pushes need the memory and the cores, too.
     next_at: Instant,
 }
 
 impl Shard {
-    /// From now on it is remembered what changes: the checkpoint before has all that was.
+    /// Tracks changes from now on: the checkpoint before has all rows until now.
     pub(super) fn track_changes(&mut self) {
         if self.cluster.durability.increments > 0 {
             self.store.track_changes();
@@ -216,7 +216,7 @@ impl Shard {
         true
     }
 
-    /// Nothing came of a checkpoint. Returns whether it was being written.
+    /// A checkpoint failed. Returns whether it was being written.
     pub(super) fn checkpoint_failed(&mut self, number: u64) -> bool {
         let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.number == number) else {
             return false;

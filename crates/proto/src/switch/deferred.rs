@@ -1,5 +1,5 @@
 //! A data plane that does later what its agent asks: one in a device, which is reached by packets and commands. The agent goes
-//! goes on meanwhile: it answers probes, and reports that something is done when it is.
+//! on meanwhile: it answers probes, and reports that something is done when it is.
 //!
 //! The agent asks a [`DeferredPlane`], which hands [`Order`]s to a [`Device`]; an [`Executor`] there carries them out, one after
 //! the other, on a plane that takes its time; and what became of them comes back as a [`Report`].

@@ -48,7 +48,7 @@ pub trait Plane {
     /// Writes values for workers to read.
     fn install(&mut self, region: u8, values: &SlotValues);
 
-    /// The agent is about to look at what regions have taken: what should have woken it for that is done with.
+    /// The agent is about to look at what regions have taken: wake-ups for that are done with.
     fn awake(&mut self) {}
 
     /// Returns the number of packets that the active bank of a region has taken.

@@ -134,7 +134,7 @@ impl Flow {
         self.before + u64::from(self.first - self.numbers.start)
     }
 
-    /// Every packet below it is answered, as far as was looked: the first that an answer may be news of.
+    /// The first packet that may still wait for its first answer: all below it are answered.
     pub(crate) fn first_open(&self) -> u32 {
         self.unacknowledged.max(self.first)
     }

@@ -60,7 +60,7 @@ struct Waiting {
     pieces: VecDeque<Piece>,
 }
 
-/// A worker's conversation with one shard.
+/// A worker's requests to one shard.
 #[derive(Debug, Clone, Default)]
 struct Shard {
     numbered: u64,
@@ -72,7 +72,7 @@ struct Shard {
     waiting: VecDeque<Waiting>,
 }
 
-/// A worker's conversations with all shards.
+/// A worker's requests to all shards.
 #[derive(Debug, Clone)]
 pub(crate) struct ColdClient {
     format: ValueFormat,

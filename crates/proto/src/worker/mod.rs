@@ -79,7 +79,7 @@ pub enum WorkerCommand {
     },
     /// This worker goes, and the others go on without it. A user who wants its pushes to stay flushes first.
     Leave,
-    /// End the job for everybody.
+    /// End the job for all members.
     Abort {
         /// The reason.
         reason: String,

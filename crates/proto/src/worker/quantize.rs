@@ -70,7 +70,7 @@ impl Quantization {
     }
 }
 
-/// Appends the integers of rows. `false` if one is larger than `bound`: then the residues are what they were, and the integers nonsense.
+/// Appends the integers of rows. `false` if one is larger than `bound`: then the residues are what they were, and the integers are invalid.
 fn quantize_all(
     rows: &[HotRow],
     gradients: &[f32],

@@ -160,7 +160,7 @@ impl Directory {
         looked_up.map(|()| found)
     }
 
-    /// The hot rows that were [found](Self::find), by region and then by slot, and what makes those cold that no switch takes.
+    /// The hot rows that were [found](Self::find), by region and then by slot, and the conversion of those that no switch takes to cold rows.
     /// Without a plan no row is hot.
     #[inline]
     pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Cooling<'_>)> {

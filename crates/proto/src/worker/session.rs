@@ -106,7 +106,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Regions may have moved: what is not durable goes to those who hold them now.
+    /// Regions may have moved: what is not durable goes to their present holders.
     pub(super) fn enter(&mut self, view: View) {
         if view.number <= self.cluster.view.number {
             return;
@@ -358,7 +358,7 @@ impl Session {
         self.end_visibility_waits();
     }
 
-    /// A shard has applied what no switch holds any more.
+    /// A shard has applied packets of a region without a holder.
     fn replayed(&mut self, region: u8, since: u64, below: u32) {
         for cargo in self.hot.as_mut().map(|hot| hot.replayed(region, since, below)).unwrap_or_default() {
             if self.operations.operation(cargo.operation).wants_values() {

@@ -1,4 +1,4 @@
-//! Scenes in which something was lost, was there twice, or stood still for ever.
+//! Cases in which something was lost, existed twice, or stood still for ever.
 
 use super::desk::{Desk, ms};
 use crate::cluster::{Cluster, Peer};

@@ -1,4 +1,4 @@
-//! Numbers near their ends, and texts without one.
+//! Numbers near their bounds, and texts without a bound.
 
 use super::desk::{Desk, join, ms};
 use crate::cluster::Peer;
@@ -8,7 +8,7 @@ use crate::statistics::{ServerStatistics, Statistics};
 
 use Peer::{Server, Switch, Worker};
 
-/// A switch joins; who it became, or why it did not.
+/// A switch joins. Returns its number, or the reason of the refusal.
 fn switch_joins(desk: &mut Desk) -> Result<u16, String> {
     let link = desk.call();
     let before = desk.view().switches;

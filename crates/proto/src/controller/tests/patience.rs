@@ -85,7 +85,7 @@ fn a_controller_that_slept_loses_no_member() {
         desk.pass(ms(2000), &[]);
     }
     assert_eq!((desk.events(), desk.view().number), (vec![], 1));
-    // Those that are dead are still found out.
+    // Dead members are still detected.
     desk.now = desk.now + Duration::from_secs(60);
     desk.controller.handle_timeout(desk.now);
     desk.pass(ms(701), &[Switch(0)]);

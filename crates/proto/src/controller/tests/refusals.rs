@@ -24,7 +24,7 @@ fn the_first_refusal_of_a_pair_is_an_event_and_the_end_has_all() {
     for (server, worker, count) in [(0, Some(3), 1), (0, Some(3), 70), (0, Some(3), 40), (1, None, 2)] {
         desk.from(Server(server), refused(worker, 0, count));
     }
-    // A table that is not there, and one who applies nothing.
+    // A table that is not there, and a sender that applies nothing.
     desk.from(Server(0), refused(Some(3), 9, 1));
     desk.from(Worker(0), refused(Some(4), 0, 1));
     let first = [refusal(0, Some(3), 1), refusal(1, None, 2)];

@@ -43,7 +43,7 @@ fn messages_on_the_old_stream_count_no_more() {
     desk.rejoin(Worker(0));
     desk.tell(before, Message::Leave);
     assert_eq!(desk.view().number, 1);
-    // And that it is gone is no loss.
+    // Its end is not the loss of the member.
     desk.links_of.insert(Worker(0), before);
     desk.break_stream(Worker(0));
     desk.pass(ms(3000), &[]);

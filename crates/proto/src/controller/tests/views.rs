@@ -18,7 +18,7 @@ fn a_cluster_begins_servers_first_and_workers_last() {
     desk.join(Server(1));
     assert_eq!(desk.who_heard(), [Server(0), Server(1)]);
     desk.viewed(Server(1));
-    // Who is early changes nothing.
+    // An early answer changes nothing.
     desk.viewed(Worker(0));
     desk.viewed(Switch(0));
     assert_eq!(desk.who_heard(), []);
@@ -217,7 +217,7 @@ fn a_member_is_sent_the_part_of_the_view_that_it_needs() {
     let told = desk.heard_view(Worker(1)).unwrap();
     assert_eq!((addresses(&told), &told.switches), ((vec![1, 2], 0), &whole.switches), "both hold a region");
     assert_eq!((told.number, &told.tenures), (whole.number, &whole.tenures));
-    // One that holds nothing is nothing to a worker.
+    // A worker is not sent a switch that holds nothing.
     desk.settle();
     desk.join(Switch(3));
     for peer in [Server(0), Server(1), Switch(1), Switch(2), Switch(3)] {

@@ -1,4 +1,4 @@
-//! A server with one shard and one region, and those who call it.
+//! A server with one shard and one region, and its callers.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Gradients that are not finite, from those who do not check.
+//! Gradients that are not finite, from workers that do not check.
 
 use super::counter::{CONTROLLER, Counter, NOW, cut, push, pushed};
 use super::durability::with_log_in;

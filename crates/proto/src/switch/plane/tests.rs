@@ -112,7 +112,7 @@ fn windows_take_memory_for_those_who_are_there() {
     assert_eq!(plane.memory_bytes(), before);
 }
 
-/// A step of a life.
+/// A step of a test case.
 #[derive(Debug, Clone)]
 enum Step {
     /// Those whose bits are set are there.

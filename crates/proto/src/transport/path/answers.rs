@@ -88,7 +88,7 @@ impl Path {
             }
             Kind::Ack if !values => {
                 let flow = &self.flows(header.region).push;
-                // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
+                // Ranges may reach over what was given up long ago, and those of invalid answers anywhere.
                 let open = flow.first_open()..flow.next();
                 for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
                     if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
