@@ -91,7 +91,7 @@ impl Controller {
         }
         let reason = match &member.closed_because {
             Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
-            _ => format!("was silent for {:?}", Member::silence_max(kind_of(peer))),
+            _ => format!("sent nothing for {:?}", Member::silence_max(kind_of(peer))),
         };
         if self.phase == Phase::Recovering {
             self.send_away(peer);

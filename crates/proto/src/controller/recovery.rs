@@ -143,7 +143,7 @@ impl Controller {
     /// A stream on which nothing was received for too long is as good as broken, and a member that can come back has as long for it (rule M7).
     pub(super) fn end_stream_of(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
-        let reason = format!("was silent for {:?}", Member::silence_max(kind_of(peer)));
+        let reason = format!("sent nothing for {:?}", Member::silence_max(kind_of(peer)));
         let link = member.link.take();
         member.lost_at = Some(now);
         member.closed_because = Some(reason.clone());

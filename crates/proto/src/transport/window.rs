@@ -24,7 +24,7 @@ const WHOLE: usize = 1 << 10;
 const LOSS_TOLERATED: usize = WHOLE / 8;
 /// And that may be lost where packets queue. Without loss they queue at a switch that is busy, which has room for all (rule T3).
 const LOSS_TOLERATED_QUEUED: usize = WHOLE / 32;
-/// So many lost packets of one round trip make a share; fewer may be chance, and only the share smoothed over round trips counts.
+/// So many lost packets of one round make a share; fewer may be chance, and only the share smoothed over rounds counts.
 const LOST_SURE: usize = 4;
 /// Up to here a loss that does not follow the window is attributed to the link.
 const LOSS_BELIEVED: usize = WHOLE / 2;

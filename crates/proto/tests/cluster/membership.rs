@@ -137,7 +137,7 @@ fn a_worker_that_sends_nothing_is_lost() {
     let mut stage = Stage::started(Setup::small(1, 1, 2));
     let (began, silent) = (stage.world.now(), stage.workers().start + 1);
     stage.mute(silent);
-    assert_eq!(loss(&mut stage), (Peer::Worker(1), "was silent for 10s".to_owned()));
+    assert_eq!(loss(&mut stage), (Peer::Worker(1), "sent nothing for 10s".to_owned()));
     assert!(stage.world.now().since(began) < SILENCE_MAX + 2 * HEARTBEAT_INTERVAL);
 }
 

@@ -116,5 +116,5 @@ fn a_restartable_server_has_30_s_to_come_back() {
     desk.rejoin(Server(0));
     assert!(matches!(desk.events().as_slice(), [ControllerEvent::Returned { peer: Server(0), .. }]));
     other.pass(ms(30_000), &[]);
-    assert!(other.failure().is_some_and(|reason| reason.contains("silent")));
+    assert!(other.failure().is_some_and(|reason| reason.contains("sent nothing")));
 }
