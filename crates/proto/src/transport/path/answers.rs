@@ -124,7 +124,8 @@ impl Path {
         if is_believed {
             self.learn_durable(header.region, header.durable);
         }
-        let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was looked up above");
+        let flows =
+            self.regions[usize::from(header.region)].as_mut().expect("its region was looked up above");
         if let Some(durable) = flows.durable {
             flows.push.release(durable, &mut self.spare);
         }
