@@ -40,7 +40,7 @@ impl Controller {
         };
         let address = if kind == Kind::Server { join.stream } else { join.datagrams };
         let Some(address) = reachable(address) else {
-            return self.refuse(link, "a member must say where it can be reached");
+            return self.refuse(link, "a member must give the address at which it can be reached");
         };
         if let Some(peer) = self.unheard(kind, address) {
             return self.welcome_back(now, link, peer);
