@@ -66,7 +66,7 @@ pub enum ClientError {
     #[error("no pull {0:?} is under way")]
     UnknownPull(PullId),
     /// The controller does not take a report that long (rule S2).
-    #[error("a report of {bytes} bytes is too long: it may have {bytes_max}")]
+    #[error("a report of {bytes} bytes is too long: at most {bytes_max} are allowed")]
     LongReport {
         /// Length of the message.
         bytes: usize,

@@ -22,7 +22,7 @@ impl Controller {
         }
         let peer = rejoin.you;
         if caller.peer.is_some() {
-            return self.refuse(link, "a stream is of one member");
+            return self.refuse(link, "a stream carries one member only");
         }
         if !matches!(
             (peer, rejoin.join.kind),
@@ -30,7 +30,7 @@ impl Controller {
                 | (Peer::Switch(_), Kind::Switch)
                 | (Peer::Worker(_), Kind::Worker)
         ) {
-            return self.refuse(link, "a member is what it joined as");
+            return self.refuse(link, "a member must rejoin as the kind that it joined as");
         }
         // No honest member comes near such numbers, and sums with them must not overflow.
         if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
