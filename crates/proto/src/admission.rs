@@ -1,4 +1,4 @@
-//! How many bytes the messages of a stream may have that a peer opened, before and after it has said who it is.
+//! Bounds of the messages on a stream that a peer opened, in bytes, before and after the peer has identified itself.
 
 use libra_dataplane::{ENTRY_BYTES, HEADER_BYTES, WINDOW};
 use libra_plan::SLOTS_PER_REGION;
@@ -16,16 +16,16 @@ pub const REPORT_BYTES_MAX: usize = TO_CONTROLLER_BYTES_MAX - AROUND_BYTES;
 
 /// Any other message to the controller.
 pub(crate) const TO_CONTROLLER_BYTES_MAX: usize = 1 << 20;
-/// What goes around keys, values and packets.
+/// Room for everything but keys, values and packets.
 const AROUND_BYTES: usize = 64 << 10;
-/// A packet of a replay without its entries, and what says how long it is.
+/// A packet of a replay without its entries, and its length field.
 const PACKET_BYTES: usize = HEADER_BYTES + 3;
-/// A slot of an epoch: its sum, and its part of what says which slots have one.
+/// A slot of a round: its sum, and its part of the bitmap of slots that have one.
 const SLOT_BYTES: usize = 4 + 3;
 /// A flow in a cut: numbers that lie apart are half of a window (rule D1) at most, two numbers of five bytes each.
 const FLOW_BYTES: usize = 16 + WINDOW / 2 * 10;
 
-/// Whether a frame that begins with this byte can be the message of a server that comes back: the only first message that may be long
+/// Returns true if a frame that begins with this byte can be the message of a returning server: the only first message that may be long
 /// (rule S1). Members of one version agree on it, as they must on all of the format.
 pub fn may_be_long(first_byte: u8) -> bool {
     first_byte == REJOIN_TAG

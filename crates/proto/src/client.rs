@@ -15,7 +15,7 @@ pub struct Pulled {
     pub values: Vec<f32>,
 }
 
-/// Why an operation of a worker could not be carried out.
+/// Reason for which an operation of a worker could not be carried out.
 #[derive(Debug, Error, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -66,17 +66,17 @@ pub enum ClientError {
     #[error("no pull {0:?} is under way")]
     UnknownPull(PullId),
     /// The controller does not take a report that long (rule S2).
-    #[error("a report of {bytes} bytes is too long: it may have {bytes_max}")]
+    #[error("a report of {bytes} bytes is too long: at most {bytes_max} are allowed")]
     LongReport {
-        /// How long it is.
+        /// Length of the message.
         bytes: usize,
-        /// How long it may be.
+        /// Upper bound of the length.
         bytes_max: usize,
     },
     /// The job ended before the operation did.
     #[error("the job ended: {reason}")]
     Ended {
-        /// Who ended it and why.
+        /// The member that ended it, and its reason.
         reason: String,
     },
 }
@@ -90,7 +90,7 @@ pub enum Tick {
     Visible,
 }
 
-/// What a training loop needs of a parameter server: read rows, add gradients, wait for the others.
+/// The interface that a training loop needs of a parameter server: read rows, add gradients, wait for the others.
 ///
 /// For waiting there are barriers and, between two of them, clocks, which let a worker be some way ahead of others. A clock counts ticks
 /// since the last barrier; what a tick means is the caller's business.
@@ -116,8 +116,8 @@ pub trait Parameters {
     /// Waits until every push of this worker is visible: applied by its shard and readable.
     fn flush(&mut self) -> Result<(), ClientError>;
 
-    /// Waits until every worker of the job has come to the same barrier. Who waits at one holds nobody up, whatever its clock says: what others
-    /// must see is flushed before.
+    /// Waits until every worker of the job has come to the same barrier. A worker that waits at one does not block the others,
+    /// whatever its clock: what others must see is flushed before.
     fn barrier(&mut self) -> Result<(), ClientError>;
 
     /// Advances the clock of this worker by one, when the tick counts. Does not wait for that.

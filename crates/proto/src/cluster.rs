@@ -1,4 +1,4 @@
-//! What every member of a cluster must agree on: who is there, which rows exist, which of them are hot.
+//! State that every member of a cluster must agree on: the members, the rows that exist, the rows that are hot.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -40,7 +40,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// How switch slots add.
+/// Arithmetic of the slots of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArithmeticMode {
@@ -62,10 +62,10 @@ impl fmt::Display for ArithmeticMode {
     }
 }
 
-/// How the hot path behaves.
+/// Parameters of the hot path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotPath {
-    /// How slots add.
+    /// Arithmetic of the slots.
     pub arithmetic: ArithmeticMode,
     /// A bank is closed once it has taken this many pushes (each counted in the region where its last packet went) ...
     pub pushes_per_epoch: u32,
@@ -81,7 +81,7 @@ pub struct HotPath {
     /// Packets that a worker may have on their way to one switch. The controller sees to it that those of all workers fit the switch's
     /// receive buffer.
     pub packets_in_flight_max: u32,
-    /// Packets of a flow of pushes before it begins anew (rule T18): 2^30, or fewer in tests.
+    /// Packets of a flow of pushes before it restarts (rule T18): 2^30, or fewer in tests.
     pub flow_packets_max: u32,
 }
 
@@ -142,18 +142,18 @@ impl HotPath {
     }
 }
 
-/// What servers keep on disk.
+/// Durability of a job: the state that servers keep on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durability {
     /// Servers write to a log what they apply, and answer when it is on the disk: then a server that dies loses nothing.
     pub log: bool,
-    /// How often the job is checkpointed; none: never, nor at its end.
+    /// Interval of checkpoints; none: never, nor at the end of the job.
     pub checkpoint_every: Option<Duration>,
     /// A checkpoint is also made when the log of a server has grown by this many bytes since the one before.
     pub log_bytes_max: u64,
-    /// How many checkpoints each server keeps.
+    /// Number of checkpoints that each server keeps.
     pub keep: u16,
-    /// How many checkpoints between two full ones hold only what changed.
+    /// Number of checkpoints between two full ones that hold only changes.
     pub increments: u16,
     /// A server writes no more of a checkpoint in a second while it serves.
     pub checkpoint_bytes_per_second: u64,
@@ -182,34 +182,34 @@ impl Durability {
         load: None,
     };
 
-    /// Whether servers need a disk.
+    /// Returns true if servers need a disk.
     pub fn needs_disk(&self) -> bool {
         self.log || self.checkpoint_every.is_some() || self.load.is_some()
     }
 }
 
-/// How the cold path behaves.
+/// Parameters of the cold path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdPath {
-    /// How pushes carry gradients, and answers values.
+    /// Format of gradients in pushes, and of values in answers.
     pub values: ValueFormat,
 }
 
-/// Who is there, and who holds which region: the part of a cluster that changes.
+/// The members, and the holder of each region: the part of a cluster that changes.
 ///
-/// The controller numbers views; a higher one replaces a lower one. The upper half of a number says which controller made
-/// it: each that starts begins a new half, above all that any member knows (rule V1).
+/// The controller numbers views; a higher one replaces a lower one. The upper half of a number identifies the controller that made
+/// it: each that starts begins a new half, above all that any member has (rule V1).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// Its number; none is 0.
     pub number: u64,
-    /// Where the switches take datagrams. A number is never given twice.
+    /// Addresses at which the switches take datagrams. A number is never given twice.
     pub switches: BTreeMap<u16, SocketAddr>,
-    /// Where the workers send their datagrams from. A number is never given twice.
+    /// Addresses from which the workers send their datagrams. A number is never given twice.
     pub workers: BTreeMap<u16, SocketAddr>,
-    /// Who holds each region.
+    /// The holder of each region.
     pub tenures: Vec<Tenure>,
-    /// The flows of pushes that have begun anew, by region and worker, and the number of the view in which they did (rule T18).
+    /// The flows of pushes that have restarted, by region and worker, and the number of the view in which they did (rule T18).
     pub flows: BTreeMap<(u8, u16), u64>,
     /// The number that the next switch gets.
     pub next_switch: u16,
@@ -217,7 +217,7 @@ pub struct View {
     pub next_worker: u16,
 }
 
-/// Who holds a region, and since when.
+/// The holder of a region, and the view since which it holds it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenure {
     /// The switch; none means that its rows are cold for the time being.
@@ -234,8 +234,9 @@ impl Tenure {
 }
 
 impl View {
-    /// What of this view a member must know (rule V11). Servers know everything, as a controller that is started anew has nothing but what they say
-    /// (rule M9); a switch where workers send from (rule W4); a worker where the holders are and which flows have begun anew, and of other workers nothing else.
+    /// The part of this view that a member needs (rule V11). Servers get everything, as a controller that is restarted has nothing but what they send
+    /// (rule M9); a switch gets the addresses of workers (rule W4); a worker the holders and the flows that have restarted, and of other
+    /// workers nothing else.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Self {
         let Self { number, switches, workers, tenures, flows, next_switch: _, next_worker: _ } = self;
@@ -261,7 +262,7 @@ impl View {
         }
     }
 
-    /// Who holds a region.
+    /// Returns the tenure of a region.
     pub fn tenure(&self, region: u8) -> Tenure {
         self.tenures.get(usize::from(region)).copied().unwrap_or_default()
     }
@@ -277,43 +278,43 @@ impl View {
 pub struct Cluster {
     /// The job as packets carry it: it separates the slots and flows of tenants of one switch.
     pub job: u16,
-    /// What tells this job from every other that ever ran, or will run, at the same addresses (rule M18).
+    /// A number that distinguishes this job from every other that ever ran, or will run, at the same addresses (rule M18).
     pub instance: u64,
     /// The seed of initial row values, and of everything else that is drawn.
     pub seed: u64,
     /// The tables of the model.
     pub tables: Vec<TableSpec>,
-    /// Which rows are hot; none when there is never a switch.
+    /// The rows that are hot; none when there is never a switch.
     pub plan: Option<Plan>,
-    /// How the hot path behaves.
+    /// Parameters of the hot path.
     pub hot_path: HotPath,
-    /// What servers keep on disk.
+    /// Durability of the job.
     pub durability: Durability,
-    /// How the cold path behaves.
+    /// Parameters of the cold path.
     pub cold_path: ColdPath,
-    /// How far workers may be apart.
+    /// Synchronization mode: how far workers may be apart.
     pub mode: Mode,
     /// The front end's own part: a text that the roles carry and do not read.
     pub task: String,
-    /// How many shares the task has: one for each worker that the job began with.
+    /// Number of shares of the task: one for each worker that the job began with.
     pub shares: u16,
-    /// Where the shards accept streams, by their number.
+    /// Addresses at which the shards accept streams, by their number.
     pub servers: Vec<SocketAddr>,
-    /// Who else is there.
+    /// The other members, and the holders of regions.
     pub view: View,
 }
 
-/// How often a share may get another worker: a worker that comes after another died has a number of its own, for the
+/// Number of workers that a share may have in turn: a worker that comes after another died has a number of its own, for the
 /// windows of all switches remember what the dead one has sent (rule M2).
 const WORKERS_OF_A_SHARE: u16 = 16;
-/// How often where switches wire lanes to registers: those have windows for few flows, 64 for 32 workers.
+/// The same for switches that wire lanes to registers: those have windows for few flows, 64 for 32 workers.
 const WORKERS_OF_A_SHARE_WIRED: u16 = 2;
 
 /// Values of a row at most: as many as a message holds, with room for what goes with them.
 const ROW_VALUES_MAX: usize = MESSAGE_BYTES_MAX / 4 - 1024;
 
 impl Cluster {
-    /// A cluster for a job, with nobody in it yet.
+    /// A cluster for a job, with no member yet.
     pub fn new(job: u16, tables: Vec<TableSpec>, plan: Option<Plan>, hot_path: HotPath) -> Self {
         Self {
             job,
@@ -333,7 +334,7 @@ impl Cluster {
     }
 
     /// The same for one instance of it, a number that was drawn: packets of another differ in `job` and in `view`, of 16 bits each,
-    /// and streams say the whole number (rule M18).
+    /// and streams carry the whole number (rule M18).
     #[must_use]
     pub fn with_instance(self, instance: u64) -> Self {
         Self { instance, job: (instance & 0xffff) as u16, ..self }
@@ -349,7 +350,7 @@ impl Cluster {
         u16::try_from(self.servers.len()).expect("the controller numbers servers by u16")
     }
 
-    /// Whether somebody is in its view. The number of servers never changes.
+    /// Returns true if the peer is in its view. The number of servers never changes.
     pub(crate) fn knows(&self, peer: Peer) -> bool {
         match peer {
             Peer::Controller => false,
@@ -365,12 +366,12 @@ impl Cluster {
         self.shares.max(1).saturating_mul(of_a_share)
     }
 
-    /// Where the hot rows lie; none if there are none.
+    /// Returns the placement of the hot rows; none if there are none.
     pub(crate) fn placement(&self) -> Result<Option<Placement>, PlacementError> {
         self.plan.as_ref().map(|plan| self.place(plan)).transpose()
     }
 
-    /// Where the rows of its plan lie.
+    /// Returns the placement of the rows of its plan.
     pub(crate) fn place(&self, plan: &Plan) -> Result<Placement, PlacementError> {
         Placement::new(plan, self.shards(), self.hot_path.region_slots())
     }
@@ -384,7 +385,7 @@ impl Cluster {
         self.check_plan()
     }
 
-    /// Whether each row fits a message: it is never split (rule C8).
+    /// Checks that each row fits a message: it is never split (rule C8).
     pub(crate) fn check_tables(&self) -> Result<(), String> {
         match self.tables.iter().find(|table| table.width > ROW_VALUES_MAX) {
             Some(TableSpec { name, width, .. }) => {
@@ -394,14 +395,14 @@ impl Cluster {
         }
     }
 
-    /// Whether the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
+    /// Checks that the plan can be carried out in this cluster: it is for these tables, and each hot row fits a packet.
     pub(crate) fn check_plan(&self) -> Result<(), String> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let shape = |table: &TableSpec| TableShape {
             name: table.name.clone(),
             keys: table.keys.clone(),
             width: u32::try_from(table.width).unwrap_or(u32::MAX),
-            // Only the plan knows.
+            // Only the plan has it.
             hot: plan.tables.iter().any(|planned| planned.name == table.name && planned.hot),
         };
         let tables: Vec<TableShape> = self.tables.iter().map(shape).collect();

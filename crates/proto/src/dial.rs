@@ -8,14 +8,14 @@ use libra_dataplane::planted::{PlantedBug, is_planted};
 use crate::role::{Action, Link};
 use crate::time::Instant;
 
-/// How long to wait before a stream that broke is opened again.
+/// Pause before a stream that broke is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How long a member tries to reach another before it gives up. A controller that restarts has as long to come back.
+/// Time for which a member tries to reach another before it gives up. A controller that restarts has as long to come back.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// An attempt, or the pause before one, counts as no more than this: drivers give up sooner.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
-/// One end of a conversation with a peer, over one stream after another.
+/// One end of a connection to a peer, over one stream after another.
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
     address: SocketAddr,
@@ -96,7 +96,7 @@ impl Dial {
     }
 
     /// Counts the time since the last attempt began or ended. Of one that took longer than any does this process has slept through a part, and
-    /// nobody is to blame for that (rule M13).
+    /// no member is to blame for that (rule M13).
     fn try_until(&mut self, now: Instant) {
         let most = if is_planted(PlantedBug::WakeUpBlamesOthers) { Duration::MAX } else { ATTEMPT_MAX };
         if self.lost_at.replace(self.lost_at.unwrap_or(now)).is_some() {
@@ -105,7 +105,7 @@ impl Dial {
         self.tried_at = now;
     }
 
-    /// How long there has been no stream.
+    /// Returns the time since there was a stream.
     pub(crate) fn lost_for(&self, now: Instant) -> Duration {
         self.lost_at.map_or(Duration::ZERO, |lost_at| now.since(lost_at))
     }

@@ -44,7 +44,7 @@ impl Keys {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         match &self.0 {
             Encoding::Raw(Bulk(keys)) => keys.len(),
@@ -52,12 +52,12 @@ impl Keys {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What they take in a message.
+    /// Returns their size in a message.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Encoding::Raw(Bulk(keys)) => keys.len() * KEY_BYTES,
@@ -133,7 +133,7 @@ impl Ascending {
             let (width, after) = rest.split_first().expect("the structure was checked");
             let (block, after) = after.split_at(length * usize::from(*width));
             rest = after;
-            // Whatever bytes make too large wraps around: such a key is as good as any other that makes no sense.
+            // A key that is too large wraps around: it is refused like any other that is in no table.
             let mut add = |difference: u64| {
                 last = last.wrapping_add(difference);
                 last
@@ -149,7 +149,7 @@ impl Ascending {
         }
     }
 
-    /// Whether each block has a width, and the bytes are exactly those of all blocks.
+    /// Returns true if each block has a width, and the bytes are exactly those of all blocks.
     fn is_sound(bytes: &[u8]) -> bool {
         let Some((count, rest)) = bytes.split_first_chunk() else { return false };
         let Some((count, mut rest)) =

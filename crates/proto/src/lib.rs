@@ -23,7 +23,7 @@
 //! but hot packets is a [`Message`] over an ordered reliable stream; a hot packet is in
 //! [`libra_dataplane`]'s format.
 //!
-//! What the roles promise together: a gradient that a worker pushed is applied exactly once, whatever the network does to
+//! The guarantee of the roles together: a gradient that a worker pushed is applied exactly once, whatever the network does to
 //! datagrams, and with fixed point ([`ArithmeticMode::Fixed`]) the sum is the same to the bit in any order of arrival.
 //!
 //! A controller and a server, with a driver that is a loop:
@@ -52,7 +52,7 @@
 //! }
 //! let missing = Sizes { servers: 0, switches: 0, workers: 1 };
 //! assert_eq!(controller.poll_event(), Some(ControllerEvent::Joined { peer: Peer::Server(0), remote, missing }));
-//! // Nothing more happens until it looks whether the server is silent.
+//! // Nothing more happens until it looks for heartbeats of the server.
 //! let timeout = controller.poll_timeout().expect("it watches its members");
 //! assert!(timeout > now && timeout <= now + SILENCE_MAX);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -91,7 +91,7 @@ pub use controller::{
 };
 pub use dial::PATIENCE;
 pub use keys::Keys;
-/// What a region is to its [`Plane`].
+/// Dimensions of a region for its [`Plane`].
 pub use libra_dataplane::RegionConfig;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{

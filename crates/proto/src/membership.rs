@@ -1,4 +1,4 @@
-//! What every member but the controller does the same way: join, learn the cluster, keep in touch, end.
+//! The part that is common to all members but the controller: join, learn the cluster, send heartbeats, end.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,13 +12,13 @@ use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// How often a server or worker reports to the controller. Switches are asked, and more often (rule M4).
+/// Interval of the reports of a server or worker to the controller. Switches are asked, and more often (rule M4).
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the controller has decided.
+/// Decisions of the controller.
 #[derive(Debug)]
 pub(crate) enum MembershipEvent {
-    /// There is a new stream to the controller, and it must be told who this is: see [`Membership::introduce`].
+    /// There is a new stream to the controller, and this member must identify itself: see [`Membership::introduce`].
     Connected,
     Started(Box<Start>),
     Changed(Shared<View>),
@@ -40,15 +40,15 @@ pub(crate) enum MembershipEvent {
     },
 }
 
-/// A member's conversation with the controller.
+/// A member's connection to the controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     dial: Dial,
     links: LinkNumbers,
     join: Join,
-    /// Who this is, once it is in.
+    /// This member and its share, once it is in.
     you: Option<(Peer, u16)>,
-    /// And in which instance of a job.
+    /// The instance of the job.
     instance: u64,
     view: u64,
     heartbeat_at: Option<Instant>,
@@ -98,7 +98,7 @@ impl Membership {
         self.join.is_slow = true;
     }
 
-    /// Whether it can be started again.
+    /// Returns true if it can be started again.
     pub(crate) fn has_disk(&self) -> bool {
         self.join.returns
     }
@@ -125,20 +125,20 @@ impl Membership {
         self.actions.extend(dial.handle_timeout(now, &mut self.links));
     }
 
-    /// Tells the controller something. Nothing is kept for one that is gone: who rejoins says again what still matters.
+    /// Sends the controller a message. Nothing is kept for one that is gone: a member that rejoins repeats what still matters.
     pub(crate) fn send(&mut self, message: Message) {
         if let Some(link) = self.dial.open_link() {
             self.actions.push_back(Action::Send { link, message });
         }
     }
 
-    /// Tells the controller that this member acts on a view.
+    /// Reports to the controller that this member acts on a view.
     pub(crate) fn viewed(&mut self, number: u64) {
         self.view = number;
         self.send(Message::Viewed { number });
     }
 
-    /// Ends the job for everybody.
+    /// Ends the job for all members.
     pub(crate) fn abort(&mut self, reason: &str) {
         self.send(Message::Abort { reason: reason.to_owned() });
     }
@@ -160,7 +160,7 @@ impl Membership {
             LinkEvent::Closed { reason } => {
                 self.heartbeat_at = None;
                 let first = self.you.is_none() && self.dial.open_link().is_none();
-                // Whoever starts a member wants to hear at once that there is no controller: the driver has tried already.
+                // The first attempt reports at once that there is no controller: the driver has tried already.
                 if self.dial.closed(now) && !first {
                     return None;
                 }
@@ -173,7 +173,7 @@ impl Membership {
         }
     }
 
-    /// Says who this is, first on each stream: a newcomer, or a member since `barriers` barriers.
+    /// Identifies this member, first on each stream: a newcomer, or a member since `barriers` barriers.
     pub(crate) fn introduce(&mut self, barriers: u64, cluster: Option<Box<Cluster>>) {
         let join = self.join.clone();
         let message = match self.you {
@@ -222,7 +222,7 @@ impl Membership {
         self.actions.extend(connect);
     }
 
-    /// Whether it is time to report.
+    /// Returns true if it is time to report.
     pub(crate) fn is_heartbeat_due(&self, now: Instant) -> bool {
         self.probe.is_some() || self.heartbeat_at.is_some_and(|due| due <= now)
     }

@@ -15,10 +15,10 @@ use crate::values::Values;
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
 pub const VERSION: u16 = 9;
 
-/// No message takes more bytes: what claims to is not read.
+/// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes that are kept of a reason that a peer gives: it is told to everybody, and read by people.
+/// Bytes that are kept of a reason that a peer gives: it is sent to all members, and read by people.
 pub(crate) const REASON_BYTES_MAX: usize = 4096;
 
 /// A reason that a peer gives, cut to [`REASON_BYTES_MAX`].
@@ -31,7 +31,7 @@ pub(crate) fn brief(mut reason: String) -> String {
     reason
 }
 
-/// What a process that joins a cluster can do.
+/// The kind of a process that joins a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// Holds a shard.
@@ -52,7 +52,7 @@ impl core::fmt::Display for Kind {
     }
 }
 
-/// Everything that one member says to another outside the hot path.
+/// A message of one member to another outside the hot path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// To the controller, first on a stream: take me in.
@@ -61,7 +61,7 @@ pub enum Message {
     Rejoin(Box<Rejoin>),
     /// From the controller: this is your place in the cluster. A switch that gets it again forgets everything.
     Start(Box<Start>),
-    /// From the controller: who is there and who holds which region has changed, as far as the receiver must know it ([`View::of`]).
+    /// From the controller: the members or holders of regions have changed, as far as the receiver needs it ([`View::of`]).
     View(Shared<View>),
     /// To the controller: the receiver of this view acts on it. A server has fenced the holders before, a switch holds the
     /// values of all regions that are its own.
@@ -69,9 +69,9 @@ pub enum Message {
         /// The view's number.
         number: u64,
     },
-    /// From the controller to a switch, regularly: how are you?
+    /// From the controller to a switch, regularly: asks for a heartbeat.
     Probe {
-        /// Which one, so that the controller knows how long the answer took.
+        /// Number of the probe, so that the controller can measure how long the answer took.
         number: u64,
     },
     /// To the controller, regularly; from a switch as the answer to a probe.
@@ -85,7 +85,7 @@ pub enum Message {
     Retire,
     /// From that switch: all of it is committed.
     Retired,
-    /// From a worker: nothing was heard of this switch for long, though it was asked.
+    /// From a worker: nothing was received from this switch for long, though it was asked.
     Unreachable {
         /// The switch.
         switch: u16,
@@ -93,7 +93,7 @@ pub enum Message {
     /// From a worker: it goes, with nothing left to do, and the others go on without it.
     Leave,
     /// From a worker: the numbers of its flow of pushes into a region are used up, and all of its packets are durable. It waits for the
-    /// view in which the flow begins anew (rule T18).
+    /// view in which the flow restarts (rule T18).
     Renew {
         /// The region.
         region: u8,
@@ -112,9 +112,9 @@ pub enum Message {
     },
     /// From a worker: so many of its ticks since the barrier before are done (rule M15).
     Clock {
-        /// The number of its next barrier: behind each, clocks begin anew.
+        /// The number of its next barrier: behind each, clocks restart.
         barrier: u64,
-        /// How many.
+        /// Number of ticks.
         clock: u64,
     },
     /// From the controller to the workers: none of those that train is behind this (rule M16).
@@ -123,10 +123,10 @@ pub enum Message {
         barrier: u64,
         /// The least of their clocks.
         least: u64,
-        /// The number of the newest view: what their clocks stand for may be where only this view says.
+        /// The number of the newest view: the pushes that their clocks stand for may be with holders that only this view names.
         view: u64,
     },
-    /// From a worker, last: what came of its task, in words that the roles do not read.
+    /// From a worker, last: the result of its task, in a text that the roles do not read.
     Report {
         /// The worker's account.
         text: String,
@@ -140,39 +140,39 @@ pub enum Message {
         /// Its number, the same at all servers.
         number: u64,
     },
-    /// From that server: it is there, or nothing came of it.
+    /// From that server: it is there, or it failed.
     Checkpointed {
         /// Its number.
         number: u64,
-        /// Why nothing came of it.
+        /// Reason of the failure, if it failed.
         failure: Option<String>,
     },
-    /// From a server to the controller: gradients that are not finite were refused (rule C11). Said at the first one of a worker and table,
+    /// From a server to the controller: gradients that are not finite were refused (rule C11). Sent at the first one of a worker and table,
     /// and with heartbeats when there are more.
     GradientsRefused {
-        /// Whose pushes; nobody's if finite gradients of one epoch have a sum that is not.
+        /// The worker that pushed them; none if finite gradients of one round have a sum that is not.
         worker: Option<u16>,
         /// The position of the table in [`Cluster::tables`].
         table: u16,
         /// The first row.
         key: u64,
-        /// How many pushes, or sums of rows, since the server's process started.
+        /// Number of pushes, or sums of rows, since the server's process started.
         count: u64,
     },
-    /// From anyone to anyone: the job has failed.
+    /// From any member to any other: the job has failed.
     Abort {
-        /// Who failed and why.
+        /// The member that failed, and its reason.
         reason: String,
     },
-    /// To a server, first on a stream: who is calling.
+    /// To a server, first on a stream: identifies the caller.
     Hello(Hello),
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
-    /// From a shard: the push is applied, and whoever holds its rows has their new values.
+    /// From a shard: the push is applied, and the holder of its rows has their new values.
     Pushed {
         /// Its number.
         number: u64,
-        /// The number of the view that the shard acts on: rows may have moved to a switch that the worker does not know of.
+        /// The number of the view that the shard acts on: rows may have moved to a switch that the worker has not received yet.
         view: u64,
         /// The new values of its rows, if they were asked for.
         values: Values,
@@ -208,30 +208,30 @@ pub enum Message {
     Replayed {
         /// The region.
         region: u8,
-        /// Since which view nobody holds it.
+        /// The view since which it has no holder.
         since: u64,
         /// The packets of the worker below this sequence number are.
         below: u32,
     },
-    /// From a switch to a shard: the region is mine, what is in it?
+    /// From a switch to a shard: it holds the region now, and asks for the contents.
     Adopt {
         /// The region.
         region: u8,
         /// Since which view it is.
         since: u64,
-        /// The newest epoch that the switch knows to be committed, and what was in it and all before it: a shard that had to go on from
-        /// an old checkpoint goes on from there. 0 if the switch knows nothing.
+        /// The newest round that the switch has seen committed, and the contents of it and all before it: a shard that had to go on from
+        /// an old checkpoint goes on from there. 0 if there is none.
         epoch: u64,
         /// See `epoch`.
         cut: Cut,
     },
-    /// From a shard to a switch: all that the holder of a region must know.
+    /// From a shard to a switch: the state that the holder of a region needs.
     Adopted(Adopted),
     /// From a switch to a shard: an epoch of one of its regions.
     Drained(Drained),
     /// From a shard to a switch: the epoch is applied; these are the new values.
     Committed(Committed),
-    /// From a shard to a switch: rows have new values that came past it.
+    /// From a shard to a switch: rows have new values that did not come from it.
     Changed(Changed),
     /// From a switch to a shard: it has these values, and answers pulls with them.
     Installed {
@@ -249,29 +249,29 @@ pub enum Message {
 pub struct Join {
     /// [`VERSION`] of the sender.
     pub version: u16,
-    /// What it is.
+    /// The kind of the process.
     pub kind: Kind,
-    /// Where it accepts streams (servers). An unspecified address means: where this stream comes from.
+    /// Address at which it accepts streams (servers). An unspecified address means: where this stream comes from.
     pub stream: Option<SocketAddr>,
-    /// Where it takes datagrams (switches) or sends them from (workers), likewise.
+    /// Address at which it takes datagrams (switches) or from which it sends them (workers), likewise.
     pub datagrams: Option<SocketAddr>,
     /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
     /// before they are answered.
     pub receive_bytes: u32,
-    /// Whether it comes back if its process ends, with all that it had or nearly so (servers).
+    /// True if it comes back if its process ends, with all that it had or nearly so (servers).
     pub returns: bool,
-    /// Whether it takes seconds for what others do at once, as its data plane is in a device (switches).
+    /// True if it takes seconds for what others do at once, as its data plane is in a device (switches).
     pub is_slow: bool,
 }
 
 /// The first message of a member on a new stream to the controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rejoin {
-    /// What the process said when it joined: should its place be gone, it joins anew.
+    /// The message with which the process joined: should its place be gone, it joins again.
     pub join: Join,
     /// [`Cluster::instance`] of its job.
     pub instance: u64,
-    /// Who it is.
+    /// The member.
     pub you: Peer,
     /// Its share of the task (workers).
     pub share: u16,
@@ -279,18 +279,18 @@ pub struct Rejoin {
     pub view: u64,
     /// The barriers that it has passed (workers).
     pub barriers: u64,
-    /// All that it knows (servers): a controller that has just started has nothing else to go by.
+    /// Its whole cluster (servers): a controller that has just started has nothing else to go by.
     pub cluster: Option<Box<Cluster>>,
 }
 
 /// A member's place in a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// Who the receiver is.
+    /// The receiver.
     pub you: Peer,
     /// Its share of the task, below [`Cluster::shares`] (workers).
     pub share: u16,
-    /// The number of the next barrier (workers): who comes late begins there.
+    /// The number of the next barrier (workers): one that joins late begins there.
     pub barrier: u64,
     /// The whole picture, with the view as in [`Message::View`].
     pub cluster: Shared<Cluster>,
@@ -307,12 +307,12 @@ pub struct Hello {
     pub answered: Answered,
 }
 
-/// What a worker knows of its pushes to a shard.
+/// Pushes of a worker that a shard has answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answered {
     /// The highest number of a push that was answered.
     pub newest: u64,
-    /// How many were.
+    /// Their number.
     pub count: u64,
 }
 
@@ -325,7 +325,7 @@ pub struct ColdPush {
     pub keys: Keys,
     /// Their gradients one after the other.
     pub gradients: Values,
-    /// Whether the answer must hold the new values.
+    /// True if the answer must hold the new values.
     pub answer: bool,
 }
 
@@ -334,9 +334,9 @@ pub struct ColdPush {
 pub struct Replay {
     /// The region.
     pub region: u8,
-    /// Since which view nobody holds it.
+    /// The view since which the region has no holder.
     pub since: u64,
-    /// Every packet of the flow below this sequence number is in this message, in one before it, or known to be durable.
+    /// Every packet of the flow below this sequence number is in this message, in one before it, or durable.
     pub below: u32,
     /// PUSH packets as they are on the wire, in the order of their sequence numbers.
     pub packets: Vec<Bulk<u8>>,
@@ -375,7 +375,7 @@ impl SlotValues {
     }
 }
 
-/// What the new holder of a region goes on from.
+/// State from which the new holder of a region goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Adopted {
     /// The region.
@@ -384,7 +384,7 @@ pub struct Adopted {
     pub since: u64,
     /// The newest epoch that the shard has applied.
     pub epoch: u64,
-    /// What was in it and all before it.
+    /// Contents of it and all before it.
     pub cut: Cut,
     /// The number of the newest change that is in the values.
     pub change: u64,
@@ -392,16 +392,16 @@ pub struct Adopted {
     pub values: SlotValues,
 }
 
-/// What a bank held when it was drained.
+/// Contents of a drained bank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Drained {
     /// The region.
     pub region: u8,
     /// Since which view it is the sender's. A shard takes nothing from a holder before the present one.
     pub since: u64,
-    /// The epoch, counted on for the life of the region, whoever holds it (rule E4).
+    /// The round, counted on for the life of the region, under any holder (rule E4).
     pub epoch: u64,
-    /// Which packets the region has taken up to and including this epoch, of the flows that have one in it (rule E2).
+    /// Packets that the region has taken up to and including this round, of the flows that have one in it (rule E2).
     pub cut: Cut,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
@@ -449,7 +449,7 @@ impl Cut {
         self.flows.extend(epoch.flows);
     }
 
-    /// A worker's flow begins anew: nothing of it was taken.
+    /// A worker's flow restarts: nothing of it was taken.
     pub(crate) fn begin_flow(&mut self, worker: u16) {
         self.flows.remove(&worker);
     }
@@ -468,7 +468,7 @@ pub struct FlowCut {
     pub above: Vec<(u32, u32)>,
 }
 
-/// Why bytes are not a message.
+/// Reason why bytes are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a message of version {VERSION}: {0}")]
 pub struct Malformed(postcard::Error);
@@ -479,14 +479,14 @@ impl Message {
         self.encode_behind(&[])
     }
 
-    /// The bytes of one frame behind others, so that whoever puts something before a frame need not copy it.
+    /// Encodes one frame behind other bytes, so that a caller with a prefix need not copy the frame.
     pub fn encode_behind(&self, head: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(head.len() + self.bytes_about());
         bytes.extend_from_slice(head);
         postcard::serialize_with_flavor(self, Bytes(bytes)).expect("a vector takes any message")
     }
 
-    /// What the message takes, or a little more; of what is small or rare only a guess.
+    /// Returns the size of the message, or a little more; of what is small or rare only a guess.
     fn bytes_about(&self) -> usize {
         let large = match self {
             Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),

@@ -23,7 +23,7 @@ pub enum Mode {
 }
 
 /// A training loop calls these around each step; `step` counts those of this worker since the last barrier, from 0. A tick of a worker's clock
-/// says that its part of a step is visible. In [`Mode::Sync`] a step has two ticks, and the first says that it has read.
+/// means that its part of a step is visible. In [`Mode::Sync`] a step has two ticks, and the first means that it has read.
 impl Mode {
     /// Returns true if the next batch is pulled while one is computed.
     pub fn pulls_ahead(self) -> bool {

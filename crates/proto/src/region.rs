@@ -10,10 +10,10 @@ use crate::message::{Cut, FlowCut, SlotRun};
 /// A region whose memory is on the heap.
 pub type SoftRegion = Region<Vec<u32>>;
 
-/// What one epoch of a region held.
+/// Contents of one round of a region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Which packets the region has taken up to and including it, of the flows that have one in it.
+    /// Packets that the region has taken up to and including it, of the flows that have one in it.
     pub cut: Cut,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
@@ -34,7 +34,7 @@ impl Epoch {
     }
 }
 
-/// What a region is under a tenure.
+/// Returns the configuration of a region under a tenure.
 pub(crate) fn config(cluster: &Cluster, plan: &Plan, layout: &RegionLayout, tenure: Tenure) -> RegionConfig {
     RegionConfig {
         job: cluster.job,
@@ -65,7 +65,7 @@ pub fn open(config: RegionConfig, durable: u16, cut: &Cut) -> SoftRegion {
     region
 }
 
-/// Tells a region what it, or one before it, has taken of a flow in epochs that are closed; nothing if it has no such flow.
+/// Restores the packets of a flow that a region, or one before it, has taken in rounds that are closed; nothing if it has no such flow.
 pub(crate) fn restore_flow(region: &mut SoftRegion, flow: u16, seen: &FlowCut) {
     let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
     for seqs in core::iter::once(0..seen.below).chain(above) {
@@ -73,8 +73,8 @@ pub(crate) fn restore_flow(region: &mut SoftRegion, flow: u16, seen: &FlowCut) {
     }
 }
 
-/// Every region counts its epochs on from here, so that soon after the start of each job, test and simulation their numbers in
-/// packets begin again, and not after hours of a job that nobody watches (rule E4).
+/// Every region counts its rounds on from here, so that soon after the start of each job, test and simulation their numbers in
+/// packets wrap, and not after hours of a job that runs unattended (rule E4).
 pub const EPOCHS_BEGIN_AFTER: u64 = 0xff80;
 
 /// An epoch as packets carry it; workers compare such numbers as serial numbers.

@@ -7,7 +7,7 @@
 //!  handle_datagrams ─┐                ┌─ poll_transmit   datagrams to send
 //!  handle_message   ─┤                ├─ poll_action     streams to open, messages to send
 //!  handle_link      ─┼──▶   role   ──▶┤
-//!  handle_command   ─┤                ├─ poll_event      what its user should know
+//!  handle_command   ─┤                ├─ poll_event      events for its user
 //!  handle_timeout   ─┘                └─ poll_timeout    when to call handle_timeout
 //! ```
 
@@ -21,7 +21,7 @@ use crate::turn::RUN_BYTES_MAX;
 /// Names an ordered reliable stream to a peer, for as long as it is open.
 ///
 /// Streams that a role opens are numbered by the role, below [`Link::ACCEPTED`]; those that a peer opened are numbered by
-/// the driver, from there on. A number is never used twice: of 2^63, whoever opens a million streams a second needs 290,000 years.
+/// the driver, from there on. A number is never used twice: of 2^63, a peer that opens a million streams a second needs 290,000 years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link(pub u64);
 
@@ -30,7 +30,7 @@ impl Link {
     pub const ACCEPTED: u64 = 1 << 63;
 }
 
-/// What can happen to a stream beside the arrival of a message.
+/// An event of a stream other than the arrival of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
     /// It is open: messages flow both ways.
@@ -40,39 +40,39 @@ pub enum LinkEvent {
     },
     /// It is gone: closed by the other end, or never opened.
     Closed {
-        /// Why, in words for a person.
+        /// The reason, in words for a person.
         reason: String,
     },
 }
 
-/// What a role asks its driver to do with streams.
+/// A request of a role to its driver about streams.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Open a stream.
     Connect {
-        /// What the role will call it.
+        /// Number by which the role will name it.
         link: Link,
-        /// Where to.
+        /// Address to connect to.
         address: SocketAddr,
     },
     /// Send a message on an open stream.
     Send {
         /// On which.
         link: Link,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Take more of a stream that a peer opened than the first message: the peer is who it says it is, as far as that can be
-    /// known (rules S1, S2). Until then its driver reads nothing behind that message.
+    /// Read more than the first message of a stream that a peer opened: the peer is the one that it claims to be, as far as that can be
+    /// verified (rules S1, S2). Until then its driver reads nothing behind that message.
     Admit {
-        /// Which.
+        /// The stream.
         link: Link,
         /// No message of it has more bytes.
         message_bytes_max: usize,
     },
     /// Close a stream once what was sent on it is on its way.
     Close {
-        /// Which.
+        /// The stream.
         link: Link,
     },
 }
@@ -80,15 +80,15 @@ pub enum Action {
 /// Streams that a driver has closed itself (rules S1, S2, S4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strangers {
-    /// How many.
+    /// Number of streams.
     pub count: u64,
     /// The other end of the last one.
     pub remote: SocketAddr,
-    /// Why that one was closed, in words for a person.
+    /// Reason why that one was closed, in words for a person.
     pub reason: String,
 }
 
-/// Counts them, and says when a person should hear of it: each time the count has doubled.
+/// Counts strangers, and decides when to report them: each time the count has doubled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StrangerCount(u64);
 
@@ -121,7 +121,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// How many datagrams a role adds before it lets its driver send them.
+    /// Number of datagrams that a role adds before it lets its driver send them.
     pub const BURST: usize = 256;
 
     /// Adds one datagram.
@@ -131,17 +131,17 @@ impl Outgoing {
         self.datagrams.push((to, start..self.bytes.len()));
     }
 
-    /// Whether a burst is complete.
+    /// Returns true if a burst is complete.
     pub fn is_full(&self) -> bool {
         self.datagrams.len() >= Self::BURST
     }
 
-    /// Whether there is nothing to send.
+    /// Returns true if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.datagrams.is_empty()
     }
 
-    /// How many datagrams there are to send.
+    /// Returns the number of datagrams to send.
     pub fn len(&self) -> usize {
         self.datagrams.len()
     }
@@ -225,9 +225,9 @@ impl Outgoing {
 
 /// A worker, server, switch or controller as a state machine without I/O.
 pub trait Role {
-    /// What the user of the role can ask of it.
+    /// Commands of the user of the role.
     type Command;
-    /// What the role tells its user.
+    /// Events for its user.
     type Event;
 
     /// The role begins: it may open its first streams.
@@ -243,7 +243,7 @@ pub trait Role {
     /// A message arrived on a stream.
     fn handle_message(&mut self, now: Instant, link: Link, message: Message);
 
-    /// The driver has closed streams that peers opened: nobody said who they are, or they broke a bound. Those that the role knows
+    /// The driver has closed streams that peers opened: no peer identified itself, or they broke a bound. Those that the role has accepted
     /// are closed to it by [`handle_link`](Self::handle_link), too.
     fn handle_strangers(&mut self, _now: Instant, _strangers: Strangers) {}
 
@@ -262,7 +262,7 @@ pub trait Role {
     /// The next thing to do with a stream.
     fn poll_action(&mut self) -> Option<Action>;
 
-    /// The next thing to tell the user.
+    /// Returns the next event for the user.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens before.

@@ -1,4 +1,4 @@
-//! What is said to many: kept once, and encoded once.
+//! Contents of messages that are sent to many: kept once, and encoded once.
 
 use core::fmt;
 use core::ops::Deref;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_value_or_more_is_refused() {
+    fn bytes_of_no_value_or_of_more_than_one_are_refused() {
         for bytes in [&[0u8][..], &[1, 3], &[3, 1, 0x80, 0x80], &[3, 1, 4, 5], &[9, 1, 4]] {
             assert!(postcard::from_bytes::<Shared<Vec<u32>>>(bytes).is_err(), "{bytes:?}");
         }

@@ -1,4 +1,4 @@
-//! What members count. The controller gets it with every heartbeat.
+//! Counters of members. The controller gets them with every heartbeat.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub enum Statistics {
     Switch(SwitchStatistics),
 }
 
-/// What a worker counts.
+/// Counters of a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatistics {
     /// Pushes.
@@ -42,7 +42,7 @@ pub struct WorkerStatistics {
     pub round_trip_us: u64,
 }
 
-/// What a server counts.
+/// Counters of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatistics {
     /// Rows updated: how often the optimizer ran.
@@ -55,9 +55,9 @@ pub struct ServerStatistics {
     pub epochs: u64,
     /// Pushes and epochs that came again and were not applied again.
     pub duplicates: u64,
-    /// Messages that made no sense.
+    /// Messages that violated the protocol.
     pub dropped: u64,
-    /// Messages of switches and workers that believed in an old view: nothing of them was taken.
+    /// Messages of switches and workers that acted on an old view: nothing of them was taken.
     pub fenced: u64,
     /// Pushes that were refused because a gradient is not finite; one that comes again counts again (rule C11).
     pub pushes_refused: u64,
@@ -71,19 +71,19 @@ pub struct ServerStatistics {
     pub lost_epochs: u64,
     /// The newest checkpoint.
     pub checkpoint: u64,
-    /// Checkpoints of which nothing came.
+    /// Checkpoints that failed.
     pub checkpoints_failed: u64,
     /// Bytes of the log that the newest checkpoint does not cover.
     pub log_bytes: u64,
     /// Rows in the store.
     pub rows: u64,
-    /// Rows that went, by the rule of their table.
+    /// Rows that were evicted, by the rule of their table.
     pub rows_evicted: u64,
     /// Gradients that made no row, by the rule of their table.
     pub gradients_not_admitted: u64,
 }
 
-/// What a switch counts.
+/// Counters of a switch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStatistics {
     /// Packets that arrived.
@@ -94,11 +94,11 @@ pub struct SwitchStatistics {
     pub pulls: u64,
     /// Pushes that had been added before.
     pub duplicates: u64,
-    /// Pushes that workers sent again, as their mark says.
+    /// Pushes that workers sent again, by their mark.
     pub retransmits: u64,
     /// Packets that were refused for a while, because a bank was full or a region was not ready.
     pub refused: u64,
-    /// Datagrams that were no packet, or one that a worker may not send; and messages that made no sense.
+    /// Datagrams that were no packet, or one that a worker may not send; and messages that violated the protocol.
     pub malformed: u64,
     /// Datagrams from addresses of no worker.
     pub unknown_senders: u64,

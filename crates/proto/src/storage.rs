@@ -1,11 +1,11 @@
-//! What a server asks of its disk, and what it hears of it.
+//! Requests of a server to its disk, and events of the disk.
 //!
-//! A server does no I/O: it says what is to be written as an event ([`ServerEvent::Storage`](crate::ServerEvent)), and its
-//! driver tells it what came of it as a command. `libra-storage` carries it out.
+//! A server does no I/O: it reports what is to be written as an event ([`ServerEvent::Storage`](crate::ServerEvent)), and its
+//! driver reports the result as a command. `libra-storage` carries it out.
 
 use libra_store::{RowBlock, TableSpec};
 
-/// What a server wants done on its disk. Requests of the log are to be done in order, and so are those of a checkpoint; a log
+/// A request of a server to its disk. Requests of the log are to be done in order, and so are those of a checkpoint; a log
 /// must not wait for a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StorageRequest {
@@ -15,7 +15,7 @@ pub enum StorageRequest {
         job: u16,
         /// The shard.
         shard: u16,
-        /// Whether there will be a log.
+        /// True if there will be a log.
         log: bool,
     },
     /// Read the rows of a whole checkpoint, of however many shards: answered by [`StorageEvent::Loaded`] for some rows, or by
@@ -30,16 +30,16 @@ pub enum StorageRequest {
         /// The tables of the job, which must be those of the checkpoint.
         tables: Vec<TableSpec>,
     },
-    /// Say the next rows of that checkpoint: those before are in the store.
+    /// Send the next rows of that checkpoint: those before are in the store.
     LoadNext,
     /// Add a record to the log: answered by [`StorageEvent::Durable`], one answer for as many as were synced together.
     Append {
         /// Its number, one above that of the record before.
         number: u64,
-        /// What to write.
+        /// Bytes to write.
         record: Vec<u8>,
     },
-    /// Begin the log anew: a checkpoint has everything before this record. What was appended from it on is still to be written.
+    /// Restart the log: a checkpoint has everything before this record. What was appended from it on is still to be written.
     RestartLog {
         /// The first record.
         from: u64,
@@ -55,14 +55,14 @@ pub enum StorageRequest {
     Rows(RowBlock),
     /// The end of that checkpoint: answered by [`StorageEvent::Checkpointed`] or [`StorageEvent::CheckpointFailed`].
     Finish {
-        /// What the server needs beside rows.
+        /// State that the server needs beside rows.
         state: Vec<u8>,
     },
     /// Give up the checkpoint that was begun.
     Abandon,
 }
 
-/// What a checkpoint says about itself.
+/// Description of a checkpoint in itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckpointHead {
     /// Its number, above all before.
@@ -77,20 +77,20 @@ pub struct CheckpointHead {
     pub seed: u64,
     /// The shard, and how many there are.
     pub shard: u16,
-    /// How many shards there are.
+    /// Number of shards.
     pub shards: u16,
     /// The tables of the job, and how many steps each has made in this shard.
     pub tables: Vec<(TableSpec, u64)>,
-    /// How many checkpoints to keep when this one is there.
+    /// Number of checkpoints to keep when this one is there.
     pub keep: usize,
 }
 
-/// What a server hears of its disk.
+/// An event of a server's disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StorageEvent {
     /// There is no place for the shard, or nothing can be loaded: the server cannot do its part.
     Failed {
-        /// Why, in words for a person.
+        /// The reason, in words for a person.
         reason: String,
     },
     /// The log is durable up to this record.
@@ -98,9 +98,9 @@ pub enum StorageEvent {
         /// Its number.
         record: u64,
     },
-    /// The log could not be written for some time. What waited is dropped, and no record is taken until it begins anew.
+    /// The log could not be written for some time. What waited is dropped, and no record is taken until it restarts.
     LogFailed {
-        /// Why, in words for a person.
+        /// The reason, in words for a person.
         reason: String,
     },
     /// One [`StorageRequest::Rows`] was taken, and its memory is free.
@@ -116,14 +116,14 @@ pub enum StorageEvent {
     CheckpointFailed {
         /// Its number.
         number: u64,
-        /// Why, in words for a person.
+        /// The reason, in words for a person.
         reason: String,
     },
     /// Rows of the checkpoint that is to be loaded, those of other shards among them.
     Loaded(RowBlock),
-    /// All of them were said.
+    /// All of them were sent.
     LoadEnded {
-        /// How many steps each table has made.
+        /// Number of steps of each table.
         steps: Vec<u64>,
     },
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// Nanoseconds since an origin that only the driver knows: the start of the process, or of the simulated world.
+/// Nanoseconds since an origin of the driver: the start of the process, or of the simulated world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Instant(u64);
 
@@ -22,7 +22,7 @@ impl Instant {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time after `earlier`; zero if it is not after it.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::bulk::Bulk;
 
-/// How messages carry values of rows and gradients.
+/// Format of values of rows and gradients in messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueFormat {
@@ -72,7 +72,7 @@ impl ValueFormat {
         }
     }
 
-    /// Whether all finite values stay finite.
+    /// Returns true if all finite values stay finite.
     fn holds(self, values: &[f32]) -> bool {
         let overflow = self.overflow()..f32::INFINITY.to_bits();
         // Without a way out in the middle, which would be slower than to look at all.
@@ -125,7 +125,7 @@ impl Values {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(Bulk(values)) => values.len(),
@@ -133,12 +133,12 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What they take in a message.
+    /// Returns their size in a message.
     pub fn bytes(&self) -> usize {
         match self {
             Self::F32(_) => 4 * self.len(),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_stays_so_with_its_sign() {
+    fn nan_stays_nan_with_its_sign() {
         for format in HALVES {
             for bits in [0x7f80_0001, 0x7fc0_0000, 0xff80_0001, 0xffff_ffff] {
                 let back = one(format, f32::from_bits(bits));

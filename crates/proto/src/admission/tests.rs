@@ -1,4 +1,4 @@
-//! Whether the bounds have room for what members say.
+//! The bounds have room for the messages that members send.
 
 use core::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Which switch holds which region.
+//! Assignment of regions to switches.
 
 use crate::cluster::Tenure;
 
@@ -10,7 +10,7 @@ pub(super) struct Candidate {
     pub(super) standby: bool,
 }
 
-/// Gives every region whose holder is no candidate to the candidate that holds the fewest; to nobody if there is none. A region
+/// Gives every region whose holder is no candidate to the candidate that holds the fewest; to none if there is no candidate. A region
 /// that has a good holder stays, for moving costs a replay (rule V7). Returns how many have moved.
 pub(super) fn assign(tenures: &mut [Tenure], number: u64, candidates: &[Candidate]) -> usize {
     let begins = tenures.iter().all(|tenure| tenure.since == 0);
@@ -65,14 +65,14 @@ mod tests {
 
     // rule V7
     #[test]
-    fn what_is_lost_goes_to_who_has_least_and_the_rest_stays() {
+    fn lost_regions_go_to_the_holder_of_the_fewest_others_stay() {
         let mut tenures = vec![Tenure::default(); 5];
         assign(&mut tenures, 1, &[active(0), active(1), standby(2)]);
         assert_eq!(assign(&mut tenures, 2, &[active(1), standby(2)]), 3);
         assert_eq!(holders(&tenures), [Some(2), Some(1), Some(2), Some(1), Some(1)]);
         assert_eq!(tenures[1].since, 1);
         assert_eq!(assign(&mut tenures, 3, &[]), 5);
-        assert_eq!(assign(&mut tenures, 4, &[]), 0, "nobody is nobody, as before");
+        assert_eq!(assign(&mut tenures, 4, &[]), 0, "without candidates no region has a holder, as before");
         assert_eq!(assign(&mut tenures, 5, &[standby(7)]), 5);
         assert_eq!(holders(&tenures), [Some(7); 5]);
     }

@@ -9,7 +9,7 @@ use crate::message::{Kind, Message};
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// How long to wait if not every server can be told just now.
+/// Pause before the next attempt if not every server can be reached just now.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Servers write this one by themselves, before they serve.
 const FIRST: u64 = 1;
@@ -31,7 +31,7 @@ struct UnderWay {
     began: Instant,
     /// Servers that have not answered.
     awaited: BTreeSet<Peer>,
-    /// Why nothing comes of it, at the first server that said so.
+    /// Reason of the failure, from the first server that reported one.
     failure: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Controller {
         self.checkpoints.next_at = every.map(|every| now + every);
     }
 
-    /// Tells all servers to write a checkpoint.
+    /// Sends all servers the request to write a checkpoint.
     pub(super) fn begin_checkpoint(&mut self, now: Instant) {
         self.schedule_checkpoint(now);
         if self.phase != Phase::Running || !self.cluster.durability.needs_disk() {
@@ -93,7 +93,7 @@ impl Controller {
         });
     }
 
-    /// What a server was writing when it stopped is not there.
+    /// Counts the checkpoint that a server was writing when it stopped as missing.
     pub(super) fn forget_checkpoint_of(&mut self, now: Instant, peer: Peer) {
         if let Some(open) = &self.checkpoints.under_way
             && open.awaited.contains(&peer)

@@ -6,7 +6,7 @@ use super::Controller;
 use crate::cluster::Peer;
 use crate::message::{Kind, Message};
 
-/// The clock of a worker that came while the others train: it begins with the next barrier, and holds nobody up before.
+/// The clock of a worker that came while the others train: it begins with the next barrier, and blocks no other before.
 pub(super) const LATE: u64 = u64::MAX;
 
 impl Controller {
@@ -17,19 +17,19 @@ impl Controller {
                 .fail(format!("{peer} has a clock before barrier {barrier}, the others are before {at}"));
         }
         if let Some(member) = self.members.get_mut(&peer) {
-            // One that was passed counts no more, and none goes back: on a new stream it is said again.
+            // One that was passed counts no more, and none goes back: on a new stream it is sent again.
             member.clock = member.clock.max((barrier, clock));
         }
         self.tell_clocks();
     }
 
-    /// Tells the workers what all that train have reached, if that is news (rule M16).
+    /// Sends the workers the least clock of all that train, if it has changed (rule M16).
     pub(super) fn tell_clocks(&mut self) {
         if !self.may_pass_without_the_lost() {
             return;
         }
         let barrier = self.barrier;
-        // Who has come to the barrier makes nothing visible before it any more.
+        // A worker that has come to the barrier makes nothing visible before it any more.
         let clocks = self.of_kind(Kind::Worker).filter_map(|(_, member)| {
             let trains = !member.has_reported && member.at_barrier != Some(barrier);
             let unheard = if is_planted(PlantedBug::UnheardClockIgnored) { LATE } else { 0 };
@@ -48,7 +48,7 @@ impl Controller {
         }
     }
 
-    /// Tells a worker what it may have missed.
+    /// Sends a worker the clocks that it may have missed.
     pub(super) fn tell_clocks_again(&mut self, peer: Peer) {
         let (barrier, least) = self.clocks_told;
         if matches!(peer, Peer::Worker(_)) && barrier == self.barrier && least > 0 {

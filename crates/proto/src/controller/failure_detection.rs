@@ -1,4 +1,4 @@
-//! Who is given up, when, and what that means for the others.
+//! Detection of members that have failed, and its consequences for the others.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::time::Instant;
 
 /// A timer that comes later than this was not late because of a busy machine: this process slept.
 const LATE_MAX: Duration = Duration::from_millis(100);
-/// A controller looks at the clock at least so often, so that a sleep shorter than anybody's patience is seen, too.
+/// A controller looks at the clock at least so often, so that a sleep shorter than any timeout is noticed, too.
 pub(super) const NAP_MAX: Duration = Duration::from_millis(250);
 
 impl Controller {
@@ -35,14 +35,14 @@ impl Controller {
         self.go_on_without_workers();
     }
 
-    /// Forgets a member whose place is free again. It calls again, and hears what it must.
+    /// Forgets a member whose place is free again. It calls again, and receives the reason.
     pub(super) fn send_away(&mut self, peer: Peer) {
         let link = self.members.remove(&peer).and_then(|member| member.link);
         self.callers.retain(|other, _| Some(*other) != link);
         self.actions.extend(link.map(|link| Action::Close { link }));
     }
 
-    /// Whoever slept himself must not blame others for a silence that he did not hear (rule M13).
+    /// A process that slept must not blame others for messages that it could not receive meanwhile (rule M13).
     pub(super) fn wake(&mut self, now: Instant) {
         self.looked_at = now;
         let Some(due) = self.due.filter(|due| *due + LATE_MAX < now) else { return };
@@ -56,7 +56,7 @@ impl Controller {
             retirement.until = retirement.until + slept;
         }
         self.probe_at = self.probe_at.map(|due| due + slept);
-        self.view_until = self.view_until.map(|(until, patience)| (until + slept, patience));
+        self.view_until = self.view_until.map(|(until, view_max)| (until + slept, view_max));
         self.vacant_until = self.vacant_until.map(|until| until + slept);
         self.checkpoints.next_at = self.checkpoints.next_at.map(|due| due + slept);
         if let Some(recovery) = &mut self.recovery {
@@ -91,7 +91,7 @@ impl Controller {
         }
         let reason = match &member.closed_because {
             Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
-            _ => format!("was silent for {:?}", Member::silence_max(kind_of(peer))),
+            _ => format!("sent nothing for {:?}", Member::silence_max(kind_of(peer))),
         };
         if self.phase == Phase::Recovering {
             self.send_away(peer);

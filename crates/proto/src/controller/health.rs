@@ -1,15 +1,15 @@
-//! How a switch is doing, judged by what it answers to probes (paper section 3.6: detection by statistics and response delay).
+//! Health of a switch, judged by its answers to probes (paper section 3.6: detection by statistics and response delay).
 
 use core::time::Duration;
 
 use crate::statistics::SwitchStatistics;
 use crate::time::Instant;
 
-/// How often a switch is probed.
+/// Interval of probes of a switch.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Over how long a time rates are taken.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Fewer packets in a period say nothing about loss.
+/// With fewer packets in a period its loss is not judged.
 const PACKETS_MIN: u64 = 500;
 
 /// When a switch is about to fail. What it holds then moves to a standby, if there is one, before it fails (rule M6).
@@ -17,7 +17,7 @@ const PACKETS_MIN: u64 = 500;
 pub struct HealthLimits {
     /// The share of pushes that are marked as sent again: packets or their answers get lost on the way.
     pub loss: f64,
-    /// How long a probe may take to be answered.
+    /// Longest time for the answer to a probe.
     pub delay: Duration,
     /// For how many seconds in a row one of them must be exceeded.
     pub seconds: u32,
@@ -29,7 +29,7 @@ impl Default for HealthLimits {
     }
 }
 
-/// What the controller knows of the health of one switch.
+/// The state of the health check of one switch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Health {
     /// The newest probe, and when it was sent.

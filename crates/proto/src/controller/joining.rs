@@ -1,4 +1,4 @@
-//! Newcomers: who is taken in, as what, and when the job begins.
+//! Members that join: their places, and the start of the job.
 
 use core::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::message::{Join, Kind, VERSION};
 use crate::role::Link;
 use crate::time::Instant;
 
-/// What a full packet takes of a receive buffer, with what the kernel keeps beside it.
+/// Bytes that a full packet takes of a receive buffer, with the overhead of the kernel.
 const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
 
 impl Controller {
@@ -25,7 +25,7 @@ impl Controller {
             return self.refuse(link, &reason);
         }
         match self.phase {
-            // Its caller tries again, and finds a controller that knows its cluster.
+            // Its caller tries again, and finds a controller that has its cluster.
             Phase::Recovering => return self.hang_up(link),
             Phase::Finishing | Phase::Over => return self.refuse(link, "the job is over"),
             Phase::Gathering | Phase::Running => {}
@@ -40,15 +40,15 @@ impl Controller {
         };
         let address = if kind == Kind::Server { join.stream } else { join.datagrams };
         let Some(address) = reachable(address) else {
-            return self.refuse(link, "a member must say where it can be reached");
+            return self.refuse(link, "a member must give the address at which it can be reached");
         };
         if let Some(peer) = self.unheard(kind, address) {
             return self.welcome_back(now, link, peer);
         }
-        // Who has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
+        // A caller that has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
         let place = if caller.peer.is_none() { self.free_place(kind) } else { None };
         let Some((peer, share)) = place else {
-            // Perhaps its place becomes free: somebody may be about to be given up.
+            // Perhaps its place becomes free: another member may be about to be given up.
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
                 return self.hang_up(link);
             }
@@ -106,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// A member at this address that was told its place, and whose stream broke before it can have heard.
+    /// A member at this address that was sent its place, and whose stream broke before it can have received it.
     fn unheard(&self, kind: Kind, address: SocketAddr) -> Option<Peer> {
         let unheard =
             |member: &Member| member.lost_at.is_some() && member.viewed == 0 && member.address == address;
@@ -125,7 +125,7 @@ impl Controller {
         }
     }
 
-    /// Who the next member of a kind is, and its share of the task.
+    /// Returns the next member of a kind, and its share of the task.
     fn free_place(&mut self, kind: Kind) -> Option<(Peer, u16)> {
         let gathering = self.phase == Phase::Gathering;
         let free = |size: u16| (0..size).find(|&number| !self.members.contains_key(&peer_of(kind, number)));
@@ -157,19 +157,19 @@ impl Controller {
         }
     }
 
-    /// Whether a worker that joins gets no number any more (rule M2).
+    /// Returns true if there is no number left for a worker that joins (rule M2).
     fn has_given_all_numbers(&self) -> bool {
         self.phase == Phase::Running && self.cluster.view.next_worker >= self.cluster.worker_numbers()
     }
 
-    /// Whether a switch that joins while the job runs cannot get a number: a switch that comes and goes takes one each time.
+    /// Returns true if there is no number left for a switch that joins while the job runs: a switch that comes and goes takes one each time.
     fn has_given_all_switches(&self) -> bool {
         self.phase == Phase::Running
             && self.cluster.plan.is_some()
             && self.cluster.view.next_switch == u16::MAX
     }
 
-    /// Everybody is there.
+    /// Begins the job: all members are there.
     fn begin(&mut self, now: Instant) {
         // The first view goes to all in the order of any other (rule M3).
         self.phase = Phase::Running;

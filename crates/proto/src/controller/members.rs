@@ -1,4 +1,4 @@
-//! What the controller knows of a member.
+//! State of a member, as the controller keeps it.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use crate::role::Link;
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// What a worker says again and again of a switch that it cannot reach.
+/// Repeated reports of a worker about a switch that it cannot reach.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Complaint {
     pub(super) last_at: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Complaint {
 pub(super) struct Member {
     /// The stream to it, while it is open.
     pub(super) link: Option<Link>,
-    /// Where the others reach it.
+    /// Address at which the others reach it.
     pub(super) address: SocketAddr,
     /// Its share of the task (workers).
     pub(super) share: u16,
@@ -34,7 +34,7 @@ pub(super) struct Member {
     /// When its stream broke, and why.
     pub(super) lost_at: Option<Instant>,
     pub(super) closed_because: Option<String>,
-    /// Whether it has been told its place.
+    /// True once it has been sent its place.
     pub(super) started: bool,
     /// The newest view that it acts on.
     pub(super) viewed: u64,
@@ -45,7 +45,7 @@ pub(super) struct Member {
     pub(super) health: Health,
     /// The workers that have not reached it (switches).
     pub(super) complaints: BTreeMap<Peer, Complaint>,
-    /// When it was believed last that it cannot reach a switch, alone among all (workers).
+    /// Time of the last report that was accepted from it alone about a switch that it cannot reach (workers).
     pub(super) believed_at: Option<Instant>,
     /// The barrier that it waits at (workers).
     pub(super) at_barrier: Option<u64>,
@@ -90,17 +90,17 @@ impl Member {
         }
     }
 
-    /// How long it may take to act on a view (switches).
+    /// Returns the longest time that it may take to act on a view (switches).
     pub(super) fn view_max(&self) -> Duration {
         if self.is_slow { SLOW_VIEW_MAX } else { VIEW_MAX }
     }
 
-    /// How long a member of a kind may be silent.
+    /// Returns the longest time without a message from a member of a kind.
     pub(super) fn silence_max(kind: Kind) -> Duration {
         if kind == Kind::Switch { SWITCH_SILENCE_MAX } else { SILENCE_MAX }
     }
 
-    /// When it must be given up if nothing is heard of it until then (rule M5).
+    /// Returns the time at which it is given up if nothing is received from it until then (rule M5).
     pub(super) fn deadline(&self, kind: Kind) -> Instant {
         let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
         let silent = self.heard_at + Self::silence_max(kind);

@@ -1,4 +1,4 @@
-//! The controller: it gathers the members of a cluster, gives each its place, notices when one is gone, and says who holds
+//! The controller: it gathers the members of a cluster, gives each its place, notices when one is gone, and decides which switch holds
 //! which region.
 
 mod assignment;
@@ -33,28 +33,28 @@ use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strang
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// A server or worker that is silent for this long is taken for dead, though its stream is open. Twenty missed heartbeats: a
+/// A server or worker that sends nothing for this long is taken for dead, though its stream is open. Twenty missed heartbeats: a
 /// machine with more processes than cores is late, not dead.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// A switch that answers no probe for this long is taken for dead. If it is not, nothing is lost: what it still has is
 /// fenced off, and the workers replay it.
 pub const SWITCH_SILENCE_MAX: Duration = Duration::from_millis(700);
-/// How long a server or worker whose stream broke may take to come back on another.
+/// Time in which a server or worker whose stream broke may come back on another.
 const RETURN_MAX: Duration = Duration::from_secs(2);
-/// How long a server may that keeps what it has: it is to be started again, and to read it. Workers call it for as long.
+/// The same for a server that keeps its state: it is to be started again, and to read it. Workers call it for as long.
 const SERVER_RETURN_MAX: Duration = PATIENCE;
-/// How long a switch may.
+/// The same for a switch.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
-/// How long it may when the controller is another, which it must notice first.
+/// The same for a switch when the controller is another, which it must notice first.
 const SWITCH_REJOIN_MAX: Duration = Duration::from_millis(500);
-/// How long a switch may take to bring everything to the shards before it is replaced anyway.
+/// Time in which a retiring switch may bring everything to the shards before it is replaced anyway.
 const RETIREMENT_MAX: Duration = Duration::from_secs(1);
-/// How long a switch may take to act on a view: it may have lost the shards that tell it what is in its regions.
+/// Time in which a switch may act on a view: it may have lost the shards that send it the contents of its regions.
 const VIEW_MAX: Duration = Duration::from_secs(2);
-/// How long one may that says it is slow: it may have thousands of entries to write into a device.
+/// The same for a switch that declared itself slow: it may have thousands of entries to write into a device.
 const SLOW_VIEW_MAX: Duration = Duration::from_secs(15);
 
-/// How many members a cluster begins with.
+/// Number of members that a cluster begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Servers, one shard each.
@@ -65,80 +65,80 @@ pub struct Sizes {
     pub workers: u16,
 }
 
-/// What the controller tells its user.
+/// Events that the controller reports to its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ControllerEvent {
     /// A process was taken in.
     Joined {
         /// Its place.
         peer: Peer,
-        /// Where it called from.
+        /// Address of the caller.
         remote: SocketAddr,
-        /// How many of each kind are still missing.
+        /// Number of members of each kind that are still missing.
         missing: Sizes,
     },
-    /// Everybody is there and was told to begin.
+    /// All members are there and were sent the start.
     Started,
     /// This controller has taken over the cluster of one that is gone.
     Recovered,
     /// A switch or worker is gone, and the others go on.
     Lost {
-        /// Who.
+        /// The member.
         peer: Peer,
-        /// Why it is taken for gone.
+        /// Reason why it is taken for gone.
         reason: String,
     },
-    /// A server is gone that can come back; whoever needs it waits.
+    /// A server is gone that can come back; members that need it wait.
     Away {
-        /// Who.
+        /// The member.
         peer: Peer,
-        /// What became of its stream.
+        /// Reason why its stream broke.
         reason: String,
     },
     /// It is back.
     Returned {
-        /// Who.
+        /// The member.
         peer: Peer,
-        /// How long it was away.
+        /// Duration of its absence.
         took: Duration,
     },
     /// A checkpoint of all servers is there.
     Checkpointed {
         /// Its number.
         number: u64,
-        /// From the moment when they were told to the last one's answer.
+        /// From the moment when they were sent it to the last one's answer.
         took: Duration,
     },
-    /// Nothing came of a checkpoint.
+    /// A checkpoint failed.
     CheckpointFailed {
         /// Its number.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A server refused a gradient that is not finite: the first one of this worker and table (rule C11).
     Refused(Refusal),
-    /// Streams were closed that said nothing, or nothing that a member says. Told each time their number has doubled.
+    /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
     Strangers(Strangers),
-    /// Everybody knows who is there, and has what it holds.
+    /// All members act on the present view, and switches have the regions that they hold.
     Settled {
         /// The number of the view.
         view: u64,
-        /// How many regions have moved since the view before.
+        /// Number of regions that have moved since the view before.
         moved: usize,
-        /// From the moment when something was amiss to now.
+        /// Time since the fault was noticed.
         took: Duration,
     },
     /// Every worker has reported and every other member has sent its last counts.
     Finished(Outcome),
     /// The job ended before it was done.
     Failed {
-        /// Who ended it and why.
+        /// The member that ended it, and its reason.
         reason: String,
     },
 }
 
-/// What came of a job.
+/// The outcome of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// The reports of the workers that came to the end, by their share.
@@ -160,7 +160,7 @@ impl Outcome {
     }
 }
 
-/// What a user can ask of a controller.
+/// Commands of a user to a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControllerCommand {
     /// Move everything that a switch holds to others, without a loss and without a replay.
@@ -170,9 +170,9 @@ pub enum ControllerCommand {
     },
     /// Let all servers write a checkpoint, if they have a disk and write none just now.
     Checkpoint,
-    /// End the job for everybody.
+    /// End the job for all members.
     Abort {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -187,7 +187,7 @@ enum Phase {
     Over,
 }
 
-/// Who is told of a new view, and must act on it before the next are told (rule V3).
+/// The kind of members that are sent a new view, and must act on it before the next are sent it (rule V3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Servers,
@@ -202,7 +202,7 @@ struct Retirement {
     until: Instant,
 }
 
-/// How long a new controller waits for the members of a cluster.
+/// Deadlines of a new controller that waits for the members of a cluster.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
     /// For switches, until they are lost.
@@ -218,7 +218,7 @@ struct Recovery {
 pub struct Controller {
     sizes: Sizes,
     cluster: Cluster,
-    /// What members are told of it.
+    /// The messages about it that members are sent.
     told: Told,
     limits: HealthLimits,
     phase: Phase,
@@ -235,15 +235,15 @@ pub struct Controller {
     left: BTreeSet<Peer>,
     /// The reports of workers, by their share.
     reports: BTreeMap<u16, String>,
-    /// What servers refused, by server, worker and table.
+    /// Gradients that servers refused, by server, worker and table.
     refusals: BTreeMap<(u16, Option<u16>, u16), Refusal>,
     barrier: u64,
-    /// What the workers were told that all of them have reached, and before which barrier.
+    /// The least clock that the workers were sent, and the barrier before which it holds.
     clocks_told: (u64, u64),
     retirement: Option<Retirement>,
-    /// The flows of pushes that are to begin anew, by region and worker.
+    /// The flows of pushes that are to restart, by region and worker.
     renewals: BTreeSet<(u8, u16)>,
-    /// Why the job has failed.
+    /// Reason why the job has failed.
     failure: Option<String>,
     /// Another controller has its cluster (rule M17).
     is_left_behind: bool,
@@ -271,7 +271,7 @@ struct Caller {
 }
 
 impl Controller {
-    /// A controller of a cluster that begins with these sizes. `cluster` says everything but who is there.
+    /// A controller of a cluster that begins with these sizes. `cluster` has everything but the members.
     ///
     /// Should members of a cluster call that have lost their controller, it takes over theirs instead.
     pub fn new(sizes: Sizes, cluster: Cluster) -> Self {
@@ -319,7 +319,7 @@ impl Controller {
         self
     }
 
-    /// How many of each kind are still missing.
+    /// Returns the number of members of each kind that are still missing.
     fn missing(&self) -> Sizes {
         let there = |kind| {
             let count = self.members.keys().filter(|peer| kind_of(**peer) == kind).count();
@@ -386,7 +386,7 @@ impl Role for Controller {
                     return;
                 }
                 match self.phase {
-                    // Its place is free again: whoever started it may start it once more.
+                    // Its place is free again: the process that started it may start it once more.
                     Phase::Gathering => drop(self.members.remove(&peer)),
                     Phase::Finishing => {
                         member.settled = true;
@@ -503,7 +503,7 @@ impl Controller {
         let is_worker = matches!(peer, Peer::Worker(_));
         match message {
             Message::Viewed { number } => {
-                // Nobody acts on a view that is still to be made.
+                // No member acts on a view that is still to be made.
                 member.viewed = number.min(self.cluster.view.number);
                 self.advance(now);
             }
@@ -533,7 +533,7 @@ impl Controller {
                     self.end_retirement(now, switch);
                 }
             }
-            // Once everybody has reported, members go as they are told, and those who go later miss those who went first.
+            // Once all members have reported, they go as they are told, and those that go later miss those that went first.
             Message::Abort { reason } if self.phase < Phase::Finishing => match peer {
                 // It cannot do its part, and others can: it starts again, as a standby.
                 Peer::Switch(_) if self.phase == Phase::Recovering => self.send_away(peer),

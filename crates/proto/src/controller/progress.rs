@@ -16,19 +16,19 @@ impl Controller {
         self.finish_if_complete();
     }
 
-    /// Whether nobody counts but those who are there. While members come back, who has not come yet may be behind. And who was given up
-    /// counts until the servers have said so of themselves: perhaps it follows another controller, and so do they (rule M17).
+    /// Returns true if only the members that are there count. While members come back, one that has not come yet may be behind. And one
+    /// that was given up counts until the servers have rejoined: perhaps it follows another controller, and so do they (rule M17).
     pub(super) fn may_pass_without_the_lost(&self) -> bool {
         let servers_know = self.step > Step::Servers || is_planted(PlantedBug::LeftBehindDecides);
         self.phase == Phase::Running && servers_know
     }
 
-    /// Whether the job cannot come to an end any more: no worker is there, and none has reported.
+    /// Returns true if the job cannot come to an end any more: no worker is there, and none has reported.
     pub(super) fn has_nobody_to_train(&self) -> bool {
         self.reports.is_empty() && self.of_kind(Kind::Worker).next().is_none()
     }
 
-    /// The job is done for whoever calls.
+    /// Ends the job for a caller.
     pub(super) fn finish(&mut self, link: Link) {
         self.actions.push_back(Action::Send { link, message: Message::Finish });
         self.hang_up(link);
@@ -46,12 +46,12 @@ impl Controller {
         self.tell_clocks();
     }
 
-    /// Releases who waits at a barrier that all workers have come to; or at one that was passed before: then it did not hear (rule M10).
+    /// Releases the workers that wait at a barrier that all have come to; or at one that was passed before: then the release was lost (rule M10).
     pub(super) fn release_if_complete(&mut self) {
         if !self.may_pass_without_the_lost() {
             return;
         }
-        // A worker that has its place and was not told yet begins at a barrier that must not pass without it.
+        // A worker that has its place and was not sent it yet begins at a barrier that must not pass without it.
         let training = || self.of_kind(Kind::Worker).filter(|(_, member)| !member.has_reported);
         let is_complete = training().next().is_some()
             && training().all(|(_, member)| member.at_barrier == Some(self.barrier));
@@ -103,7 +103,7 @@ impl Controller {
 
     /// Workers that have asked to go do so, and their shares are free (rule M11).
     pub(super) fn let_go(&mut self, now: Instant) {
-        // While members come back it is not known who would be left.
+        // While members come back it is not yet certain which workers would be left.
         if self.phase != Phase::Running {
             return;
         }

@@ -22,7 +22,7 @@ impl Controller {
         }
         let peer = rejoin.you;
         if caller.peer.is_some() {
-            return self.refuse(link, "a stream is of one member");
+            return self.refuse(link, "a stream carries one member only");
         }
         if !matches!(
             (peer, rejoin.join.kind),
@@ -30,13 +30,13 @@ impl Controller {
                 | (Peer::Switch(_), Kind::Switch)
                 | (Peer::Worker(_), Kind::Worker)
         ) {
-            return self.refuse(link, "a member is what it joined as");
+            return self.refuse(link, "a member must rejoin as the kind that it joined as");
         }
         // No honest member comes near such numbers, and sums with them must not overflow.
         if rejoin.view >> 63 != 0 || rejoin.barriers >> 63 != 0 {
-            return self.refuse(link, "a member knows of fewer than 2^63 views and barriers");
+            return self.refuse(link, "a member that rejoins must name fewer than 2^63 views and barriers");
         }
-        // Whoever calls from another job has lost its controller, and finds another one at the address.
+        // A caller from another job has lost its controller, and finds another one at the address.
         if rejoin.instance != self.cluster.instance && self.phase != Phase::Gathering {
             return match peer {
                 Peer::Switch(_) => self.handle_join(now, link, &rejoin.join),
@@ -52,7 +52,7 @@ impl Controller {
             return self.stand_down();
         }
         match (self.phase, &self.failure) {
-            // Whether there is a cluster to take over only its servers can tell. The others try again.
+            // Only its servers can tell if there is a cluster to take over. The others try again.
             (Phase::Gathering, _) if rejoin.cluster.is_none() => {
                 return self.hang_up(link);
             }
@@ -99,7 +99,7 @@ impl Controller {
         }
     }
 
-    /// Members of a cluster call: this controller takes the place of one that is gone. Who came to begin another job must wait (rule M9).
+    /// Members of a cluster call: this controller takes the place of one that is gone. Callers that came to begin another job must wait (rule M9).
     pub(super) fn begin_recovery(&mut self, now: Instant, instance: u64) {
         self.phase = Phase::Recovering;
         self.cluster.instance = instance;
@@ -115,8 +115,8 @@ impl Controller {
         }
     }
 
-    /// Whether a member has a view of another controller, which took over its cluster from this one (rule M17). A server may have one that
-    /// its log has not yet, and then acts on it without having said so.
+    /// Returns true if a member has a view of another controller, which took over its cluster from this one (rule M17). A server may have one that
+    /// its log has not yet, and then acts on it without having sent `Viewed`.
     fn is_left_behind_by(&self, rejoin: &Rejoin) -> bool {
         let has_cluster = matches!(self.phase, Phase::Running | Phase::Finishing | Phase::Over);
         let known = rejoin.cluster.as_ref().map_or(0, |cluster| cluster.view.number);
@@ -125,14 +125,14 @@ impl Controller {
             && !is_planted(PlantedBug::OldControllerBelieved)
     }
 
-    /// Ends without a word to the members: they have another controller, or will have one.
+    /// Ends without a message to the members: they have another controller, or will have one.
     fn stand_down(&mut self) {
         if self.phase == Phase::Over {
             return;
         }
         (self.phase, self.is_left_behind) = (Phase::Over, true);
         self.members.values_mut().for_each(|member| member.link = None);
-        // Those who have not said yet who they are, too.
+        // Also the callers that have not identified themselves yet.
         let links = core::mem::take(&mut self.callers).into_keys();
         self.actions.extend(links.map(|link| Action::Close { link }));
         let reason = "another controller has taken over the cluster".to_owned();
@@ -140,10 +140,10 @@ impl Controller {
         self.events.push_back(ControllerEvent::Failed { reason });
     }
 
-    /// A stream on which nothing was heard for too long is as good as broken, and who can come back has as long for it (rule M7).
+    /// A stream on which nothing was received for too long is as good as broken, and a member that can come back has as long for it (rule M7).
     pub(super) fn end_stream_of(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
-        let reason = format!("was silent for {:?}", Member::silence_max(kind_of(peer)));
+        let reason = format!("sent nothing for {:?}", Member::silence_max(kind_of(peer)));
         let link = member.link.take();
         member.lost_at = Some(now);
         member.closed_because = Some(reason.clone());
@@ -154,7 +154,7 @@ impl Controller {
         self.forget_checkpoint_of(now, peer);
     }
 
-    /// Nobody came to train.
+    /// Fails the job if no worker came to train.
     pub(super) fn end_vacancy(&mut self) {
         self.vacant_until = None;
         if self.has_nobody_to_train() {
@@ -185,7 +185,7 @@ impl Controller {
         }
     }
 
-    /// Goes on once all servers are back, and everybody else is, too, or had the time.
+    /// Goes on once all servers are back, and all others are, too, or had the time.
     pub(super) fn end_recovery(&mut self, now: Instant) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.switches_until.take_if(|until| *until <= now);
@@ -196,7 +196,7 @@ impl Controller {
         let switches = view.switches.keys().copied().map(Peer::Switch);
         let workers = view.workers.keys().copied().map(Peer::Worker);
         let is_back = |peer| self.members.contains_key(&peer);
-        // Before a server has told it, the cluster has a view of number 0.
+        // Before a server has sent it, the cluster has a view of number 0.
         let servers_are_back = view.number > 0 && servers.clone().all(is_back);
         let switches_are_awaited = switches_until.is_some() && !switches.clone().all(is_back);
         let workers_are_awaited = workers_until.is_some() && !workers.clone().all(is_back);
@@ -206,7 +206,7 @@ impl Controller {
         self.sizes.servers = self.cluster.shards();
         self.sizes.workers = self.cluster.shares;
         let lost: Vec<Peer> = switches.chain(workers).filter(|peer| !is_back(*peer)).collect();
-        // The addresses as the others know them; a member knows its own without the machine, at times.
+        // The addresses as the others have them; a member's own address may lack the machine.
         for (peer, member) in &mut self.members {
             let known = match peer {
                 Peer::Switch(switch) => view.switches.get(switch),
@@ -219,7 +219,7 @@ impl Controller {
             member.standby = matches!(peer, Peer::Switch(switch)
                 if !view.tenures.iter().any(|tenure| tenure.holder == Some(*switch)));
         }
-        // Who was given up before is not in the view of the servers, and another may have its place.
+        // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =
             self.members.keys().copied().filter(|peer| !self.cluster.knows(*peer)).collect();
         for peer in unknown {
@@ -229,7 +229,7 @@ impl Controller {
             let reason = "it did not come back to the new controller".to_owned();
             self.events.push_back(ControllerEvent::Lost { peer, reason });
         }
-        // Above every number that any member can know. The lower half counts on: packets carry the lowest bits of it.
+        // Above every number that any member can have. The lower half counts on: packets carry the lowest bits of it.
         let newest = self.members.values().map(|member| member.viewed).max().unwrap_or(0);
         let newest = newest.max(self.cluster.view.number);
         self.cluster.view.number = newest + (1 << 32);
@@ -239,7 +239,7 @@ impl Controller {
         self.events.push_back(ControllerEvent::Recovered);
         self.schedule_checkpoint(now);
         if self.has_nobody_to_train() {
-            // A worker that had not been told its place when the controller before died joins now.
+            // A worker that had not been sent its place when the controller before died joins now.
             self.vacant_until = Some(now + RETURN_MAX);
         }
         self.raise(now);
@@ -248,7 +248,7 @@ impl Controller {
     }
 }
 
-/// What no honest server says of its cluster: numbers that could not be counted on from.
+/// Returns the reason why a cluster from a server is not acceptable: numbers that could not be counted on from.
 fn unsound(cluster: &Cluster) -> Option<&'static str> {
     if cluster.view.number >> 63 != 0 {
         return Some("a cluster has fewer than 2^63 views");

@@ -1,4 +1,4 @@
-//! Gradients that servers refused: a person hears of the first one of a worker and table, and in the end how many there were.
+//! Gradients that servers refused: the user gets the first one of a worker and table as an event, and in the end their number.
 
 use super::{Controller, ControllerEvent};
 use crate::cluster::Peer;
@@ -9,13 +9,13 @@ use crate::server::REFUSALS_MAX;
 pub struct Refusal {
     /// The server.
     pub server: u16,
-    /// The worker that pushed them. Nobody alone if finite gradients of one epoch have a sum that is not.
+    /// The worker that pushed them. None if finite gradients of one round have a sum that is not.
     pub worker: Option<u16>,
     /// The name of the table.
     pub table: String,
     /// The first row.
     pub key: u64,
-    /// How many pushes, or sums of rows, since the server's process started; or since the one before it, if that had more.
+    /// Number of pushes, or sums of rows, since the server's process started; or since the one before it, if that had more.
     pub count: u64,
 }
 

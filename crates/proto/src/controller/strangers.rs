@@ -1,4 +1,4 @@
-//! Streams, as long as it is not known who is at their other end, and what such callers may not do.
+//! Streams with an unidentified peer, and their limits.
 
 use core::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::cluster::Peer;
 use crate::role::{Action, Link, Strangers};
 
 impl Controller {
-    /// Closes a stream. Its driver says nothing more of it.
+    /// Closes a stream. Its driver reports nothing more of it.
     pub(super) fn hang_up(&mut self, link: Link) {
         self.callers.remove(&link);
         self.actions.push_back(Action::Close { link });
@@ -24,10 +24,10 @@ impl Controller {
         self.events.extend(self.strangers.add(strangers).map(ControllerEvent::Strangers));
     }
 
-    /// Who is at the other end is not known, and yet it said more than who it is (rule S3).
+    /// Closes the stream of a peer that sent another message before it identified itself (rule S3).
     pub(super) fn turn_away(&mut self, link: Link) {
         if let Some(Caller { remote, .. }) = self.callers.get(&link).copied() {
-            let reason = "it did not say who it is".to_owned();
+            let reason = "it did not identify itself".to_owned();
             self.note_strangers(Strangers { count: 1, remote, reason });
         }
         self.hang_up(link);

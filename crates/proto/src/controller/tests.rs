@@ -1,4 +1,4 @@
-//! The controller, spoken to directly: the test is its driver and all its members.
+//! The controller without a network: the test is its driver and all its members.
 
 mod checkpoints;
 mod clocks;

@@ -1,10 +1,10 @@
-//! What members are told of the cluster in its present view: made once for each kind, since they are many.
+//! The messages about the cluster in its present view that members are sent: made once for each kind, since they are many.
 
 use crate::cluster::{Cluster, View};
 use crate::message::Kind;
 use crate::shared::Shared;
 
-/// Made when it is first told. It is of one view: the next begins with none.
+/// Made when it is first sent. It is of one view: the next begins with none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
     servers: OfKind,

@@ -1,4 +1,4 @@
-//! Views: who is there and who holds which region, told in an order in which nothing is counted twice or lost.
+//! Views: the members and the holder of each region, sent in an order in which nothing is counted twice or lost.
 
 use core::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::message::{Kind, Message, Start};
 use crate::statistics::Statistics;
 use crate::time::Instant;
 
-/// How long a complaint about a switch counts; workers repeat it more often.
+/// Time for which a complaint about a switch counts; workers repeat it more often.
 const COMPLAINT_MAX: Duration = Duration::from_secs(3);
-/// How often one worker must complain to be believed alone.
+/// Number of complaints of one worker after which it is accepted alone.
 const COMPLAINTS_OF_ONE: u32 = 3;
-/// A worker that must be believed alone more often than this is at fault itself.
+/// A worker whose complaints are accepted alone more often than this is at fault itself.
 const BELIEF_MAX: Duration = Duration::from_secs(30);
 
 impl Controller {
-    /// Makes the next view of those who are there, and begins to tell them, servers first.
+    /// Makes the next view of the present members, and begins to send it, to servers first.
     pub(super) fn raise(&mut self, now: Instant) {
         if self.step == Step::Settled {
             (self.amiss_since, self.moved) = (now, 0);
@@ -47,7 +47,7 @@ impl Controller {
             }
         }
         if candidates.is_empty() && !view.switches.is_empty() {
-            // Better one that was sent away than none. It begins a new tenure, for it takes nothing in the one that it has.
+            // A switch that was asked to retire is better than none. It begins a new tenure, for it takes nothing in the one that it has.
             let switches = view.switches.keys();
             candidates.extend(switches.map(|&switch| Candidate { switch, standby: false }));
             for tenure in view.tenures.iter_mut().filter(|tenure| tenure.since > 0) {
@@ -63,7 +63,7 @@ impl Controller {
         self.advance(now);
     }
 
-    /// Lets flows begin anew that have no numbers left. Their regions begin a new tenure, so that no packet of before counts in it
+    /// Restarts flows that have no numbers left. Their regions begin a new tenure, so that no packet of before counts in it
     /// (rule T18).
     fn begin_flows(&mut self) {
         let view = &mut self.cluster.view;
@@ -85,7 +85,7 @@ impl Controller {
     pub(super) fn handle_renewal(&mut self, now: Instant, peer: Peer, region: u8, since: u64) {
         let Peer::Worker(worker) = peer else { return };
         let view = &self.cluster.view;
-        // Once it has begun anew its worker may still say what it said before.
+        // After its restart its worker may still repeat the request from before.
         if usize::from(region) >= view.tenures.len() || view.flow(region, worker) != since {
             return;
         }
@@ -102,7 +102,7 @@ impl Controller {
         }
     }
 
-    /// Tells a member of the present view.
+    /// Sends a member the present view.
     pub(super) fn tell(&mut self, peer: Peer) {
         let barrier = self.barrier;
         let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
@@ -116,7 +116,7 @@ impl Controller {
         self.send(peer, message);
     }
 
-    /// Whether members of a kind may be told of the present view.
+    /// Returns true if members of a kind may be sent the present view.
     pub(super) fn is_told(&self, kind: Kind) -> bool {
         match kind {
             Kind::Server => true,
@@ -150,8 +150,8 @@ impl Controller {
         }
     }
 
-    /// A worker cannot reach a switch (rule M14). Most of them, and it is the switch; one alone may be cut off itself, and is believed when it
-    /// goes on saying so.
+    /// A worker cannot reach a switch (rule M14). If most of them cannot, it is the switch; one alone may be cut off itself, and is accepted when it
+    /// repeats the report.
     pub(super) fn handle_complaint(&mut self, now: Instant, worker: Peer, switch: u16) {
         let workers = self.of_kind(Kind::Worker).count();
         let holds = self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
@@ -178,16 +178,16 @@ impl Controller {
 
     /// Goes on without the switches that hold up the present view.
     pub(super) fn lose_late_switches(&mut self, now: Instant) {
-        let Some((_, patience)) = self.view_until.take() else { return };
+        let Some((_, waited)) = self.view_until.take() else { return };
         let number = self.cluster.view.number;
         let late = self.of_kind(Kind::Switch).filter(|(_, member)| member.viewed != number);
-        let (late, slow): (Vec<_>, Vec<_>) = late.partition(|(_, member)| member.view_max() <= patience);
+        let (late, slow): (Vec<_>, Vec<_>) = late.partition(|(_, member)| member.view_max() <= waited);
         let late: Vec<Peer> = late.into_iter().map(|(peer, _)| peer).collect();
         if late.is_empty() && !slow.is_empty() {
-            self.view_until = Some((now + (SLOW_VIEW_MAX - patience), SLOW_VIEW_MAX));
+            self.view_until = Some((now + (SLOW_VIEW_MAX - waited), SLOW_VIEW_MAX));
         }
         for peer in late {
-            self.lose(now, peer, format!("did not act on a view for {} s", patience.as_secs()));
+            self.lose(now, peer, format!("did not act on a view for {} s", waited.as_secs()));
         }
     }
 
@@ -258,7 +258,7 @@ impl Controller {
                 self.send(*peer, Message::Probe { number });
             }
         }
-        // While members come back it ticks for itself: a tick that comes late tells of a sleep (rule M13).
+        // While members come back it ticks for itself: a tick that comes late shows a sleep (rule M13).
         let ticks = !switches.is_empty() || self.phase == Phase::Recovering;
         self.probe_at = ticks.then_some(now + PROBE_INTERVAL);
     }

@@ -1,4 +1,4 @@
-//! Which rows a shard has, where its tables do not keep all of them.
+//! Rows of a shard whose tables do not keep all of them: admission and eviction.
 
 use libra_store::{GrowthCounts, RowError};
 
@@ -25,7 +25,7 @@ impl Shard {
         }
     }
 
-    /// Lets rows go that went before, as the log says (rule G2).
+    /// Evicts rows that were evicted before, as the log has it (rule G2).
     pub(super) fn evict_again(&mut self, keys: &[u64]) -> Result<(), RowError> {
         for key in keys {
             self.store.remove(*key)?;
@@ -34,7 +34,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What it has counted. The store counts from when this process began, or from the checkpoint that it goes on from.
+    /// Returns its counters. The store counts from when this process began, or from the checkpoint that it goes on from.
     pub(super) fn statistics(&self) -> ServerStatistics {
         let GrowthCounts { dropped, evicted } = self.store.growth_counts();
         ServerStatistics {

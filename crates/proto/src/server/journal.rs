@@ -1,4 +1,4 @@
-//! What a server writes down before it answers: everything that changes its state, in the order in which it was applied.
+//! Log records of a server, written before it answers: everything that changes its state, in the order in which it was applied.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ pub(super) enum RecordOf<'a> {
     Evicted { keys: BulkOf<'a, u64> },
 }
 
-/// How far the log is, and what waits for it.
+/// State of the log, and the records that wait for it.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     mode: Mode,
@@ -54,10 +54,10 @@ enum Mode {
     On,
     /// The disk does not take it. Nothing waits for it, and nothing is written (rule L6).
     Suspended,
-    /// As suspended, but a checkpoint is on its way that the log can begin anew after.
+    /// As suspended, but a checkpoint is on its way that the log can restart after.
     Resuming,
-    /// The checkpoint is there, and the log was asked to begin anew. It is asked once, however long it takes: what was appended since would
-    /// be lost if it began once more.
+    /// The checkpoint is there, and the log was asked to restart. It is asked once, however long it takes: what was appended since would
+    /// be lost if it restarted once more.
     Restarting,
 }
 
@@ -78,7 +78,7 @@ impl Journal {
         Self { written, ..self }
     }
 
-    /// Writes something down. What follows from it may be said when [`Journal::has`] the newest record.
+    /// Writes a record. Replies that follow from it may be sent when [`Journal::has`] the newest record.
     pub(super) fn write(&mut self, record: &RecordOf<'_>) {
         self.newest += 1;
         if matches!(self.mode, Mode::On | Mode::Resuming | Mode::Restarting) {
@@ -98,7 +98,7 @@ impl Journal {
         self.written - self.covered
     }
 
-    /// Whether what was written up to a record survives the server, as far as it is to.
+    /// Returns true if everything up to a record survives the server, as far as it is to.
     pub(super) fn has(&self, record: u64) -> bool {
         self.mode != Mode::On || record <= self.durable || is_planted(PlantedBug::AnswerBeforeDurable)
     }
@@ -118,12 +118,12 @@ impl Journal {
         }
     }
 
-    /// Whether a crash now would lose what was answered, though there should be a log.
+    /// Returns true if a crash now would lose what was answered, though there should be a log.
     pub(super) fn is_suspended(&self) -> bool {
         matches!(self.mode, Mode::Suspended | Mode::Resuming | Mode::Restarting)
     }
 
-    /// Whether the log was asked to begin anew, and has not said whether it did.
+    /// Returns true if the log was asked to restart, and has not reported yet that it did.
     pub(super) fn is_restarting(&self) -> bool {
         self.mode == Mode::Restarting
     }
@@ -136,7 +136,7 @@ impl Journal {
         }
     }
 
-    /// A checkpoint that covers a record is there, or none came of it.
+    /// A checkpoint that covers a record is there, or it failed.
     pub(super) fn checkpoint_ended(&mut self, covers: Option<u64>) {
         if covers.is_some() {
             self.covered = self.begun;

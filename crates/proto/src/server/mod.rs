@@ -26,10 +26,10 @@ use crate::statistics::{ServerStatistics, Statistics};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
 
-/// How long a server whose log cannot be written waits before it tries to begin it anew, with a checkpoint.
+/// Pause of a server whose log cannot be written before it tries to restart it, with a checkpoint.
 const RESUME_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a server or switch tells its user.
+/// Events that a server or switch reports to its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberEvent {
     /// The cluster is complete, this is the member's place in it. A switch that was taken for dead starts again.
@@ -41,26 +41,26 @@ pub enum MemberEvent {
     Finished(Statistics),
     /// The job ended before it was done.
     Ended {
-        /// Who ended it and why.
+        /// The member that ended it, and its reason.
         reason: String,
     },
 }
 
-/// What a server tells its driver and its user.
+/// Events that a server reports to its driver and its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerEvent {
-    /// What any member says.
+    /// An event that any member reports.
     Member(MemberEvent),
     /// Something is to be done on its disk.
     Storage(StorageRequest),
     /// Its log cannot be written, and it goes on without: until it can again, a crash loses what came since.
     LogSuspended {
-        /// What the disk said.
+        /// Reason that the disk reported.
         reason: String,
     },
     /// The log is written again, and has everything.
     LogResumed,
-    /// Streams were closed that said nothing, or nothing that a member says. Told each time their number has doubled.
+    /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
     Strangers(Strangers),
 }
 
@@ -73,11 +73,11 @@ pub struct Server {
     callers: BTreeMap<Link, Peer>,
     actions: VecDeque<Action>,
     events: VecDeque<ServerEvent>,
-    /// When to try to begin the log anew.
+    /// Time of the next attempt to restart the log.
     resume_at: Option<Instant>,
-    /// What the controller is to be told once the log has this record: that the server acts on the view.
+    /// The view that the controller is sent as acted on once the log has this record.
     viewing: Option<u64>,
-    /// Messages that made no sense, and streams that were closed without one.
+    /// Messages that violated the protocol, and streams that were closed without one.
     dropped: u64,
     strangers: StrangerCount,
 }
@@ -158,7 +158,7 @@ impl Server {
         statistics
     }
 
-    /// Tells the controller what has been refused since it was told (rule C11).
+    /// Sends the controller the refusals since the last report (rule C11).
     fn tell_refusals(&mut self) {
         let changed = self.shard.as_mut().map(|shard| shard.refusals.take_changed());
         for message in changed.into_iter().flatten() {
@@ -170,7 +170,7 @@ impl Server {
         let is_of = |shard: &&mut Shard| shard.cluster.instance == hello.instance;
         let shard = self.shard.as_mut().filter(is_of).ok_or(Nonsense)?;
         if self.stage != Stage::Serving {
-            // Its caller comes again, when this server knows what the others know (rule L5).
+            // Its caller comes again, when this server has the present view (rule L5).
             self.actions.push_back(Action::Close { link });
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl Server {
             // No worker has pushed so often, and what counts on from it would overflow.
             return Err(Nonsense);
         }
-        // The controller tells servers of a member before the member can call (rules M3, V3).
+        // The controller sends servers a member before the member can call (rules M3, V3).
         let is_caller = matches!(hello.from, Peer::Worker(_) | Peer::Switch(_));
         if !is_caller || !shard.cluster.knows(hello.from) {
             return Err(Nonsense);
@@ -187,8 +187,8 @@ impl Server {
         if self.callers.get(&link).is_some_and(|known| *known != hello.from) {
             return Err(Nonsense);
         }
-        // A member opens a stream when the one before has broken, also if nobody here has noticed. What was said on that one may be
-        // read after what was said on the next (rule S2).
+        // A member opens a stream when the one before has broken, also if this server has not noticed. What was sent on that one may be
+        // read after what was sent on the next (rule S2).
         let others = self.callers.iter().filter(|(other, peer)| **other != link && **peer == hello.from);
         if let Some(other) = others.map(|(other, _)| *other).max() {
             if other > link {
@@ -250,7 +250,7 @@ impl Role for Server {
                 self.handle_membership(now, event);
             }
         } else if let LinkEvent::Closed { .. } = event {
-            // Whose end it was is for the controller to judge: it has a stream to the same process.
+            // The controller decides if that is the end of the member: it has a stream to the same process.
             self.callers.remove(&link);
             if let Some(shard) = &mut self.shard {
                 shard.close(link);
@@ -268,7 +268,7 @@ impl Role for Server {
             self.callers.remove(&link);
             self.actions.push_back(Action::Close { link });
         }
-        // Whoever is the first of a worker and table a person should hear of at once.
+        // The first refusal of a worker and table is reported at once.
         for message in self.shard.iter_mut().flat_map(|shard| shard.refusals.take_first()) {
             self.membership.send(message);
         }

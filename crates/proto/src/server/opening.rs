@@ -1,4 +1,4 @@
-//! How a server comes to serve, keeps what it was told to keep, and ends.
+//! Stages of a server until it serves, the state that it keeps, and its end.
 
 use libra_store::RowBlock;
 
@@ -10,10 +10,10 @@ use crate::message::{Message, Start};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::time::Instant;
 
-/// The number of the checkpoint that a shard with a disk begins with: without it, nobody could start it again.
+/// The number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
 const FIRST_CHECKPOINT: u64 = 1;
 
-/// How far a server is.
+/// Stage of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
     /// It has no place yet.
@@ -22,14 +22,14 @@ pub(super) enum Stage {
     Loading,
     /// It writes its first checkpoint.
     Storing,
-    /// It has all that the one before it had, or nearly, and must hear from the controller which view there is (rule L5).
+    /// It has all that the one before it had, or nearly, and must receive the present view from the controller (rule L5).
     Returning,
     /// It answers workers and switches.
     Serving,
-    /// The job is over; it writes its last checkpoint, or that before it, and then says this.
+    /// The job is over; it writes its last checkpoint, or that before it, and then sends this.
     Finishing {
         event: MemberEvent,
-        /// Whether it is the last one that is being written.
+        /// True if it is the last one that is being written.
         is_last: bool,
     },
 }
@@ -89,7 +89,7 @@ impl Server {
         self.say_viewed();
     }
 
-    /// Tells the controller that it acts on the newest view, once the log has it (rules V3, L1).
+    /// Reports to the controller that it acts on the newest view, once the log has it (rules V3, L1).
     pub(super) fn say_viewed(&mut self) {
         if let Some(shard) = self.shard.as_ref().filter(|_| self.stage == Stage::Serving) {
             self.viewing = Some(shard.journal.newest());
@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// The controller wants a checkpoint. One at a time is written; while one is, the controller hears that another cannot be.
+    /// The controller wants a checkpoint. One at a time is written; while one is, the controller is sent that another cannot be.
     pub(super) fn begin_checkpoint(&mut self, now: Instant, number: u64) {
         let Some(shard) = &mut self.shard else { return self.dropped += 1 };
         let newest = shard.next_checkpoint() - 1;
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// What came of something on the disk.
+    /// Handles the result of a request to the disk.
     pub(super) fn handle_storage(&mut self, now: Instant, event: StorageEvent) {
         let Some(shard) = &mut self.shard else { return self.dropped += 1 };
         match event {
@@ -188,7 +188,7 @@ impl Server {
                 return self.membership.abort(&reason);
             }
             (Stage::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
-            // What became of the one before is no matter: the last one has everything.
+            // The result of the one before does not matter: the last one has everything.
             (Stage::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
                 let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), true);
@@ -204,12 +204,12 @@ impl Server {
         self.resume_at = is_suspended.then_some(now + RESUME_PAUSE);
     }
 
-    /// Tries to begin the log anew, after a checkpoint (rule L6).
+    /// Tries to restart the log, after a checkpoint (rule L6).
     pub(super) fn resume(&mut self, now: Instant) {
         self.resume_at = None;
         let Some(shard) = self.shard.as_mut().filter(|shard| shard.journal.is_suspended()) else { return };
         if shard.journal.is_restarting() {
-            // What comes of it will be heard.
+            // Its result comes as an event.
             return;
         }
         let number = shard.next_checkpoint();
@@ -218,7 +218,7 @@ impl Server {
         }
     }
 
-    /// The job is over: what it came to is checkpointed once more (rule L7).
+    /// The job is over: its result is checkpointed once more (rule L7).
     pub(super) fn finish(&mut self, now: Instant, event: MemberEvent) {
         let is_done = matches!(event, MemberEvent::Finished(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();

@@ -1,4 +1,4 @@
-//! Gradients that are not finite: refused, counted, and told to the controller (rule C11).
+//! Gradients that are not finite: refused, counted, and reported to the controller (rule C11).
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::shard::Shard;
 use crate::message::Message;
 use crate::role::Link;
 
-/// So many pairs of a worker and a table are told apart; what is refused beyond them is in the counts alone. Whoever never checks thus
-/// cannot fill the memory of a server or of the controller.
+/// Bound of the pairs of a worker and a table that have a count of their own; refusals beyond them are in the totals alone. A client that
+/// never checks thus cannot fill the memory of a server or of the controller.
 pub(crate) const REFUSALS_MAX: usize = 64;
 
-/// What was refused since this process started, by worker (nobody: the sum of an epoch) and table.
+/// Refusals since this process started, by worker (none: the sum of a round) and table.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refusals {
     by_source: BTreeMap<(Option<u16>, u16), Refusal>,
-    /// Whether there is one that the controller was never told of.
+    /// True if there is one that was never reported to the controller.
     has_first: bool,
 }
 
@@ -25,7 +25,7 @@ struct Refusal {
     /// The first row.
     key: u64,
     count: u64,
-    /// How many of them the controller was told of.
+    /// Number of them that were reported to the controller.
     told: u64,
 }
 
@@ -39,12 +39,12 @@ impl Refusals {
         }
     }
 
-    /// What the controller has not heard of at all: it is told at once.
+    /// Returns the refusals of pairs that were not reported at all: they are reported at once.
     pub(super) fn take_first(&mut self) -> Vec<Message> {
         if core::mem::take(&mut self.has_first) { self.take(|refusal| refusal.told == 0) } else { Vec::new() }
     }
 
-    /// What has become more since the controller was told: it is told with each heartbeat.
+    /// Returns the counts that have grown since the last report: they are reported with each heartbeat.
     pub(super) fn take_changed(&mut self) -> Vec<Message> {
         self.take(|refusal| refusal.told < refusal.count)
     }

@@ -11,7 +11,7 @@ use super::journal::{Journal, Record};
 use super::shard::Shard;
 use super::snapshot::State;
 
-/// Why a server cannot go on from what is on its disk.
+/// Reason for which a server cannot go on from its disk.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -31,7 +31,7 @@ pub enum RestoreError {
     Record {
         /// Its number.
         number: u64,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 }
@@ -41,11 +41,11 @@ pub enum RestoreError {
 pub struct Restored {
     shard: Shard,
     newest: u64,
-    /// The newest record that is known to be durable.
+    /// The newest record that is durable.
     durable: u64,
     /// Bytes of the records.
     log_bytes: u64,
-    /// Whether all rows of the checkpoint are there, and what comes is a change.
+    /// True once all rows of the checkpoint are there, and what comes is a change.
     has_rows: bool,
 }
 
@@ -95,7 +95,7 @@ impl Restored {
         self.shard.put(rows).map_err(|error| RestoreError::Rows(error.to_string()))
     }
 
-    /// Does again what a record of the log says. Numbers ascend by ones.
+    /// Applies a record of the log again. Numbers ascend by ones.
     ///
     /// # Errors
     /// [`RestoreError::Record`].
@@ -117,7 +117,7 @@ impl Restored {
             Record::Epoch(drained) => {
                 shard.apply_written_epoch(drained).map_err(|_| wrong("an epoch that does not fit"))?;
             }
-            // What it brought in before it made no sense counts.
+            // Its packets before the violation count.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
             Record::Evicted { keys } => {
@@ -132,13 +132,13 @@ impl Restored {
         Ok(())
     }
 
-    /// Says that of the records that were read only those up to this one are durable: the disk refuses to take the others for now. Nothing that
-    /// rests on them is said before it has (rule L1).
+    /// Notes that of the records that were read only those up to this one are durable: the disk refuses to take the others for now. No reply that
+    /// rests on them is sent before it has (rule L1).
     pub fn durable_up_to(&mut self, record: u64) {
         self.durable = record;
     }
 
-    /// Says that there is a checkpoint of this number on the disk, which could not be used: the next one has a higher one.
+    /// Notes that there is a checkpoint of this number on the disk, which could not be used: the next one has a higher one.
     pub fn passed_over(&mut self, checkpoint: u64) {
         let highest = &mut self.shard.highest_checkpoint;
         *highest = checkpoint.max(*highest);
@@ -150,7 +150,7 @@ impl Restored {
         }
     }
 
-    /// Where workers and switches reach the shard: it must listen there again.
+    /// Returns the address at which workers and switches reach the shard: it must listen there again.
     pub fn address(&self) -> SocketAddr {
         self.shard.cluster.servers[usize::from(self.shard.number)]
     }
@@ -165,17 +165,17 @@ impl Restored {
         self.shard.number
     }
 
-    /// Whether it writes a log.
+    /// Returns true if it writes a log.
     pub fn has_log(&self) -> bool {
         self.shard.cluster.durability.log
     }
 
-    /// How many rows it has.
+    /// Returns the number of its rows.
     pub fn row_count(&self) -> usize {
         self.shard.store.rows()
     }
 
-    /// The server, which will tell the controller at this address that it is back, and that it accepts streams at `stream`.
+    /// Returns the server, which will report to the controller at this address that it is back, and that it accepts streams at `stream`.
     pub fn finish(mut self, controller: SocketAddr, stream: SocketAddr) -> Server {
         self.end_rows();
         let log = self.has_log();

@@ -40,22 +40,22 @@ pub(super) struct Shard {
     pub(super) regions: BTreeMap<u8, Region>,
     /// For each worker its last push that was applied. Streams keep the order.
     pub(super) pushed: BTreeMap<u16, Pushed>,
-    /// What must be on the disk before it counts.
+    /// Records that must be on the disk before they count.
     pub(super) journal: Journal,
-    /// Whether it goes on from a disk, and others may know more of it than it does.
+    /// True if it goes on from a disk, and others may have more of its state than it has.
     pub(super) has_returned: bool,
     pub(super) checkpoints: Checkpoints,
     /// The highest number of a checkpoint that may be on the disk, sound or not: one that failed may be there all the same.
     pub(super) highest_checkpoint: u64,
     /// The checkpoint that is being written.
     pub(super) snapshot: Option<Snapshot>,
-    /// Whether the next checkpoint must have all rows: what a failed one had been given counts as changed no more.
+    /// True if the next checkpoint must have all rows: what a failed one had been given counts as changed no more.
     pub(super) forgot_changes: bool,
     /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
-    /// What else is said once the log has a record.
+    /// The other replies that are sent once the log has a record.
     held: VecDeque<(u64, Held)>,
-    /// What the store is given at once, in memory that is used again.
+    /// Keys that the store is given at once, in memory that is used again.
     pub(super) keys: Vec<u64>,
     pub(super) gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
@@ -68,7 +68,7 @@ pub(super) struct Shard {
 pub(super) struct Pushed {
     /// Its number.
     pub(super) number: u64,
-    /// How many pushes of this worker were applied up to it.
+    /// Number of pushes of this worker that were applied up to it.
     pub(super) count: u64,
 }
 
@@ -76,16 +76,16 @@ pub(super) struct Pushed {
 #[derive(Debug, Clone)]
 pub(super) struct Region {
     layout: RegionLayout,
-    /// Who may commit.
+    /// The holder, which may commit.
     tenure: Tenure,
-    /// Whether the holder has been told what is in the region: it then must hear of every change.
+    /// True once the holder has been sent the contents of the region: it then must receive every change.
     adopted: bool,
     /// The stream to the holder, while it is open.
     holder: Option<Link>,
     /// The newest epoch that is applied, and what was in it and all before it.
     pub(super) committed: u64,
     pub(super) cut: Cut,
-    /// Numbers what the holder is told, and how much of it the holder has confirmed.
+    /// Numbers the changes that the holder is sent; the number up to which it has confirmed them.
     change: u64,
     installed: u64,
 }
@@ -102,7 +102,7 @@ struct Waiting {
     changes: Vec<(u8, u64)>,
 }
 
-/// What is said or done once the log has all that it rests on. Values are read then: what a switch was told meanwhile is newer than
+/// A reply or action that waits until the log has all that it rests on. Values are read then: what a switch was sent meanwhile is newer than
 /// those of now.
 #[derive(Debug, Clone)]
 enum Held {
@@ -172,7 +172,7 @@ impl Shard {
         })
     }
 
-    /// From here on nothing is taken from whom this view does not name as holder (rule V3).
+    /// From here on nothing is taken from a switch that this view does not name as holder (rule V3).
     pub(super) fn enter(&mut self, view: View) {
         if view.number > self.cluster.view.number {
             self.journal.write(&RecordOf::View(&view));
@@ -202,14 +202,14 @@ impl Shard {
         self.cluster.view = view;
     }
 
-    /// Whoever held a region before this server stopped may still answer pulls from it, and must hear of every change (rule L5).
+    /// A switch that held a region before this server stopped may still answer pulls from it, and must receive every change (rule L5).
     pub(super) fn expect_holders(&mut self) {
         for region in self.regions.values_mut() {
             region.adopted = region.tenure.holder.is_some();
         }
     }
 
-    /// A stream is gone. Whoever it led to comes again, and repeats what was not answered.
+    /// A stream is gone. Its peer comes again, and repeats what was not answered.
     pub(super) fn close(&mut self, link: Link) {
         self.waiting.retain(|waiting| waiting.link != link);
         self.held.retain(|(_, held)| held.link() != link);
@@ -226,17 +226,17 @@ impl Shard {
         self.store.restore(rows.table, &rows.keys, &rows.values, &rows.state)
     }
 
-    /// Whether these keys are all of this shard. If not, the store must not hear of them.
+    /// Returns true if these keys are all of this shard. If not, the store must not get them.
     pub(super) fn owns(&self, keys: &[u64]) -> bool {
         self.cluster.shards() == 1 || keys.iter().all(|key| self.owns_key(*key))
     }
 
-    /// Whether a key is of this shard.
+    /// Returns true if a key is of this shard.
     pub(super) fn owns_key(&self, key: u64) -> bool {
         shard_of(key, self.cluster.shards()) == self.number
     }
 
-    /// How many values rows have that this shard must own.
+    /// Returns the number of values of rows that this shard must own.
     pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
         if !self.owns(keys) {
             return Err(Nonsense);
@@ -244,7 +244,7 @@ impl Shard {
         self.store.values_of(keys).map_err(|_| Nonsense)
     }
 
-    /// A worker comes, and says which of its pushes were answered. Of those that this shard does not know, it had to forget (rule L4).
+    /// A worker comes, and reports which of its pushes were answered. Those that this shard does not have, it has lost (rule L4).
     pub(super) fn greet(&mut self, worker: u16, answered: Answered) {
         let last = self.pushed.entry(worker).or_default();
         if answered.newest > last.number {
@@ -337,7 +337,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Says what the log and switches no longer hold up.
+    /// Sends the replies that the log and switches no longer hold back.
     pub(super) fn answer(&mut self) {
         while let Some((_, held)) = self.held.pop_front_if(|(record, _)| self.journal.has(*record)) {
             self.say(held);
@@ -345,7 +345,7 @@ impl Shard {
         self.answer_waiting();
     }
 
-    /// Says something now, or when the log has all that was written so far (rule L1).
+    /// Sends a reply now, or when the log has all that was written so far (rule L1).
     fn hold(&mut self, held: Held) {
         self.held.push_back((self.journal.newest(), held));
         self.answer();
@@ -363,7 +363,7 @@ impl Shard {
                 let committed = Committed { region: number, since, epoch, values };
                 self.outbox.push_back((link, Message::Committed(committed)));
             }
-            // As with epochs: what is said under a tenure that is over counts for nobody, and is said again to the next holder.
+            // As with rounds: a confirmation under a tenure that is over counts for no region, and is repeated to the next holder.
             Held::Replayed { link, region, since, below } => {
                 if self.regions[&region].tenure.since != since {
                     return;
@@ -403,7 +403,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The values of rows as an answer holds them. Nobody may ask for more than a message holds (rule C8).
+    /// The values of rows as an answer holds them. A request for more than a message holds is refused (rule C8).
     fn read(&self, keys: &[u64]) -> Result<Values, Nonsense> {
         let count = self.own_values(keys)?;
         if count > ANSWER_VALUES_MAX {
@@ -414,8 +414,8 @@ impl Shard {
         Ok(Values::new(self.cluster.cold_path.values, values))
     }
 
-    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It says which epoch it knows to be
-    /// committed, and what was in it and all before.
+    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It names the newest round that it has seen
+    /// committed, and the contents of it and all before.
     pub(super) fn adopt(
         &mut self,
         link: Link,
@@ -437,8 +437,8 @@ impl Shard {
         Ok(())
     }
 
-    /// This shard had applied more epochs of a region before it stopped than it knows of: their sums are lost. What is said to be in them must not
-    /// be added again, as nobody has all of it any more (rule L4).
+    /// This shard had applied more rounds of a region before it stopped than it has now: their sums are lost. The packets that are in them must not
+    /// be added again, as no member has all of them any more (rule L4).
     pub(super) fn forget(&mut self, number: u8, epoch: u64, cut: Cut) {
         let Some(region) = self.regions.get_mut(&number) else { return };
         self.statistics.lost_epochs = self.statistics.lost_epochs.saturating_add(epoch - region.committed);
@@ -448,11 +448,11 @@ impl Shard {
     fn adopt_now(&mut self, link: Link, switch: u16, number: u8, since: u64) {
         let region = self.region_mut(number);
         if region.tenure != (Tenure { holder: Some(switch), since }) {
-            // It believes in an old view, and will hear of a newer one.
+            // It acts on an old view, and will receive a newer one.
             self.statistics.fenced += 1;
             return;
         }
-        // What was said on a stream that broke may be read after what was said on the next one.
+        // What was sent on a stream that broke may be read after what was sent on the next one.
         if region.holder.is_some_and(|newer| newer > link) {
             self.statistics.fenced += 1;
             return;

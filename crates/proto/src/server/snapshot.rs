@@ -18,12 +18,12 @@ use crate::time::Instant;
 const ROWS: usize = 8192;
 /// A timer that comes late by more than this makes a checkpoint take longer.
 const CATCH_UP: Duration = Duration::from_millis(20);
-/// How often that many may be on their way to the disk: it works on one while the next are copied.
+/// Number of blocks that may be on their way to the disk: it works on one while the next are copied.
 const BLOCKS: usize = 4;
 /// With so many rows put aside by updates, blocks are handed over although the disk is behind: they are in memory anyway.
 const SET_ASIDE_MAX: usize = 4 * ROWS;
 
-/// What a server needs to go on from a checkpoint, beside the rows.
+/// The state that a server needs to go on from a checkpoint, beside the rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) number: u16,
@@ -31,15 +31,15 @@ pub(super) struct State {
     pub(super) pushed: BTreeMap<u16, Pushed>,
     /// Of each region the newest epoch that is applied, and the cut.
     pub(super) regions: BTreeMap<u8, (u64, Cut)>,
-    /// How many steps each table has made.
+    /// Number of steps of each table.
     pub(super) steps: Vec<u64>,
     pub(super) statistics: ServerStatistics,
     pub(super) checkpoints: Checkpoints,
-    /// What the admission of tables has counted, in pieces with the position of the table.
+    /// Counters of the admission of tables, in pieces with the position of the table.
     pub(super) admission: Vec<(usize, Bulk<u8>)>,
 }
 
-/// What the bytes of a state begin with, before the version of the messages that it and the records after it are made of.
+/// First bytes of a state, before the version of the messages that it and the records after it are made of.
 const MAGIC: &[u8] = b"LIBRASTATE";
 
 impl State {
@@ -49,10 +49,10 @@ impl State {
         postcard::to_extend(self, bytes).expect("a vector takes any state")
     }
 
-    /// The state in these bytes. The library that reads them finds sense in much: whether they are meant so, only the version says.
+    /// Reads the state in these bytes. Other bytes may parse as well: only the version shows that they are meant so.
     pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, String> {
         let behind = bytes.strip_prefix(MAGIC).and_then(<[u8]>::split_first_chunk);
-        let (version, state) = behind.ok_or("it does not say its version")?;
+        let (version, state) = behind.ok_or("it has no version")?;
         let version = u16::from_le_bytes(*version);
         if version != VERSION {
             return Err(format!("it is in version {version}, this program reads version {VERSION}"));
@@ -64,11 +64,11 @@ impl State {
 /// The checkpoints of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Checkpoints {
-    /// The newest that is there, or that is being written if the disk says that it is there.
+    /// The newest that is there, or that is being written if the disk reports it as there.
     pub(super) newest: u64,
-    /// How many increments there are since the last full one.
+    /// Number of increments since the last full one.
     pub(super) increments: u16,
-    /// Whether the newest was made when the job was done.
+    /// True if the newest was made when the job was done.
     pub(super) is_last: bool,
 }
 
@@ -78,16 +78,16 @@ pub(super) struct Snapshot {
     pub(super) number: u64,
     pub(super) covers: u64,
     pub(super) checkpoints: Checkpoints,
-    /// What is to be said after the rows; none when it was.
+    /// The state to send after the rows; none when it was sent.
     state: Option<Box<State>>,
     /// Blocks of rows that the disk has not taken.
     on_the_way: usize,
-    /// When the next rows are due: those who push want the memory and the cores, too.
+    /// When the next rows are due: pushes need the memory and the cores, too.
     next_at: Instant,
 }
 
 impl Shard {
-    /// From now on it is remembered what changes: the checkpoint before has all that was.
+    /// Tracks changes from now on: the checkpoint before has all rows until now.
     pub(super) fn track_changes(&mut self) {
         if self.cluster.durability.increments > 0 {
             self.store.track_changes();
@@ -175,7 +175,7 @@ impl Shard {
                 Some(rows) => {
                     let words = 2 * rows.keys.len() + rows.values.len() + rows.state.len();
                     let takes = Duration::from_secs_f64((words * size_of::<f32>()) as f64 / rate as f64);
-                    // What is late is made up for, but not all at once.
+                    // A delay is caught up, but not all at once.
                     let late = now.since(snapshot.next_at.min(now)).saturating_sub(CATCH_UP);
                     snapshot.next_at = snapshot.next_at + late + takes;
                     snapshot.on_the_way += 1;
@@ -216,7 +216,7 @@ impl Shard {
         true
     }
 
-    /// Nothing came of a checkpoint. Returns whether it was being written.
+    /// A checkpoint failed. Returns whether it was being written.
     pub(super) fn checkpoint_failed(&mut self, number: u64) -> bool {
         let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.number == number) else {
             return false;

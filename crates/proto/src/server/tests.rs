@@ -1,4 +1,4 @@
-//! A server, spoken to directly: the test is its driver, its controller, and all who call it.
+//! A server without a network: the test is its driver, its controller, and all its callers.
 
 mod cold;
 mod counter;

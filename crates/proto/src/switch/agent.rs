@@ -18,7 +18,7 @@ use crate::statistics::SwitchStatistics;
 use crate::switch::plane::Plane;
 use crate::time::Instant;
 
-/// How long a shard may take to commit an epoch before the switch gives its regions up: another may reach the shard.
+/// Time in which a shard may commit a round before the switch gives its regions up: another may reach the shard.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
 
 /// No epoch is shorter. Packets carry 16 bits of an epoch's number, and 2^15 epochs must take longer than anything that
@@ -26,20 +26,20 @@ const COMMIT_MAX: Duration = Duration::from_secs(2);
 /// that age in its socket.
 const EPOCH_TIME_MIN: Duration = Duration::from_micros(400);
 
-/// What an agent keeps beside the plane for one of its regions.
+/// State of an agent beside the plane for one of its regions.
 #[derive(Debug, Clone)]
 struct Held {
     shard: u16,
     tenure: Tenure,
-    /// Whether the shard has told what is in it: before that the plane does not have the region.
+    /// True once the shard has sent its contents: before that the plane does not have the region.
     adopted: bool,
     /// The epoch that takes packets now, counted without wrapping.
     epoch: u64,
     /// When the active bank took its first packet.
     opened_at: Option<Instant>,
-    /// Whether the active bank is to be closed as soon as it may be.
+    /// True if the active bank is to be closed as soon as it may be.
     is_due: bool,
-    /// Whether an epoch is closed and is still being drained.
+    /// True if a round is closed and is still being drained.
     is_draining: bool,
     /// When the newest epoch was drained.
     drained_at: Instant,
@@ -56,11 +56,11 @@ pub(super) struct Agent<P> {
     layouts: Vec<RegionLayout>,
     pub(super) plane: P,
     held: BTreeMap<u8, Held>,
-    /// Whether it must take no more pushes.
+    /// True if it must take no more pushes.
     retiring: bool,
-    /// What the plane must have done before it takes none indeed.
+    /// Number of the order that the plane must have done before it takes none indeed.
     retired_after: u64,
-    /// What it must have done before this switch acts on the newest view.
+    /// Number of the order that it must have done before this switch acts on the newest view.
     viewed_after: u64,
     answers: Outgoing,
     outbox: VecDeque<Letter>,
@@ -73,12 +73,12 @@ pub(super) struct Agent<P> {
 struct Letter {
     to: u16,
     message: Message,
-    /// What the plane must have done before it is true.
+    /// Number of the order that the plane must have done before it is true.
     after: u64,
 }
 
 impl Held {
-    /// Asks the shard for the region, and tells it what it might not know any more (rule L4).
+    /// Returns the message that asks the shard for the region, with the state that the shard may have lost (rule L4).
     fn adopt(&self, region: u8) -> Message {
         let (epoch, cut) = self.committed.clone();
         Message::Adopt { region, since: self.tenure.since, epoch, cut }
@@ -183,7 +183,7 @@ impl<P: Plane> Agent<P> {
         self.viewed_after = self.plane.progress().asked;
     }
 
-    /// A stream to a shard is open, for the first time or again: what was said on the one before may be lost.
+    /// A stream to a shard is open, for the first time or again: what was sent on the one before may be lost.
     pub(super) fn reconnected(&mut self, shard: u16) {
         self.outbox.retain(|letter| letter.to != shard);
         let held = self.held.iter().filter(|(_, held)| held.shard == shard);
@@ -211,12 +211,12 @@ impl<P: Plane> Agent<P> {
         self.retired_after = self.plane.progress().asked;
     }
 
-    /// Whether the shard of a region has not answered for so long that this switch had better give up.
+    /// Returns true if the shard of a region has not answered for so long that this switch has to give up.
     pub(super) fn is_stuck(&self, now: Instant) -> bool {
         self.held.values().any(|held| held.uncommitted.is_some() && held.drained_at + COMMIT_MAX <= now)
     }
 
-    /// Whether it retires, and the shards have everything.
+    /// Returns true if it retires, and the shards have everything.
     pub(super) fn is_retired(&self) -> bool {
         let is_empty = |(&region, held): (&u8, &Held)| {
             let is_brought = held.uncommitted.is_none() && !held.is_draining;
@@ -271,7 +271,7 @@ impl<P: Plane> Agent<P> {
             closed.extend(self.plane.close_epoch(number).map(|epoch| (number, epoch)));
         }
         if self.plane.failure().is_some() {
-            // What it says of an epoch is worth nothing: this switch gives up, and others replay.
+            // Its round is worth nothing: this switch gives up, and others replay.
             return;
         }
         for (region, epoch) in closed {
@@ -297,7 +297,7 @@ impl<P: Plane> Agent<P> {
         self.send(shard, Message::Drained(drained));
     }
 
-    /// What a bank may take before its epoch is closed (rule E1).
+    /// Returns the bound of a bank after which its round is closed (rule E1).
     fn due(&self) -> BankPackets {
         let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
         // A worker stands still when a flow keeps all that it may (rule T2), and it keeps packets of two epochs: the one that is
@@ -308,7 +308,7 @@ impl<P: Plane> Agent<P> {
         BankPackets { pushes: packets, last: hot_path.pushes_per_epoch }
     }
 
-    /// The shard says what is in a region: the first time it is opened, later (the stream broke) it is brought up to date.
+    /// The shard sends the contents of a region: the first time it is opened, later (the stream broke) it is brought up to date.
     pub(super) fn handle_adopted(&mut self, now: Instant, adopted: &Adopted) {
         if !self.is_expected(adopted.region, adopted.since, &adopted.values) {
             return;
@@ -359,7 +359,7 @@ impl<P: Plane> Agent<P> {
         }
     }
 
-    /// Whether a shard may say this now: about a region as it is held, in values for slots that there are.
+    /// Returns true if a message of a shard fits the present state: a region as it is held, values for slots that exist.
     fn is_expected(&mut self, region: u8, since: u64, values: &SlotValues) -> bool {
         let Some(layout) = self.layouts.get(usize::from(region)) else {
             self.statistics.malformed += 1;
@@ -414,7 +414,7 @@ impl<P: Plane> Agent<P> {
     }
 }
 
-/// What a plane counts, in the words of a switch.
+/// Converts the counters of a plane to those of a switch.
 fn counts(counters: &libra_dataplane::Counters) -> SwitchStatistics {
     SwitchStatistics {
         packets: counters.packets - counters.installs,

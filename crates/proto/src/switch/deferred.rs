@@ -1,5 +1,5 @@
 //! A data plane that does later what its agent asks: one in a device, which is reached by packets and commands. The agent goes
-//! on meanwhile: it answers probes, and says that something is done when it is.
+//! on meanwhile: it answers probes, and reports that something is done when it is.
 //!
 //! The agent asks a [`DeferredPlane`], which hands [`Order`]s to a [`Device`]; an [`Executor`] there carries them out, one after
 //! the other, on a plane that takes its time; and what became of them comes back as a [`Report`].
@@ -14,7 +14,7 @@ use crate::region::Epoch;
 use crate::role::Outgoing;
 use crate::switch::plane::{Plane, Progress};
 
-/// What an agent asks of a plane.
+/// A request of an agent to a plane.
 #[derive(Debug, Clone)]
 pub enum Order {
     /// See [`Plane::begin`].
@@ -24,7 +24,7 @@ pub enum Order {
     },
     /// See [`Plane::set_workers`].
     SetWorkers {
-        /// Where each of them sends from.
+        /// Address from which each of them sends.
         workers: BTreeMap<u16, SocketAddr>,
     },
     /// See [`Plane::open`].
@@ -33,7 +33,7 @@ pub enum Order {
         config: RegionConfig,
         /// The newest epoch that is durable.
         durable: u16,
-        /// What was seen before.
+        /// Packets that were seen before.
         cut: Cut,
         /// When the agent wants to look at it.
         due: BankPackets,
@@ -47,7 +47,7 @@ pub enum Order {
     SetActive {
         /// The region.
         region: u8,
-        /// Whether it takes pushes.
+        /// True if it takes pushes.
         active: bool,
     },
     /// See [`Plane::settle`].
@@ -71,14 +71,14 @@ pub enum Order {
     },
 }
 
-/// Which opening of a region something is about: the number of the order that opened it.
+/// Identifies one opening of a region: the number of the order that opened it.
 type Opening = u64;
 
-/// What became of orders, and what the plane looks like since.
+/// Results of orders, and the state of the plane since.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     done: u64,
-    /// What the active bank of each region has taken.
+    /// Packets that the active bank of each region has taken.
     taken: BTreeMap<u8, (Opening, BankPackets)>,
     drained: VecDeque<(u8, Opening, Epoch)>,
     counters: Counters,
@@ -88,7 +88,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes over what a newer one says; of that one nothing is left to be said.
+    /// Takes over the contents of a newer one, and moves its drained rounds.
     pub fn take_over(&mut self, newer: &mut Self) {
         let mut drained = core::mem::take(&mut self.drained);
         drained.append(&mut newer.drained);
@@ -100,7 +100,7 @@ impl Report {
         self.failure.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Whether an agent should look at it that knows another one.
+    /// Returns true if an agent that has seen `known` should look at it.
     pub fn is_news_to(&self, known: &Self) -> bool {
         self.done != known.done
             || !self.drained.is_empty()
@@ -128,7 +128,7 @@ impl<P: Plane> Executor<P> {
         &mut self.plane
     }
 
-    /// Whether a region is open.
+    /// Returns true if a region is open.
     pub fn has_regions(&self) -> bool {
         !self.opened.is_empty()
     }
@@ -177,18 +177,18 @@ impl<P: Plane> Executor<P> {
         self.report.failure = self.plane.failure();
     }
 
-    /// What there is to say.
+    /// Returns the report.
     pub fn report(&mut self) -> &mut Report {
         &mut self.report
     }
 }
 
-/// Where orders are carried out, each once and in their order, sooner or later.
+/// Carries out orders, each once and in their order, sooner or later.
 pub trait Device {
-    /// Whether it can hold a region like this.
+    /// Checks that it can hold a region like this.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// The reason, and the remedy.
     fn check(&self, config: &RegionConfig) -> Result<(), String>;
 
     /// Takes an order.
@@ -285,7 +285,7 @@ impl<D: Device> Plane for DeferredPlane<D> {
     fn drained(&mut self) -> Option<(u8, Epoch)> {
         loop {
             let (region, opening, epoch) = self.report.drained.pop_front()?;
-            // What was in a region that was let go meanwhile is for whoever holds it now to bring.
+            // The contents of a region that was released meanwhile are for its present holder to bring.
             if self.opened.get(&region) == Some(&opening) {
                 return Some((region, epoch));
             }

@@ -21,7 +21,7 @@ use crate::server::MemberEvent;
 use crate::statistics::{Statistics, SwitchStatistics};
 use crate::time::Instant;
 
-/// How long a switch does without a server before it gives its regions up.
+/// Time for which a switch does without a server before it gives its regions up.
 const SERVER_LOST_MAX: Duration = Duration::from_secs(2);
 
 /// A switch as a state machine without I/O.
@@ -33,7 +33,7 @@ pub struct Switch<P = SoftPlane> {
     /// The data plane, until an agent has it.
     plane: Option<P>,
     agent: Option<Agent<P>>,
-    /// The newest view that the controller knows this switch to act on.
+    /// The newest view that this switch has reported to the controller as acted on.
     viewed: u64,
     retired: bool,
     /// Datagrams that came before there was a cluster, and so from none of its workers.
@@ -78,7 +78,7 @@ impl<P: Plane> Switch<P> {
                 if let Some(agent) = &mut self.agent {
                     agent.enter(view.into_inner());
                     self.retired = false;
-                    // The controller wants to hear it also of a view that this switch acts on already.
+                    // The controller expects the report also of a view that this switch acts on already.
                     self.viewed = 0;
                 }
             }
@@ -143,7 +143,7 @@ impl<P: Plane> Switch<P> {
         statistics
     }
 
-    /// Says what the controller waits for, once it is true.
+    /// Sends the reports that the controller waits for, once they are true.
     fn tell_controller(&mut self) {
         let Some(agent) = &self.agent else { return };
         if let Some(number) = agent.viewed().filter(|number| *number > self.viewed) {
@@ -268,7 +268,7 @@ impl<P: Plane> Role for Switch<P> {
         }
         loop {
             let (shard, message) = self.agent.as_mut()?.poll_message()?;
-            // Of a stream that is not open nothing is kept: what matters is said again when it is.
+            // For a stream that is not open nothing is kept: what matters is sent again when it is.
             if let Some(link) = self.servers.get(usize::from(shard)).and_then(Dial::open_link) {
                 return Some(Action::Send { link, message });
             }

@@ -1,4 +1,4 @@
-//! Which window of a region is whose: windows are of workers that are there, and numbers of all that ever were.
+//! Assignment of the windows of a region: windows are of workers that are there, and numbers of all that ever were.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// How many windows a region needs.
+    /// Returns the number of windows that a region needs.
     pub(super) fn windows(&self) -> u16 {
         u16::try_from(self.workers.len()).expect("workers are numbered by u16").max(1)
     }

@@ -1,4 +1,4 @@
-//! What an agent needs of the data plane beside it: a pipeline in this process, or one in the kernel.
+//! The interface of an agent to the data plane beside it: a pipeline in this process, or one in the kernel.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::region::{self, Epoch, SoftRegion, flow_cut};
 use crate::role::Outgoing;
 use crate::switch::places::Places;
 
-/// The regions of a switch, and what takes packets for them. The agent says what is in which region; when an epoch ends is
+/// The regions of a switch, and the packet processing for them. The agent decides on the contents of each region; the end of a round is
 /// its business, too.
 ///
 /// Regions are named by their number; the agent names none that is not open but to [`open`](Self::open) and
@@ -21,13 +21,13 @@ pub trait Plane {
     /// Forgets everything, and takes packets of this job from now on.
     fn begin(&mut self, job: u16);
 
-    /// Says who sends from where: packets from elsewhere are not taken (rule W4).
+    /// Sets the workers and their addresses: packets from elsewhere are not taken (rule W4).
     fn set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>);
 
-    /// Whether it can hold a region like this. The agent asks for all regions of the job before it says that it is there.
+    /// Checks that it can hold a region like this. The agent asks for all regions of the job before it reports that it is there.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// The reason, and the remedy.
     fn check(&self, _config: &RegionConfig) -> Result<(), String> {
         Ok(())
     }
@@ -39,24 +39,24 @@ pub trait Plane {
     /// Lets a region go; nothing if it is not open.
     fn forget(&mut self, region: u8);
 
-    /// Says whether a region takes pushes (rule D7).
+    /// Sets if a region takes pushes (rule D7).
     fn set_active(&mut self, region: u8, active: bool);
 
-    /// Everything up to the epoch `durable` is installed: the region says so, and may be read (rule E7).
+    /// Everything up to the round `durable` is installed: the answers of the region carry it, and the region may be read (rule E7).
     fn settle(&mut self, region: u8, durable: u16);
 
     /// Writes values for workers to read.
     fn install(&mut self, region: u8, values: &SlotValues);
 
-    /// The agent is about to look at what regions have taken: what should have woken it for that is done with.
+    /// The agent is about to look at what regions have taken: wake-ups for that are done with.
     fn awake(&mut self) {}
 
-    /// What the active bank of a region has taken.
+    /// Returns the number of packets that the active bank of a region has taken.
     fn taken(&self, region: u8) -> BankPackets;
 
     /// Closes the epoch that takes packets now, and takes out what it holds (rule E2): of a row that has a sum those of all its
     /// slots, as a shard applies whole rows. `None`: that takes its time, and
-    /// [`drained`](Self::drained) will say it.
+    /// [`drained`](Self::drained) will return it.
     fn close_epoch(&mut self, region: u8) -> Option<Epoch>;
 
     /// An epoch of a region that is open, which has been drained since it was closed.
@@ -64,12 +64,12 @@ pub trait Plane {
         None
     }
 
-    /// Whether it takes seconds for what others do at once.
+    /// Returns true if it takes seconds for what others do at once.
     fn is_slow(&self) -> bool {
         false
     }
 
-    /// How far it is with what it was asked: a plane in this process does everything at once.
+    /// Returns its progress with requests: a plane in this process does everything at once.
     fn progress(&self) -> Progress {
         Progress::default()
     }
@@ -83,7 +83,7 @@ pub trait Plane {
         answers: &mut Outgoing,
     );
 
-    /// What became of all packets since it began.
+    /// Returns the counters of all packets since it began.
     fn counters(&self) -> Counters;
 
     /// Datagrams from addresses of no worker.
@@ -92,18 +92,18 @@ pub trait Plane {
     /// Bytes of memory that its regions take.
     fn memory_bytes(&self) -> u64;
 
-    /// Why it cannot go on, if it cannot.
+    /// Returns the reason why it cannot go on, if it cannot.
     fn failure(&self) -> Option<String> {
         None
     }
 }
 
-/// How many things an agent has asked of its plane, and how many of them, in their order, are done.
+/// Number of requests of an agent to its plane, and the number of those, in their order, that are done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What was asked so far.
+    /// Number of requests so far.
     pub asked: u64,
-    /// What is done, and would be seen by a packet that comes now.
+    /// Number of those that are done, with effect on a packet that comes now.
     pub done: u64,
 }
 
@@ -112,15 +112,15 @@ pub struct Progress {
 pub struct SoftPlane {
     job: u16,
     pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
-    /// Where workers send from, and their places.
+    /// Addresses from which workers send, and their places.
     senders: HashMap<SocketAddr, Sender, FixedState>,
-    /// Which window of each region a worker has.
+    /// The window of each worker in each region.
     places: Places,
     /// Those that have one and are there no more.
     leaving: BTreeSet<u16>,
-    /// What each region has taken of workers that have no place, in epochs that are closed: what a window is made of if they come back.
+    /// Packets of workers that have no place, by region, in rounds that are closed: if they come back, their windows are made from these.
     resting: BTreeMap<u8, Cut>,
-    /// What regions have counted that it has no more.
+    /// Counters of regions that it has no more.
     gone: Counters,
     unknown_senders: u64,
 }
@@ -149,7 +149,7 @@ impl SoftPlane {
         self.pipeline.region_mut(self.job, region).expect("the agent names regions that are open")
     }
 
-    /// Gives a worker a window in each region, which knows what the region has taken of it before.
+    /// Gives a worker a window in each region, which contains the packets that the region has taken of it before.
     fn give_place(&mut self, worker: u16) {
         let place = self.places.give(worker);
         let windows = self.places.windows();
@@ -166,7 +166,7 @@ impl SoftPlane {
         }
     }
 
-    /// Takes the windows of workers that are there no more: a window becomes what it says, which is a few bytes (rule D8). Not while an epoch is
+    /// Takes the windows of workers that are there no more: a window becomes its contents, which are a few bytes (rule D8). Not while a round is
     /// open that has packets of the worker, for that must name them in its cut, and acknowledge them as its own (rules E2, D2).
     fn free_places(&mut self) {
         let (places, resting) = (&mut self.places, &mut self.resting);
@@ -263,7 +263,7 @@ impl Plane for SoftPlane {
     fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
         let mut epoch = region::close_epoch(self.region_mut(region));
         let of_places = core::mem::take(&mut epoch.cut.flows);
-        let worker = |place| self.places.worker(place).expect("a place with packets is somebody's");
+        let worker = |place| self.places.worker(place).expect("a place with packets has a worker");
         epoch.cut.flows = of_places.into_iter().map(|(place, seen)| (worker(place), seen)).collect();
         self.free_places();
         Some(epoch)
@@ -276,7 +276,7 @@ impl Plane for SoftPlane {
         stride: usize,
         answers: &mut Outgoing,
     ) {
-        // The address says who it is, and nothing else does (rule W4).
+        // The address alone identifies the worker (rule W4).
         let Some(&sender) = self.senders.get(&from) else {
             self.unknown_senders += 1;
             return;

@@ -1,8 +1,8 @@
-//! How much of what a worker has sent may be open.
+//! Bounds of the packets of a worker that may be open.
 
 use crate::cluster::HotPath;
 
-/// How many packets a worker sends without an answer, and keeps.
+/// Number of packets that a worker sends without an answer, and keeps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// On their way to one switch (rule T3).

@@ -1,4 +1,4 @@
-//! The packets of one flow, from the moment they are built until nobody can ask for them again.
+//! The packets of one flow, from the moment they are built until no answer or replay can need them.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ pub const FLOW_PACKETS_MAX: u32 = 1 << 30;
 /// the last packet that had the first of them is gone from any network.
 const RENUMBER_AFTER: u32 = 1 << 29;
 
-/// Which rows of which operation a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
+/// The rows that a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cargo {
     pub(crate) operation: u64,
@@ -32,7 +32,7 @@ pub(crate) enum State {
     InFlight,
     /// Taken by this epoch.
     Accepted { epoch: u16 },
-    /// Nobody needs it any more.
+    /// No answer or replay needs it any more.
     Done,
 }
 
@@ -50,18 +50,18 @@ pub(crate) struct Packet {
     /// The newest time that it was sent to the switch that has the region now; its order is 0 before that.
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
-    /// Whether it was sent again because what was sent later had been answered.
+    /// True if it was sent again because what was sent later had been answered.
     pub(crate) is_overtaken: bool,
-    /// Whether it was sent again without a sign that it was lost, but that nothing was heard.
+    /// True if it was sent again without a sign of a loss other than a timeout.
     pub(crate) is_probe: bool,
-    /// Whether the switch has refused it: another answer may be a copy of that.
+    /// True if the switch has refused it: another answer may be a copy of that.
     pub(crate) is_refused: bool,
-    /// Whether its operation knows that it was accepted: a replay accepts it once more, and tells nobody.
+    /// True if its operation has been notified of its acceptance: a replay accepts it once more, without a notification.
     delivered: bool,
 }
 
 impl Packet {
-    /// Whether an answer to it could be no copy of an earlier one (rule T17).
+    /// Returns true if an answer to it could be no copy of an earlier one (rule T17).
     pub(super) const fn is_sole(&self) -> bool {
         self.transmissions == 1 && !self.is_refused
     }
@@ -71,18 +71,18 @@ impl Packet {
 #[derive(Debug, Clone)]
 pub(crate) struct Flow {
     numbers: Range<u32>,
-    /// How many packets it had before it began anew.
+    /// Number of packets that it had before its restart.
     before: u64,
     first: u32,
     packets: VecDeque<Packet>,
     /// Every packet below it is accepted or done.
     unacknowledged: u32,
-    /// How many packets wait for each epoch to become durable.
+    /// Number of packets that wait for each round to become durable.
     awaited: Vec<(u16, u32)>,
 }
 
 impl Flow {
-    /// A flow of pushes, of so many packets before it must begin anew.
+    /// A flow of pushes, of so many packets before it must restart.
     pub(super) fn of_pushes(packets_max: u32) -> Self {
         Self::with_numbers(0..packets_max)
     }
@@ -134,12 +134,12 @@ impl Flow {
         self.before + u64::from(self.first - self.numbers.start)
     }
 
-    /// Every packet below it is answered, as far as was looked: the first that an answer may be news of.
+    /// The first packet that may still wait for its first answer: all below it are answered.
     pub(crate) fn first_open(&self) -> u32 {
         self.unacknowledged.max(self.first)
     }
 
-    /// Whether packets are accepted and wait for their epoch to become durable.
+    /// Returns true if packets are accepted and wait for their round to become durable.
     pub(crate) fn awaits_durability(&self) -> bool {
         !self.awaited.is_empty()
     }
@@ -160,12 +160,12 @@ impl Flow {
         self.packets.push_back(packet);
     }
 
-    /// Whether the flow cannot take one more packet.
+    /// Returns true if the flow cannot take one more packet.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.next() >= self.numbers.end
     }
 
-    /// Whether it cannot take one more packet, and nobody needs those that it had.
+    /// Returns true if it cannot take one more packet, and none of its packets is needed.
     pub(crate) fn is_over(&self) -> bool {
         self.is_exhausted() && self.packets.is_empty()
     }
@@ -181,8 +181,8 @@ impl Flow {
         self.packets.get_mut(seq.checked_sub(self.first)? as usize)
     }
 
-    /// Whether the dedup window of the switch can tell this packet from the one it overwrites: everything a window
-    /// before it must be acknowledged. And whether fewer than `undurable_max` packets are kept for a replay (rule T2): that bounds the memory
+    /// Returns true if the dedup window of the switch can distinguish this packet from the one it overwrites: everything a window
+    /// before it must be acknowledged. And if fewer than `undurable_max` packets are kept for a replay (rule T2): that bounds the memory
     /// of a worker while epochs are slow.
     pub(crate) fn may_send(&mut self, seq: u32, undurable_max: u32) -> bool {
         self.unacknowledged = self.first_open();
@@ -212,8 +212,8 @@ impl Flow {
         Some(news)
     }
 
-    /// Takes back that packets were sent or accepted: whoever holds the region now may know nothing of it (rule V5). Returns how many
-    /// were on their way, and the sequence numbers to send, in order.
+    /// Takes back that packets were sent or accepted: the present holder of the region may not have them (rule V5). Returns the number
+    /// of those that were on their way, and the sequence numbers to send, in order.
     pub(crate) fn reopen(&mut self) -> (usize, Vec<u32>) {
         let (mut in_flight, mut seqs) = (0, Vec::new());
         if is_planted(PlantedBug::ReplayWithNewNumbers) {
@@ -237,7 +237,7 @@ impl Flow {
         (self.first..).zip(&mut self.packets).filter(|(_, packet)| packet.state != State::Done)
     }
 
-    /// Ends the packets below a sequence number: the shard has applied them. Returns what those carried that nobody knew to be
+    /// Ends the packets below a sequence number: the shard has applied them. Returns the contents of those that were not reported as
     /// accepted.
     pub(crate) fn finish_below(&mut self, below: u32, spare: &mut Vec<Vec<u8>>) -> Vec<Cargo> {
         let mut news = Vec::new();
@@ -270,8 +270,8 @@ impl Flow {
         self.pop_done();
     }
 
-    /// Gives up one packet that was answered and that nobody replays, and its memory to `spare` (rule T10).
-    /// Returns what it carried, if this is news.
+    /// Gives up one packet that was answered and needs no replay, and its memory to `spare` (rule T10).
+    /// Returns its contents, if they were not reported before.
     pub(crate) fn finish(&mut self, seq: u32, spare: &mut Vec<Vec<u8>>) -> Option<Accepted> {
         let packet = self.unanswered(seq)?;
         let news = Accepted::of(packet);
@@ -296,14 +296,14 @@ impl Flow {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
     pub(crate) cargo: Cargo,
-    /// Whether its operation has not heard of it before.
+    /// True if its operation was not notified before.
     pub(crate) is_first: bool,
     pub(crate) was_in_flight: bool,
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
     pub(crate) is_overtaken: bool,
     pub(crate) is_probe: bool,
-    /// Whether this can be no copy of another answer: the packet was sent once, and had none.
+    /// True if this can be no copy of another answer: the packet was sent once, and had none.
     pub(crate) is_sole: bool,
 }
 

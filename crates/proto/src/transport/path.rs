@@ -22,7 +22,7 @@ use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 
-/// An answer to what was sent longer ago says nothing of `durable`: 2^15 epochs take 13 s, and serial numbers that are further apart
+/// An answer to what was sent longer ago is no evidence of `durable`: 2^15 rounds take 13 s, and serial numbers that are further apart
 /// compare wrongly (rules E1, T17).
 const FRESH_FOR: Duration = Duration::from_secs(10);
 
@@ -52,18 +52,18 @@ pub(crate) struct Path {
     sampled_at: Instant,
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
-    /// How long the switch has owed an answer that is fresh.
+    /// Time for which the switch has owed an answer that is fresh.
     silence: Silence,
     /// When something was last answered, fresh or not.
     heard_at: Instant,
-    /// When a timer last fired with nothing heard.
+    /// Time at which a timer last fired without an answer.
     silent_at: Instant,
-    /// Whether somebody waits for epochs to be durable.
+    /// True if an operation waits for rounds to be durable.
     pub(crate) hurried: bool,
     /// Regions that are to be sent a probe.
     probes: Vec<u8>,
     spare: Vec<Vec<u8>>,
-    /// What this path has counted: `packets`, `retransmits`, `refused` and `dropped`.
+    /// Counters of this path: `packets`, `retransmits`, `refused` and `dropped`.
     pub(crate) statistics: WorkerStatistics,
 }
 
@@ -112,7 +112,7 @@ impl Path {
         (flows.timeline, flows.probe_at) = (Timeline::default(), None);
         flows.probes.forget();
         flows.durable = None;
-        // What was queued when the switch held the region before is queued anew: packets beyond the window must not come first.
+        // What was queued when the switch held the region before is queued again: packets beyond the window must not come first.
         for queue in [&mut self.pulls, &mut self.pushes] {
             queue.retain(|reference| reference.region != region);
         }
@@ -134,17 +134,17 @@ impl Path {
         self.regions[index] = Some(flows);
     }
 
-    /// The region is held by this path's switch no more. What queues and timers still say of it is skipped.
+    /// The region is held by this path's switch no more. Its entries in queues and timers are skipped.
     pub(crate) fn take(&mut self, region: u8) -> RegionFlows {
         let taken = self.regions[usize::from(region)].take();
-        let mut flows = taken.expect("the caller knows which regions this switch has");
+        let mut flows = taken.expect("the caller names a region of this switch");
         for kind in [FlowKind::Pull, FlowKind::Push] {
             self.in_flight -= flows.flow(kind).reopen().0;
         }
         flows
     }
 
-    /// Whether the switch holds no region.
+    /// Returns true if the switch holds no region.
     pub(crate) fn is_idle(&self) -> bool {
         self.regions.iter().all(Option::is_none)
     }
@@ -155,7 +155,7 @@ impl Path {
     }
 
     fn flows(&mut self, region: u8) -> &mut RegionFlows {
-        self.regions[usize::from(region)].as_mut().expect("the caller knows which regions this switch has")
+        self.regions[usize::from(region)].as_mut().expect("the caller names a region of this switch")
     }
 
     /// The packet that a queue or timer names, unless its region has moved away.
@@ -174,13 +174,13 @@ impl Path {
     /// A region's flow of pushes.
     pub(crate) fn push_flow(&self, region: u8) -> &Flow {
         let flows = self.regions.get(usize::from(region)).and_then(Option::as_ref);
-        &flows.expect("the caller knows which regions this switch has").push
+        &flows.expect("the caller names a region of this switch").push
     }
 
-    /// Whether a flow of a region takes no more packets for now.
+    /// Returns true if a flow of a region takes no more packets for now.
     pub(crate) fn is_exhausted(&self, region: u8, kind: Kind) -> bool {
         let flows = self.regions.get(usize::from(region)).and_then(Option::as_ref);
-        let flows = flows.expect("the caller knows which regions this switch has");
+        let flows = flows.expect("the caller names a region of this switch");
         match FlowKind::of(kind) {
             FlowKind::Push => flows.push.is_exhausted(),
             FlowKind::Pull => flows.pull.is_exhausted(),
@@ -216,7 +216,7 @@ impl Path {
         }
     }
 
-    /// Whether the switch has owed an answer for too long. It is said once each time that it has been so long (rule M14).
+    /// Returns true if the switch has owed an answer for too long, once for each time that it has been so long (rule M14).
     pub(crate) fn take_unreachable(&mut self, now: Instant) -> bool {
         if !self.is_owed_an_answer() {
             self.silence.end();
@@ -224,7 +224,7 @@ impl Path {
         self.silence.is_too_long(now)
     }
 
-    /// Whether anything is open that an answer would end. An answer that is not fresh may have ended the last of it.
+    /// Returns true if anything is open that an answer would end. An answer that is not fresh may have ended the last of it.
     fn is_owed_an_answer(&self) -> bool {
         let mut flows = self.regions.iter().flatten();
         self.in_flight > 0
@@ -243,7 +243,7 @@ impl Path {
             let is_due = |flows: &RegionFlows, rtt: &Rtt, sent| flows.timeline.deadline(sent, rtt) <= now;
             while let Some(sent) = self.take_lost(region, is_due) {
                 unheard |= self.heard_at <= sent.at;
-                // What was sent together is lost together: that is one silence.
+                // What was sent together is lost together: that is one timeout.
                 silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
             }
         }
@@ -290,7 +290,7 @@ impl Path {
         self.queue(reference.kind).push_front(reference);
     }
 
-    /// Asks for the regions of which nothing was heard (rules T5, T8).
+    /// Sends probes for the regions without a recent answer (rules T5, T8).
     fn probe(&mut self, now: Instant) {
         for (index, region) in (0..=u8::MAX).zip(0..self.regions.len()) {
             let Some(flows) = &mut self.regions[region] else { continue };
@@ -300,7 +300,7 @@ impl Path {
             flows.probe_at = None;
             if let Some((transmission, reference)) = flows.oldest_in_flight() {
                 flows.in_flight(transmission, reference).expect("it is the oldest").is_probe = true;
-                // Once in a silence: what goes on without an answer is left to the timeout.
+                // Once in a timeout: what goes on without an answer is left to the timer.
                 self.send_again(reference);
             } else if flows.push.awaits_durability() {
                 flows.probe_at = Some(now + PROBE_INTERVAL);
@@ -327,7 +327,7 @@ impl Path {
         regions.chain([refused]).flatten().min()
     }
 
-    /// Sends what the window allows; pulls first, for somebody waits for them (rules T3, T12).
+    /// Sends what the window allows; pulls first, as operations wait for them (rules T3, T12).
     pub(crate) fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         while let Some(region) = self.probes.pop() {
             let Some(Some(flows)) = self.regions.get_mut(usize::from(region)) else { continue };

@@ -1,20 +1,21 @@
-//! How long a worker waits before it asks whether its epochs are durable.
+//! Pauses of a worker before it asks if its rounds are durable.
 
 use core::time::Duration;
 
-/// How long it hears nothing before it asks, and asks again (rule T8).
+/// Time without an answer before it asks, and asks again (rule T8).
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(4);
-/// The first time, while somebody waits for the answer: about what a switch and a shard take for an epoch that closes at once.
+/// The first pause, while an operation waits for the answer: about what a switch and a shard take for a round that closes at once.
 const HURRIED_INTERVAL: Duration = Duration::from_micros(500);
 
-/// How often a worker has asked for the epochs of a region in vain.
+/// Number of probes for the rounds of a region without an answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Patience {
     asked: u32,
 }
 
 impl Patience {
-    /// How long to wait now. Who is in a hurry asks soon, and then less and less often: an epoch may be one that closes by its time.
+    /// Returns the present pause. It is short at first while an operation waits, and then longer and longer: a round may be one that closes by its
+    /// time.
     pub(super) fn interval(&self, hurried: bool) -> Duration {
         if !hurried {
             return PROBE_INTERVAL;
@@ -39,7 +40,7 @@ mod tests {
 
     // rule T8
     #[test]
-    fn who_is_in_a_hurry_asks_soon_and_then_less_often() {
+    fn an_expedited_probe_is_early_and_then_backs_off() {
         let mut patience = Patience::default();
         let mut intervals = |hurried| {
             let interval = patience.interval(hurried);

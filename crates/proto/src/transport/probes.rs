@@ -37,7 +37,7 @@ impl Probes {
         nth(self.first, self.sent.len() - 1)
     }
 
-    /// Whether this is the first answer to a probe that was sent less than `fresh_for` ago, and none later has been answered.
+    /// Returns true if this is the first answer to a probe that was sent less than `fresh_for` ago, and none later has been answered.
     pub(super) fn answered(&mut self, now: Instant, seq: u32, fresh_for: Duration) -> bool {
         let Some(place) = (0..self.sent.len()).find(|place| nth(self.first, *place) == seq) else {
             return false;

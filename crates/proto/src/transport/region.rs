@@ -1,4 +1,4 @@
-//! What a worker has on its way into one region, by whichever path it goes.
+//! Packets of a worker on their way into one region, by any path.
 
 use libra_dataplane::Kind;
 
@@ -40,18 +40,18 @@ pub(crate) struct RegionFlows {
     pub(crate) pull: Flow,
     /// Under which view packets go, and answers count.
     pub(super) view: u16,
-    /// The newest epoch that is known to be durable, while a packet waits for one. Serial numbers compare rightly while they are close, and a
+    /// The newest round that was reported as durable, while a packet waits for one. Serial numbers compare rightly while they are close, and a
     /// flow that waits for none may be away for longer than they last (rule T9).
     pub(super) durable: Option<u16>,
     pub(super) timeline: Timeline,
-    /// When to ask for an answer, if nothing is heard until then.
+    /// Time of the next probe, if nothing is received until then.
     pub(super) probe_at: Option<Instant>,
     pub(super) patience: Patience,
     pub(super) probes: Probes,
 }
 
 impl RegionFlows {
-    /// Flows without a packet; the one of pushes has so many before it must begin anew.
+    /// Flows without a packet; the one of pushes has so many before it must restart.
     pub(crate) fn new(flow_packets_max: u32) -> Self {
         Self {
             push: Flow::of_pushes(flow_packets_max),
@@ -94,7 +94,7 @@ impl RegionFlows {
         None
     }
 
-    /// Something was heard of the region: from now on silence counts (rule T8).
+    /// An answer for the region was received: the time without one begins again (rule T8).
     pub(super) fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, hurried: bool) {
         self.probe_at = if self.oldest_in_flight().is_some() {
             Some(now + rtt.probe_timeout())

@@ -22,7 +22,7 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Knows nothing yet.
+    /// An estimator without a sample.
     pub(crate) fn new() -> Self {
         Self {
             smoothed: None,
@@ -48,12 +48,12 @@ impl Rtt {
         self.smoothed = Some(smoothed * 7 / 8 + sample / 8);
     }
 
-    /// A timer has fired with nothing heard: the next one waits twice as long.
+    /// A timer has fired without an answer: the next one waits twice as long.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(5);
     }
 
-    /// How long to wait for an answer when nothing sent later has been answered either.
+    /// Returns the time to wait for an answer when nothing sent later has been answered either.
     pub(crate) fn timeout(&self) -> Duration {
         let base = match self.smoothed {
             // Round trips through a queue hardly vary while it fills or empties, and then do by more than they ever did.
@@ -63,7 +63,7 @@ impl Rtt {
         (base.max(TIMEOUT_MIN) * (1 << self.backoff)).min(TIMEOUT_MAX)
     }
 
-    /// How long to wait for an answer when something that was sent later has been answered: reordering explains no more (rule T5).
+    /// Returns the time to wait for an answer when something that was sent later has been answered: reordering explains no more (rule T5).
     pub(crate) fn reorder_allowance(&self) -> Duration {
         let rtt = self.smoothed.unwrap_or(INITIAL).max(self.latest);
         (rtt * 9 / 8).max(GRANULARITY)
@@ -76,12 +76,12 @@ impl Rtt {
         rtt.max(PROBE_TIMEOUT_MIN)
     }
 
-    /// Whether an answer comes too soon after its packet was sent again: it is one to what was sent before.
+    /// Returns true if an answer comes too soon after its packet was sent again: it is one to what was sent before.
     pub(crate) fn is_too_soon(&self, answered_after: Duration) -> bool {
         self.smoothed.is_some() && answered_after < self.least / 2
     }
 
-    /// Whether an answer to a packet that was sent again comes so late that it is one to what was sent last (rule T5).
+    /// Returns true if an answer to a packet that was sent again comes so late that it is one to what was sent last (rule T5).
     pub(crate) fn is_late_enough(&self, answered_after: Duration) -> bool {
         self.smoothed.is_some_and(|smoothed| answered_after >= smoothed * 7 / 8)
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_doubles_the_timeout_up_to_a_bound_and_a_sample_resets_it() {
+    fn timeouts_double_up_to_a_bound_and_a_sample_resets_them() {
         let mut rtt = Rtt::new();
         rtt.sample(Duration::from_millis(1));
         let calm = rtt.timeout();

@@ -1,14 +1,14 @@
-//! How long a switch has owed an answer.
+//! Time for which a switch has owed an answer.
 
 use core::time::Duration;
 
 use crate::time::Instant;
 
-/// After how long without any answer the controller is told.
+/// Time without any answer after which the switch is reported to the controller.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
-/// How often the switch is asked for nothing but an answer meanwhile.
+/// Interval of probes in the meantime that ask for nothing but an answer.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
-/// What lies between two looks counts as no more than this: who slept did not wait meanwhile. A worker looks with each heartbeat.
+/// The time between two looks counts as no more than this: a process that slept did not wait meanwhile. A worker looks with each heartbeat.
 const STEP_MAX: Duration = Duration::from_millis(600);
 
 /// The time that a switch has owed an answer, as far as its worker was awake.
@@ -28,7 +28,7 @@ impl Silence {
         self.ask_at.get_or_insert(now + ASK_INTERVAL);
     }
 
-    /// Whether the switch is to be asked now.
+    /// Returns true if the switch is to be asked now.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.ask_at.is_some_and(|due| due <= now);
         if is_due {
@@ -42,7 +42,7 @@ impl Silence {
         *self = Self::default();
     }
 
-    /// Whether it has lasted for too long, which is said once each time that it has.
+    /// Returns true if it has lasted for too long, once for each time that it has.
     pub(super) fn is_too_long(&mut self, now: Instant) -> bool {
         let Some(counted_to) = self.counted_to else { return false };
         self.lasted += now.since(counted_to).min(STEP_MAX);

@@ -63,7 +63,7 @@ proptest! {
 
     /// The path is driven by answers that no switch would give.
     #[test]
-    fn nonsense_is_dropped_and_harms_nothing(
+    fn invalid_answers_are_dropped_and_harm_nothing(
         datagrams in prop::collection::vec(nonsense(), 0..60),
         seed: u64,
     ) {
@@ -151,7 +151,7 @@ fn packets_in_flight_never_pass_their_maximum() {
 
 // rule T2
 #[test]
-fn a_flow_goes_on_while_epochs_are_slow_as_far_as_it_may_keep_packets() {
+fn a_flow_goes_on_in_slow_rounds_while_it_may_keep_packets() {
     let mut scene = Scene::new(Link::GOOD, 4096, 1 << 14, 1);
     scene.commit_time = ms(50);
     let kept_max = UNDURABLE_MAX as usize;
@@ -187,7 +187,7 @@ fn a_flow_stops_a_window_ahead_of_what_is_not_acknowledged() {
 
 // rules T5, T16
 #[test]
-fn what_was_lost_leaves_in_one_run_with_what_its_answer_made_room_for() {
+fn retransmissions_leave_in_one_run_with_new_packets() {
     for (window, expected) in [(64, &[100, 164][..]), (512, &[100, 100, 612])] {
         let mut scene = Scene::new(Link::GOOD, window, 4096, 1);
         for _ in 0..WINDOW {
@@ -249,7 +249,7 @@ fn epochs_may_wrap_while_a_worker_is_away() {
 // rule T11
 /// Tests rule W7.
 #[test]
-fn a_switch_that_does_not_have_the_region_says_nothing_of_what_is_durable() {
+fn a_switch_without_the_region_does_not_set_what_is_durable() {
     let mut scene = Scene::new(Link { loss: 100, ..Link::GOOD }, 16, 4096, 1);
     for _ in 0..2 {
         scene.push(READABLE, &[1], Flags::LAST);
@@ -265,7 +265,7 @@ fn a_switch_that_does_not_have_the_region_says_nothing_of_what_is_durable() {
     assert_eq!(scene.path.push_flow(READABLE).first(), 2);
 }
 
-/// What a switch answers a worker with, of any kind and for any reason, with what the answer that is copied has in common with it.
+/// Answers of a switch to a worker, of any kind and for any reason, with the fields that the copied answer has in common with them.
 fn forgeries(seq: u32, durable: u16) -> impl Iterator<Item = Vec<u8>> {
     let header = move |kind, flags| Header { epoch: 8, durable, ..header(kind, flags, READABLE, seq) };
     let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain, Kind::Ack, Kind::Stream];
@@ -277,7 +277,7 @@ fn forgeries(seq: u32, durable: u16) -> impl Iterator<Item = Vec<u8>> {
 
 // rule T17
 #[test]
-fn copied_answers_say_nothing_of_what_is_durable() {
+fn copied_answers_do_not_set_what_is_durable() {
     let mut scene = Scene::new(LOST, 16, 4096, 1);
     for seq in 0..2 {
         scene.push(READABLE, &[1], Flags::LAST);
@@ -296,10 +296,10 @@ fn copied_answers_say_nothing_of_what_is_durable() {
 
 // rule T17
 #[test]
-fn only_the_first_answer_to_what_was_sent_once_is_fresh() {
+fn answers_are_fresh_only_if_first_to_a_packet_sent_once() {
     let mut scene = Scene::new(LOST, 16, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
-    // It is sent again: nobody knows which of the two this answers, or when that was.
+    // It is sent again: it is not certain which of the two this answers, or when that was.
     scene.run_for(ms(25));
     assert!(scene.path.statistics.retransmits > 0);
     scene.deliver(&ack(READABLE, 0, 9, 9));
@@ -316,7 +316,7 @@ fn only_the_first_answer_to_what_was_sent_once_is_fresh() {
 
 // rule T17
 #[test]
-fn copied_answers_do_not_end_a_silence_or_put_off_a_probe() {
+fn copied_answers_do_not_end_a_timeout_or_put_off_a_probe() {
     let mut scene = Scene::new(Link::GOOD, 16, 4096, 1);
     scene.commit_time = Duration::from_secs(100);
     scene.push(READABLE, &[1], Flags::LAST);
@@ -331,7 +331,7 @@ fn copied_answers_do_not_end_a_silence_or_put_off_a_probe() {
             scene.deliver(&forgery);
         }
     }
-    assert!(unreachable, "its switch is gone, whoever else writes answers");
+    assert!(unreachable, "its switch is gone, and forged answers do not count");
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
 
 // rule T10
 #[test]
-fn values_that_nobody_asked_for_or_too_few_of_them_are_no_answer() {
+fn values_not_asked_for_or_too_few_of_them_are_no_answer() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
     let push = scene.push(READABLE, &[1, 2], Flags::LAST);
     let pull = scene.pull(READABLE, &[1, 2]);
@@ -429,7 +429,7 @@ fn a_round_trip_that_grows_tenfold_is_learnt_too() {
 
 // rule T5
 #[test]
-fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
+fn lost_packets_are_noticed_by_later_ones_before_the_timer() {
     let mut scene = Scene::new(Link { delay: ms(3), ..Link::GOOD }, 8, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
     scene.run_to_rest();
@@ -449,7 +449,7 @@ fn lost_packets_are_noticed_by_what_was_sent_later_long_before_the_timer() {
 
 /// Tests rule T5.
 #[test]
-fn what_was_sent_together_is_noticed_by_what_was_sent_after_it_at_once() {
+fn a_lost_packet_is_noticed_by_one_sent_after_it_at_once() {
     let mut scene = Scene::new(Link { delay: ms(3), ..Link::GOOD }, 8, 4096, 1);
     scene.link.loss = 100;
     scene.push(READABLE, &[1], Flags::LAST);
@@ -481,7 +481,7 @@ fn the_last_packet_is_sent_again_once_before_its_timeout() {
             sent_again.push(scene.now.since(sent_at).as_millis());
         }
     }
-    assert_eq!(sent_again, [1, 11, 31], "after 1 ms, and then as the timer says");
+    assert_eq!(sent_again, [1, 11, 31], "after 1 ms, and then as the timer fires");
 }
 
 // rule T4
@@ -497,7 +497,7 @@ fn a_dead_switch_is_asked_less_and_less_often() {
     scene.check_sums();
 }
 
-/// Whether a worker that looks every 100 ms says that its switch cannot be reached.
+/// Returns true if a worker that looks every 100 ms reports its switch as unreachable.
 fn is_unreachable_within(scene: &mut Scene, time: Duration) -> bool {
     let mut unreachable = false;
     for _ in 0..time.as_millis() / 100 {
@@ -512,12 +512,12 @@ fn a_switch_that_owes_an_answer_for_two_seconds_is_unreachable() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
     scene.run_to_rest();
-    assert!(!is_unreachable_within(&mut scene, ms(5000)), "nobody was asked for anything");
+    assert!(!is_unreachable_within(&mut scene, ms(5000)), "no switch was asked for anything");
     scene.link.loss = 100;
     scene.push(READABLE, &[1], Flags::LAST);
     assert!(!is_unreachable_within(&mut scene, ms(1900)));
     assert!(is_unreachable_within(&mut scene, ms(300)));
-    assert!(!is_unreachable_within(&mut scene, ms(1700)), "it is said once");
+    assert!(!is_unreachable_within(&mut scene, ms(1700)), "it is reported once");
     assert!(is_unreachable_within(&mut scene, ms(300)), "and again");
     scene.link = Link::GOOD;
     assert!(!is_unreachable_within(&mut scene, ms(4000)));
@@ -534,7 +534,7 @@ fn a_switch_that_answered_what_was_sent_twice_owes_nothing() {
     assert!(scene.path.statistics.retransmits > 0);
     scene.deliver(&write(Kind::Pull, Flags::VALUES, READABLE, FLOW_PACKETS_MAX, &[(1, 7)]));
     assert_eq!(scene.open(), 0);
-    // Nobody is asked for three seconds; then the way is longer than a few timers.
+    // No switch is asked for three seconds; then the way is longer than a few timers.
     assert!(!is_unreachable_within(&mut scene, ms(3000)));
     scene.push(READABLE, &[1], Flags::LAST);
     assert!(!is_unreachable_within(&mut scene, ms(1800)));
@@ -565,11 +565,11 @@ fn a_switch_that_acts_on_a_newer_view_is_not_unreachable() {
         }
         assert!(!scene.path.take_unreachable(scene.now));
     }
-    assert!(is_unreachable_within(&mut scene, ms(2300)), "nobody answers any more");
+    assert!(is_unreachable_within(&mut scene, ms(2300)), "no switch answers any more");
 }
 
 #[test]
-fn a_switch_that_is_gone_once_all_was_accepted_is_unreachable_too() {
+fn a_switch_lost_after_all_was_accepted_is_unreachable_too() {
     let mut scene = Scene::new(Link::GOOD, 8, 4096, 1);
     scene.commit_time = ms(50);
     scene.push(READABLE, &[1], Flags::LAST);

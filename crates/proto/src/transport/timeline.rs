@@ -1,4 +1,4 @@
-//! What of a region is on its way, in the order it was sent, and when it must be taken for lost.
+//! Packets of a region on their way, in the order they were sent, and the rule that declares them lost.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::rtt::Rtt;
 use crate::time::Instant;
 
 /// So many packets overtake one that is not lost where packets overtake each other (RFC 9002, section 6.1.1). Before any has, a
-/// single one tells of a loss (as in RFC 8985, section 6.2): a packet too many is added once all the same.
+/// single one is evidence of a loss (as in RFC 8985, section 6.2): a packet too many is added once all the same.
 const OVERTAKING_MAX: u64 = 3;
 /// For how many transmissions it is remembered that packets have overtaken each other.
 const REORDERING_MEMORY: u64 = 1024;
@@ -16,7 +16,7 @@ const REORDERING_MEMORY: u64 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Transmission {
     pub(crate) at: Instant,
-    /// How many the region had seen with it: 1 is the first.
+    /// Number of transmissions of the region up to it: 1 is the first.
     pub(crate) order: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Transmission {
 pub(crate) struct Timeline {
     entries: VecDeque<(Transmission, PacketRef)>,
     sent: u64,
-    /// The newest that is known to have been answered.
+    /// The newest that was answered.
     answered: Transmission,
     /// Up to here packets may overtake each other, as some have lately.
     reordered_until: u64,
@@ -48,7 +48,7 @@ impl Timeline {
         }
     }
 
-    /// Like [`answer`](Self::answer), of a packet that was sent before. It says nothing of reordering, as it may be older than it seems.
+    /// Like [`answer`](Self::answer), of a packet that was sent before. It is no evidence of reordering, as it may be older than it seems.
     pub(crate) fn answer_again(&mut self, transmission: Transmission) {
         if transmission.order > self.answered.order {
             self.answered = transmission;
@@ -68,12 +68,12 @@ impl Timeline {
         self.entries.pop_front();
     }
 
-    /// Whether a later transmission was answered.
+    /// Returns true if a later transmission was answered.
     pub(crate) fn is_overtaken(&self, transmission: Transmission) -> bool {
         transmission.order < self.answered.order
     }
 
-    /// Whether so many later ones were answered that it is taken for lost, however little time has passed (rule T5).
+    /// Returns true if so many later ones were answered that it is taken for lost, however little time has passed (rule T5).
     pub(crate) fn is_lost(&self, transmission: Transmission) -> bool {
         let needed = if self.answered.order > self.reordered_until { 1 } else { OVERTAKING_MAX };
         self.answered.order.saturating_sub(transmission.order) >= needed
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_reordered_what_one_has_overtaken_is_lost() {
+    fn packets_overtaken_by_one_are_lost_without_reordering() {
         let (rtt, (mut timeline, sent)) = (Rtt::new(), five());
         timeline.answer(sent[3]);
         let waits = [0, 2, 4].map(|seq| timeline.deadline(sent[seq], &rtt).since(NOW));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn where_packets_are_reordered_what_many_have_overtaken_is_lost_and_what_few_have_a_little_later() {
+    fn packets_overtaken_by_many_are_lost_and_by_few_a_bit_later() {
         let (rtt, (mut timeline, sent)) = (Rtt::new(), five());
         timeline.answer(sent[3]);
         timeline.answer(sent[1]);

@@ -1,6 +1,6 @@
-//! How many packets may be on their way to one switch: a window that follows loss and delay.
+//! Number of packets that may be on their way to one switch: a window that follows loss and delay.
 //!
-//! Links lose packets although nobody is overloaded, and the protocol cannot tell why: so a few lost packets change nothing (as in BBR,
+//! Links lose packets without an overload, and the protocol cannot see the reason: so a few lost packets change nothing (as in BBR,
 //! draft-ietf-ccwg-bbr, where 2% of a round do not), and
 //! what changes the window is the *share* that is lost, as with the marks of DCTCP (RFC 8257, section 3.3). Delay is a brake as in
 //! Swift (Kumar et al., SIGCOMM 2020), for switches that are slow and have large buffers.
@@ -24,20 +24,20 @@ const WHOLE: usize = 1 << 10;
 const LOSS_TOLERATED: usize = WHOLE / 8;
 /// And that may be lost where packets queue. Without loss they queue at a switch that is busy, which has room for all (rule T3).
 const LOSS_TOLERATED_QUEUED: usize = WHOLE / 32;
-/// So many lost packets of one round make a share; fewer may be chance, and only the share smoothed over rounds tells.
+/// So many lost packets of one round make a share; fewer may be chance, and only the share smoothed over rounds counts.
 const LOST_SURE: usize = 4;
-/// Up to here a loss that does not follow the window is believed to be the link's.
+/// Up to here a loss that does not follow the window is attributed to the link.
 const LOSS_BELIEVED: usize = WHOLE / 2;
-/// What a window gives up at least, so that others find room in the queue.
+/// Smallest part that a window gives up, so that others find room in the queue.
 const CUT_MIN: usize = WHOLE / 4;
 /// Round trips vary by so much, and an eighth, without a queue.
 const QUEUEING_MIN: Duration = Duration::from_micros(100);
-/// A quarter of the longest timeout (rule T4): up to here timers tell what is lost from what waits. Processes that wait for a processor look
+/// A quarter of the longest timeout (rule T4): up to here timers distinguish what is lost from what waits. Processes that wait for a processor look
 /// like queues, too, and with a smaller window each of them would only have less to do when it is its turn.
 const DELAY_TOLERATED: Duration = TIMEOUT_MAX.checked_div(4).expect("4 is not 0");
-/// Delay alone leaves a window of this part of the maximum: the delay may be the network's or somebody else's.
+/// Delay alone leaves a window of this part of the maximum: the delay may come from the network or from other flows.
 const DELAY_SHRINKS_TO: usize = 8;
-/// For how long, and at most twice as long, the shortest round trip is believed to be that without a queue.
+/// Time for which, or for at most twice as long, the shortest round trip is taken for that without a queue.
 const BASE_MEMORY: Duration = Duration::from_secs(10);
 
 /// A congestion window, in packets (rule T12). Every call is a few operations on numbers.
@@ -66,7 +66,7 @@ struct Round {
     lost: usize,
     /// Its shortest round trip. Others may have waited for a processor; if this one is long, all of them are.
     fastest: Option<Duration>,
-    /// Whether the window was what limited the sender.
+    /// True if the window limited the sender.
     was_full: bool,
 }
 
@@ -91,7 +91,7 @@ impl Window {
         }
     }
 
-    /// How many packets may be on their way.
+    /// Returns the number of packets that may be on their way.
     pub(crate) fn packets(&self) -> usize {
         self.size / WHOLE
     }
@@ -123,7 +123,7 @@ impl Window {
         }
     }
 
-    /// A timer has fired, and nothing was heard since what it waits for was sent (rule T15). What was lost until then is paid for by that.
+    /// A timer has fired without an answer since what it waits for was sent (rule T15). What was lost until then is paid for by that.
     pub(crate) fn on_silence(&mut self, now: Instant) {
         if self.size > self.size_min() {
             self.slow_start_threshold = (self.size / 2).max(self.size_min());
@@ -155,7 +155,7 @@ impl Window {
         }
     }
 
-    /// Whether what is lost is lost because there is too much of it (rule T13).
+    /// Returns true if what is lost is lost because there is too much of it (rule T13).
     fn is_overloaded(&mut self, is_queued: bool, share: usize, packets: usize) -> bool {
         if is_queued || self.loss <= self.loss_tolerated {
             self.before_cuts = None;
@@ -292,14 +292,14 @@ mod tests {
 
     // rule T13
     #[test]
-    fn what_links_lose_changes_nothing_where_nothing_queues() {
+    fn losses_of_links_change_nothing_without_a_queue() {
         let mut rounds = Rounds::new(512);
         assert_eq!(rounds.rounds(100, 10, ROUND_TRIP), 512);
     }
 
     // rule T13
     #[test]
-    fn where_packets_queue_a_small_loss_changes_nothing_and_a_larger_one_costs_a_quarter() {
+    fn a_small_loss_with_a_queue_is_free_a_larger_costs_a_quarter() {
         let mut rounds = Rounds::new(512);
         rounds.rounds(10, 0, ROUND_TRIP);
         assert_eq!(rounds.rounds(20, 2, ROUND_TRIP * 3), 512);
@@ -309,7 +309,7 @@ mod tests {
 
     // rule T13
     #[test]
-    fn where_packets_queue_a_few_lost_ones_of_one_round_are_chance() {
+    fn a_few_losses_of_one_round_with_a_queue_are_chance() {
         let mut rounds = Rounds::new(64);
         rounds.rounds(10, 0, ROUND_TRIP);
         // Three of 64 are more than 1/32, but not in all rounds.
@@ -361,7 +361,7 @@ mod tests {
 
     // rule T15
     #[test]
-    fn silence_shrinks_it_at_once_and_the_first_answers_double_it_to_half() {
+    fn a_timeout_shrinks_it_and_the_first_answers_double_it_to_half() {
         let mut rounds = Rounds::new(512);
         rounds.rounds(10, 0, ROUND_TRIP);
         for _ in 0..10 {

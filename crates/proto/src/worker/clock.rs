@@ -1,4 +1,4 @@
-//! The clock of a worker: what it says of its ticks, and what it knows of all clocks.
+//! The clock of a worker: the ticks that it reports, and the least clock of all workers.
 
 use crate::message::Message;
 
@@ -11,17 +11,17 @@ pub(super) struct TickNumber {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock {
-    /// How many barriers this worker has passed, or was not there for: the number of the next one.
+    /// Number of barriers that this worker has passed, or was not there for: the number of the next one.
     barriers: u64,
     /// Ticks since then, and how many of them count.
     ticks: u64,
     done: u64,
-    /// What all workers that train have reached.
+    /// The least clock of all workers that train.
     least: u64,
 }
 
 impl Clock {
-    /// Behind so many barriers a clock begins anew.
+    /// Behind so many barriers a clock restarts.
     pub(super) fn behind(barriers: u64) -> Self {
         Self { barriers, ..Self::default() }
     }
@@ -36,14 +36,14 @@ impl Clock {
         TickNumber { barrier: self.barriers, number: self.ticks }
     }
 
-    /// Whether a tick is the next one to count.
+    /// Returns true if a tick is the next one to count.
     pub(super) fn is_next(&self, tick: TickNumber) -> bool {
         tick == TickNumber { barrier: self.barriers, number: self.done + 1 }
     }
 
-    /// A tick counts, and so do all before it. Returns what the controller must hear, if that is news.
+    /// A tick counts, and so do all before it. Returns the message for the controller, if the clock has changed.
     pub(super) fn done(&mut self, tick: TickNumber) -> Option<Message> {
-        // One from before a barrier that was passed meanwhile concerns nobody.
+        // One from before a barrier that was passed meanwhile changes nothing.
         let is_news = tick.barrier == self.barriers && tick.number > self.done;
         if is_news {
             self.done = tick.number;
@@ -51,7 +51,7 @@ impl Clock {
         self.message().filter(|_| is_news)
     }
 
-    /// What a controller must hear that knows nothing of it.
+    /// Returns the message for a controller that has received nothing of it.
     pub(super) fn message(&self) -> Option<Message> {
         (self.done > 0).then_some(Message::Clock { barrier: self.barriers, clock: self.done })
     }

@@ -28,7 +28,7 @@ pub(crate) struct Request {
     piece: Piece,
 }
 
-/// What is done to rows.
+/// The operation on rows.
 #[derive(Debug, Clone)]
 enum Order {
     Pull,
@@ -43,15 +43,15 @@ enum Order {
 #[derive(Debug, Clone)]
 struct Piece {
     rows: Range<usize>,
-    /// How many values they have.
+    /// Number of their values.
     values: usize,
-    /// Whether those lie one behind the other in the caller's array: most do, and then need not be looked at one by one.
+    /// True if those lie one behind the other in the caller's array: most do, and then need not be looked at one by one.
     together: bool,
-    /// What request and answer take together, without compression.
+    /// Bytes of request and answer together, without compression.
     bytes: usize,
 }
 
-/// What an operation still has to ask of one shard.
+/// Rows that an operation still has to ask of one shard.
 #[derive(Debug, Clone)]
 struct Waiting {
     operation: u64,
@@ -60,7 +60,7 @@ struct Waiting {
     pieces: VecDeque<Piece>,
 }
 
-/// A worker's conversation with one shard.
+/// A worker's requests to one shard.
 #[derive(Debug, Clone, Default)]
 struct Shard {
     numbered: u64,
@@ -72,12 +72,12 @@ struct Shard {
     waiting: VecDeque<Waiting>,
 }
 
-/// A worker's conversations with all shards.
+/// A worker's requests to all shards.
 #[derive(Debug, Clone)]
 pub(crate) struct ColdClient {
     format: ValueFormat,
     shards: Vec<Shard>,
-    /// What is to be sent, and to which shard.
+    /// Messages to send, and the shard of each.
     pub(crate) outbox: VecDeque<(u16, Message)>,
 }
 
@@ -90,17 +90,17 @@ impl Request {
         !matches!(self.order, Order::Push { answer: false, .. })
     }
 
-    /// How many values the answer holds.
+    /// Returns the number of values in the answer.
     pub(crate) fn answered_values(&self) -> usize {
         if self.is_answered_with_values() { self.piece.values } else { 0 }
     }
 
-    /// Where they belong in the caller's array.
+    /// Returns their places in the caller's array.
     pub(crate) fn answered_spans(&self) -> impl Iterator<Item = Range<usize>> {
         self.is_answered_with_values().then(|| self.spans()).into_iter().flatten()
     }
 
-    /// Where the rows lie in the caller's array.
+    /// Returns the places of the rows in the caller's array.
     fn spans(&self) -> impl Iterator<Item = Range<usize>> {
         let rows = self.rows();
         let whole = rows.first().filter(|_| self.piece.together).map(|row| {
@@ -134,7 +134,7 @@ impl Request {
 }
 
 impl Order {
-    /// How often values go over the stream.
+    /// Returns the number of times that values go over the stream.
     fn transfers(&self) -> usize {
         match self {
             Self::Pull | Self::Push { answer: false, .. } => 1,
@@ -226,7 +226,7 @@ impl ColdClient {
         }
     }
 
-    /// What the answer of a shard with this number is for; `None` if nothing waits for it.
+    /// Returns the request that the answer of a shard with this number is for; `None` if nothing waits for it.
     pub(crate) fn answered(&mut self, number: u16, request_number: u64) -> Option<Request> {
         let shard = self.shards.get_mut(usize::from(number))?;
         let request = shard.open.remove(&request_number)?;
@@ -239,7 +239,7 @@ impl ColdClient {
         Some(request)
     }
 
-    /// The push with this number if it waits for an answer of a shard and has this row; that was refused, and is not said again. It does not
+    /// The push with this number if it waits for an answer of a shard and has this row; that was refused, and is not sent again. It does not
     /// count as answered: the shard does not count it as applied (rules C11, L4).
     pub(crate) fn refused(&mut self, number: u16, request_number: u64, key: u64) -> Option<Request> {
         let shard = self.shards.get_mut(usize::from(number))?;

@@ -31,19 +31,19 @@ pub(crate) struct HotClient {
     bounds: Bounds,
     /// One for each switch that holds a region.
     paths: BTreeMap<u16, Path>,
-    /// Who holds each region.
+    /// The holder of each region.
     tenures: Vec<Tenure>,
-    /// The flows of regions that nobody holds.
+    /// The flows of regions without a holder.
     parked: BTreeMap<u8, RegionFlows>,
     quantization: Quantization,
     entries_max: u8,
-    /// How rows are packed where there is more than one lane.
+    /// Packing of rows if there is more than one lane.
     lanes: Option<Lanes>,
     /// The rows of the packet at hand.
     packet_rows: Vec<HotRow>,
-    /// Whether somebody waits for pushes to be visible.
+    /// True if an operation waits for pushes to be visible.
     hurried: bool,
-    /// Which flows of pushes have no numbers left, and have not begun anew.
+    /// The flows of pushes that have no numbers left, and have not restarted.
     renewals: Renewals,
     spare: Vec<Vec<u8>>,
     /// Counts of paths that are gone.
@@ -76,7 +76,7 @@ impl HotClient {
         }
     }
 
-    /// Moves the flows of regions to those who hold them now (rule V5). What nobody holds is left to the shards: returns the cargoes of
+    /// Moves the flows of regions to their present holders (rule V5). Regions without a holder are left to the shards: returns the cargoes of
     /// the pulls, and the regions whose packets must be replayed there.
     pub(crate) fn enter(&mut self, view: &View) -> (Vec<Cargo>, Vec<u8>) {
         let (mut pulls, mut replays) = (Vec::new(), Vec::new());
@@ -118,7 +118,7 @@ impl HotClient {
         (pulls, replays)
     }
 
-    /// The packets of a region that nobody holds, for its shard, in messages of moderate size (rule V6).
+    /// The packets of a region without a holder, for its shard, in messages of moderate size (rule V6).
     pub(crate) fn replays(&mut self, region: u8) -> Vec<Replay> {
         let tenure = self.tenures[usize::from(region)];
         let Some(flows) = self.parked.get_mut(&region) else { return Vec::new() };
@@ -137,7 +137,7 @@ impl HotClient {
         replays
     }
 
-    /// The shard has applied the packets of a region below a sequence number. Returns what they carried that was not known to be
+    /// The shard has applied the packets of a region below a sequence number. Returns the contents of those that were not reported as
     /// accepted.
     pub(crate) fn replayed(&mut self, region: u8, since: u64, below: u32) -> Vec<Cargo> {
         let current = self.tenures.get(usize::from(region)).is_some_and(|tenure| tenure.since == since);
@@ -162,7 +162,7 @@ impl HotClient {
         self.paths.values_mut()
     }
 
-    /// Whether somebody waits for pushes to be visible: then switches are asked sooner (rule T8).
+    /// Sets if an operation waits for pushes to be visible: then switches are asked sooner (rule T8).
     pub(crate) fn hurry(&mut self, hurried: bool) {
         if core::mem::replace(&mut self.hurried, hurried) != hurried {
             self.paths().for_each(|path| path.hurried = hurried);
@@ -190,7 +190,7 @@ impl HotClient {
         path.map_or_else(parked, |path| path.push_flow(region))
     }
 
-    /// Where each flow of pushes stands now: everything submitted so far lies before it.
+    /// Returns the present end of each flow of pushes: everything submitted so far lies before it.
     pub(crate) fn frontiers(&self) -> Frontiers {
         (0..=u8::MAX)
             .zip(&self.tenures)
@@ -198,18 +198,18 @@ impl HotClient {
             .collect()
     }
 
-    /// Whether every push before these points is durable.
+    /// Returns true if every push before these points is durable.
     pub(crate) fn is_durable(&self, frontiers: &Frontiers) -> bool {
         frontiers.iter().all(|&(region, place)| self.push_flow(region).first_place() >= place)
     }
 
-    /// The next flow that can begin anew once the controller says so (rule T18).
+    /// Returns the next flow that can restart once the controller permits it (rule T18).
     pub(crate) fn poll_renewal(&mut self) -> Option<Renewal> {
         let region = self.renewals.ended().find(|region| self.push_flow(*region).is_over())?;
         Some(self.renewals.ask(region))
     }
 
-    /// The flows of which the controller was told that they can.
+    /// The flows that were reported to the controller as ready.
     pub(crate) fn renewals_asked(&self) -> impl Iterator<Item = Renewal> {
         self.renewals.asked()
     }
@@ -293,11 +293,11 @@ pub(crate) struct HotPush<'p> {
     pub(crate) operation: u64,
     /// Of all rows of the operation.
     pub(crate) gradients: &'p [f32],
-    /// Where the rows that are packed are listed, if answers are to hold their values.
+    /// List of the rows that are packed, if answers are to hold their values.
     pub(crate) answered: Option<&'p mut Vec<HotRow>>,
 }
 
-/// What became of the hot rows of an operation.
+/// Result of packing the hot rows of an operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Packed {
     /// Packets that will be answered.
@@ -382,7 +382,7 @@ impl Packer<'_> {
 
 const TOO_WIDE: &str = "a row of a hot table is no wider than a packet";
 
-/// Fills the list with rows of one region, as many as fit a packet, and says which region. `next` is the row after them.
+/// Fills the list with rows of one region, as many as fit a packet, and returns the region. `next` is the row after them.
 fn next_packet(
     hot_rows: &mut impl Iterator<Item = HotRow>,
     next: &mut Option<HotRow>,

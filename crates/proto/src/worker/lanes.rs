@@ -43,7 +43,7 @@ impl OpenPackets {
         Self { free: vec![u64::MAX; lanes.into()], packets: vec![Vec::new(); OPEN], oldest: 0 }
     }
 
-    /// Fills the list with the rows of the next packet, and says of which region. `next` is the row after those that are packed.
+    /// Fills the list with the rows of the next packet, and returns its region. `next` is the row after those that are packed.
     pub(super) fn next_packet(
         &mut self,
         hot_rows: &mut impl Iterator<Item = HotRow>,
@@ -61,7 +61,7 @@ impl OpenPackets {
         region
     }
 
-    /// Whether no packet has a row.
+    /// Returns true if no packet has a row.
     pub(super) fn is_empty(&self) -> bool {
         self.packets[self.oldest].is_empty()
     }

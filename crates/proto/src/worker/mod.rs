@@ -29,7 +29,7 @@ use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
 
-/// What a user asks of a worker. The user numbers operations, each number once.
+/// Commands of a user to a worker. The user numbers operations, each number once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerCommand {
     /// Read rows.
@@ -60,33 +60,33 @@ pub enum WorkerCommand {
         /// Gradients of their rows.
         gradients: Vec<f32>,
     },
-    /// Say when every push so far is visible.
+    /// Report when every push so far is visible.
     Flush {
         /// The operation.
         number: u64,
     },
-    /// Say when every worker has come to this barrier.
+    /// Report when every worker has come to this barrier.
     Barrier {
         /// Counted from zero.
         number: u64,
     },
     /// Advance the clock of this worker by one.
     Tick(Tick),
-    /// The task is done, this is what came of it. The worker ends when the controller has heard it from all.
+    /// The task is done, this is its result. The worker ends when the controller has received the reports of all.
     Report {
-        /// The account, for whoever started the controller.
+        /// The account, for the user of the controller.
         text: String,
     },
-    /// This worker goes, and the others go on without it. Whoever wants its pushes to stay flushes first.
+    /// This worker goes, and the others go on without it. A user who wants its pushes to stay flushes first.
     Leave,
-    /// End the job for everybody.
+    /// End the job for all members.
     Abort {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What a worker tells its user.
+/// Events that a worker reports to its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerEvent {
     /// The cluster is complete and this worker is connected.
@@ -107,12 +107,12 @@ pub enum WorkerEvent {
         /// The operation.
         number: u64,
     },
-    /// An operation cannot be carried out. Nothing of it was sent; unless the error says that a server refused it
-    /// ([`ClientError::Refused`]), when all other answers have come.
+    /// An operation cannot be carried out. Nothing of it was sent, unless a server refused it
+    /// ([`ClientError::Refused`]): then all other answers have come.
     Refused {
         /// The operation.
         number: u64,
-        /// Why.
+        /// The reason.
         error: ClientError,
     },
     /// Every push before this flush is visible.
@@ -134,7 +134,7 @@ pub enum WorkerEvent {
     Finished,
     /// The job ended before it was done.
     Ended {
-        /// Who ended it and why.
+        /// The member that ended it, and its reason.
         reason: String,
     },
 }
@@ -145,11 +145,11 @@ pub struct Worker {
     membership: Membership,
     number: u16,
     servers: Vec<Dial>,
-    /// What the user will be told once there is a stream to every server.
+    /// The event for the user once there is a stream to every server.
     starting: Option<WorkerEvent>,
     session: Option<Session>,
     clock: Clock,
-    /// What a controller must hear, and hear again if it is another one: a barrier that the worker waits at, its report.
+    /// The message that a controller must receive, and again if it is another one: a barrier that the worker waits at, its report.
     unsettled: Option<Message>,
     events: VecDeque<WorkerEvent>,
     actions: VecDeque<Action>,
@@ -253,7 +253,7 @@ impl Worker {
         self.session.as_ref().map(Session::statistics).unwrap_or_default()
     }
 
-    /// Tells the controller something that it must not miss.
+    /// Sends the controller a message that it must not miss.
     fn insist(&mut self, message: Message) {
         self.membership.send(message.clone());
         self.unsettled = Some(message);
@@ -337,7 +337,7 @@ impl Role for Worker {
             WorkerCommand::Abort { reason } => return self.abort(&reason),
             _ => {}
         }
-        // Before the job and after it there is nobody to ask; the user learns of the end by its own event.
+        // Before the job and after it there is no member to ask; the user learns of the end by its own event.
         let Some(session) = &mut self.session else { return };
         match command {
             WorkerCommand::Pull { id, keys } => session.pull(id, keys),
@@ -395,7 +395,7 @@ impl Role for Worker {
         }
         loop {
             let (shard, message) = self.session.as_mut()?.poll_message()?;
-            // Of a stream that is not open nothing is kept: it is said again when it is.
+            // For a stream that is not open nothing is kept: it is sent again when it is.
             if let Some(link) = self.servers.get(usize::from(shard)).and_then(Dial::open_link) {
                 return Some(Action::Send { link, message });
             }

@@ -21,17 +21,17 @@ pub enum Level {
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
     pub(crate) keys: Vec<u64>,
-    /// Where values are collected; empty before the first have come.
+    /// The collected values; empty before the first have come.
     values: Vec<f32>,
-    /// How many values there will be.
+    /// Number of values that there will be.
     expected: usize,
     /// The rows that packets of the hot path carry: a packet names a range of this list.
     pub(crate) hot: Vec<HotRow>,
     /// Packets and messages whose answers are still to come.
     pub(crate) missing: u32,
-    /// What completes a push; `None` for a pull.
+    /// The level that completes a push; `None` for a pull.
     pub(crate) level: Option<Level>,
-    /// Why a shard took a part of it for no gradients; the first reason if there are more (rule C11).
+    /// Reason for which a shard refused a part of it as not finite; the first reason if there are more (rule C11).
     pub(crate) refused: Option<ClientError>,
 }
 
@@ -41,7 +41,7 @@ impl Operation {
         Self { keys, values: Vec::new(), expected, hot, missing: 0, level, refused: None }
     }
 
-    /// Where values are collected.
+    /// Returns the collected values.
     pub(crate) fn values(&mut self) -> &mut [f32] {
         if self.values.is_empty() {
             self.values = vec![0.0; self.expected];
@@ -76,7 +76,7 @@ impl Operation {
         Pulled { keys: self.keys, values: self.values }
     }
 
-    /// Whether answers must hold the values of its rows.
+    /// Returns true if answers must hold the values of its rows.
     pub(crate) fn wants_values(&self) -> bool {
         self.level.is_none()
     }

@@ -6,7 +6,7 @@ use std::vec::Drain;
 
 const BITS: usize = u64::BITS as usize;
 
-/// Where each hot row of an operation lies.
+/// Place of each hot row of an operation.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     /// Numbers and offsets of the rows, while numbers rise; once one did not, all of them are marked.
@@ -71,7 +71,7 @@ impl Iterator for Sorted<'_> {
     }
 }
 
-/// Where each row lies, by its number.
+/// Place of each row, by its number.
 #[derive(Debug, Clone)]
 struct Marks {
     /// By the number of the row, if it is marked.

@@ -5,7 +5,7 @@ use libra_plan::Placement;
 use super::rows::HotRow;
 use crate::cluster::ArithmeticMode;
 
-/// How gradients become words, and what rounding has left over.
+/// Conversion of gradients to words, and the remainders of rounding.
 #[derive(Debug, Clone)]
 pub(super) struct Quantization {
     arithmetic: ArithmeticMode,
@@ -70,7 +70,7 @@ impl Quantization {
     }
 }
 
-/// Appends the integers of rows. `false` if one is larger than `bound`: then the residues are what they were, and the integers nonsense.
+/// Appends the integers of rows. `false` if one is larger than `bound`: then the residues are what they were, and the integers are invalid.
 fn quantize_all(
     rows: &[HotRow],
     gradients: &[f32],

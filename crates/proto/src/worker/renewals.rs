@@ -1,10 +1,10 @@
-//! Flows of pushes that have used up their numbers, until they begin anew.
+//! Flows of pushes that have used up their numbers, until they restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::View;
 
-/// A flow of pushes of a worker that can begin anew.
+/// A flow of pushes of a worker that can restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Renewal {
     pub(crate) region: u8,
@@ -18,9 +18,9 @@ pub(crate) struct Renewals {
     worker: u16,
     /// Their packets are not all durable.
     ended: BTreeSet<u8>,
-    /// The controller was told of them.
+    /// Flows that were reported to the controller.
     asked: BTreeMap<u8, u64>,
-    /// The view in which each flow that has begun anew did so last.
+    /// The view in which each flow that has restarted did so last.
     begun: BTreeMap<u8, u64>,
 }
 
@@ -36,12 +36,12 @@ impl Renewals {
         }
     }
 
-    /// The flows that have ended, and of which the controller was not told.
+    /// The flows that have ended, and were not reported to the controller.
     pub(crate) fn ended(&self) -> impl Iterator<Item = u8> {
         self.ended.iter().copied()
     }
 
-    /// The controller is told of a flow.
+    /// Notes that a flow is reported to the controller.
     pub(crate) fn ask(&mut self, region: u8) -> Renewal {
         let since = self.begun.get(&region).copied().unwrap_or_default();
         self.ended.remove(&region);
@@ -49,12 +49,12 @@ impl Renewals {
         Renewal { region, since }
     }
 
-    /// What the controller was told.
+    /// Returns the reports to the controller.
     pub(crate) fn asked(&self) -> impl Iterator<Item = Renewal> {
         self.asked.iter().map(|(&region, &since)| Renewal { region, since })
     }
 
-    /// Whether a flow that was asked for begins anew with this view.
+    /// Returns true if a flow that was asked for restarts with this view.
     pub(crate) fn begins_anew(&mut self, region: u8, view: &View) -> bool {
         let since = view.flow(region, self.worker);
         let begins = self.asked.get(&region).is_some_and(|before| *before < since);

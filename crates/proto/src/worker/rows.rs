@@ -1,4 +1,4 @@
-//! Where the rows of an operation lie: in which slots or on which shard, and where in the caller's arrays.
+//! Places of the rows of an operation: the slots or the shard, and the positions in the caller's arrays.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -16,7 +16,7 @@ const SPARE_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HotRow {
     pub(crate) place: Place,
-    /// Where its values begin in the arrays of the operation.
+    /// Position of its values in the arrays of the operation.
     pub(crate) offset: u32,
     /// Its number among the hot rows.
     pub(crate) number: u32,
@@ -41,7 +41,7 @@ impl HotRow {
         self.place.slot..self.place.slot + width
     }
 
-    /// Where its slots are among those of its region.
+    /// Returns the positions of its slots among those of its region.
     pub(crate) fn slot_range(&self) -> core::ops::Range<usize> {
         let first = usize::from(self.place.slot);
         first..first + self.width()
@@ -58,7 +58,7 @@ impl ColdRow {
     }
 }
 
-/// Where rows lie in the caller's arrays, those that follow each other there as one.
+/// Returns the places of rows in the caller's arrays, those that follow each other there as one.
 pub(crate) fn spans(rows: &[ColdRow]) -> impl Iterator<Item = core::ops::Range<usize>> {
     let runs = rows.chunk_by(|row, next| row.range().end == next.range().start);
     runs.map(|run| run[0].range().start..run[run.len() - 1].range().end)
@@ -108,11 +108,11 @@ fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
 pub(crate) struct Found {
     /// In the order of their keys.
     pub(crate) cold: Vec<ColdRow>,
-    /// How many values all rows have together.
+    /// Number of values of all rows together.
     pub(crate) values: usize,
 }
 
-/// What tells hot from cold.
+/// Table that separates hot rows from cold ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     tables: Vec<TableSpec>,
@@ -160,7 +160,7 @@ impl Directory {
         looked_up.map(|()| found)
     }
 
-    /// The hot rows that were [found](Self::find), by region and then by slot, and what makes those cold that no switch takes.
+    /// The hot rows that were [found](Self::find), by region and then by slot, and the conversion of those that no switch takes to cold rows.
     /// Without a plan no row is hot.
     #[inline]
     pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Cooling<'_>)> {

@@ -37,10 +37,10 @@ struct VisibilityWait {
     frontiers: Frontiers,
 }
 
-/// What to do when pushes are visible.
+/// Action when pushes are visible.
 #[derive(Debug, Clone)]
 enum Then {
-    /// The user hears of it.
+    /// Report it to the user.
     Tell(WorkerEvent),
     /// The tick counts.
     Count(TickNumber),
@@ -56,7 +56,7 @@ pub(super) struct Session {
     /// Pushes that are not acknowledged in full: as many as the caller likes.
     open_pushes: HashSet<u64, FixedState>,
     visibility_waits: Vec<VisibilityWait>,
-    /// The newest view that a shard is known to act on.
+    /// The newest view that a shard has reported to act on.
     newest_view: u64,
     deliveries: Vec<Taken>,
     statistics: WorkerStatistics,
@@ -65,14 +65,14 @@ pub(super) struct Session {
     pub(super) ticks: VecDeque<TickNumber>,
 }
 
-/// What is left to do with a delivery once the path that made it is free again.
+/// The rest of the work of a delivery, for when the path that made it is free again.
 #[derive(Debug, Clone)]
 enum Taken {
     Answered(u64),
     Unreadable(Cargo),
 }
 
-/// What a push asks for beside being applied.
+/// The answer that a push asks for beside being applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PushAnswer {
     Level(Level),
@@ -106,7 +106,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Regions may have moved: what is not durable goes to those who hold them now.
+    /// Regions may have moved: what is not durable goes to their present holders.
     pub(super) fn enter(&mut self, view: View) {
         if view.number <= self.cluster.view.number {
             return;
@@ -124,14 +124,14 @@ impl Session {
         self.end_visibility_waits();
     }
 
-    /// Brings the packets of a region that nobody holds to its shard.
+    /// Brings the packets of a region without a holder to its shard.
     fn replay(&mut self, region: u8) {
         let replays = self.hot.as_mut().map(|hot| hot.replays(region)).unwrap_or_default();
         let shard = self.directory.shard_of_region(region);
         self.cold.outbox.extend(replays.into_iter().map(|replay| (shard, Message::Replay(replay))));
     }
 
-    /// There is a new stream to a shard: what it has not answered is said again.
+    /// There is a new stream to a shard: what it has not answered is sent again.
     pub(super) fn reconnected(&mut self, shard: u16) {
         self.cold.reconnected(shard);
         for region in self.directory.regions_of(shard) {
@@ -149,13 +149,13 @@ impl Session {
         self.cold.outbox.pop_front()
     }
 
-    /// What the controller is to be told of a flow that can begin anew.
+    /// Returns the next report to the controller of a flow that can restart.
     pub(super) fn poll_renewal(&mut self) -> Option<Message> {
         let Renewal { region, since } = self.hot.as_mut()?.poll_renewal()?;
         Some(Message::Renew { region, since })
     }
 
-    /// What another controller must be told of such flows.
+    /// Returns the reports of such flows for another controller.
     pub(super) fn renewals_asked(&self) -> impl Iterator<Item = Message> {
         let renewals = self.hot.iter().flat_map(HotClient::renewals_asked);
         renewals.map(|Renewal { region, since }| Message::Renew { region, since })
@@ -212,7 +212,7 @@ impl Session {
             PushAnswer::Values => None,
             PushAnswer::Level(level) => Some(level),
         };
-        // Only who waits for values has to know which rows a packet carried.
+        // Only an operation that waits for values needs the rows that a packet carried.
         let mut hot_rows = if wants_values { self.directory.hot_list() } else { Vec::new() };
         let mut packed = Packed::default();
         if let Some(((rows, cooling), hot)) = self.directory.hot_rows().zip(self.hot.as_mut()) {
@@ -235,7 +235,7 @@ impl Session {
         self.complete_if_empty(number);
     }
 
-    /// Says `Flushed` when every push so far is visible.
+    /// Reports `Flushed` when every push so far is visible.
     pub(super) fn flush(&mut self, number: u64) {
         self.wait_for_visibility(Then::Tell(WorkerEvent::Flushed { number }), self.open_pushes.clone());
     }
@@ -358,7 +358,7 @@ impl Session {
         self.end_visibility_waits();
     }
 
-    /// A shard has applied what no switch holds any more.
+    /// A shard has applied packets of a region without a holder.
     fn replayed(&mut self, region: u8, since: u64, below: u32) {
         for cargo in self.hot.as_mut().map(|hot| hot.replayed(region, since, below)).unwrap_or_default() {
             if self.operations.operation(cargo.operation).wants_values() {
@@ -426,7 +426,7 @@ impl Session {
         }
     }
 
-    /// The switches that the controller should hear about.
+    /// The switches that should be reported to the controller.
     pub(super) fn take_unreachable(&mut self, now: Instant) -> Vec<u16> {
         self.hot.as_mut().map(|hot| hot.take_unreachable(now)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a worker's clock says, and what it may rely on that it is told of others.
+//! The clock that a worker reports, and its guarantees about the clocks of others.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ fn tick(stage: &mut Stage, worker: Host, tick: Tick) {
     stage.command(worker, WorkerCommand::Tick(tick));
 }
 
-/// The clocks that a worker has said.
+/// The clocks that a worker has sent.
 fn said(stage: &Stage, worker: Host) -> Vec<(u64, u64)> {
     let sent = stage.world.observer.recorder.messages.iter().filter(|sent| sent.from == worker);
     let clocks = sent.filter_map(|sent| match sent.message {
@@ -28,7 +28,7 @@ fn wait_for_clocks(stage: &mut Stage, worker: Host, least: u64) {
 
 // rule M15
 #[test]
-fn a_tick_counts_when_pushes_before_it_are_visible_and_those_before_it_count() {
+fn a_tick_counts_once_pushes_and_ticks_before_it_do() {
     let mut stage = Stage::started(Setup::small(1, 1, 1));
     let worker = stage.workers().start;
     tick(&mut stage, worker, Tick::Now);
@@ -47,7 +47,7 @@ fn a_tick_counts_when_pushes_before_it_are_visible_and_those_before_it_count() {
 
 // rules M15, M16
 #[test]
-fn clocks_begin_anew_behind_a_barrier() {
+fn clocks_restart_behind_a_barrier() {
     let mut stage = Stage::started(Setup::small(1, 0, 2));
     let workers = [stage.workers().start, stage.workers().start + 1];
     for number in 0..2 {
@@ -56,7 +56,7 @@ fn clocks_begin_anew_behind_a_barrier() {
             tick(&mut stage, workers[1], Tick::Now);
             wait_for_clocks(&mut stage, workers[0], ticks);
         }
-        // One that is pushed before the barrier and visible behind it concerns nobody there.
+        // One that is pushed before the barrier and visible behind it changes nothing there.
         stage.push(workers[0], &[50], &ROW, Level::Accepted);
         tick(&mut stage, workers[0], Tick::Visible);
         for worker in workers {
@@ -73,7 +73,7 @@ fn clocks_begin_anew_behind_a_barrier() {
 
 // rule M16
 #[test]
-fn who_hears_of_a_newer_view_with_clocks_reads_from_shards_until_it_has_it() {
+fn a_worker_behind_the_view_of_clocks_reads_from_shards() {
     let mut stage = Stage::started(Setup::small(1, 1, 1));
     let worker = stage.workers().start;
     let asked = |stage: &Stage| {
@@ -83,11 +83,11 @@ fn who_hears_of_a_newer_view_with_clocks_reads_from_shards_until_it_has_it() {
     let push = stage.push(worker, &[HOT], &ROW, Level::Visible);
     stage.wait_for_push(worker, push);
     assert_eq!((stage.pull(worker, &[HOT]), asked(&stage)), (vec![-1.0; 3], 0));
-    // Others may have been told of it, and have pushed to another holder.
+    // Others may have received it, and have pushed to another holder.
     stage.world.forge(0, worker, &Message::Clocks { barrier: 0, least: 1, view: 9 });
     wait_for_clocks(&mut stage, worker, 1);
     assert_eq!((stage.pull(worker, &[HOT]), asked(&stage)), (vec![-1.0; 3], 1));
-    // What is said of another barrier, or was said before, is no news.
+    // One of another barrier, or a repeated one, changes nothing.
     for (barrier, least) in [(1, 5), (0, 1), (0, 0)] {
         stage.world.forge(0, worker, &Message::Clocks { barrier, least, view: 9 });
     }
@@ -98,7 +98,7 @@ fn who_hears_of_a_newer_view_with_clocks_reads_from_shards_until_it_has_it() {
 
 // rule M8
 #[test]
-fn a_clock_is_said_again_on_a_new_stream() {
+fn a_clock_is_sent_again_on_a_new_stream() {
     let mut stage = Stage::started(Setup::small(1, 0, 2));
     let workers = [stage.workers().start, stage.workers().start + 1];
     tick(&mut stage, workers[0], Tick::Now);

@@ -1,4 +1,4 @@
-//! Who is taken in, who is not, and how a job ends.
+//! Members that are accepted or refused, and the end of a job.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,7 +18,7 @@ fn failure(stage: &mut Stage) -> String {
     }
 }
 
-/// Whom the controller takes for gone, and why.
+/// The member that the controller takes for gone, and the reason.
 fn loss(stage: &mut Stage) -> (Peer, String) {
     match stage.wait_for(0, |event| matches!(event, Event::Controller(ControllerEvent::Lost { .. }))) {
         Event::Controller(ControllerEvent::Lost { peer, reason }) => (peer, reason),
@@ -133,11 +133,11 @@ fn the_others_go_on_without_a_switch_or_worker_that_disappears() {
 
 // rules M4, M5
 #[test]
-fn a_worker_that_falls_silent_is_lost() {
+fn a_worker_that_sends_nothing_is_lost() {
     let mut stage = Stage::started(Setup::small(1, 1, 2));
     let (began, silent) = (stage.world.now(), stage.workers().start + 1);
     stage.mute(silent);
-    assert_eq!(loss(&mut stage), (Peer::Worker(1), "was silent for 10s".to_owned()));
+    assert_eq!(loss(&mut stage), (Peer::Worker(1), "sent nothing for 10s".to_owned()));
     assert!(stage.world.now().since(began) < SILENCE_MAX + 2 * HEARTBEAT_INTERVAL);
 }
 
@@ -184,7 +184,7 @@ fn one_too_many_is_refused_or_stands_by_and_the_job_goes_on() {
 }
 
 #[test]
-fn who_leaves_before_the_cluster_is_complete_makes_room() {
+fn a_member_that_leaves_an_incomplete_cluster_makes_room() {
     let mut stage = Stage::new(Setup::small(1, 0, 2));
     let workers = stage.workers();
     // One never comes, so nothing begins; the other comes and goes.
@@ -207,7 +207,7 @@ fn who_leaves_before_the_cluster_is_complete_makes_room() {
     }
 }
 
-/// What a controller answers to a join.
+/// Returns the answer of a controller to a join.
 fn join(join: Join) -> Vec<Action> {
     let cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
     let mut controller = Controller::new(Sizes { servers: 1, switches: 1, workers: 1 }, cluster);

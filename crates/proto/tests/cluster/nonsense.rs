@@ -117,7 +117,7 @@ fn statistics() -> impl Strategy<Value = Statistics> {
     })
 }
 
-/// What members and the controller say to each other; but Start, which only the controller sends, and only before the
+/// Messages between members and the controller; but Start, which only the controller sends, and only before the
 /// member has a place.
 fn control() -> impl Strategy<Value = Message> {
     let rejoin = (join(), peer(), any::<u16>(), (number(), number()), prop::option::of(view()));
@@ -160,7 +160,7 @@ fn control() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// What shards hear and say.
+/// Messages to and from shards.
 fn data() -> impl Strategy<Value = Message> {
     let region = || 0u8..4;
     prop_oneof![
@@ -371,7 +371,7 @@ fn junk_from_strangers_is_counted_and_harms_nothing() {
     let mut random = Random::new(4);
     for _ in 0..100 {
         let junk: Vec<u8> = (0..random.below(60)).map(|_| random.bits().to_le_bytes()[0]).collect();
-        // To the switch from a worker and from nobody; to a worker from its switch and from nobody.
+        // To the switch from a worker and from a stranger; to a worker from its switch and from a stranger.
         stage.world.inject(from_worker, switch, junk.clone());
         stage.world.inject(from_server, switch, junk.clone());
         stage.world.inject(from_switch, worker, junk.clone());
@@ -434,10 +434,10 @@ fn a_barrier_is_for_workers() {
 }
 
 #[test]
-fn a_push_with_pull_that_the_switch_answers_without_values_reads_them_at_the_shard() {
+fn a_push_with_pull_without_values_reads_them_at_the_shard() {
     let mut stage = Stage::started(Setup::small(1, 1, 1));
     let (switch, worker) = (stage.switches().start, stage.workers().start);
-    // What the switch says is lost, and this is heard in its place.
+    // Answers of the switch are lost, and this is received in their place.
     let deaf = Quality { loss: 1.0, ..Quality::GOOD };
     stage.world.network.set_quality_of(worker, Some(deaf));
     let id = PullId(stage.number());

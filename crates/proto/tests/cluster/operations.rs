@@ -1,4 +1,4 @@
-//! What a worker may ask for, and what it may rely on.
+//! Requests that a worker may make, and the guarantees that it has.
 
 use core::time::Duration;
 
@@ -39,9 +39,9 @@ fn a_visible_push_is_read_by_the_next_pull() {
 
 // rules C2, C5
 #[test]
-fn a_flush_makes_all_pushes_so_far_visible_also_those_too_large_for_the_plan() {
+fn a_flush_makes_all_pushes_visible_even_those_too_large() {
     let mut setup = bad(2, 1, 2);
-    // Integers up to 2^7 - 1. Nobody pushes to the switch after the large ones, which go past it.
+    // Integers up to 2^7 - 1. No worker pushes to the switch after the large ones, which go past it.
     setup.plan.as_mut().unwrap().headroom_bits = 24;
     for level in [Level::Accepted, Level::Visible] {
         let mut stage = Stage::started(setup.clone());
@@ -116,7 +116,7 @@ fn operations_without_rows_are_complete() {
 }
 
 #[test]
-fn operations_that_make_no_sense_are_refused_and_nothing_of_them_is_sent() {
+fn invalid_operations_are_refused_and_nothing_of_them_is_sent() {
     let mut stage = Stage::started(Setup::small(2, 1, 1));
     let worker = stage.workers().start;
     let refused = |stage: &mut Stage, keys: &[u64], gradients: &[f32]| {
@@ -151,7 +151,7 @@ fn operations_that_make_no_sense_are_refused_and_nothing_of_them_is_sent() {
 
 // rule C11
 #[test]
-fn a_push_that_a_server_refuses_ends_with_the_table_and_the_row_when_its_other_parts_are_answered() {
+fn a_refused_push_ends_with_table_and_row_after_its_other_parts() {
     let mut stage = Stage::started(Setup::small(1, 0, 1));
     stage.world.observer.checkers = None;
     let (server, worker) = (stage.servers().start, stage.workers().start);
@@ -215,7 +215,7 @@ fn many_operations_may_be_under_way() {
 }
 
 #[test]
-fn a_worker_that_was_away_for_many_epochs_still_sees_its_own_writes() {
+fn a_worker_away_for_many_rounds_still_sees_its_own_writes() {
     let mut setup = Setup::small(1, 1, 2);
     setup.hot_path.pushes_per_epoch = 1;
     let mut stage = Stage::started(setup);

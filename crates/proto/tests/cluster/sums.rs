@@ -16,7 +16,7 @@ proptest! {
 
     // rules W13, W14
     #[test]
-    fn the_sum_of_known_gradients_comes_out_equal_to_the_bit(
+    fn sums_of_given_gradients_are_equal_to_the_bit(
         (servers, switches, workers) in (1u16..=3, 0u16..=3, 1u16..=4),
         (loss, duplicate, reorder) in (0.0..0.25, 0.0..0.25, 0.0..0.25),
         delay_us in 20u64..3000,
@@ -45,7 +45,7 @@ proptest! {
 }
 
 #[test]
-fn rows_over_many_regions_and_switches_come_out_equal_to_the_bit() {
+fn rows_over_many_regions_and_switches_are_equal_to_the_bit() {
     rows_over_many_regions_come_out_equal(1);
 }
 
@@ -84,7 +84,7 @@ fn rows_over_many_regions_come_out_equal(lanes: u8) {
 
 // rules V6, W13
 #[test]
-fn what_a_switch_without_successor_had_is_replayed_and_comes_out_equal_to_the_bit() {
+fn sums_of_a_switch_without_successor_are_replayed_to_the_bit() {
     for lanes in [1, 3, 16] {
         let mut setup = Setup::small(2, 1, 2);
         // Nothing of what is pushed is in an epoch that has ended.
@@ -114,7 +114,7 @@ fn what_a_switch_without_successor_had_is_replayed_and_comes_out_equal_to_the_bi
     }
 }
 
-/// How many epochs there were, and how many rows each of them changed, summed up.
+/// Returns the number of rounds, and the number of rows that each of them changed, summed up.
 fn epochs(stage: &Stage) -> (u64, u64) {
     let Setup { plan, sizes, hot_path, .. } = &stage.setup;
     let placement = Placement::new(plan.as_ref().unwrap(), sizes.servers, hot_path.region_slots()).unwrap();
@@ -160,7 +160,7 @@ fn servers_apply_a_hot_row_once_an_epoch() {
 
 // rules E1, T2
 #[test]
-fn an_epoch_ends_before_a_worker_that_keeps_its_packets_stands_still() {
+fn a_round_ends_before_a_worker_has_too_many_packets_to_keep() {
     // A row fills a packet. Neither its pushes nor half of a bank close an epoch, and it lasts longer than all the pushes take.
     const PUSHES: u64 = 400;
     const PACKETS_KEPT_MAX: u64 = 8192;
@@ -188,7 +188,7 @@ fn an_epoch_ends_before_a_worker_that_keeps_its_packets_stands_still() {
 }
 
 #[test]
-fn gradients_too_large_for_the_plan_go_the_cold_way_and_none_is_lost() {
+fn gradients_too_large_for_the_plan_go_cold_and_none_is_lost() {
     let mut setup = Setup::small(2, 2, 3).bad();
     // Integers up to 2^7 - 1: every fifth gradient is larger.
     setup.plan.as_mut().unwrap().headroom_bits = 24;
@@ -306,7 +306,7 @@ fn the_same_seed_gives_the_same_bytes() {
 
 #[test]
 fn a_lost_acknowledgement_does_not_keep_a_flush_waiting() {
-    // Epochs are short and the network is very bad: packets come again epochs after they were taken, when nobody pushes
+    // Rounds are short and the network is very bad: packets come again rounds after they were taken, when no worker pushes
     // any more, and are acknowledged with an epoch that may still be open.
     for seed in 0..20 {
         let mut setup = Setup::small(1, 1, 2);

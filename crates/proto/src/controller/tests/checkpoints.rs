@@ -22,7 +22,7 @@ fn keeping(checkpoint_every: Option<Duration>) -> Desk {
     desk
 }
 
-/// The checkpoint that a server was told to write since the last look.
+/// The checkpoint that a server was sent a request for since the last look.
 fn told(desk: &mut Desk, server: u16) -> Option<u64> {
     desk.heard(Server(server)).into_iter().find_map(|message| match message {
         Message::Checkpoint { number } => Some(number),
@@ -37,7 +37,7 @@ fn answer(desk: &mut Desk, server: u16, number: u64, failure: Option<&str>) {
 
 // rule L2
 #[test]
-fn all_servers_write_one_number_and_it_is_there_when_the_last_has_it() {
+fn a_checkpoint_has_one_number_and_is_there_when_all_have_it() {
     let mut desk = keeping(Some(ms(1000)));
     desk.pass(ms(1050), &[]);
     assert_eq!([told(&mut desk, 0), told(&mut desk, 1)], [Some(2); 2]);
@@ -49,7 +49,7 @@ fn all_servers_write_one_number_and_it_is_there_when_the_last_has_it() {
     assert!(
         matches!(events.as_slice(), [ControllerEvent::Checkpointed { number: 2, took }] if *took >= ms(200))
     );
-    // What is said again, or of a checkpoint that nobody asked for, changes nothing.
+    // A repeated answer, or one about a checkpoint that was not requested, changes nothing.
     answer(&mut desk, 1, 2, None);
     answer(&mut desk, 1, 9, None);
     assert_eq!(desk.events(), []);
@@ -66,7 +66,7 @@ fn all_servers_write_one_number_and_it_is_there_when_the_last_has_it() {
 
 // rules M7, L5
 #[test]
-fn a_server_that_keeps_what_it_has_may_come_back_and_meanwhile_nothing_is_checkpointed() {
+fn no_checkpoint_begins_while_a_restartable_server_is_away() {
     let mut desk = keeping(Some(ms(1000)));
     desk.pass(ms(1050), &[]);
     assert_eq!([told(&mut desk, 0), told(&mut desk, 1)], [Some(2); 2]);
@@ -108,7 +108,7 @@ fn a_log_that_has_grown_or_a_person_asks_for_a_checkpoint() {
     desk.from(Server(1), heartbeat(1 << 20, 6));
     assert_eq!(told(&mut desk, 0), None);
     desk.from(Server(1), heartbeat(5 << 30, 6));
-    // Above all that a server has, whoever asked for it.
+    // Above all that a server has, whatever requested it.
     assert_eq!(told(&mut desk, 0), Some(7));
     desk.from(Server(1), heartbeat(5 << 30, 6));
     desk.command(ControllerCommand::Checkpoint);

@@ -1,4 +1,4 @@
-//! Clocks: what workers are told that all of them have reached.
+//! Clocks: the least clock of all workers, as each receives it.
 
 use super::desk::{Desk, ms};
 use crate::cluster::Peer;
@@ -11,7 +11,7 @@ fn says(desk: &mut Desk, worker: u16, barrier: u64, clock: u64) {
     desk.from(Worker(worker), Message::Clock { barrier, clock });
 }
 
-/// What a worker was told of clocks since the last look: before which barrier, and the least.
+/// The clocks that a worker was sent since the last look: the barrier, and the least.
 fn told(desk: &mut Desk, worker: u16) -> Vec<(u64, u64)> {
     let clocks = |message| match message {
         Message::Clocks { barrier, least, .. } => Some((barrier, least)),
@@ -33,12 +33,12 @@ fn workers_are_told_the_least_of_all_clocks_when_it_grows() {
     says(&mut desk, 1, 0, 2);
     assert_eq!([0, 1].map(|worker| told(&mut desk, worker)), [[(0, 2)], [(0, 2)]]);
     says(&mut desk, 0, 0, 6);
-    // One that goes back was said before.
+    // One that goes back was sent before.
     says(&mut desk, 1, 0, 1);
     assert_eq!(told(&mut desk, 0), []);
     says(&mut desk, 1, 0, 9);
     assert_eq!(told(&mut desk, 1), [(0, 6)]);
-    // Behind a barrier clocks begin anew, and what is late counts no more.
+    // Behind a barrier clocks restart, and what is late counts no more.
     [0, 1].into_iter().for_each(|worker| at_barrier(&mut desk, worker, 0));
     desk.settle();
     says(&mut desk, 0, 0, 50);
@@ -50,7 +50,7 @@ fn workers_are_told_the_least_of_all_clocks_when_it_grows() {
 
 /// Tests rule M16.
 #[test]
-fn who_is_at_the_barrier_or_done_or_gone_holds_nobody_up() {
+fn workers_at_the_barrier_done_or_gone_do_not_block_clocks() {
     let mut desk = Desk::running(1, 0, 0, 5);
     says(&mut desk, 0, 0, 7);
     let statistics = Statistics::Worker(WorkerStatistics::default());
@@ -69,7 +69,7 @@ fn who_is_at_the_barrier_or_done_or_gone_holds_nobody_up() {
 
 /// Tests rule M16.
 #[test]
-fn who_comes_late_is_waited_for_from_its_first_barrier_on() {
+fn a_late_worker_is_waited_for_from_its_first_barrier_on() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.from(Worker(1), Message::Leave);
     desk.settle();
@@ -86,7 +86,7 @@ fn who_comes_late_is_waited_for_from_its_first_barrier_on() {
 
 /// Tests rules M8, M16.
 #[test]
-fn who_comes_back_is_told_again() {
+fn a_worker_that_comes_back_is_sent_the_clocks_again() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.rejoin(Worker(0));
     assert_eq!(told(&mut desk, 0), []);
@@ -100,7 +100,7 @@ fn who_comes_back_is_told_again() {
 
 /// Tests rules M9, M16.
 #[test]
-fn a_new_controller_waits_until_it_has_heard_all_clocks() {
+fn a_new_controller_waits_until_it_has_all_clocks() {
     let cluster = {
         let mut cluster = Desk::running(1, 0, 0, 2).cluster();
         cluster.view.number = 4;
@@ -122,7 +122,7 @@ fn a_new_controller_waits_until_it_has_heard_all_clocks() {
 }
 
 #[test]
-fn nonsense_fails_or_holds_nobody_up() {
+fn invalid_clocks_end_the_job_or_block_no_other() {
     let mut desk = Desk::running(1, 0, 0, 2);
     says(&mut desk, 0, 0, u64::MAX);
     says(&mut desk, 1, 0, 3);

@@ -1,4 +1,4 @@
-//! A controller, and everything that it said.
+//! A controller, and everything that it sent.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,7 +16,7 @@ pub(super) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Where the caller with this link is.
+/// Address of the caller with this link.
 pub(super) fn address(link: Link) -> SocketAddr {
     let number = u16::try_from(link.0 - Link::ACCEPTED).unwrap();
     SocketAddr::from(([10, 0, 1, 1], 5000 + number))
@@ -33,12 +33,12 @@ pub(super) struct Desk {
     pub(super) now: Instant,
     pub(super) controller: Controller,
     links: u64,
-    /// What was said on each stream, and not looked at yet.
+    /// The messages on each stream that were not looked at yet.
     said: BTreeMap<Link, Vec<Message>>,
     /// The newest probe on each stream.
     probes: BTreeMap<Link, u64>,
     pub(super) closed: Vec<Link>,
-    /// Streams whose other end is known.
+    /// Streams with an identified peer.
     pub(super) admitted: BTreeSet<Link>,
     /// The streams of the members.
     pub(super) links_of: BTreeMap<Peer, Link>,
@@ -107,7 +107,7 @@ impl Desk {
         link
     }
 
-    /// What a member says on a new stream, with nothing but its name in it.
+    /// The message with which a member rejoins on a new stream, with nothing but its name in it.
     pub(super) fn rejoin_message(&self, peer: Peer, link: Link) -> Rejoin {
         let join = join(super::super::members::kind_of(peer), link);
         let share = if let Peer::Worker(number) = peer { number } else { 0 };
@@ -145,39 +145,39 @@ impl Desk {
                 }
                 Action::Close { link } => self.closed.push(link),
                 Action::Admit { link, .. } => drop(self.admitted.insert(link)),
-                Action::Connect { .. } => panic!("a controller calls nobody"),
+                Action::Connect { .. } => panic!("a controller opens no streams"),
             }
         }
     }
 
-    /// What a caller has heard since the last look.
+    /// The messages that a caller has received since the last look.
     pub(super) fn heard_on(&mut self, link: Link) -> Vec<Message> {
         self.said.remove(&link).unwrap_or_default()
     }
 
-    /// What a member has heard since the last look, but for probes.
+    /// The messages that a member has received since the last look, but for probes.
     pub(super) fn heard(&mut self, peer: Peer) -> Vec<Message> {
         let mut heard = self.heard_on(self.links_of[&peer]);
         heard.retain(|message| !matches!(message, Message::Probe { .. }));
         heard
     }
 
-    /// The view that a member has heard of, if it has heard of one and of nothing else.
+    /// The view that a member has received, if it has received one and nothing else.
     pub(super) fn heard_view(&mut self, peer: Peer) -> Option<View> {
         let mut heard = self.heard(peer);
         let last = heard.pop()?;
-        assert!(heard.is_empty(), "{peer} heard {heard:?} and {last:?}");
+        assert!(heard.is_empty(), "{peer} received {heard:?} and {last:?}");
         match last {
             Message::View(view) => Some(view.into_inner()),
             Message::Start(start) => {
                 assert_eq!(start.you, peer);
                 Some(start.cluster.into_inner().view)
             }
-            other => panic!("{peer} heard {other:?}"),
+            other => panic!("{peer} received {other:?}"),
         }
     }
 
-    /// Who has heard something, but for probes; what it was is forgotten.
+    /// The members that have received a message other than probes; the messages are dropped.
     pub(super) fn who_heard(&mut self) -> Vec<Peer> {
         let peers: Vec<Peer> = self.links_of.keys().copied().collect();
         peers.into_iter().filter(|peer| !self.heard(*peer).is_empty()).collect()
@@ -200,7 +200,7 @@ impl Desk {
         self.from(peer, Message::Viewed { number });
     }
 
-    /// Every member says that it acts on the present view, until everybody does. Forgets what they have heard.
+    /// Every member reports that it acts on the present view, until all do. Drops what they have received.
     pub(super) fn settle(&mut self) {
         let members: Vec<Peer> = self.controller.members.keys().copied().collect();
         for peer in members {
@@ -213,24 +213,24 @@ impl Desk {
         core::iter::from_fn(|| self.controller.poll_event()).collect()
     }
 
-    /// Who was lost since the last look.
+    /// The members that were lost since the last look.
     pub(super) fn lost(&mut self) -> Vec<Peer> {
         let lost = |event| if let ControllerEvent::Lost { peer, .. } = event { Some(peer) } else { None };
         self.events().into_iter().filter_map(lost).collect()
     }
 
-    /// Why the job failed, if it did since the last look.
+    /// The reason why the job failed, if it did since the last look.
     pub(super) fn failure(&mut self) -> Option<String> {
         let failed = |event| if let ControllerEvent::Failed { reason } = event { Some(reason) } else { None };
         self.events().into_iter().find_map(failed)
     }
 
-    /// Time passes, timers fire when they should, and everybody but `silent` is heard of.
+    /// Time passes, timers fire when they should, and every member but `silent` sends heartbeats.
     pub(super) fn pass(&mut self, time: Duration, silent: &[Peer]) {
         let end = self.now + time;
         while self.now < end {
             let due = self.controller.poll_timeout().map_or(end, |due| due.max(self.now)).min(end);
-            // Nobody is silent for longer than this without being told.
+            // No member is without heartbeats for longer than this unless it is in `silent`.
             self.now = due.min(self.now + ms(50));
             if self.controller.poll_timeout().is_some_and(|due| due <= self.now) {
                 self.controller.handle_timeout(self.now);

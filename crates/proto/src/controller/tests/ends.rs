@@ -30,7 +30,7 @@ fn a_barrier_opens_when_all_have_come() {
             assert_eq!(desk.heard(Worker(worker)), [Message::Release { number }]);
         }
     }
-    // One that did not hear it asks again.
+    // One that did not receive it asks again.
     at_barrier(&mut desk, 1, 2);
     assert_eq!(desk.heard(Worker(1)), [Message::Release { number: 2 }]);
     at_barrier(&mut desk, 1, 4);
@@ -38,7 +38,7 @@ fn a_barrier_opens_when_all_have_come() {
 }
 
 #[test]
-fn the_others_wait_for_no_worker_that_is_dead_or_left_or_has_reported() {
+fn barriers_do_not_wait_for_workers_that_died_left_or_reported() {
     let mut desk = Desk::running(1, 0, 0, 4);
     report(&mut desk, 3);
     at_barrier(&mut desk, 0, 0);
@@ -66,7 +66,7 @@ fn the_others_wait_for_no_worker_that_is_dead_or_left_or_has_reported() {
 
 /// Tests rule M2.
 #[test]
-fn a_worker_that_comes_late_begins_at_the_next_barrier_and_that_waits_for_it() {
+fn a_late_worker_begins_at_the_next_barrier_which_waits_for_it() {
     let mut desk = Desk::running(1, 0, 0, 2);
     at_barrier(&mut desk, 0, 0);
     at_barrier(&mut desk, 1, 0);
@@ -104,7 +104,7 @@ fn the_last_worker_may_neither_die_nor_leave() {
 
 /// Tests rule M11.
 #[test]
-fn who_leaves_makes_room_for_another_and_keeps_its_number() {
+fn a_worker_that_leaves_makes_room_and_keeps_its_number() {
     let mut desk = Desk::running(1, 1, 0, 2);
     let link = desk.links_of[&Worker(0)];
     desk.from(Worker(0), Message::Leave);
@@ -112,7 +112,7 @@ fn who_leaves_makes_room_for_another_and_keeps_its_number() {
     assert_eq!(desk.view().workers.keys().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(desk.lost(), [], "nothing is amiss");
     desk.settle();
-    // What it still says, and that its stream breaks, concerns nobody.
+    // What it still sends, and that its stream breaks, changes nothing.
     desk.tell(link, Message::Barrier { number: 0 });
     desk.links_of.insert(Worker(0), link);
     desk.break_stream(Worker(0));
@@ -142,7 +142,7 @@ fn a_worker_gets_no_number_when_all_are_given() {
 }
 
 #[test]
-fn a_job_ends_when_all_have_reported_and_the_others_have_sent_their_counts() {
+fn a_job_ends_with_all_reports_and_the_counters_of_the_others() {
     let mut desk = Desk::running(2, 1, 0, 2);
     report(&mut desk, 1);
     assert_eq!(desk.who_heard(), []);
@@ -153,17 +153,17 @@ fn a_job_ends_when_all_have_reported_and_the_others_have_sent_their_counts() {
     desk.break_stream(Server(1));
     desk.from(Worker(0), Message::Abort { reason: "it goes and the others are gone".into() });
     assert_eq!(desk.events(), []);
-    // The switch says nothing more, and that is nobody's fault.
+    // The switch sends nothing more, and no member is blamed for that.
     desk.pass(ms(800), &[Switch(0)]);
     let Some(ControllerEvent::Finished(outcome)) = desk.events().pop() else { panic!() };
     assert_eq!(outcome.reports, ["worker 0", "worker 1"]);
-    // Who did not hear of it hears it now.
+    // One that did not receive it does now.
     let link = desk.rejoin(Worker(0));
     assert_eq!(desk.heard_on(link), [Message::Finish]);
 }
 
 #[test]
-fn whoever_aborts_ends_the_job_for_all() {
+fn a_member_that_aborts_ends_the_job_for_all() {
     for peer in [Server(0), Worker(1)] {
         let mut desk = Desk::running(1, 1, 0, 2);
         desk.from(peer, Message::Abort { reason: "out of memory".into() });
@@ -182,7 +182,7 @@ fn whoever_aborts_ends_the_job_for_all() {
 }
 
 #[test]
-fn nobody_can_leave_what_has_not_begun_or_is_over() {
+fn a_worker_cannot_leave_before_the_start_or_after_the_end() {
     let mut desk = Desk::new(2, 1, 2);
     for peer in [Server(0), Worker(0), Worker(1)] {
         desk.join(peer);

@@ -1,4 +1,4 @@
-//! Scenes in which something was lost, was there twice, or stood still for ever.
+//! Cases in which something was lost, existed twice, or stood still for ever.
 
 use super::desk::{Desk, ms};
 use crate::cluster::{Cluster, Peer};
@@ -24,14 +24,14 @@ fn recovering(cluster: &Cluster) -> Desk {
 }
 
 #[test]
-fn a_cluster_none_of_whose_workers_comes_back_has_failed_unless_one_joins() {
+fn a_cluster_fails_if_no_worker_comes_back_or_joins() {
     let mut desk = recovering(&left_behind());
     for peer in [Switch(0), Switch(1)] {
         desk.rejoin_with(peer, |rejoin| rejoin.view = 4);
     }
     desk.pass(ms(2000), &[]);
     assert!(desk.heard(Server(0)).iter().all(|message| *message != Message::Finish));
-    // One that had joined and was not told its place before the controller died calls all the time.
+    // One that had joined and was not sent its place before the controller died calls all the time.
     let mut in_time = desk.clone();
     in_time.join(Worker(2));
     in_time.pass(ms(2100), &[]);
@@ -52,7 +52,7 @@ fn a_barrier_of_the_highest_number_is_no_panic() {
 }
 
 #[test]
-fn a_worker_that_was_replaced_before_the_controller_died_does_not_come_back_beside_its_successor() {
+fn a_worker_replaced_before_a_failover_does_not_come_back() {
     let mut cluster = left_behind();
     // Worker 0 was taken for dead; worker 2 has its share.
     let address = cluster.view.workers.remove(&0).unwrap();
@@ -68,19 +68,19 @@ fn a_worker_that_was_replaced_before_the_controller_died_does_not_come_back_besi
 }
 
 #[test]
-fn a_switch_that_retired_for_a_controller_that_died_is_not_left_with_regions_that_take_nothing() {
+fn a_switch_that_retired_before_a_failover_keeps_no_regions() {
     let mut desk = recovering(&left_behind());
     for peer in [Switch(0), Switch(1), Worker(0), Worker(1)] {
         desk.rejoin_with(peer, |rejoin| rejoin.view = 4);
     }
-    // Asked by the controller before; it says so on every stream.
+    // Requested by the controller before; it reports so on every stream.
     desk.from(Switch(0), Message::Retired);
     desk.settle();
     assert_eq!(desk.holders(), [Some(1)], "switch 0 refuses every push until it gets another tenure");
 }
 
 #[test]
-fn what_a_worker_has_reported_stays() {
+fn reports_of_a_lost_worker_stay() {
     let mut desk = Desk::running(1, 0, 0, 2);
     let statistics = Statistics::Worker(WorkerStatistics::default());
     desk.from(Worker(0), Message::Report { text: "zero".into(), statistics });
@@ -115,7 +115,7 @@ fn a_switch_whose_standby_dies_while_it_retires_goes_on() {
 }
 
 #[test]
-fn a_worker_that_did_not_hear_that_it_may_leave_has_left() {
+fn a_worker_that_missed_its_permission_to_leave_has_left() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.from(Worker(1), Message::Leave);
     // The stream broke before Finish came.

@@ -1,4 +1,4 @@
-//! Whatever anybody says at whatever time, the controller does not panic.
+//! No message at any time makes the controller panic.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Numbers near their ends, and texts without one.
+//! Numbers near their bounds, and texts without a bound.
 
 use super::desk::{Desk, join, ms};
 use crate::cluster::Peer;
@@ -8,7 +8,7 @@ use crate::statistics::{ServerStatistics, Statistics};
 
 use Peer::{Server, Switch, Worker};
 
-/// A switch joins; who it became, or why it did not.
+/// A switch joins. Returns its number, or the reason of the refusal.
 fn switch_joins(desk: &mut Desk) -> Result<u16, String> {
     let link = desk.call();
     let before = desk.view().switches;
@@ -23,7 +23,7 @@ fn switch_joins(desk: &mut Desk) -> Result<u16, String> {
 
 // rule M2
 #[test]
-fn the_last_switch_number_is_given_once_and_then_refused_in_words() {
+fn the_last_switch_number_is_given_once_and_then_refused() {
     let mut desk = Desk::running(1, 1, 0, 1);
     // A switch that came and went every 200 ms for three and a half hours.
     desk.controller.cluster.view.next_switch = u16::MAX - 1;
@@ -62,7 +62,7 @@ fn a_member_that_joins_again_on_its_stream_uses_no_number_up() {
 
 // rules V1, M9
 #[test]
-fn a_cluster_with_a_view_that_cannot_be_counted_on_from_is_refused() {
+fn a_cluster_whose_view_number_cannot_grow_is_refused() {
     for number in [1 << 63, u64::MAX - 1, u64::MAX] {
         let mut cluster = Desk::running(1, 1, 0, 1).cluster();
         cluster.view.number = number;
@@ -70,7 +70,7 @@ fn a_cluster_with_a_view_that_cannot_be_counted_on_from_is_refused() {
         let link = desk.rejoin_with(Server(0), |rejoin| rejoin.cluster = Some(Box::new(cluster)));
         let heard = desk.heard_on(link);
         assert!(matches!(heard.as_slice(), [Message::Abort { .. }]), "{number}: {heard:?}");
-        // Nobody is kept waiting for the members of a cluster that there is not.
+        // No member is kept waiting for the members of a cluster that does not exist.
         desk.join(Worker(0));
         desk.join(Switch(0));
         desk.join(Server(0));

@@ -1,4 +1,4 @@
-//! Who is taken for dead, and when.
+//! Timeouts after which a member is taken for dead.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ fn every_switch_is_probed_ten_times_a_second() {
 }
 
 #[test]
-fn a_silent_switch_is_dead_after_700_ms() {
+fn a_switch_times_out_after_700_ms() {
     let mut desk = Desk::running(1, 1, 1, 1);
     desk.pass(ms(699), &[Switch(0)]);
     assert_eq!(desk.lost(), []);
@@ -36,7 +36,7 @@ fn a_silent_switch_is_dead_after_700_ms() {
 }
 
 #[test]
-fn a_silent_worker_is_dead_after_10_s_and_a_silent_server_ends_the_job() {
+fn a_timeout_of_10_s_loses_a_worker_and_a_server_ends_the_job() {
     let mut desk = Desk::running(1, 1, 0, 2);
     desk.pass(ms(9999), &[Worker(0)]);
     assert_eq!(desk.lost(), []);
@@ -69,7 +69,7 @@ fn a_broken_stream_may_be_opened_again_in_time() {
 
 /// Tests rule M13.
 #[test]
-fn a_controller_that_slept_blames_nobody() {
+fn a_controller_that_slept_loses_no_member() {
     let mut desk = Desk::running(1, 1, 1, 2);
     for first in 0..3 {
         desk.now = desk.now + Duration::from_secs(60);
@@ -85,7 +85,7 @@ fn a_controller_that_slept_blames_nobody() {
         desk.pass(ms(2000), &[]);
     }
     assert_eq!((desk.events(), desk.view().number), (vec![], 1));
-    // Those that are dead are still found out.
+    // Dead members are still detected.
     desk.now = desk.now + Duration::from_secs(60);
     desk.controller.handle_timeout(desk.now);
     desk.pass(ms(701), &[Switch(0)]);
@@ -94,7 +94,7 @@ fn a_controller_that_slept_blames_nobody() {
 
 // rule M13
 #[test]
-fn a_sleep_shorter_than_the_patience_of_a_controller_counts_for_nothing_too() {
+fn a_sleep_shorter_than_the_timeout_does_not_count_either() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.break_stream(Server(0));
     desk.pass(ms(76), &[Server(0)]);
@@ -106,7 +106,7 @@ fn a_sleep_shorter_than_the_patience_of_a_controller_counts_for_nothing_too() {
 }
 
 #[test]
-fn a_timer_that_is_a_little_late_excuses_nobody() {
+fn a_timer_that_is_a_little_late_is_no_sleep() {
     let mut desk = Desk::running(1, 1, 1, 1);
     desk.pass(ms(600), &[Switch(0)]);
     desk.now = desk.now + ms(190);
@@ -152,6 +152,6 @@ fn a_cluster_that_gathers_lets_members_go_and_others_come() {
 }
 
 #[test]
-fn a_controller_that_has_nobody_waits_for_ever() {
+fn a_controller_without_members_waits_for_ever() {
     assert_eq!(Desk::new(1, 1, 1).controller.poll_timeout(), None);
 }

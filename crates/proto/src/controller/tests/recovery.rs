@@ -47,10 +47,10 @@ fn when_all_are_back_it_goes_on_at_once_in_a_new_term() {
     let mut desk = with_servers(&cluster);
     rejoin_rest(&mut desk, &[Worker(0), Switch(1), Worker(1)], 4);
     assert_eq!((desk.who_heard(), desk.events()), (vec![], vec![]), "one is missing");
-    // It had heard of a view that no server has.
+    // It had received a view that no server has.
     rejoin_rest(&mut desk, &[Switch(0)], 6);
     assert_eq!(desk.events(), [ControllerEvent::Recovered]);
-    assert_eq!(desk.view().number, TERM + 7, "above all that anyone knows, and its lower half counts on");
+    assert_eq!(desk.view().number, TERM + 7, "above all that any member has, and its lower half counts on");
     assert_eq!(desk.tenures(), cluster.view.tenures, "nothing moves");
     assert_eq!(desk.view().workers, cluster.view.workers);
     assert_eq!(desk.cluster().task, "the task");
@@ -79,13 +79,13 @@ fn the_newest_view_of_any_server_counts() {
         rejoin_rest(&mut desk, &[Worker(0), Worker(1), Switch(0)], 4);
         assert_eq!(desk.view().number, TERM + 6);
         assert_eq!(desk.tenures(), newer.view.tenures);
-        // Both must act on it, whichever they knew.
+        // Both must act on it, whichever they had.
         assert_eq!(desk.who_heard(), [Server(0), Server(1)]);
     }
 }
 
 #[test]
-fn who_is_not_back_after_two_seconds_is_lost() {
+fn members_not_back_after_two_seconds_are_lost() {
     let mut desk = with_servers(&left_behind());
     rejoin_rest(&mut desk, &[Switch(1), Worker(1)], 4);
     desk.pass(ms(1999), &[]);
@@ -134,7 +134,7 @@ fn a_server_may_take_longer_but_not_for_ever() {
 #[test]
 fn barriers_resume_where_they_were() {
     let mut desk = with_servers(&left_behind());
-    // Worker 0 was released from barrier 6; worker 1 was not told, and waits there.
+    // Worker 0 was released from barrier 6; worker 1 was not, and waits there.
     desk.rejoin_with(Worker(0), |rejoin| (rejoin.view, rejoin.barriers) = (4, 7));
     desk.from(Worker(0), Message::Barrier { number: 7 });
     desk.rejoin_with(Worker(1), |rejoin| (rejoin.view, rejoin.barriers) = (4, 6));
@@ -162,7 +162,7 @@ fn a_barrier_that_all_but_the_lost_have_come_to_opens() {
 }
 
 #[test]
-fn reports_that_are_said_again_end_the_job() {
+fn repeated_reports_end_the_job() {
     let mut desk = with_servers(&left_behind());
     let statistics = crate::statistics::Statistics::Worker(Default::default());
     rejoin_rest(&mut desk, &[Switch(0), Worker(1), Worker(0)], 4);
@@ -177,7 +177,7 @@ fn reports_that_are_said_again_end_the_job() {
 }
 
 #[test]
-fn who_came_to_begin_another_job_is_sent_away_and_comes_again() {
+fn members_of_a_new_job_are_sent_away_and_come_again() {
     let cluster = left_behind();
     let mut desk = Desk::new(2, 2, 2);
     let early = [desk.join(Server(0)), desk.join(Worker(0)), desk.join(Switch(0))];
@@ -187,7 +187,7 @@ fn who_came_to_begin_another_job_is_sent_away_and_comes_again() {
     assert_eq!(
         (desk.heard_on(link), desk.closed.last()),
         (vec![], Some(&link)),
-        "without a word: it shall try again"
+        "without a reason, so that it tries again"
     );
     rejoin_server(&mut desk, 0, &cluster);
     rejoin_rest(&mut desk, &[Switch(0), Switch(1), Worker(0), Worker(1)], 4);
@@ -197,7 +197,7 @@ fn who_came_to_begin_another_job_is_sent_away_and_comes_again() {
 }
 
 #[test]
-fn a_switch_that_died_with_the_controller_is_not_waited_for_as_long_as_a_worker() {
+fn recovery_waits_for_a_switch_less_long_than_for_a_worker() {
     let mut desk = with_servers(&left_behind());
     rejoin_rest(&mut desk, &[Worker(0), Worker(1), Switch(1)], 4);
     desk.pass(ms(499), &[]);
@@ -255,7 +255,7 @@ fn health_is_watched_from_the_beginning() {
 #[test]
 fn a_worker_that_leaves_meanwhile_does_so_when_all_are_back() {
     let mut desk = with_servers(&left_behind());
-    // Its user asked for it before the controller died, and it says so again.
+    // Its user requested it before the controller died, and it reports so again.
     rejoin_rest(&mut desk, &[Worker(0)], 4);
     desk.from(Worker(0), Message::Leave);
     assert_eq!((desk.who_heard(), desk.events()), (vec![], vec![]));
@@ -266,7 +266,7 @@ fn a_worker_that_leaves_meanwhile_does_so_when_all_are_back() {
 }
 
 #[test]
-fn only_a_server_can_tell_that_there_is_a_cluster_to_take_over() {
+fn a_cluster_is_taken_over_only_from_its_servers() {
     let mut desk = Desk::new(1, 1, 1);
     desk.join(Server(0));
     // They were left behind by another job, whose servers are gone.

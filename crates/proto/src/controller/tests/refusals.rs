@@ -19,12 +19,12 @@ fn refusal(server: u16, worker: Option<u16>, count: u64) -> Refusal {
 
 // rule C11
 #[test]
-fn a_person_hears_of_the_first_of_a_worker_and_table_and_in_the_end_how_many_there_were() {
+fn the_first_refusal_of_a_pair_is_an_event_and_the_end_has_all() {
     let mut desk = Desk::running(2, 0, 0, 1);
     for (server, worker, count) in [(0, Some(3), 1), (0, Some(3), 70), (0, Some(3), 40), (1, None, 2)] {
         desk.from(Server(server), refused(worker, 0, count));
     }
-    // A table that is not there, and one who applies nothing.
+    // A table that is not there, and a sender that applies nothing.
     desk.from(Server(0), refused(Some(3), 9, 1));
     desk.from(Worker(0), refused(Some(4), 0, 1));
     let first = [refusal(0, Some(3), 1), refusal(1, None, 2)];

@@ -9,15 +9,15 @@ use Peer::{Server, Switch, Worker};
 
 /// Tests rule M8.
 #[test]
-fn who_comes_back_hears_of_the_present_view_if_it_is_its_turn() {
+fn a_returning_member_is_sent_the_view_if_it_is_its_turn() {
     let mut desk = Desk::running(2, 2, 0, 2);
     for peer in [Server(0), Switch(0), Worker(0)] {
         let before = desk.links_of[&peer];
         let link = desk.rejoin(peer);
         assert!(matches!(desk.heard_on(link).as_slice(), [Message::View(_)]), "{peer}");
-        assert!(desk.closed.contains(&before), "nobody has two streams");
+        assert!(desk.closed.contains(&before), "no member has two streams");
     }
-    // A change, of which only the servers may know.
+    // A change that only the servers may have received.
     desk.break_stream(Switch(1));
     desk.pass(ms(200), &[]);
     desk.who_heard();
@@ -37,13 +37,13 @@ fn who_comes_back_hears_of_the_present_view_if_it_is_its_turn() {
 }
 
 #[test]
-fn what_was_said_on_the_old_stream_counts_no_more() {
+fn messages_on_the_old_stream_count_no_more() {
     let mut desk = Desk::running(1, 0, 0, 2);
     let before = desk.links_of[&Worker(0)];
     desk.rejoin(Worker(0));
     desk.tell(before, Message::Leave);
     assert_eq!(desk.view().number, 1);
-    // And that it is gone is no loss.
+    // Its end is not the loss of the member.
     desk.links_of.insert(Worker(0), before);
     desk.break_stream(Worker(0));
     desk.pass(ms(3000), &[]);
@@ -103,7 +103,7 @@ fn a_switch_that_retires_is_told_again() {
 }
 
 #[test]
-fn nobody_comes_back_to_what_is_over_or_as_another() {
+fn a_rejoin_after_the_end_or_as_another_member_is_refused() {
     let mut desk = Desk::running(1, 1, 0, 1);
     for you in [Peer::Controller, Server(0), Worker(0)] {
         let link = desk.call();
@@ -126,7 +126,7 @@ fn nobody_comes_back_to_what_is_over_or_as_another() {
 }
 
 #[test]
-fn a_worker_whose_stream_broke_before_it_was_told_its_place_is_not_refused() {
+fn a_worker_whose_stream_broke_before_its_start_is_not_refused() {
     let mut desk = Desk::running(1, 0, 0, 2);
     desk.from(Worker(1), Message::Leave);
     desk.settle();
@@ -134,7 +134,7 @@ fn a_worker_whose_stream_broke_before_it_was_told_its_place_is_not_refused() {
     desk.break_stream(Worker(2));
     desk.pass(ms(100), &[]);
     let link = desk.join(Worker(3));
-    assert_eq!((desk.heard_on(link), desk.closed.last()), (vec![], Some(&link)), "it shall try again");
+    assert_eq!((desk.heard_on(link), desk.closed.last()), (vec![], Some(&link)), "it has to try again");
     desk.pass(ms(1900), &[]);
     desk.join(Worker(3));
     desk.settle();

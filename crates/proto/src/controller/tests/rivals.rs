@@ -1,4 +1,4 @@
-//! A controller whose members follow another one, and members that are there and say nothing.
+//! A controller whose members follow another one, and members that are there and send nothing.
 
 use super::desk::{Desk, ms};
 use crate::cluster::Peer;
@@ -61,7 +61,7 @@ fn no_job_ends_without_a_lost_worker_unless_servers_agree() {
 
 // rule M17
 #[test]
-fn a_member_that_knows_a_newer_view_ends_the_controller_quietly() {
+fn a_member_with_a_newer_view_ends_the_controller_quietly() {
     for peer in [Server(0), Switch(0), Worker(1)] {
         let mut desk = Desk::running(1, 1, 0, 2);
         let link = desk.rejoin_with(peer, |rejoin| rejoin.view = TERM + 5);
@@ -70,7 +70,7 @@ fn a_member_that_knows_a_newer_view_ends_the_controller_quietly() {
             desk.closed.contains(&link) && desk.closed.len() == 5,
             "all streams, the new one and the old"
         );
-        assert_eq!(desk.who_heard(), [], "nobody is told that the job is over");
+        assert_eq!(desk.who_heard(), [], "no member is sent the end of the job");
         assert_eq!(desk.controller.poll_timeout(), None);
         let other = desk.rejoin_with(Worker(0), |rejoin| rejoin.view = TERM + 6);
         assert_eq!((desk.heard_on(other), desk.closed.contains(&other)), (vec![], true));
@@ -79,13 +79,13 @@ fn a_member_that_knows_a_newer_view_ends_the_controller_quietly() {
 
 // rule M17
 #[test]
-fn a_server_whose_log_has_not_the_newer_view_yet_ends_the_controller_too() {
+fn a_server_that_still_logs_a_newer_view_ends_the_controller() {
     let mut desk = Desk::running(1, 1, 0, 2);
     let mut cluster = desk.cluster();
     cluster.view.number = TERM + 5;
     desk.rejoin_with(Server(0), |rejoin| rejoin.cluster = Some(Box::new(cluster)));
     assert_eq!(desk.failure().as_deref(), Some("another controller has taken over the cluster"));
-    // Who called before it ended is not told that the job is over: it must find the other one.
+    // A caller from before its end is not sent the end of the job: it must find the other one.
     for peer in [Worker(0), Switch(0)] {
         let link = desk.rejoin(peer);
         assert_eq!((desk.heard_on(link), desk.closed.contains(&link)), (vec![], true));
@@ -93,7 +93,7 @@ fn a_server_whose_log_has_not_the_newer_view_yet_ends_the_controller_too() {
 }
 
 #[test]
-fn a_member_that_knows_the_present_view_ends_nobody() {
+fn a_member_with_the_present_view_ends_no_controller() {
     let mut desk = Desk::running(1, 1, 0, 2);
     let number = desk.view().number;
     desk.rejoin_with(Worker(0), |rejoin| rejoin.view = number);
@@ -102,7 +102,7 @@ fn a_member_that_knows_the_present_view_ends_nobody() {
 
 // rule M7
 #[test]
-fn a_silent_server_that_keeps_what_it_has_has_30_s_to_come_back() {
+fn a_restartable_server_has_30_s_to_come_back() {
     let mut desk = with_server_that_returns();
     let link = desk.links_of[&Server(0)];
     desk.pass(ms(9999), &[Server(0)]);
@@ -116,5 +116,5 @@ fn a_silent_server_that_keeps_what_it_has_has_30_s_to_come_back() {
     desk.rejoin(Server(0));
     assert!(matches!(desk.events().as_slice(), [ControllerEvent::Returned { peer: Server(0), .. }]));
     other.pass(ms(30_000), &[]);
-    assert!(other.failure().is_some_and(|reason| reason.contains("silent")));
+    assert!(other.failure().is_some_and(|reason| reason.contains("sent nothing")));
 }

@@ -1,4 +1,4 @@
-//! Streams whose other end is not known, or is in no view.
+//! Streams with a peer that is not identified, or in no view.
 
 use super::desk::{Desk, join};
 use crate::cluster::Peer;
@@ -12,7 +12,7 @@ fn abort() -> Message {
     Message::Abort { reason: "no more".into() }
 }
 
-/// How many strangers a person has heard of.
+/// Number of strangers that were reported to the user.
 fn strangers(desk: &mut Desk) -> u64 {
     let count = |event| if let ControllerEvent::Strangers(strangers) = event { strangers.count } else { 0 };
     desk.events().into_iter().map(count).max().unwrap_or(0)
@@ -20,7 +20,7 @@ fn strangers(desk: &mut Desk) -> u64 {
 
 // rule S3
 #[test]
-fn whoever_did_not_say_who_it_is_ends_nothing() {
+fn an_unidentified_peer_ends_nothing() {
     let mut desk = Desk::running(1, 1, 0, 1);
     let statistics = Statistics::Worker(WorkerStatistics::default());
     let messages = [
@@ -50,7 +50,7 @@ fn whoever_did_not_say_who_it_is_ends_nothing() {
 
 // rule S3
 #[test]
-fn whoever_is_in_no_view_does_not_end_a_recovery() {
+fn a_peer_in_no_view_does_not_end_a_recovery() {
     for words in [abort(), Message::Barrier { number: 77 }] {
         let known = Desk::running(2, 0, 0, 1).cluster();
         let mut desk = Desk::new(2, 0, 1);

@@ -1,4 +1,4 @@
-//! Who is told of a change, when, and who holds what then.
+//! Order in which members are sent a change, and the holders that result.
 
 use super::desk::{Desk, ms};
 use crate::cluster::{Peer, Tenure, View};
@@ -18,12 +18,12 @@ fn a_cluster_begins_servers_first_and_workers_last() {
     desk.join(Server(1));
     assert_eq!(desk.who_heard(), [Server(0), Server(1)]);
     desk.viewed(Server(1));
-    // Who is early changes nothing.
+    // An early answer changes nothing.
     desk.viewed(Worker(0));
     desk.viewed(Switch(0));
     assert_eq!(desk.who_heard(), []);
     desk.viewed(Server(0));
-    assert_eq!(desk.who_heard(), [Switch(0), Worker(0), Worker(1)], "the switch said that it is ready");
+    assert_eq!(desk.who_heard(), [Switch(0), Worker(0), Worker(1)], "the switch sent that it is ready");
     assert_eq!(desk.events().last(), Some(&ControllerEvent::Started));
     let tenure = Tenure { holder: Some(0), since: 1 };
     assert_eq!(desk.tenures(), [tenure; 2]);
@@ -31,7 +31,7 @@ fn a_cluster_begins_servers_first_and_workers_last() {
 
 /// Tests rule V1.
 #[test]
-fn a_standby_takes_over_and_nobody_is_told_before_those_it_depends_on_have_answered() {
+fn a_standby_takes_over_and_views_are_sent_in_order() {
     let mut desk = Desk::running(2, 2, 1, 2);
     assert_eq!(desk.holders(), [Some(0), Some(1)]);
     desk.break_stream(Switch(0));
@@ -62,7 +62,7 @@ fn a_standby_takes_over_and_nobody_is_told_before_those_it_depends_on_have_answe
 }
 
 #[test]
-fn a_switch_that_dies_before_the_servers_have_answered_makes_a_view_of_its_own() {
+fn a_switch_lost_before_the_servers_answered_gets_its_own_view() {
     let mut desk = Desk::running(2, 2, 1, 1);
     desk.break_stream(Switch(0));
     desk.pass(ms(100), &[]);
@@ -95,7 +95,7 @@ fn a_standby_that_dies_while_it_takes_over_is_replaced_too() {
     desk.viewed(Server(0));
     assert_eq!(desk.holders(), [Some(1)]);
     assert_eq!(desk.who_heard(), [Server(0), Switch(1), Switch(2)]);
-    // It never says that it has the values; the other one does.
+    // It never sends that it has the values; the other one does.
     desk.viewed(Switch(2));
     desk.pass(ms(800), &[Switch(1)]);
     assert_eq!(desk.lost(), [Switch(0), Switch(1)]);
@@ -108,7 +108,7 @@ fn a_standby_that_dies_while_it_takes_over_is_replaced_too() {
 
 /// Tests rule V8.
 #[test]
-fn without_a_switch_nobody_holds_anything_until_one_comes() {
+fn regions_have_no_holder_until_a_switch_comes() {
     let mut desk = Desk::running(2, 1, 0, 1);
     desk.break_stream(Switch(0));
     desk.pass(ms(200), &[]);
@@ -182,7 +182,7 @@ fn a_migration_that_has_nowhere_to_go_is_none() {
 }
 
 #[test]
-fn a_switch_that_dies_while_it_retires_is_lost_and_another_may_retire() {
+fn a_switch_that_dies_in_retirement_is_lost_and_the_next_may() {
     let mut desk = Desk::running(1, 1, 2, 1);
     desk.command(ControllerCommand::Migrate { switch: 0 });
     desk.break_stream(Switch(0));
@@ -198,7 +198,7 @@ fn a_switch_that_dies_while_it_retires_is_lost_and_another_may_retire() {
 
 // rule V11
 #[test]
-fn a_member_is_told_what_it_must_know() {
+fn a_member_is_sent_the_part_of_the_view_that_it_needs() {
     let mut desk = Desk::running(2, 2, 1, 3);
     desk.break_stream(Switch(0));
     desk.pass(ms(200), &[]);
@@ -217,7 +217,7 @@ fn a_member_is_told_what_it_must_know() {
     let told = desk.heard_view(Worker(1)).unwrap();
     assert_eq!((addresses(&told), &told.switches), ((vec![1, 2], 0), &whole.switches), "both hold a region");
     assert_eq!((told.number, &told.tenures), (whole.number, &whole.tenures));
-    // One that holds nothing is nothing to a worker.
+    // A worker is not sent a switch that holds nothing.
     desk.settle();
     desk.join(Switch(3));
     for peer in [Server(0), Server(1), Switch(1), Switch(2), Switch(3)] {
@@ -228,7 +228,7 @@ fn a_member_is_told_what_it_must_know() {
 }
 
 #[test]
-fn a_worker_takes_a_free_share_once_everybody_knows_it() {
+fn a_worker_takes_a_free_share_once_all_act_on_the_view() {
     let mut desk = Desk::running(1, 1, 0, 2);
     desk.break_stream(Worker(0));
     desk.pass(ms(2000), &[]);
@@ -250,7 +250,7 @@ fn a_worker_takes_a_free_share_once_everybody_knows_it() {
 }
 
 #[test]
-fn a_switch_that_answers_probes_but_not_a_view_holds_nobody_up_for_long() {
+fn a_switch_that_answers_only_probes_does_not_block_for_long() {
     let mut desk = Desk::running(1, 1, 2, 1);
     desk.break_stream(Switch(0));
     desk.pass(ms(200), &[]);
@@ -268,11 +268,11 @@ fn a_switch_that_answers_probes_but_not_a_view_holds_nobody_up_for_long() {
 
 /// Tests rule M14.
 #[test]
-fn a_switch_that_most_workers_cannot_reach_is_lost_and_so_is_one_that_a_single_worker_goes_on_about() {
+fn a_switch_is_lost_if_most_cannot_reach_it_or_one_repeats_it() {
     let complain =
         |desk: &mut Desk, worker, switch| desk.from(Worker(worker), Message::Unreachable { switch });
     let mut desk = Desk::running(1, 1, 1, 4);
-    // Of one that holds nothing, or is none, nobody can say so.
+    // Reports about one that holds nothing, or that does not exist, have no effect.
     for switch in [1, 1, 1, 9] {
         complain(&mut desk, 0, switch);
     }
@@ -283,7 +283,7 @@ fn a_switch_that_most_workers_cannot_reach_is_lost_and_so_is_one_that_a_single_w
     assert_eq!(desk.lost(), []);
     complain(&mut desk, 2, 0);
     assert_eq!((desk.lost(), desk.holders()), (vec![Switch(0)], vec![Some(1)]));
-    // What is said late of one that is gone is nothing.
+    // A late report about one that is gone has no effect.
     complain(&mut desk, 3, 0);
     desk.settle();
 
@@ -299,7 +299,7 @@ fn a_switch_that_most_workers_cannot_reach_is_lost_and_so_is_one_that_a_single_w
 }
 
 #[test]
-fn a_worker_that_reaches_one_switch_as_little_as_another_is_at_fault_itself() {
+fn a_worker_that_can_reach_neither_switch_is_lost_itself() {
     let mut desk = Desk::running(1, 1, 1, 4);
     for switch in [0, 1] {
         for _ in 0..3 {
@@ -324,13 +324,13 @@ fn packets_on_their_way_are_as_many_as_a_switch_has_room_for() {
 
 // rule T18
 #[test]
-fn a_flow_begins_anew_with_a_new_tenure_of_its_region() {
+fn a_flow_restarts_with_a_new_tenure_of_its_region() {
     let mut desk = Desk::running(2, 1, 0, 2);
     desk.from(Worker(1), Message::Renew { region: 0, since: 0 });
     let view = desk.view();
     assert_eq!(view.tenures, [Tenure { holder: Some(0), since: 2 }, Tenure { holder: Some(0), since: 1 }]);
     assert_eq!(view.flows, [((0, 1), 2)].into());
-    // It may say so again until it hears of the view, and others may say nonsense.
+    // It may repeat that until it receives the view, and others may send invalid requests.
     desk.from(Worker(1), Message::Renew { region: 0, since: 0 });
     desk.from(Worker(0), Message::Renew { region: 0, since: 7 });
     desk.from(Worker(0), Message::Renew { region: 9, since: 0 });
@@ -346,7 +346,7 @@ fn a_flow_begins_anew_with_a_new_tenure_of_its_region() {
 
 // rule T18
 #[test]
-fn a_flow_of_a_region_without_a_holder_begins_anew_when_a_switch_comes() {
+fn a_flow_of_a_region_without_holder_restarts_with_a_switch() {
     let mut desk = Desk::running(1, 1, 0, 1);
     desk.break_stream(Switch(0));
     desk.pass(ms(200), &[]);

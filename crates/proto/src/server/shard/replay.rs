@@ -35,7 +35,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What is nonsense in it is so again when it is read from the log.
+    /// A violation in it is one again when it is read from the log.
     pub(in crate::server) fn apply_replay(&mut self, worker: u16, replay: Replay) -> Result<(), Nonsense> {
         let number = replay.region;
         let region = self.regions.get(&number).ok_or(Nonsense)?;
@@ -95,7 +95,7 @@ impl Shard {
     }
 }
 
-/// What a pipeline answers to a packet.
+/// Returns the answer of a pipeline to a packet.
 fn execute(
     pipeline: &mut Pipeline<Vec<region::SoftRegion>, Vec<u32>>,
     packet: &mut [u8],

@@ -33,7 +33,7 @@ fn held() -> (Counter, Link, Link) {
 }
 
 #[test]
-fn a_push_of_a_held_row_is_answered_when_the_holder_has_its_value() {
+fn a_push_of_a_held_row_is_answered_once_the_holder_has_it() {
     let (mut counter, switch, worker) = held();
     assert_eq!(counter.ask(worker, push(1, &[3, COLD], 2.0)), []);
     let told = changed(&mut counter, switch);
@@ -44,7 +44,7 @@ fn a_push_of_a_held_row_is_answered_when_the_holder_has_its_value() {
     assert_eq!(counter.answers(worker), []);
     counter.say(switch, installed(1, told.change));
     assert_eq!(counter.answers(worker), [pushed(1, &[-2.0; 4])]);
-    // Rows that nobody holds need no switch.
+    // Rows without a holder need no switch.
     assert_eq!(counter.ask(worker, push(2, &[COLD], 1.0)), [pushed(2, &[-3.0; 2])]);
     assert_eq!(counter.answers(switch), []);
 }
@@ -60,7 +60,7 @@ fn one_confirmation_is_enough_for_all_changes_before_it() {
     counter.say(switch, installed(1, second.change));
     // The values are those of now.
     assert_eq!(counter.answers(worker), [pushed(1, &[-3.0; 2]), pushed(2, &[-3.0; 2])]);
-    // Nobody can confirm what was never said.
+    // A change that was never sent cannot be confirmed.
     counter.say(switch, installed(1, u64::MAX));
     assert_eq!(counter.answers(worker).len(), 1);
     assert_eq!(counter.ask(worker, push(4, &[0], 1.0)), []);
@@ -107,7 +107,7 @@ fn a_push_waits_for_a_holder_whose_stream_is_broken() {
 }
 
 #[test]
-fn a_push_that_comes_again_is_applied_once_and_answered_on_the_stream_where_it_came() {
+fn a_repeated_push_is_applied_once_and_answered_where_it_came() {
     let (mut counter, switch, worker) = held();
     counter.say(worker, push(1, &[0], 2.0));
     counter.say(worker, push(2, &[COLD], 1.0));
@@ -179,7 +179,7 @@ fn each_does_what_it_may() {
 
 /// Tests rule C8.
 #[test]
-fn nobody_may_ask_for_more_than_a_message_holds() {
+fn a_request_for_more_than_a_message_holds_is_refused() {
     let rule = libra_store::Optimizer::Sgd { rate: 1.0 }.into();
     let (width, init) = (1 << 20, libra_store::Init::Zero);
     let table = libra_store::TableSpec { name: "layers".into(), keys: 0..100, width, rule, init };

@@ -1,4 +1,4 @@
-//! A server with one shard and one region, and those who call it.
+//! A server with one shard and one region, and its callers.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +32,9 @@ pub(super) struct Counter {
     links: u64,
     said: BTreeMap<Link, Vec<Message>>,
     pub(super) closed: Vec<Link>,
-    /// Streams whose other end is known.
+    /// Streams with an identified peer.
     pub(super) admitted: BTreeSet<Link>,
-    /// What was asked of the disk since the last look.
+    /// Requests to the disk since the last look.
     pub(super) asked: Vec<StorageRequest>,
     view: View,
     /// Of worker 3, which reads values.
@@ -67,7 +67,7 @@ impl Counter {
         counter
     }
 
-    /// A server that was told its place.
+    /// A server that was sent its place.
     pub(super) fn starting(server: Server, durability: Durability) -> Self {
         Self::starting_in(server, Cluster { durability, ..testing::cluster(4) })
     }
@@ -98,7 +98,7 @@ impl Counter {
         counter
     }
 
-    /// The disk says something.
+    /// The disk reports an event.
     pub(super) fn store(&mut self, event: StorageEvent) {
         self.server.handle_command(NOW, event);
         self.collect();
@@ -125,36 +125,36 @@ impl Counter {
         }
     }
 
-    /// What was said on a stream since the last look.
+    /// The messages on a stream since the last look.
     pub(super) fn answers(&mut self, link: Link) -> Vec<Message> {
         self.said.remove(&link).unwrap_or_default()
     }
 
-    /// Says something, and returns what comes back on the same stream at once.
+    /// Sends a message, and returns what comes back on the same stream at once.
     pub(super) fn ask(&mut self, link: Link, message: Message) -> Vec<Message> {
         assert_eq!(self.answers(link), [], "the test has looked at what came before");
         self.say(link, message);
         self.answers(link)
     }
 
-    /// Somebody calls and says who it is.
+    /// A member calls and identifies itself.
     pub(super) fn call(&mut self, from: Peer) -> Link {
         self.call_with(Hello { instance: JOB.into(), from, answered: Answered::default() })
     }
 
-    /// Somebody calls and says this.
+    /// A member calls with this message.
     pub(super) fn call_with(&mut self, hello: Hello) -> Link {
         let link = self.open();
         self.say(link, Message::Hello(hello));
         link
     }
 
-    /// The newest view that it was told.
+    /// The newest view that it was sent.
     pub(super) fn view(&self) -> View {
         self.view.clone()
     }
 
-    /// Somebody calls, and has not said anything yet.
+    /// A peer calls, and has not sent anything yet.
     pub(super) fn open(&mut self) -> Link {
         let link = Link(Link::ACCEPTED + self.links);
         self.links += 1;
@@ -167,7 +167,7 @@ impl Counter {
         self.collect();
     }
 
-    /// The controller says that the region is held by `holder` from now on. Returns since when.
+    /// The controller sends that the region is held by `holder` from now on. Returns since when.
     pub(super) fn give(&mut self, holder: Option<u16>) -> u64 {
         self.view.number += 1;
         let since = self.view.number;
@@ -177,7 +177,7 @@ impl Counter {
         since
     }
 
-    /// The controller says that there are these workers, too.
+    /// The controller sends that there are these workers, too.
     pub(super) fn seat(&mut self, workers: impl IntoIterator<Item = u16>) {
         self.view.number += 1;
         self.view.workers.extend(workers.into_iter().map(|worker| (worker, address(worker))));

@@ -14,7 +14,7 @@ const COLD: u64 = HOT_ROWS;
 pub(super) const LOG: Durability =
     Durability { log: true, checkpoint_bytes_per_second: u64::MAX, ..Durability::NONE };
 
-/// What a disk has taken: the newest checkpoint, and the log after it.
+/// Contents of a disk: the newest checkpoint, and the log after it.
 #[derive(Default)]
 pub(super) struct Disk {
     pub(super) state: Vec<u8>,
@@ -62,7 +62,7 @@ impl Disk {
         }
     }
 
-    /// The server that goes on from it. It has a stream to the controller, and was told its view.
+    /// The server that goes on from it. It has a stream to the controller, and was sent its view.
     pub(super) fn restart(&self, view: View) -> Counter {
         let mut restored = Restored::new(&self.state, self.covers).unwrap();
         for rows in &self.rows {
@@ -75,7 +75,7 @@ impl Disk {
         let mut counter = Counter::of(restored.finish(address(0), address(1)));
         let said = counter.answers(CONTROLLER);
         let [Message::Rejoin(rejoin), more @ ..] = said.as_slice() else { panic!("{said:?}") };
-        // What it refused when it read the log, the controller may not have heard (rule C11).
+        // The controller may not have received what it refused when it read the log (rule C11).
         assert_eq!(more.len() as u64, counter.statistics().sums_refused.min(1), "{more:?}");
         assert!(more.iter().all(|message| matches!(message, Message::GradientsRefused { .. })));
         assert_eq!(rejoin.you, Peer::Server(0));
@@ -95,7 +95,7 @@ pub(super) fn with_log_in(cluster: Cluster) -> (Counter, Disk) {
     let server = Server::new(address(0), address(1)).with_disk();
     let mut counter = Counter::starting_in(server, Cluster { durability: LOG, ..cluster });
     let mut disk = Disk::default();
-    // Nobody may call it before it could be started again.
+    // No member may call it before it could be started again.
     assert!(viewed(&mut counter).is_empty());
     disk.serve(&mut counter, 0);
     assert_eq!(viewed(&mut counter), [1]);
@@ -127,12 +127,12 @@ fn a_push_is_answered_when_the_log_has_it() {
 
 // rule L1
 #[test]
-fn an_epoch_is_committed_and_a_view_acted_on_when_the_log_has_it() {
+fn rounds_are_committed_and_views_acted_on_once_logged() {
     let (mut counter, mut disk) = with_log();
     let switch = counter.call(Peer::Switch(0));
     assert!(counter.adopt(switch, 1).is_some());
     assert_eq!(counter.ask(switch, drained(1, 1, 5)), []);
-    // Who asks meanwhile hears nothing that is not certain.
+    // A switch that asks meanwhile receives nothing that is not certain.
     let adopt = Message::Adopt { region: 0, since: 1, epoch: EPOCHS_BEGIN_AFTER, cut: cut(0) };
     assert_eq!(counter.ask(switch, adopt), []);
     disk.serve(&mut counter, 1);
@@ -146,7 +146,7 @@ fn an_epoch_is_committed_and_a_view_acted_on_when_the_log_has_it() {
 
 // rules L1, L3, C1
 #[test]
-fn a_server_that_is_started_again_has_all_that_was_answered_and_takes_nothing_twice() {
+fn a_restarted_server_has_all_it_answered_and_takes_none_twice() {
     let (mut counter, mut disk) = with_log();
     let worker = counter.call(Peer::Worker(0));
     let switch = counter.call(Peer::Switch(0));
@@ -176,7 +176,7 @@ fn a_server_that_is_started_again_has_all_that_was_answered_and_takes_nothing_tw
 
 // rule L5
 #[test]
-fn a_server_that_is_started_again_serves_nobody_before_it_knows_the_view() {
+fn a_restarted_server_serves_only_once_it_has_the_view() {
     let (mut counter, mut disk) = with_log();
     disk.serve(&mut counter, 0);
     let restored = Restored::new(&disk.state, disk.covers).unwrap();
@@ -187,7 +187,7 @@ fn a_server_that_is_started_again_serves_nobody_before_it_knows_the_view() {
 
 // rule L4
 #[test]
-fn what_others_know_and_the_shard_does_not_is_counted_as_lost_and_not_added_again() {
+fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
     let server = Server::new(address(0), address(1)).with_disk();
     let durability =
         Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE };
@@ -222,7 +222,7 @@ fn what_others_know_and_the_shard_does_not_is_counted_as_lost_and_not_added_agai
 
 // rule L6
 #[test]
-fn a_log_that_cannot_be_written_holds_nobody_up_and_begins_anew_after_a_checkpoint() {
+fn a_failed_log_blocks_no_reply_and_restarts_at_a_checkpoint() {
     let (mut counter, mut disk) = with_log();
     let worker = counter.call(Peer::Worker(0));
     assert_eq!(counter.ask(worker, push(1, &[COLD], 1.0)), []);
@@ -260,7 +260,7 @@ fn a_log_that_cannot_be_written_holds_nobody_up_and_begins_anew_after_a_checkpoi
 
 // rule L2
 #[test]
-fn what_a_failed_increment_had_is_in_the_next_checkpoint() {
+fn rows_of_a_failed_increment_are_in_the_next_checkpoint() {
     let server = Server::new(address(0), address(1)).with_disk();
     let every = Some(core::time::Duration::from_secs(1));
     let durability = Durability { log: false, checkpoint_every: every, increments: 9, ..LOG };
@@ -291,7 +291,7 @@ fn what_a_failed_increment_had_is_in_the_next_checkpoint() {
 }
 
 #[test]
-fn what_is_no_state_or_record_is_refused_in_words() {
+fn bytes_that_are_no_state_or_record_are_refused_in_words() {
     assert!(matches!(Restored::new(&[7; 40], 0), Err(RestoreError::State(_))));
     let (mut counter, mut disk) = with_log();
     disk.serve(&mut counter, 0);
@@ -310,7 +310,7 @@ fn what_is_no_state_or_record_is_refused_in_words() {
 
 // rule L7
 #[test]
-fn the_last_checkpoint_says_that_the_job_was_done() {
+fn the_last_checkpoint_is_marked_as_that_of_a_finished_job() {
     let (mut counter, mut disk) = with_log();
     counter.say(CONTROLLER, Message::Finish);
     disk.serve(&mut counter, 0);
@@ -331,7 +331,7 @@ fn a_failure_of_the_checkpoint_before_is_not_that_of_the_last() {
 }
 
 #[test]
-fn a_server_without_a_disk_does_not_take_part_in_a_job_that_wants_one() {
+fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
     let mut counter = Counter::starting(Server::new(address(0), address(1)), LOG);
     let said = counter.answers(CONTROLLER);
     let Some(Message::Abort { reason }) = said.last() else { panic!("{said:?}") };
@@ -340,7 +340,7 @@ fn a_server_without_a_disk_does_not_take_part_in_a_job_that_wants_one() {
 
 // rule L2
 #[test]
-fn a_checkpoint_is_no_faster_than_the_job_wants_while_the_server_serves() {
+fn a_checkpoint_is_throttled_while_the_server_serves() {
     let server = Server::new(address(0), address(1)).with_disk();
     // Of a row of two values, 16 bytes with its key.
     let mut counter = Counter::starting(server, Durability { checkpoint_bytes_per_second: 1600, ..LOG });

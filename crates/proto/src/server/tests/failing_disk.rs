@@ -23,7 +23,7 @@ fn begun(counter: &Counter) -> u64 {
 
 // rule L6
 #[test]
-fn a_log_that_takes_long_to_begin_anew_is_asked_once() {
+fn a_log_that_takes_long_to_restart_is_asked_once() {
     let (mut counter, _) = with_log_in(testing::cluster(4));
     let worker = counter.call(Peer::Worker(0));
     counter.store(StorageEvent::LogFailed { reason: "full".into() });
@@ -49,7 +49,7 @@ fn a_log_that_takes_long_to_begin_anew_is_asked_once() {
 
 // rule L6
 #[test]
-fn a_log_that_fails_to_begin_anew_is_asked_again_later() {
+fn a_log_that_fails_to_restart_is_asked_again_later() {
     let (mut counter, _) = with_log_in(testing::cluster(4));
     let worker = counter.call(Peer::Worker(0));
     for number in [2, 3] {
@@ -93,7 +93,7 @@ fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
 
 // rule L1
 #[test]
-fn what_was_read_and_is_not_durable_is_not_answered() {
+fn records_read_but_not_durable_are_not_answered() {
     let server = Server::new(address(0), address(1)).with_disk();
     let mut counter = Counter::starting(server, LOG);
     let mut disk = Disk::default();

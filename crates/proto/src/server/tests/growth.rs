@@ -39,7 +39,7 @@ fn rows(counter: &mut Counter) -> Vec<u32> {
     (0..ROWS).map(|key| counter.value(key).to_bits()).collect()
 }
 
-/// Cold pushes and an epoch now and then, of which nobody waits for the answer.
+/// Cold pushes and a round now and then, whose answers are not awaited.
 fn work(counter: &mut Counter, disk: &mut Disk, epochs: core::ops::Range<u64>) {
     let worker = counter.call(Peer::Worker(1));
     let switch = counter.call(Peer::Switch(0));
@@ -82,7 +82,7 @@ fn a_server_that_is_started_again_has_let_the_same_rows_go() {
 
 // rules G2, L1
 #[test]
-fn what_went_is_in_the_log_right_behind_what_made_it_go() {
+fn evicted_rows_are_logged_right_behind_their_cause() {
     let (mut counter, mut disk) = with_disk(LOG, evicting(Eviction::Idle { steps: 2 }));
     let worker = counter.call(Peer::Worker(1));
     let appended = |counter: &Counter| {

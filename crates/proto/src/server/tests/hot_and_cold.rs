@@ -1,4 +1,4 @@
-//! What a row gets whose gradients a switch sums, and what it would get from the same gradients one by one: the table in
+//! The value of a row whose gradients a switch sums, and the value from the same gradients one by one: the table in
 //! docs/concepts/arithmetic.md, *What the optimizer sees*.
 
 use libra_store::{Clip, Decay, Optimizer, Rule, Schedule};

@@ -1,4 +1,4 @@
-//! Gradients that are not finite, from those who do not check.
+//! Gradients that are not finite, from workers that do not check.
 
 use super::counter::{CONTROLLER, Counter, NOW, cut, push, pushed};
 use super::durability::with_log_in;
@@ -27,7 +27,7 @@ fn bad(number: u64, value: f32) -> Message {
     Message::Push(ColdPush { number, keys: [COLD, COLD + 1].as_slice().into(), gradients, answer: false })
 }
 
-/// What the controller was told of refusals since the last look.
+/// The refusals that were reported to the controller since the last look.
 fn told(counter: &mut Counter) -> Vec<(Option<u16>, u64, u64)> {
     let said = counter.answers(CONTROLLER).into_iter();
     said.filter_map(|message| match message {
@@ -58,7 +58,7 @@ fn a_push_that_is_not_finite_is_refused_whole_and_answered() {
 
 // rules C11, L1, L4
 #[test]
-fn what_is_refused_is_not_in_the_log_and_is_refused_again_after_a_crash() {
+fn refusals_are_not_logged_and_are_refused_again_after_a_crash() {
     let (mut counter, mut disk) = with_log_in(testing::cluster(4));
     let worker = counter.call(Worker(1));
     counter.say(worker, push(1, &[COLD], 1.0));
@@ -72,7 +72,7 @@ fn what_is_refused_is_not_in_the_log_and_is_refused_again_after_a_crash() {
     assert_eq!(counter.answers(worker).len(), 1);
 
     let mut counter = disk.restart(counter.view());
-    // The worker counts what was refused as little as the shard does: nothing is said to be lost.
+    // The worker counts the refused pushes as little as the shard does: nothing is reported as lost.
     let answered = Answered { newest: 3, count: 2 };
     let worker = counter.call_with(Hello { instance: JOB.into(), from: Worker(1), answered });
     assert_eq!(counter.ask(worker, bad(2, f32::NAN)), [refused(2, COLD + 1, 1, f32::NAN)]);
@@ -101,7 +101,7 @@ fn overflown() -> Message {
 
 // rules C11, L3
 #[test]
-fn of_an_epoch_only_the_rows_are_refused_whose_sums_are_not_finite_and_so_when_it_is_done_again() {
+fn rows_of_a_round_are_refused_alone_and_again_on_replay() {
     let (mut counter, mut disk) = with_log_in(f32_cluster());
     let switch = counter.call(Switch(0));
     counter.adopt(switch, 1).unwrap();
@@ -127,7 +127,7 @@ fn of_an_epoch_only_the_rows_are_refused_whose_sums_are_not_finite_and_so_when_i
 
 // rule C11
 #[test]
-fn the_controller_is_told_of_the_first_and_then_with_heartbeats() {
+fn the_controller_gets_the_first_and_then_with_heartbeats() {
     let mut counter = Counter::new();
     let worker = counter.call(Worker(1));
     for number in 1..=5 {
@@ -150,7 +150,7 @@ fn the_controller_is_told_of_the_first_and_then_with_heartbeats() {
 
 // rule C11
 #[test]
-fn who_never_checks_does_not_fill_the_memory_of_others() {
+fn a_worker_that_never_checks_does_not_fill_memory_of_others() {
     let mut counter = Counter::new();
     let workers = u16::try_from(REFUSALS_MAX).unwrap() + 10;
     counter.answers(CONTROLLER);

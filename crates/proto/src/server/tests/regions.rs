@@ -18,7 +18,7 @@ fn a_holder_gets_the_cut_and_the_values_of_all_rows() {
     assert!(counter.commit(switch, 1, 1, 5).is_some());
     let since = counter.give(Some(1));
     let answer = counter.ask(worker, push(1, &[0], 2.0));
-    assert_eq!(answer.len(), 1, "nobody has the region yet");
+    assert_eq!(answer.len(), 1, "no switch has the region yet");
     let next = counter.call(Switch(1));
     let adopted = counter.adopt(next, since).unwrap();
     assert_eq!((adopted.region, adopted.since, adopted.epoch), (0, since, 1));
@@ -37,7 +37,7 @@ fn a_cut_names_what_changed_and_the_region_keeps_the_rest() {
         let drained = Drained { cut: Cut { flows: flows.into_iter().collect() }, ..drained };
         let once = counter.ask(switch, Message::Drained(drained.clone()));
         assert!(matches!(once.as_slice(), [Message::Committed(_)]), "{once:?}");
-        assert_eq!(counter.ask(switch, Message::Drained(drained)), once, "said again, it is answered again");
+        assert_eq!(counter.ask(switch, Message::Drained(drained)), once, "sent again, it is answered again");
     }
     let since = counter.give(Some(1));
     let next = counter.call(Switch(1));
@@ -46,7 +46,7 @@ fn a_cut_names_what_changed_and_the_region_keeps_the_rest() {
 }
 
 #[test]
-fn what_the_former_holder_brings_is_neither_taken_nor_answered() {
+fn rounds_of_a_former_holder_are_neither_taken_nor_answered() {
     let mut counter = Counter::new();
     let (former, next) = (counter.call(Switch(0)), counter.call(Switch(1)));
     counter.adopt(former, 1);
@@ -59,7 +59,7 @@ fn what_the_former_holder_brings_is_neither_taken_nor_answered() {
     assert_eq!(
         counter.commit(next, since, 2, 50),
         None,
-        "who has not adopted it does not know what is in it"
+        "a switch that has not adopted it does not have its contents"
     );
     assert!(counter.adopt(former, 1).is_none());
     assert!(counter.adopt(former, since).is_none(), "it is not the holder");
@@ -99,11 +99,11 @@ fn a_holder_whose_stream_broke_comes_again_and_goes_on() {
     counter.commit(before, 1, 1, 5);
     counter.hang_up(before);
     let switch = counter.call(Switch(0));
-    assert_eq!(counter.commit(switch, 1, 2, 3), None, "first it must hear what it has missed");
+    assert_eq!(counter.commit(switch, 1, 2, 3), None, "first it must receive what it has missed");
     let adopted = counter.adopt(switch, 1).unwrap();
     assert_eq!((adopted.epoch, adopted.cut, adopted.values), (1, cut(1), values(-5.0)));
     assert!(counter.commit(switch, 1, 2, 3).is_some());
-    // The end of the old stream is told late.
+    // The end of the old stream is reported late.
     counter.hang_up(before);
     assert!(counter.commit(switch, 1, 3, 3).is_some());
     // Two streams at once: the newer one counts.
@@ -114,7 +114,7 @@ fn a_holder_whose_stream_broke_comes_again_and_goes_on() {
 }
 
 #[test]
-fn an_older_view_changes_nothing_and_is_answered_with_the_newest() {
+fn an_older_view_is_ignored_and_answered_with_the_newest() {
     let mut counter = Counter::new();
     let since = counter.give(Some(1));
     let older = View { number: 1, tenures: vec![Tenure { holder: Some(0), since: 1 }], ..View::default() };
@@ -126,7 +126,7 @@ fn an_older_view_changes_nothing_and_is_answered_with_the_newest() {
 }
 
 #[test]
-fn a_view_that_moves_nothing_interrupts_nobody() {
+fn a_view_that_moves_nothing_interrupts_no_stream() {
     let mut counter = Counter::new();
     let switch = counter.call(Switch(0));
     counter.adopt(switch, 1);
@@ -156,7 +156,7 @@ fn drains_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn a_server_that_lost_its_controller_goes_on_and_tells_the_next_one_all_it_knows() {
+fn a_server_without_controller_sends_the_next_one_its_state() {
     let mut counter = Counter::new();
     let switch = counter.call(Switch(1));
     let since = counter.give(Some(1));
@@ -176,14 +176,14 @@ fn a_server_that_lost_its_controller_goes_on_and_tells_the_next_one_all_it_knows
     let cluster = rejoin.cluster.unwrap();
     assert_eq!((cluster.view.number, cluster.view.tenures), (since, vec![Tenure { holder: Some(1), since }]));
     assert_eq!(cluster.plan, crate::testing::cluster(4).plan);
-    // What is said on the old stream comes from nobody.
+    // Messages on the old stream come from no peer.
     counter.say(CONTROLLER, Message::Abort { reason: "late".into() });
     assert_eq!(counter.closed, [CONTROLLER]);
     assert_eq!(Link(1), link);
 }
 
 #[test]
-fn a_holder_that_gets_a_region_back_begins_anew() {
+fn a_holder_that_gets_a_region_back_starts_again() {
     let mut counter = Counter::new();
     let switch = counter.call(Switch(0));
     counter.adopt(switch, 1);
@@ -196,9 +196,9 @@ fn a_holder_that_gets_a_region_back_begins_anew() {
 }
 
 #[test]
-fn an_adoption_that_was_said_on_a_stream_that_broke_does_not_take_the_region_from_the_next_stream() {
+fn an_adoption_on_a_broken_stream_does_not_take_the_region() {
     let mut counter = Counter::new();
-    // The switch said Adopt on `older`, lost the stream, and said it again on `newer`; what it said first comes last.
+    // The switch sent Adopt on `older`, lost the stream, and sent it again on `newer`; what it sent first comes last.
     let (older, newer) = (counter.call(Switch(0)), counter.call(Switch(0)));
     counter.adopt(newer, 1).unwrap();
     counter.say(older, Message::Adopt { region: 0, since: 1, epoch: 0, cut: Cut::default() });

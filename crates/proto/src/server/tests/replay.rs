@@ -25,7 +25,7 @@ fn replayed(since: u64, below: u32) -> Message {
 
 /// Tests rule V6.
 #[test]
-fn what_the_cut_has_is_not_added_again() {
+fn packets_in_the_cut_are_not_added_again() {
     let (mut counter, worker, since) = orphaned();
     // Each adds its number plus one: 3 + 4 + 5 of those that are new.
     assert_eq!(counter.ask(worker, Message::Replay(replay(1, since, 0..7))), [replayed(since, 7)]);
@@ -54,7 +54,7 @@ fn workers_are_told_apart() {
     assert_eq!(counter.ask(other, Message::Replay(replay(2, since, 0..2))), [replayed(since, 2)]);
     assert_eq!(counter.ask(worker, Message::Replay(replay(1, since, 0..2))), [replayed(since, 2)]);
     assert_eq!(counter.value(0), -103.0);
-    // And nobody speaks for another.
+    // And no worker sends for another.
     assert_eq!(counter.ask(worker, Message::Replay(replay(2, since, 7..8))), []);
     assert_eq!(counter.closed, [worker]);
     assert_eq!(counter.value(0), -103.0);
@@ -143,7 +143,7 @@ fn packets_that_make_no_sense_are_not_taken() {
 }
 
 #[test]
-fn rows_that_nobody_holds_are_pushed_and_answered_like_any_other() {
+fn rows_without_a_holder_are_pushed_and_answered_like_others() {
     let (mut counter, worker, since) = orphaned();
     assert_eq!(counter.ask(worker, push(1, &[0], 1.0)), [pushed_in(since, 1, &[-101.0; 2])]);
     assert_eq!(counter.ask(worker, Message::Replay(replay(1, since, 2..3))), [replayed(since, 3)]);

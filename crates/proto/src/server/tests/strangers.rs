@@ -1,4 +1,4 @@
-//! Streams whose other end is not known, or is not what it says.
+//! Streams with a peer that is not identified, or not the one that it claims to be.
 
 use super::counter::{Counter, address, push};
 use crate::cluster::Peer;
@@ -15,7 +15,7 @@ fn hello(from: Peer) -> Message {
 
 // rule S2
 #[test]
-fn only_workers_and_switches_of_the_view_are_admitted() {
+fn peers_are_admitted_only_if_the_view_has_them() {
     let mut counter = Counter::new();
     for from in [Worker(4), Switch(4), Worker(u16::MAX), Server(0), Controller] {
         let link = counter.call(from);
@@ -38,7 +38,7 @@ fn a_caller_has_one_stream_the_newest() {
     let late = counter.open();
     let new = counter.call(Worker(1));
     assert_eq!(counter.closed, [old]);
-    // What was said on a stream that broke is read late.
+    // What was sent on a stream that broke is read late.
     counter.say(late, hello(Worker(1)));
     assert_eq!(counter.closed, [old, late]);
     assert_eq!(counter.ask(new, push(1, &[0], 1.0)).len(), 1);
@@ -50,7 +50,7 @@ fn a_caller_has_one_stream_the_newest() {
 
 // rule S3
 #[test]
-fn nobody_but_the_controller_ends_a_server() {
+fn a_server_is_ended_only_by_the_controller() {
     let mut counter = Counter::new();
     let abort = || Message::Abort { reason: "no more".into() };
     let (stranger, worker, switch) = (counter.open(), counter.call(Worker(1)), counter.call(Switch(1)));

@@ -18,7 +18,7 @@ impl Plane for OneLane {
     fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
 
     fn open(&mut self, _config: RegionConfig, _durable: u16, _cut: &Cut, _due: BankPackets) {
-        unreachable!("no shard has said what is in a region");
+        unreachable!("no shard has sent the contents of a region");
     }
 
     fn forget(&mut self, _region: u8) {}

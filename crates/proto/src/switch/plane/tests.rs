@@ -36,13 +36,13 @@ fn packet(region: u8, worker: u16, seq: u32) -> Vec<u8> {
     let header = Header { flags: Flags::LAST, ..header };
     let mut packet = vec![0; packet_bytes(1)];
     let mut writer = PacketWriter::new(header, &mut packet);
-    // A sum says which packets are in it, as far as a few tell.
+    // The value of a sum identifies its packets, as far as they are few.
     assert!(writer.push(worker % 7, 1 + seq));
     assert_eq!(writer.finish(), packet.len());
     packet
 }
 
-/// What a plane answers to a packet of a worker, if it answers.
+/// Returns the answer of a plane to a packet of a worker, if there is one.
 fn push(plane: &mut SoftPlane, region: u8, worker: u16, seq: u32) -> Option<Header> {
     let mut packet = packet(region, worker, seq);
     let (stride, mut answers) = (packet.len(), Outgoing::default());
@@ -69,7 +69,7 @@ fn a_window_is_taken_back_when_no_open_epoch_needs_it() {
     let mut plane = plane(2, &workers([0, 1]));
     assert_eq!(push(&mut plane, 0, 0, 0).unwrap().epoch, 10);
     plane.set_workers(&workers([1]));
-    assert_eq!(push(&mut plane, 0, 0, 1), None, "it is nobody");
+    assert_eq!(push(&mut plane, 0, 0, 1), None, "it has no place");
     plane.set_workers(&workers([1, 500]));
     assert_eq!(flows(&plane), [3, 3], "the epoch has a packet of worker 0");
     let epoch = plane.close_epoch(0).unwrap();
@@ -112,7 +112,7 @@ fn windows_take_memory_for_those_who_are_there() {
     assert_eq!(plane.memory_bytes(), before);
 }
 
-/// A step of a life.
+/// A step of a test case.
 #[derive(Debug, Clone)]
 enum Step {
     /// Those whose bits are set are there.

@@ -1,4 +1,4 @@
-//! What answers of a switch mean.
+//! Answers of a switch, and their effects.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -13,10 +13,10 @@ use crate::transport::probes::PROBES_BEGIN;
 use crate::transport::region::{FlowKind, PacketRef};
 use crate::transport::timeline::Transmission;
 
-/// How long a packet that was refused for a while waits before it is sent again.
+/// Pause before a packet that was refused for a while is sent again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
-/// What an answer from the switch means for the operations of the worker.
+/// Effect of an answer from the switch on the operations of the worker.
 #[derive(Debug)]
 pub(crate) enum Delivery<'p> {
     /// The rows of this cargo are in an epoch; with the values that the switch had for them, if they were asked for and it
@@ -28,12 +28,12 @@ pub(crate) enum Delivery<'p> {
     Unreadable(Cargo),
 }
 
-/// What an answer is, beside what it means for operations.
+/// Properties of an answer, beside its effect on operations.
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
     /// It is the answer to something that had none.
     is_news: bool,
-    /// It shows that the switch has said it just now: no copy of an earlier answer could be taken for it (rule T17).
+    /// It shows that the switch has sent it just now: no copy of an earlier answer could be taken for it (rule T17).
     is_fresh: bool,
 }
 
@@ -63,10 +63,10 @@ impl Path {
             self.statistics.dropped += 1;
             return;
         }
-        // An answer from before the region moved says nothing of where it is now (rule V2).
+        // An answer from before the region moved is no evidence of its present holder (rule V2).
         if header.view != self.flows(header.region).view {
             self.statistics.dropped += 1;
-            // Where it is now somebody is there (rule M14).
+            // The region has a holder now (rule M14).
             if header.kind == Kind::Nack && self.answers_probe(now, &header) {
                 self.silence.end();
             }
@@ -88,7 +88,7 @@ impl Path {
             }
             Kind::Ack if !values => {
                 let flow = &self.flows(header.region).push;
-                // Ranges may reach over what was given up long ago, and those of nonsense anywhere.
+                // Ranges may reach over what was given up long ago, and those of invalid answers anywhere.
                 let open = flow.first_open()..flow.next();
                 for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
                     if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
@@ -111,20 +111,21 @@ impl Path {
         self.learn(now, &header, standing);
     }
 
-    /// What an answer says of the region beside the packets that it answers. Whoever has seen one answer can write another; so what
-    /// is not fresh says nothing of `durable`, and does not end a silence (rule T17).
+    /// Takes over the state of the region in an answer, beside the packets that it answers. A third party that has seen one answer can forge another;
+    /// so one that is not fresh does not set `durable`, and does not end a timeout (rule T17).
     fn learn(&mut self, now: Instant, header: &Header, standing: Standing) {
         if standing.is_fresh {
             self.silence.end();
         }
-        // A switch that does not have the region knows nothing of its epochs (rule W7).
+        // A switch that does not have the region has no state of its rounds (rule W7).
         let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
         let is_believed = knows_region && (standing.is_fresh || is_planted(PlantedBug::DurableOfAnyAnswer))
             || is_planted(PlantedBug::StrangerBelieved);
         if is_believed {
             self.learn_durable(header.region, header.durable);
         }
-        let flows = self.regions[usize::from(header.region)].as_mut().expect("its region was known above");
+        let flows =
+            self.regions[usize::from(header.region)].as_mut().expect("its region was looked up above");
         if let Some(durable) = flows.durable {
             flows.push.release(durable, &mut self.spare);
         }
@@ -134,15 +135,15 @@ impl Path {
         }
     }
 
-    /// Whether this is the first and a fresh answer to a probe.
+    /// Returns true if this is the first and a fresh answer to a probe.
     fn answers_probe(&mut self, now: Instant, answer: &Header) -> bool {
         self.flows(answer.region).probes.answered(now, answer.seq, FRESH_FOR)
     }
 
-    /// Whether an answer with values is one to the request that it names: values were asked for, and as many as there are.
+    /// Returns true if an answer with values is one to the request that it names: values were asked for, and as many as there are.
     fn fits_request(&mut self, kind: FlowKind, answer: &Header) -> bool {
         let Some(packet) = self.flows(answer.region).flow(kind).packet(answer.seq) else { return true };
-        // Of a packet that nobody needs any more the bytes are gone; its answers are old, and not wrong.
+        // Of a packet that is not needed any more the bytes are gone; its answers are old, and not wrong.
         let Ok(request) = Header::parse_without_entries(&packet.bytes) else { return true };
         request.entries == answer.entries && (kind == FlowKind::Pull || request.flags.contains(Flags::VALUES))
     }
@@ -174,9 +175,9 @@ impl Path {
             self.in_flight -= 1;
         }
         self.window.on_answer(now, news.sent.at, news.transmissions == 1);
-        // Of a packet that was sent twice nobody knows which one was answered.
+        // Of a packet that was sent twice the transmission that was answered is not certain.
         if news.transmissions == 1 {
-            // Those that come together say the same: many of them would hide how round trips vary.
+            // Those that come together measure the same: many of them would hide how round trips vary.
             if now > self.sampled_at {
                 self.sampled_at = now;
                 self.rtt.sample(now.since(news.sent.at));
@@ -209,7 +210,7 @@ impl Path {
     ) {
         self.statistics.refused += 1;
         if header.seq >= PROBES_BEGIN {
-            // A switch that has the region answers every probe. This one says nothing of epochs, but it is there.
+            // A switch that has the region answers every probe. This one has no state of rounds, but it shows that the switch is there.
             if self.answers_probe(now, header) {
                 self.silence.end();
             }

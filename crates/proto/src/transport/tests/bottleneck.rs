@@ -19,7 +19,7 @@ const REGION: u8 = 0;
 const FLIP_INTERVAL: Duration = Duration::from_millis(1);
 const COMMIT_TIME: Duration = Duration::from_micros(300);
 
-/// What lies between the workers and their sums.
+/// Parameters of the bottleneck between the workers and their sums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
     pub(super) workers: u16,
@@ -28,7 +28,7 @@ pub(super) struct Setup {
     pub(super) delay: Duration,
     /// Datagrams of ten thousand that are lost, in each direction.
     pub(super) loss: u64,
-    /// What a packet takes of the switch's time, and what one that finds the buffer full takes: even those are received.
+    /// Time of the switch that a packet takes, and the time that one takes that finds the buffer full: even those are received.
     pub(super) service: Duration,
     pub(super) drop_cost: Duration,
     /// Packets that wait for the switch at most.
@@ -76,7 +76,7 @@ pub(super) struct Bottleneck {
     senders: Vec<Sender>,
     /// Packets that wait for the switch.
     pub(super) queue: VecDeque<(usize, Vec<u8>)>,
-    /// What drops have cost since the last packet was served.
+    /// Time that drops have cost since the last packet was served.
     owed: Duration,
     events: BTreeMap<(Instant, u64), Event>,
     scheduled: u64,
@@ -230,7 +230,7 @@ impl Bottleneck {
         }
     }
 
-    /// How many pushes of each worker are accepted in this time.
+    /// Returns the number of pushes of each worker that are accepted in this time.
     pub(super) fn run_for(&mut self, time: Duration) -> Vec<u64> {
         let before: Vec<u64> = self.senders.iter().map(|sender| sender.accepted).collect();
         let end = self.now + time;

@@ -1,4 +1,4 @@
-//! What the window is for: many workers at one switch, too many packets for it, and links that lose.
+//! Purposes of the window: many workers at one switch, too many packets for it, and links that lose.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -27,7 +27,7 @@ To write it again: GOODPUT=write cargo test -p libra-proto goodput
    delay  window            0%          0.1%            1%            5%           20%
 ";
 
-/// What the workers of a switch get.
+/// Throughput of the workers of a switch.
 #[derive(Debug)]
 struct Shares {
     /// Pushes accepted in a second.
@@ -49,12 +49,12 @@ fn shares(setup: Setup) -> Shares {
     Shares { total: sum * 1000 / 400, least, overflow }
 }
 
-/// What the switch of [`Setup::GOOD`] can take, in pushes a second.
+/// Capacity of the switch of [`Setup::GOOD`], in pushes a second.
 const CAPACITY: u64 = 500_000;
 
 // rule T3
 #[test]
-fn workers_whose_windows_fit_the_buffer_get_the_same_and_lose_nothing() {
+fn workers_that_fit_the_buffer_share_it_and_lose_nothing() {
     let of = |workers: u16| {
         let most = crate::HotPath::for_workers(workers).packets_in_flight_max;
         let room = u32::try_from(Setup::GOOD.buffer).unwrap() / u32::from(workers);
@@ -68,7 +68,7 @@ fn workers_whose_windows_fit_the_buffer_get_the_same_and_lose_nothing() {
 
 // rule T13
 #[test]
-fn workers_that_want_four_times_what_the_buffer_holds_share_it_and_waste_little() {
+fn workers_at_four_times_the_buffer_share_it_and_waste_little() {
     let wanted = Setup { workers: 32, buffer: 1024, in_flight_max: 128, ..Setup::GOOD };
     let found = shares(wanted);
     assert!(found.total > CAPACITY * 95 / 100 && found.overflow <= 2, "{found:?}");
@@ -87,7 +87,7 @@ fn no_overload_makes_goodput_collapse() {
 
 // rule T14
 #[test]
-fn a_slow_switch_with_room_for_everything_has_no_more_than_timers_can_wait_for() {
+fn a_slow_switch_with_room_queues_no_more_than_timers_allow() {
     // With all windows at their maximum a packet would wait for a third of a second, longer than the longest timeout (rule T4).
     let service = Duration::from_micros(20);
     let setup = Setup { workers: 32, in_flight_max: 512, buffer: 1 << 15, service, ..Setup::GOOD };

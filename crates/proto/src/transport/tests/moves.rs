@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn every_packet_is_committed_once_however_often_its_region_moves(
+    fn packets_are_committed_once_however_often_their_region_moves(
         (loss, duplicate, reorder) in (0u64..40, 0u64..40, 0u64..40),
         delay in 10u64..3000,
         in_flight_max in 1u32..64,
@@ -34,7 +34,7 @@ proptest! {
             if moving.random.percent(70) { moving.push(region, cell) } else { moving.pull(region, cell) };
             if moving.random.percent(moves) {
                 let region = REGIONS[usize::from(moving.random.percent(50))];
-                // Now and then it comes back to where it was, with nothing in between that the worker hears of.
+                // Now and then it comes back to its former switch, with no message to the worker in between.
                 let place = usize::from(moving.random.percent(50));
                 let view = moving.open(region, place);
                 let late = Duration::from_micros(moving.random.below(6000));
@@ -56,7 +56,7 @@ fn five_packets() -> Moving {
     while moving.shards[&READABLE].epoch == 0 {
         moving.step();
     }
-    // The worker does not hear that they are durable.
+    // The worker does not receive that they are durable.
     moving.arrivals.retain(|_, arrival| !matches!(arrival, Arrival::Committed(..)));
     moving.push(READABLE, 3);
     moving.push(READABLE, 4);
@@ -72,7 +72,7 @@ fn five_packets() -> Moving {
 
 /// Tests rule V5.
 #[test]
-fn what_is_not_durable_goes_to_the_next_holder_with_its_number_a_mark_and_the_new_view() {
+fn packets_not_durable_are_replayed_to_the_next_holder() {
     let mut moving = five_packets();
     moving.log.clear();
     let view = moving.open(READABLE, 1);
@@ -85,14 +85,14 @@ fn what_is_not_durable_goes_to_the_next_holder_with_its_number_a_mark_and_the_ne
 }
 
 #[test]
-fn what_the_cut_holds_is_acknowledged_and_not_added_and_nobody_hears_of_a_push_twice() {
+fn packets_in_the_cut_are_acknowledged_once_and_not_added() {
     let mut moving = five_packets();
     moving.move_region(READABLE, 1);
     moving.run_for(Duration::from_micros(110));
     let counters = moving.pipelines[1].region(super::scene::JOB, READABLE).unwrap().counters();
     assert_eq!((counters.pushes, counters.duplicates), (3, 2));
     assert_eq!(moving.answered.values().copied().collect::<Vec<_>>(), [1; 5], "the fifth is news");
-    // What is sent again says nothing of that (rule T17); the probe after it does.
+    // Answers to retransmissions are no evidence of that (rule T17); the one to the probe after them is.
     while moving.paths[1].push_flow(READABLE).first() < 2 {
         moving.step();
     }
@@ -100,7 +100,7 @@ fn what_the_cut_holds_is_acknowledged_and_not_added_and_nobody_hears_of_a_push_t
 }
 
 #[test]
-fn a_packet_that_was_never_sent_goes_to_the_next_holder_without_a_mark() {
+fn a_packet_never_sent_goes_to_the_next_holder_unmarked() {
     let mut moving = Moving::new(LOST, 1, 1);
     moving.push(READABLE, 1);
     moving.push(READABLE, 2);
@@ -124,7 +124,7 @@ fn pulls_move_too_and_are_answered_once() {
 }
 
 #[test]
-fn answers_from_before_a_move_say_nothing() {
+fn answers_from_before_a_move_are_ignored() {
     let mut scene = Scene::new(LOST, 16, 4096, 1);
     for _ in 0..2 {
         scene.push(READABLE, &[1], Flags::LAST);
@@ -148,7 +148,7 @@ fn answers_from_before_a_move_say_nothing() {
     scene.deliver(&ack(READABLE, 0, 7, 7));
     assert_eq!(scene.path.statistics.dropped, dropped + 4);
     // Under the present view the same answer counts, once the packet was sent under it. Before that it is a cut that the switch goes on
-    // from, and says nothing of round trips.
+    // from, and no sample of round trips.
     scene.path.put(READABLE, flows, VIEW + 1);
     let answer = Header { view: VIEW + 1, ..Header::parse_without_entries(&ack(READABLE, 0, 7, 7)).unwrap() };
     scene.deliver(&answer.to_bytes());
@@ -159,10 +159,10 @@ fn answers_from_before_a_move_say_nothing() {
 }
 
 #[test]
-fn a_durable_epoch_of_the_former_holder_does_not_free_what_the_next_one_took() {
+fn durable_rounds_of_a_former_holder_free_nothing_of_the_next() {
     let mut scene = Scene::new(LOST, 16, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
-    // The former holder took it in epoch 9, which nobody will ever commit.
+    // The former holder took it in round 9, which will never be committed.
     scene.deliver(&ack(READABLE, 0, 9, 7));
     let flows = scene.path.take(READABLE);
     scene.path.put(READABLE, flows, VIEW + 1);
@@ -177,11 +177,11 @@ fn a_durable_epoch_of_the_former_holder_does_not_free_what_the_next_one_took() {
         scene.deliver(&of_next(probe_answer(READABLE, probe, durable)));
         assert_eq!(scene.path.push_flow(READABLE).first(), kept_from);
     }
-    assert_eq!(scene.accepted.values().sum::<u32>(), 1, "it was known to be accepted");
+    assert_eq!(scene.accepted.values().sum::<u32>(), 1, "it was reported as accepted before");
 }
 
 #[test]
-fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
+fn a_queue_with_a_region_that_is_gone_goes_on_with_the_others() {
     let mut path = Path::new(address(), IDENTITY, bounds(2));
     path.put(READABLE, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
     path.put(UNREADABLE, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
@@ -221,7 +221,7 @@ fn a_queue_that_names_a_region_that_is_gone_goes_on_with_the_others() {
 }
 
 #[test]
-fn a_refused_packet_whose_region_moves_does_not_wait_for_the_pause() {
+fn a_refused_packet_of_a_moved_region_skips_the_pause() {
     let mut scene = Scene::new(LOST, 16, 4096, 1);
     scene.push(READABLE, &[1], Flags::LAST);
     scene.deliver(&nack(READABLE, 0, NackReason::Inactive));
@@ -251,7 +251,7 @@ fn a_switch_that_retires_is_asked_again_after_a_pause() {
 }
 
 #[test]
-fn a_region_that_comes_back_to_its_switch_is_not_blocked_by_what_the_queue_said_before() {
+fn a_region_back_at_its_switch_is_not_blocked_by_its_old_queue() {
     let mut moving = Moving::new(Link::GOOD, 4096, 1);
     // A window full of packets that are accepted and not durable; the next ones wait in the queue.
     for _ in 0..libra_dataplane::WINDOW + 100 {

@@ -16,7 +16,7 @@ use crate::transport::region::RegionFlows;
 
 type SoftPipeline = Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>;
 
-/// Which switch: 0 or 1.
+/// The switch: 0 or 1.
 pub(super) type Place = usize;
 
 const JOB: u16 = super::scene::JOB;
@@ -26,7 +26,7 @@ pub(super) fn place_address(place: Place) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4000 + u16::try_from(place).unwrap()))
 }
 
-/// What was drained of a region.
+/// Contents that were drained from a region.
 #[derive(Debug)]
 pub(super) struct Drained {
     place: Place,
@@ -44,7 +44,7 @@ pub(super) enum Arrival {
     AtShard(Drained),
     /// The shard has committed this epoch of a region held under this view.
     Committed(Place, u8, u16, u16),
-    /// The worker hears who holds a region, and under which view.
+    /// The worker receives the holder of a region, and its view.
     AtWorkerView(u8, Place, u16),
     Flip,
 }
@@ -69,7 +69,7 @@ pub(super) struct Moving {
     pub(super) paths: [Path; 2],
     pub(super) pipelines: [SoftPipeline; 2],
     pub(super) shards: BTreeMap<u8, Shard>,
-    /// Where the worker believes a region to be, and under which view.
+    /// The holder of each region and its view, as the worker has them.
     pub(super) known: BTreeMap<u8, (Place, u16)>,
     pub(super) link: Link,
     pub(super) random: Random,
@@ -81,7 +81,7 @@ pub(super) struct Moving {
     pub(super) log: Vec<(Place, Header)>,
     committed: BTreeMap<(u8, u32), i64>,
     pushed: BTreeMap<(u8, u32), i64>,
-    /// How often each operation was answered.
+    /// Number of answers to each operation.
     pub(super) answered: BTreeMap<u64, u32>,
     pub(super) operations: u64,
 }
@@ -136,7 +136,7 @@ impl Moving {
         self.views
     }
 
-    /// The worker hears of it.
+    /// The worker receives it.
     pub(super) fn tell(&mut self, region: u8, place: Place, view: u16) {
         let (before, known) = self.known.insert(region, (place, view)).unwrap();
         if known > view {
@@ -203,7 +203,7 @@ impl Moving {
                 }
             }
             let path = &self.paths[place];
-            assert!(path.in_flight() == 0 || path.poll_timeout().is_some(), "nobody would notice a loss");
+            assert!(path.in_flight() == 0 || path.poll_timeout().is_some(), "a loss would not be noticed");
         }
     }
 
@@ -212,7 +212,7 @@ impl Moving {
         assert_eq!(
             self.known[&header.region],
             (place, header.view),
-            "it goes to whom the worker knows as holder"
+            "it goes to the holder that the worker has"
         );
         if header.entries == 0 {
             return assert_eq!(header.kind, Kind::Pull, "only probes are empty");
@@ -231,7 +231,7 @@ impl Moving {
     pub(super) fn deliver(&mut self, bytes: &[u8]) {
         let Ok(header) = Header::parse_without_entries(bytes) else { panic!("a switch sends packets") };
         let Self { paths, answered, known, now, .. } = self;
-        // Whoever the sender was: answers of the former holder come from another address, and those of the same one under an
+        // The sender does not matter: answers of the former holder come from another address, and those of the same one under an
         // earlier view come from the same. Both must do no harm.
         let path = &mut paths[known[&header.region].0];
         path.handle_datagram(*now, bytes, &mut |delivery| match delivery {
@@ -241,7 +241,7 @@ impl Moving {
         });
     }
 
-    /// Every switch closes what it may: also one that holds a region no more and does not know.
+    /// Every switch closes what it may: also one that holds a region no more and has not received that.
     pub(super) fn flip(&mut self) {
         for place in 0..2 {
             let mut drains = Vec::new();

@@ -27,7 +27,7 @@ pub(super) const READABLE: u8 = 0;
 pub(super) const UNREADABLE: u8 = 5;
 pub(super) const REGIONS: [u8; 2] = [READABLE, UNREADABLE];
 
-/// What a worker keeps of a flow whose packets are large.
+/// Number of packets that a worker keeps of a flow whose packets are large.
 pub(super) const UNDURABLE_MAX: u32 = 8192;
 pub(super) const IDENTITY: Identity = Identity { job: JOB, worker: WORKER, plan: PLAN };
 
@@ -80,7 +80,7 @@ impl Random {
     }
 }
 
-/// What happens to datagrams, in percent, and how long they take.
+/// Faults of datagrams, in percent, and their delays.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) loss: u64,
@@ -118,7 +118,7 @@ pub(super) enum Arrival {
     Commit(u8, u16),
 }
 
-/// What a packet was, the first time it was sent, and how often it was.
+/// Contents of a packet, the first time it was sent, and the number of its transmissions.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) first: Vec<u8>,
@@ -138,11 +138,11 @@ pub(super) struct Scene {
     pub(super) arrivals: BTreeMap<(Instant, u64), Arrival>,
     pub(super) arrival_number: u64,
     pub(super) sent: BTreeMap<(u8, u8, u32), Sent>,
-    /// What the shard has been given, by region and slot.
+    /// Sums that the shard was given, by region and slot.
     pub(super) committed: BTreeMap<(u8, u32), i64>,
-    /// What the worker has pushed.
+    /// Sums that the worker has pushed.
     pub(super) pushed: BTreeMap<(u8, u32), i64>,
-    /// How often each operation was said to be accepted, answered with values, unreadable.
+    /// Number of times that each operation was accepted, answered with values, unreadable.
     pub(super) accepted: BTreeMap<u64, u32>,
     pub(super) values: BTreeMap<u64, Vec<u32>>,
     pub(super) unreadable: BTreeMap<u64, u32>,
@@ -242,7 +242,7 @@ impl Scene {
         assert!(self.path.in_flight() <= self.in_flight_max);
         assert!(
             self.path.in_flight() == 0 || self.path.poll_timeout().is_some(),
-            "nobody would notice a loss"
+            "a loss would not be noticed"
         );
         let unanswered = self.sent.values().filter(|sent| !sent.answered).count();
         self.most_unanswered = self.most_unanswered.max(unanswered);
@@ -283,7 +283,7 @@ impl Scene {
         assert_eq!(datagram[HEADER_BYTES..], sent.first[HEADER_BYTES..]);
     }
 
-    /// Lets the path ask for a region of which it has heard nothing. Returns the number of the probe, which goes nowhere.
+    /// Lets the path probe a region without a recent answer. Returns the number of the probe, which goes nowhere.
     pub(super) fn ask(&mut self, region: u8) -> u32 {
         for _ in 0..100 {
             self.now = self.path.poll_timeout().expect("a packet waits to be durable").max(self.now);
@@ -384,7 +384,7 @@ impl Scene {
         REGIONS.iter().map(|&region| (region, self.path.push_flow(region).next())).collect()
     }
 
-    /// Whether every push before these numbers is durable.
+    /// Returns true if every push before these numbers is durable.
     pub(super) fn is_durable(&self, frontiers: &[(u8, u32)]) -> bool {
         frontiers.iter().all(|&(region, seq)| self.path.push_flow(region).first() >= seq)
     }

@@ -1,4 +1,4 @@
-//! What a worker asks of shards, in which pieces, and how much of it at once.
+//! Requests of a worker to shards: their pieces, and their bound.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn client(shards: u16) -> ColdClient {
     ColdClient::new(shards, ValueFormat::F32)
 }
 
-/// What is to be sent: shard, number, keys.
+/// Messages to send: shard, number, keys.
 fn sent(client: &mut ColdClient) -> Vec<(u16, u64, Vec<u64>)> {
     let out = client.outbox.drain(..).map(|(shard, message)| match message {
         Message::Pull { number, keys } => (shard, number, keys.to_vec()),
@@ -47,7 +47,7 @@ fn bytes_open(client: &ColdClient) -> usize {
 
 // rule C8
 #[test]
-fn a_large_operation_is_split_into_requests_that_are_all_its_rows_once() {
+fn a_large_operation_is_split_into_requests_of_each_row_once() {
     const ROWS: u32 = 3000;
     const WIDTH: u32 = 400;
     for push in [false, true] {
@@ -120,7 +120,7 @@ fn a_shard_that_does_not_answer_is_asked_no_more_and_others_are() {
     let numbers: Vec<u64> = sent(&mut client).into_iter().map(|(_, number, _)| number).collect();
     let expected: Vec<u64> = client.shards[0].open.keys().copied().collect();
     assert_eq!(numbers, expected);
-    // In the end nothing is left, and every operation was answered as often as it was said.
+    // In the end nothing is left, and every operation was answered as often as it was sent.
     let mut number = 2;
     let mut answered = vec![0; 100];
     answered[0] = 1;
@@ -163,7 +163,7 @@ fn a_large_operation_does_not_hold_up_a_small_one() {
 }
 
 #[test]
-fn a_push_is_the_same_when_it_is_said_again() {
+fn a_push_is_the_same_when_it_is_sent_again() {
     for format in [ValueFormat::F32, ValueFormat::Bf16, ValueFormat::F16] {
         let mut client = ColdClient::new(2, format);
         client.push(1, rows(500, 3, 2), gradients(500, 3).iter().map(|value| value / 7.0).collect(), true);
@@ -177,7 +177,7 @@ fn a_push_is_the_same_when_it_is_said_again() {
 
 // rules C11, L4
 #[test]
-fn what_a_shard_refused_is_not_said_again_and_does_not_count_as_answered() {
+fn refused_pushes_are_not_sent_again_nor_counted_as_answered() {
     let mut client = client(1);
     client.push(7, rows(1, 1, 1), gradients(1, 1), false);
     client.push(8, rows(1, 1, 1), gradients(1, 1), false);

@@ -91,7 +91,7 @@ proptest! {
 
     // rules W13, W14
     #[test]
-    fn a_packet_has_an_entry_for_each_lane_and_padding_where_no_row_is((rows, lanes) in rows()) {
+    fn a_packet_has_an_entry_for_each_lane_or_padding((rows, lanes) in rows()) {
         const PADDING: [u16; 3] = [32_000, 32_001, 32_002];
         let mut entries = LaneEntries { paddings: PADDING.to_vec(), entries: vec![(0, 0); lanes.into()] };
         for rows in packed(&rows, &mut OpenPackets::new(lanes)) {
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// Which of 30,000 rows, by rank, are among so many draws by Zipf's law with exponent 1.05.
+/// Returns those of 30,000 rows, by rank, that are among so many draws by Zipf's law with exponent 1.05.
 fn drawn(draws: f64, seed: u64) -> Vec<u16> {
     const ROWS: u16 = 30_000;
     let weight = |rank: u16| f64::from(rank + 1).powf(-1.05);
@@ -131,7 +131,7 @@ fn drawn(draws: f64, seed: u64) -> Vec<u16> {
 }
 
 #[test]
-fn packets_of_a_skewed_push_are_as_full_as_packets_with_each_lane_once_can_be() {
+fn packets_of_a_skewed_push_are_as_full_as_lanes_allow() {
     const LANES: usize = 16;
     for (draws, fill_min) in [(2_000.0, 0.78), (20_000.0, 0.9), (80_000.0, 0.94)] {
         for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! What a push costs a worker, against a pipeline beside it, without sockets.
+//! Cost of a push for a worker, against a pipeline beside it, without sockets.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -68,7 +68,7 @@ impl Pair {
         }
     }
 
-    /// The region is held under another view, in which the flow of its worker begins anew or not.
+    /// The region is held under another view, in which the flow of its worker restarts or not.
     fn enter(&mut self, number: u64, flow: Option<u64>) {
         let mut cluster = Cluster { view: View::default(), ..*self.session.cluster.clone() };
         let tenure = Tenure { holder: Some(0), since: number };
@@ -202,7 +202,7 @@ fn a_flow_without_numbers_is_renewed_once_all_it_had_is_durable() {
     }
     pair.session.events.clear();
     assert_eq!(pair.session.poll_renewal(), Some(Message::Renew { region: 0, since: 0 }));
-    assert_eq!(pair.session.poll_renewal(), None, "that is said once");
+    assert_eq!(pair.session.poll_renewal(), None, "that is reported once");
     assert!(
         pair.session.renewals_asked().eq([Message::Renew { region: 0, since: 0 }]),
         "and to another controller"
@@ -226,7 +226,7 @@ fn a_flow_without_numbers_is_renewed_once_all_it_had_is_durable() {
 
 // rules C5, E1
 #[test]
-fn the_last_packet_is_marked_though_all_rows_after_it_are_too_large() {
+fn the_last_packet_is_marked_if_later_rows_are_too_large() {
     for (too_large, lanes) in (0..=40).flat_map(|too_large| [(too_large, 1), (too_large, 16)]) {
         let mut pair = Pair::new(packets_of(16).with_lanes(lanes));
         let mut keys: Vec<u64> = (0..40).map(key).collect();
