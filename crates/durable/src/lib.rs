@@ -1,8 +1,8 @@
-//! A write-ahead log and checkpoints: formats, and algorithms on any disk that keeps what it was asked to sync.
+//! A write-ahead log and checkpoints: formats, and algorithms on any disk that keeps the bytes it has synced.
 //!
-//! What a shard has done since its last checkpoint is in the log; what it did before is in the checkpoint. Both are
-//! only bytes here. This crate never knows what a record means, and nothing of shards, packets, sockets, threads or
-//! clocks. It never drops or changes anything durable that is damaged: it says which file, where, and what to do. And
+//! The changes of a shard since its last checkpoint are in the log; those before are in the checkpoint. Both are
+//! only bytes here. This crate does not interpret records, and has nothing of shards, packets, sockets, threads or
+//! clocks. It never drops or changes anything durable that is damaged: it reports which file, where, and what to do. And
 //! it never calls anything durable that a crash could undo.
 //!
 //! ```text
@@ -34,7 +34,7 @@
 //! };
 //! let mut writer = checkpoints.begin(description, None, PartSettings::default())?;
 //! writer.write_rows(0, &[7, 3], &[0.1, 0.2, 0.3, 0.4], &[1.0, 2.0])?;
-//! writer.finish(b"what the owner needs besides rows")?;
+//! writer.finish(b"state of the owner besides rows")?;
 //! log.remove_before(covers.next())?;
 //!
 //! log.append(b"durable")?;

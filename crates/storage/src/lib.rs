@@ -1,4 +1,4 @@
-//! What a server asks of its disk ([`StorageRequest`](libra_proto::StorageRequest)), carried out with the log and the
+//! Disk requests of a server ([`StorageRequest`](libra_proto::StorageRequest)), carried out with the log and the
 //! checkpoints of [`libra_durable`], on any disk.
 //!
 //! It never decides when something is written, which is for the server, nor on which thread, which is for its driver: all calls wait
@@ -18,12 +18,12 @@
 //! use libra_storage::{create, restore};
 //!
 //! let disk = SimulatedDisk::new(1);
-//! // Nothing was ever written there: whoever starts a server there joins a job as a new one.
+//! // Nothing was ever written there: a server that starts there joins a job as a new one.
 //! assert!(restore(disk.clone())?.is_none());
 //!
 //! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
 //! let mut log = log.expect("it was asked for");
-//! log.handle(StorageRequest::Append { number: 1, record: b"what a push brought".to_vec() });
+//! log.handle(StorageRequest::Append { number: 1, record: b"a push".to_vec() });
 //! assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
 //! assert_eq!(log.sync(Instant::ZERO), None);
 //! disk.crash();
