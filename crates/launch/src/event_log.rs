@@ -164,7 +164,11 @@ impl EventLog {
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         if self.recovered {
-            lines.push(("controller", "restarted".to_owned(), "earlier events are not in this report".to_owned()));
+            lines.push((
+                "controller",
+                "restarted".to_owned(),
+                "earlier events are not in this report".to_owned(),
+            ));
         }
         for injected in &self.injected {
             let (name, past) = match injected.kind {

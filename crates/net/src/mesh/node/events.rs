@@ -57,7 +57,8 @@ impl LinkEvents for Shared {
             }
             Control::Roster(roster) => {
                 self.id.store(roster.you, Ordering::Release);
-                self.mailbox.note(1, &format_args!("all processes are there, and this is node {}", roster.you));
+                self.mailbox
+                    .note(1, &format_args!("all processes are there, and this is node {}", roster.you));
                 let mut state = lock(&self.state);
                 for link in state.links.values() {
                     link.set_sender(roster.you);
