@@ -28,7 +28,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A death in its prime.
+/// The kill of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// The member.

@@ -87,7 +87,7 @@ impl DatagramSocket {
     }
 
     /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last. Datagrams of one sender come
-    /// in the order in which it arrived.
+    /// in the order of their arrival.
     /// Returns whether there was anything.
     pub(crate) fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
         self.receive_by(take, |socket, receive| {
@@ -172,7 +172,7 @@ impl DatagramSocket {
                 match state.try_send(UdpSockRef::from(socket.get_ref()), &transmit) {
                     Ok(()) => break,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                    // However often it is sent again: it will not fit.
+                    // It will not fit, even if it is sent again.
                     Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         let text = format!(
                             "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"

@@ -24,7 +24,7 @@ use crate::frames::LENGTH_BYTES;
 
 /// So many streams may be open without a first message.
 const WAITING_MAX: usize = 64;
-/// For so long each.
+/// Time in which its first message must be complete.
 pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
 /// Members whose first message is read and that the role has not taken yet. Beyond, the door waits until it has.
 const HEARD_MAX: usize = 64;
@@ -214,7 +214,7 @@ impl Waiting {
     }
 }
 
-/// Looks after the door.
+/// Accepts streams and reads their first messages.
 struct Keeper {
     listener: TcpListener,
     callers: Callers,

@@ -83,7 +83,7 @@ fn spare<const EVENTS: usize>(mut chances: [&mut Chance; EVENTS], datagrams: u64
     spared
 }
 
-/// Does to outgoing datagrams what a bad network does.
+/// Injects the faults of a bad network into outgoing datagrams.
 pub(crate) struct Faults {
     loss: Chance,
     duplicate: Chance,

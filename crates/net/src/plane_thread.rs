@@ -90,7 +90,7 @@ impl Device for PlaneThread {
     }
 
     fn order(&mut self, order: Order) {
-        // A thread that is gone is reported by its report.
+        // If the thread is gone, its report has an error.
         _ = self.orders.send(order);
     }
 

@@ -95,7 +95,7 @@ impl Storage {
     }
 }
 
-/// Writes the log until its senders are gone. Records that come while a sync is under way go with the next one.
+/// Writes the log until the sender of its requests is gone. Records that come while a sync is under way go with the next one.
 fn keep_log(
     mut log: ShardLog<RealDisk>,
     requests: &Receiver<StorageRequest>,
