@@ -6,7 +6,7 @@ use std::time::Instant;
 use libra_proto::{ControllerEvent, Peer};
 use serde_json::{Value, json};
 
-/// Something that this process did to its own cluster.
+/// A fault that this process injected into its own cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct InjectedFault {
     /// The action.
@@ -97,7 +97,7 @@ impl EventLog {
         self.changes.iter().map(|change| change.moved).sum()
     }
 
-    /// From the kind until the regions of the switch had another holder.
+    /// Time from a fault until the regions of the switch had another holder.
     fn take_over(&self, injected: &InjectedFault) -> Option<(Duration, &Change)> {
         let change = self.changes.iter().find(|change| change.moved > 0 && change.at > injected.at)?;
         Some((change.at - injected.at, change))
