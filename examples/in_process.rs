@@ -24,7 +24,7 @@ fn push_all(parameters: &mut dyn Parameters, pushes: u64) -> Result<(), ClientEr
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A row becomes minus the sum of what is pushed to it.
+    // A row becomes minus the sum of its pushes.
     let table = TableSpec::new("counts", 0..KEYS, 1, Optimizer::Sgd { rate: 1.0 });
     let mut job = JobSpec::new(Sizes { servers: 2, switches: 1, workers: 2 }, vec![table]);
     job.plan = Some(job.profile(|parameters| push_all(parameters, 100))?);

@@ -2,7 +2,7 @@
 //!
 //! A front end describes its job in a [`JobSpec`] (tables, update rules, plan of hot rows, mode), starts its controller ([`JobSpec::start_controller`]), and trains with a
 //! [`Worker`], which implements [`Parameters`]: pulls and pushes of rows, flushes, barriers. Models, data and losses are its own; what
-//! its workers must know beyond the specification goes in [`JobSpec::front_end`]. This crate never computes a gradient, never reads a
+//! other settings of its workers go in [`JobSpec::front_end`]. This crate never computes a gradient, never reads a
 //! data set and prints nothing.
 //!
 //! | for | there is |

@@ -160,7 +160,7 @@ impl LocalCluster {
     }
 }
 
-/// What starts members.
+/// Starts members.
 #[derive(Clone)]
 struct Members {
     controller: ControllerHandle,

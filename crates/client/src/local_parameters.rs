@@ -25,7 +25,7 @@ pub struct LocalParameters {
 #[derive(Debug, Default)]
 struct Pending {
     pushes: usize,
-    /// Where the sum of each row starts in `sums`.
+    /// Start of the sum of each row in `sums`.
     starts: HashMap<u64, usize>,
     keys: Vec<u64>,
     sums: Vec<f32>,

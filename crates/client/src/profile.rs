@@ -28,7 +28,7 @@ pub enum ProfileError {
 }
 
 impl JobSpec {
-    /// Returns a plan of the rows that are hot in what `train` pushes. It trains in memory, without a cluster, on a sample of the data, and with
+    /// Returns a plan of the rows that are hot in the pushes of `train`. It trains in memory, without a cluster, on a sample of the data, and with
     /// the batches of a worker.
     ///
     /// # Errors

@@ -25,13 +25,13 @@ pub struct JobSpec {
     pub hot_path: HotPath,
     /// Settings of the cold path.
     pub cold_path: ColdPath,
-    /// What servers write to disk.
+    /// State that servers write to disk.
     pub durability: Durability,
-    /// How far workers may be apart.
+    /// Largest distance between workers.
     pub mode: Mode,
     /// Seed of initial values.
     pub seed: u64,
-    /// What the front end tells its workers: [`Worker::cluster`](crate::Worker::cluster) has it as `task`.
+    /// Text of the front end for its workers: [`Worker::cluster`](crate::Worker::cluster) has it as `task`.
     pub front_end: String,
 }
 
@@ -175,8 +175,8 @@ mod tests {
             ..planned(good.clone())
         };
         assert!(matches!(twice.check(), Err(SpecError::Table(_))));
-        let nobody = JobSpec { sizes: Sizes { servers: 0, switches: 0, workers: 1 }, ..good.clone() };
-        assert_eq!(nobody.check(), Err(SpecError::Sizes { servers: 0, workers: 1 }));
+        let empty = JobSpec { sizes: Sizes { servers: 0, switches: 0, workers: 1 }, ..good.clone() };
+        assert_eq!(empty.check(), Err(SpecError::Sizes { servers: 0, workers: 1 }));
         let other = JobSpec { tables: vec![table("rows", 0..10, 3)], ..planned(good.clone()) };
         assert!(matches!(other.check(), Err(SpecError::Plan(reason)) if reason.contains("rows of 3 values")));
         let stale = planned(good).with_mode(Mode::Ssp { staleness: 0 });

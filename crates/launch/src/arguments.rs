@@ -1,4 +1,4 @@
-//! Options that several subcommands share, and what they mean.
+//! Options that several subcommands share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::models::ModelOptions;
 use crate::progress::Bars;
 use crate::rule::RuleArguments;
 
-/// What a step of training is.
+/// Model, data and batch of a training step.
 #[derive(Args, Debug, Clone)]
 pub struct ModelArguments {
-    /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), lstm (language
-    /// model, Jozefowicz et al. 2016), oa or se (made-up clicks as uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
+    /// Model to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), lstm (language
+    /// model, Jozefowicz et al. 2016), oa or se (synthetic clicks as uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub model: ModelKind,
     /// The model's data, or `synthetic` for built-in data
     ///
     /// gmf, mlp, neumf: MovieLens, a directory with the NCF split or with u.data. deeplight: Criteo's log of display advertising (train.txt, 40 columns,
-    /// of any size), or rows of hashed features; a file, or a directory with one. lstm: a directory with *.train.txt and *.valid.txt, as Penn Treebank has
-    /// them, or with the files of the One Billion Word Benchmark.
+    /// of any size), or rows of hashed features; a file, or a directory with one. lstm: a directory with *.train.txt and *.valid.txt, as in Penn Treebank,
+    /// or with the files of the One Billion Word Benchmark.
     #[arg(long, value_name = "PATH", default_value = "synthetic")]
     pub data: String,
-    /// Samples of a step of one worker [default: what does well for the model; neumf 1024]
+    /// Samples of a step of one worker [default: depends on the model; neumf 1024]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// Decides initial values, order, and whatever else is drawn
@@ -45,33 +45,33 @@ pub struct ModelArguments {
     rules: RuleArguments,
 }
 
-/// How far workers may be apart.
+/// Largest distance between workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ModeKind {
-    /// No step waits for other workers: the fastest, and a slow worker slows nobody down
+    /// No step waits for other workers: the fastest, and a slow worker does not block the others
     Async,
-    /// What a step reads misses at most so many steps of any worker (--staleness): a slow worker holds others up when they are that far ahead
+    /// The values that a step reads lack at most so many steps of any worker (--staleness): a slow worker blocks the others when they are that far ahead
     Ssp,
-    /// A step reads what all workers did in all steps before it, so N workers train as one would with all their batches as one; each step takes as long as its slowest worker
+    /// A step reads the results of all workers in all steps before it, so N workers train as one would with all their batches as one; each step takes as long as its slowest worker
     Sync,
 }
 
 /// Enough that workers seldom wait when they are equally fast.
 const STALENESS: u32 = 3;
 
-/// What to train, and for how long.
+/// Workload, and length of the training.
 #[derive(Args, Debug, Clone)]
 pub struct TrainingArguments {
-    /// What is trained, and how.
+    /// The workload and its optimizers.
     #[command(flatten)]
     pub model: ModelArguments,
-    /// How far workers may be apart
+    /// Largest distance between workers
     #[arg(long, value_enum, default_value = "async")]
     pub mode: ModeKind,
-    /// With --mode ssp: so many steps of any worker may be missing in what a step reads [default: 3]
+    /// With --mode ssp: so many steps of any worker may be missing in the values that a step reads [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     staleness: Option<u32>,
-    /// Passes over the training data [default: what does well for the model; neumf 10]
+    /// Passes over the training data [default: depends on the model; neumf 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     epochs: Option<u32>,
 }
@@ -112,7 +112,7 @@ impl ModelArguments {
 /// Batches that a profile run must have: each of the parts by which a plan is judged then has one.
 const PUSHES_MIN: usize = FOLDS;
 
-/// Which rows are hot.
+/// Selection of hot rows.
 #[derive(Args, Debug, Clone)]
 pub struct SampleArguments {
     /// Share of the training data that the profile run trains on, above 0 and at most 1; at least 16 batches
@@ -130,7 +130,7 @@ pub struct SampleArguments {
 }
 
 impl SampleArguments {
-    /// Trains on the sample and makes a plan of what it saw.
+    /// Trains on the sample and makes a plan of its pushes.
     pub fn plan(&self, config: &TrainConfig, workload: &Arc<dyn Workload>, bars: &Bars) -> Result<Plan> {
         let sample = self.enough(config, &**workload, bars);
         let budget = match self.hot_slots {
@@ -150,10 +150,10 @@ impl SampleArguments {
         Ok(Plan::new(1, provenance, &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
     }
 
-    /// The share to train on: a few pushes more than were asked for, where those would tell nothing of how often rows come.
+    /// Returns the share to train on: a few pushes more than were asked for, where those would not show how often rows come.
     fn enough(&self, config: &TrainConfig, workload: &dyn Workload, bars: &Bars) -> f64 {
         let least = ((PUSHES_MIN * config.batch) as f64 / workload.samples_per_epoch() as f64).min(1.0);
-        // What is no share is left to the profile run to refuse.
+        // Invalid shares are left to the profile run to refuse.
         if !(self.sample > 0.0 && self.sample < least) {
             return self.sample;
         }
@@ -165,10 +165,10 @@ impl SampleArguments {
     }
 }
 
-/// How the hot path works.
+/// Settings of the hot path.
 #[derive(Args, Debug, Clone)]
 pub struct HotPathArguments {
-    /// How switch slots add: fixed (planned fixed point, exact in any order), f32 (IEEE 754), or table (f32 by looking
+    /// Arithmetic of switch slots: fixed (planned fixed point, exact in any order), f32 (IEEE 754), or table (f32 by looking
     /// logarithms up, as the paper's switch does; each addition is off by up to 0.8%)
     #[arg(long, value_name = "MODE", default_value = "fixed", value_parser = parse_arithmetic)]
     pub arithmetic: ArithmeticMode,
@@ -193,10 +193,10 @@ pub struct HotPathArguments {
     pub epoch_ms: Option<u64>,
 }
 
-/// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.
+/// MB of a checkpoint in a second: other workers' pushes notice it, but not too much.
 pub const CHECKPOINT_RATE: u64 = 64;
 
-/// What servers keep on disk.
+/// State that servers keep on disk.
 #[derive(Args, Debug, Clone)]
 pub struct DurabilityArguments {
     /// Servers keep a log, and answer when it is on the disk: one that is killed and started again goes on where it was
@@ -205,13 +205,13 @@ pub struct DurabilityArguments {
     /// Servers write a checkpoint so often, and at the end; one that is killed and has no log goes on from its last
     #[arg(long, value_name = "S", value_parser = positive_seconds)]
     pub checkpoint_every: Option<Duration>,
-    /// How many checkpoints each server keeps
+    /// Number of checkpoints that each server keeps
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub keep: u16,
-    /// How many checkpoints between two full ones hold only what changed
+    /// Number of checkpoints between two full ones that have only the changes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub increments: u16,
-    /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and costs those who push more
+    /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and slows pushes more
     #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_rate: u64,
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
@@ -220,12 +220,12 @@ pub struct DurabilityArguments {
 }
 
 impl DurabilityArguments {
-    /// Whether servers need a place for it.
+    /// Returns true if servers need a place for it.
     pub fn needs_disk(&self) -> bool {
         self.log || self.checkpoint_every.is_some() || self.load.is_some()
     }
 
-    /// What servers are told, and the seed that the rows must follow from, if it is given.
+    /// Returns the settings for servers, and the seed that the rows must follow from, if it is given.
     pub fn durability(&self) -> Result<(Durability, Option<u64>)> {
         let loaded = self.load.as_deref().map(find_checkpoint).transpose()?;
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
@@ -274,10 +274,10 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
     }
 }
 
-/// How the cold path works.
+/// Settings of the cold path.
 #[derive(Args, Debug, Clone)]
 pub struct ColdPathArguments {
-    /// How messages to and from servers carry gradients and values: f32, or bf16 or f16, which round them to half the bytes
+    /// Format of gradients and values in messages to and from servers: f32, or bf16 or f16, which round them to half the bytes
     #[arg(long, value_name = "FORMAT", default_value_t = ValueFormat::F32)]
     pub wire: ValueFormat,
 }
@@ -289,13 +289,13 @@ impl ColdPathArguments {
     }
 }
 
-/// Empties a file that will be written when long work is done: it shows now whether that is possible, and what an earlier
+/// Empties a file that will be written when long work is done: an error shows now, and the file of an earlier
 /// run left cannot be taken for the result.
 pub fn clear(path: &Path) -> Result<()> {
     std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes what came of a command, for machines.
+/// Writes the result of a command, for machines.
 pub fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(content)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))

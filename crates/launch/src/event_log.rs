@@ -1,4 +1,4 @@
-//! What befell a cluster while its job ran: members lost, regions moved, and how long it took to go on.
+//! Events of a cluster while its job ran: members lost, regions moved, and the time until it went on.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use libra_proto::{ControllerEvent, Peer};
 use serde_json::{Value, json};
 
-/// Something that this process did to its own cluster.
+/// A fault that this process injected into its own cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct InjectedFault {
     /// The action.
@@ -17,7 +17,7 @@ pub struct InjectedFault {
     pub at: Instant,
 }
 
-/// What was done to a switch.
+/// Actions on a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// It was ended.
@@ -26,7 +26,7 @@ pub enum FaultKind {
     Migrated,
 }
 
-/// A view that everybody acts on.
+/// A view that all members act on.
 #[derive(Debug)]
 struct Change {
     at: Instant,
@@ -49,7 +49,7 @@ pub struct EventLog {
     injected: Vec<InjectedFault>,
 }
 
-/// A line for a person: what, how much, and a note.
+/// A line for a person: name, value, and a note.
 pub type Line = (&'static str, String, String);
 
 impl EventLog {
@@ -83,7 +83,7 @@ impl EventLog {
         }
     }
 
-    /// Adds what was done to the cluster by intent.
+    /// Adds the faults that were injected into the cluster.
     pub fn add(&mut self, injected: &[InjectedFault]) {
         self.injected.extend(injected);
     }
@@ -97,7 +97,7 @@ impl EventLog {
         self.changes.iter().map(|change| change.moved).sum()
     }
 
-    /// From the kind until the regions of the switch had another holder.
+    /// Time from a fault until the regions of the switch had another holder.
     fn take_over(&self, injected: &InjectedFault) -> Option<(Duration, &Change)> {
         let change = self.changes.iter().find(|change| change.moved > 0 && change.at > injected.at)?;
         Some((change.at - injected.at, change))
@@ -160,11 +160,15 @@ impl EventLog {
         })
     }
 
-    /// What a person should know; nothing of a job that nothing befell.
+    /// Lines for a person; none for a job without failures.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         if self.recovered {
-            lines.push(("controller", "restarted".to_owned(), "it knows nothing of before".to_owned()));
+            lines.push((
+                "controller",
+                "restarted".to_owned(),
+                "earlier events are not in this report".to_owned(),
+            ));
         }
         for injected in &self.injected {
             let (name, past) = match injected.kind {
@@ -215,7 +219,7 @@ impl EventLog {
             [(at, number, reason)] => {
                 lines.push(("checkpoint failed", number.to_string(), format!("{at:.1} s: {reason}")));
             }
-            // A disk that is full stays so, and says the same each time.
+            // A disk that is full stays so, with the same error each time.
             [(first, ..), .., (last, number, reason)] => {
                 let note = format!("{first:.1} to {last:.1} s, the last of them number {number}: {reason}");
                 lines.push(("checkpoints failed", failed.len().to_string(), note));

@@ -1,10 +1,10 @@
-//! What a person asks to befall a cluster, and when: `switch@10s`.
+//! Faults that a person schedules for a cluster: `switch@10s`.
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-/// What can be killed.
+/// Members that can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A switch.
@@ -28,7 +28,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A death in its prime.
+/// The kill of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// The member.
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_has_a_victim_and_a_time() {
+    fn a_kill_has_a_target_and_a_time() {
         let kill: Kill = "switch@10s".parse().unwrap();
         assert_eq!(kill, Kill { target: Target::Switch, at: Duration::from_secs(10) });
         assert_eq!(kill.to_string(), "switch@10s");

@@ -1,4 +1,4 @@
-//! What an interrupt (Ctrl-C) does. Unless somebody has farewells to say, it ends the process at once; the second always does.
+//! Handling of interrupts (Ctrl-C). Unless a function for a clean end is set, the first ends the process at once; the second always does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ static FAREWELL: Mutex<Option<Farewell>> = Mutex::new(None);
 static HAPPENED: AtomicBool = AtomicBool::new(false);
 static IS_TOLD_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// From now on interrupts are heard of.
+/// Handles interrupts from now on.
 pub fn watch() {
     let watched = ctrlc::set_handler(|| {
         if !IS_TOLD_ELSEWHERE.load(Ordering::SeqCst) {
@@ -29,17 +29,17 @@ pub fn watch() {
     }
 }
 
-/// This process is one of several that a Ctrl-C reaches; another one says so.
+/// This process is one of several that a Ctrl-C reaches; another one reports it.
 pub fn leave_telling_to_another() {
     IS_TOLD_ELSEWHERE.store(true, Ordering::SeqCst);
 }
 
-/// The first interrupt calls `farewell`, which makes whatever runs now come to its end.
+/// The first interrupt calls `farewell`, which ends the work of this process.
 pub fn on_first(farewell: impl FnOnce() + Send + 'static) {
     *FAREWELL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(farewell));
 }
 
-/// Whether there was one.
+/// Returns true if there was one.
 pub fn happened() -> bool {
     HAPPENED.load(Ordering::SeqCst)
 }

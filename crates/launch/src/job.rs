@@ -38,12 +38,12 @@ pub struct JobArguments {
     sample: SampleArguments,
     #[command(flatten)]
     hot: HotPathArguments,
-    /// What servers keep on disk.
+    /// State that servers keep on disk.
     #[command(flatten)]
     pub durability: DurabilityArguments,
     #[command(flatten)]
     cold: ColdPathArguments,
-    /// Writes what came of it to this file, for machines
+    /// Writes its results to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Prints nothing but errors
@@ -87,7 +87,7 @@ impl JobArguments {
         }
     }
 
-    /// What was asked for, with `more` of the subcommand's own.
+    /// Returns the settings, with `more` of the subcommand's own.
     fn configuration(&self, job: &Job, more: Value) -> Value {
         let (mode, staleness) = match job.task.config.mode {
             Mode::Async => ("async", None),
@@ -131,9 +131,9 @@ impl JobArguments {
 pub struct Job {
     /// Model and data.
     pub workload: Arc<dyn Workload>,
-    /// What the workers are told.
+    /// The task of the workers.
     pub task: Task,
-    /// What the controller runs.
+    /// The job of the controller.
     pub spec: JobSpec,
 }
 
@@ -206,7 +206,7 @@ impl Job {
     }
 }
 
-/// What a person should read of a job that a controller could not bring to its end.
+/// Returns the error, for a person, of a job that a controller could not bring to its end.
 pub fn failure(error: NodeError) -> Error {
     match error {
         NodeError::Ended { reason } => anyhow!("the job failed: {reason}"),

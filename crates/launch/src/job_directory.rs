@@ -12,7 +12,7 @@ use libra_storage::{shard_directory, shard_in};
 
 /// The directory of a job, or of one of its shards.
 pub struct JobDirectory {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// By number. One only if the directory is that of a shard.
     pub shards: Vec<Shard>,
@@ -21,15 +21,15 @@ pub struct JobDirectory {
 
 /// The directory of a shard.
 pub struct Shard {
-    /// The number in its name; of a directory that was given as that of one shard, what its checkpoints say.
+    /// The number in its name; of a directory that was given as that of one shard, the number in its checkpoints.
     number: Option<u32>,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its checkpoints.
     pub checkpoints: Checkpoints<RealDisk>,
 }
 
-/// What the shards have of one number, newest first in a [`JobDirectory::list`].
+/// The checkpoints of one number of all shards, newest first in a [`JobDirectory::list`].
 pub struct JobCheckpoint {
     /// The number of the checkpoint.
     pub number: u64,
@@ -41,41 +41,41 @@ pub struct JobCheckpoint {
 pub struct Part {
     /// Its shard, as a person calls it.
     pub shard: String,
-    /// Where it is in [`JobDirectory::shards`]; `None` if that directory is not there.
+    /// Its position in [`JobDirectory::shards`]; `None` if that directory is not there.
     pub position: Option<usize>,
-    /// What there is of it.
+    /// Its state.
     pub state: PartState,
 }
 
-/// What there is of a part of a checkpoint.
+/// State of a part of a checkpoint.
 pub enum PartState {
-    /// Its manifest and those of what it builds on, the full one first. Of the files only names and lengths were looked at.
+    /// Its manifest and those of the checkpoints it builds on, the full one first. Of the files only names and lengths were looked at.
     Whole(Vec<Manifest>),
     /// Nothing.
     Missing,
-    /// What is wrong with it, in words.
+    /// The damage, in words.
     Damaged(String),
 }
 
 /// A directory that an interrupted write or removal has left, or that is being written.
 pub struct Leftover {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
 }
 
 impl JobDirectory {
-    /// Opens a directory to read it, whoever writes there.
+    /// Opens a directory to read it, even if a server writes there.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, |path| Ok(RealDisk::read_only(path)?))
     }
 
-    /// Opens a directory that nobody else may write to meanwhile.
+    /// Opens a directory, so that no other process may write to it meanwhile.
     pub fn open_to_write(path: &Path) -> Result<Self> {
         Self::open_with(path, |path| {
             RealDisk::open(path)
-                .context("is a server of the job running? Only prune what no server writes to")
+                .context("is a server of the job running? Only prune directories that no server writes to")
         })
     }
 
@@ -120,7 +120,7 @@ impl JobDirectory {
         Ok(numbers.into_iter().rev().map(|number| self.checkpoint(number)).collect())
     }
 
-    /// What is there of a number.
+    /// Returns the parts of a number.
     pub fn checkpoint(&self, number: u64) -> JobCheckpoint {
         let mut parts: Vec<Part> = (0..self.shards.len()).map(|shard| self.part(shard, number)).collect();
         agree(&mut parts);
@@ -142,7 +142,7 @@ impl JobDirectory {
                     parts.push(Part { shard, position: None, state: PartState::Missing });
                 }
             }
-            // No manifest says how many there should be.
+            // No manifest has the number of shards.
             None => parts.retain(|part| !matches!(part.state, PartState::Missing)),
         }
         JobCheckpoint { number, parts }
@@ -184,7 +184,7 @@ impl JobDirectory {
         Ok(picked)
     }
 
-    /// What is being written or removed, or was when something happened.
+    /// Lists directories that are being written or removed, or were when the process ended.
     pub fn leftovers(&self) -> Result<Vec<Leftover>> {
         let mut leftovers = Vec::new();
         for shard in &self.shards {
@@ -213,7 +213,7 @@ impl JobDirectory {
 }
 
 impl Shard {
-    /// What a person calls it.
+    /// Returns its name for a person.
     pub fn name(&self) -> String {
         let last = || self.path.file_name().map(|name| name.to_string_lossy().into_owned());
         self.number
@@ -225,7 +225,7 @@ impl Shard {
         self.path.join(format!("checkpoint-{number}"))
     }
 
-    /// What can be told to be wrong without reading files of rows.
+    /// Finds faults that can be detected without reading files of rows.
     fn fault(&self, manifests: &[Manifest]) -> Option<String> {
         let own = &manifests.last()?.description;
         if let Some(number) = self.number.filter(|number| *number != own.shard) {
@@ -282,7 +282,7 @@ impl JobCheckpoint {
         self.parts.iter().filter_map(Part::manifest)
     }
 
-    /// Why it is not complete, in words: empty if it is.
+    /// Returns the reasons for which it is not complete, in words: empty if it is.
     pub fn problems(&self) -> Vec<String> {
         let problem = |part: &Part| match &part.state {
             PartState::Whole(_) => None,
@@ -303,7 +303,7 @@ impl JobCheckpoint {
 }
 
 impl Part {
-    /// What its manifest says, if it can be used.
+    /// Returns its manifest, if it can be used.
     pub fn manifest(&self) -> Option<&Manifest> {
         match &self.state {
             PartState::Whole(manifests) => manifests.last(),

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 
 use crate::interrupt;
 
-/// What to start: such processes are of this program.
+/// Returns the program to start: such processes are of this program.
 pub fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot tell which program this is")
+    std::env::current_exe().context("cannot find the path of this program")
 }
 
 /// Hands the lines of standard input to `take`, and ends this process with its input.

@@ -1,8 +1,8 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
-//! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, what is printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`]), and what ends processes ([`interrupt`], [`leash`]).
-//! It never decides what a role does: that is `libra-proto`'s.
+//! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, the lines printed
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`]), and the end of processes ([`interrupt`], [`leash`]).
+//! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
 //! use libra_launch::fault_schedule::{Kill, Target};

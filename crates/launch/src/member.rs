@@ -22,10 +22,10 @@ use crate::report::quality_line;
 use crate::task::Task;
 use crate::training::{Step, work};
 
-/// What every member is told.
+/// Options of every member.
 #[derive(Args, Debug)]
 struct MemberArguments {
-    /// Where the controller listens
+    /// Address of the controller
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
     controller: SocketAddr,
     /// Seconds to try to reach the controller, and the other members
@@ -60,7 +60,7 @@ impl MemberArguments {
     }
 }
 
-/// How a member whose datagrams matter uses processors.
+/// Use of processors by a member whose datagrams matter.
 #[derive(Args, Debug)]
 struct ProcessorArguments {
     /// Looks for packets for so many microseconds before it sleeps: answers come sooner, and a core is busy meanwhile. For machines
@@ -73,7 +73,7 @@ struct ProcessorArguments {
 }
 
 impl ProcessorArguments {
-    /// Moves the process to its core, before it has other threads; and the options that say the rest.
+    /// Moves the process to its core, before it has other threads; and returns the options with the rest.
     fn apply(&self, options: NodeOptions) -> Result<NodeOptions> {
         if let Some(cpu) = self.cpu {
             if cpu >= CpuSet::MAX_CPU {
@@ -87,15 +87,15 @@ impl ProcessorArguments {
     }
 }
 
-/// Owns one shard of the rows: applies what workers and switches send, and answers reads.
+/// Owns one shard of the rows: applies the pushes of workers and switches, and answers reads.
 #[derive(Args, Debug)]
 pub struct ServerArguments {
     #[command(flatten)]
     member: MemberArguments,
-    /// Where to listen for workers and switches; by default any free port, or the one that a server before this one had
+    /// Address at which to listen for workers and switches; by default any free port, or the one that a server before this one had
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// Where to keep the log and the checkpoints that the job asks for. A server that was killed goes on when it is
+    /// Directory for the log and the checkpoints that the job asks for. A server that was killed goes on when it is
     /// started again with the same directory
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub struct ServerArguments {
 pub struct SwitchArguments {
     #[command(flatten)]
     member: MemberArguments,
-    /// Where to take datagrams; by default any free port
+    /// Address at which to take datagrams; by default any free port
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -117,12 +117,12 @@ pub struct SwitchArguments {
     faults: FaultArguments,
 }
 
-/// Trains on its share of the data. What to train, the controller says.
+/// Trains on its share of the data. The controller sends the task.
 #[derive(Args, Debug)]
 pub struct WorkerArguments {
     #[command(flatten)]
     member: MemberArguments,
-    /// Where this worker has the data; by default where the controller has it
+    /// Directory of the data at this worker; by default the one of the controller
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     #[command(flatten)]
@@ -150,7 +150,7 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     node.run(|event| match event {
         ServerEvent::Member(event) => tell(bars, event),
         ServerEvent::LogSuspended { reason } => bars.line(&format!(
-            "server: the log cannot be written, and training goes on without: a crash would lose what comes now. {reason}"
+            "server: the log cannot be written, and training goes on without: a crash would lose all later updates. {reason}"
         )),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
         ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),

@@ -4,9 +4,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use libra_models::{ModelConfig, ModelKind};
 
-const HEADING: &str = "What single models take; what is not given is what does well";
+const HEADING: &str = "Options of single models; the defaults suit the model";
 
-/// What can be said of a model, of whichever it is.
+/// Settings of any model.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ModelOptions {
     /// gmf, mlp, neumf: predictive factors [default: 8]
@@ -30,7 +30,7 @@ pub struct ModelOptions {
     /// deeplight: share of the lanes of vectors, of the weights of pairs of fields, and of those of hidden layers that are pruned [default: 0]
     #[arg(long, value_name = "F", help_heading = HEADING)]
     prune: Option<f32>,
-    /// deeplight: steps in which a hundredth of what is left to prune is pruned [default: 100; a small log needs fewer]
+    /// deeplight: steps in which a hundredth of the remaining weights to prune is pruned [default: 100; a small log needs fewer]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     prune_interval: Option<u32>,
     /// lstm: cells of a layer [default: 200]
@@ -42,13 +42,13 @@ pub struct ModelOptions {
     /// lstm: layers of cells [default: 1]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     layers: Option<usize>,
-    /// lstm: words of each stream in a batch, and how far back in time gradients go; --batch, the words of a step, is a multiple [default: 32]
+    /// lstm: words of each stream in a batch, and steps back in time of gradients; --batch, the words of a step, is a multiple [default: 32]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     steps: Option<usize>,
     /// lstm: words drawn for each batch that stand for all that do not follow; as many as there are words make the softmax exact [default: 1024]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     softmax_samples: Option<usize>,
-    /// lstm: the most frequent words that are told apart; others are one unknown word [default: 800000]
+    /// lstm: size of the vocabulary, the most frequent words; others are one unknown word [default: 800000]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     vocabulary: Option<usize>,
     /// lstm: largest norm of the gradient of a batch, over all its rows [default: 1]
@@ -69,7 +69,7 @@ fn parse_hidden(text: &str) -> Result<Hidden, String> {
 }
 
 impl ModelOptions {
-    /// Changes the settings of a model by what was given.
+    /// Changes the settings of a model by the options given.
     ///
     /// # Errors
     /// Something was given that is not of this model.
@@ -125,7 +125,7 @@ impl ModelOptions {
         ];
         match rest.iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => {
-                bail!("--{option} is not an option of {kind}: --help says of which model it is")
+                bail!("--{option} is not an option of {kind}: --help names its model")
             }
             None => Ok(()),
         }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((&changed.hidden[..], changed.width), (&[400, 200][..], 10));
         assert_eq!((changed.prune.embeddings, changed.prune.layers), (0.9, 0.9));
         let error = options.apply(ModelKind::Oa, &mut ModelKind::Oa.config().model).unwrap_err();
-        assert_eq!(error.to_string(), "--hidden is not an option of oa: --help says of which model it is");
+        assert_eq!(error.to_string(), "--hidden is not an option of oa: --help names its model");
     }
 
     #[test]

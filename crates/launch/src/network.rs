@@ -7,7 +7,7 @@
 //!                    └────── port0 ══════════════════════╝
 //! ```
 //!
-//! The program of the switch is on eth0. What it sends goes nowhere without a program at the other end, so there is one on each
+//! The program of the switch is on eth0. Its packets go nowhere without a program at the other end, so there is one on each
 //! port, in a process of its own.
 
 use std::net::Ipv4Addr;
@@ -16,10 +16,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Where everybody is that is no switch.
+/// Address of all processes that are no switches.
 pub const HOSTS: [u8; 4] = [10, 77, 0, 1];
 
-/// Namespaces and what is in them. Dropping it removes them.
+/// Namespaces and their interfaces. Dropping it removes them.
 pub struct Network {
     hosts: String,
     namespaces: Vec<String>,
@@ -151,7 +151,7 @@ pub fn inside_of(namespace: &str, program: &Path) -> Command {
     command
 }
 
-/// Runs `ip`, and fails with what it says if it does.
+/// Runs `ip`, and fails with its output if it does.
 pub fn ip(arguments: &[&str]) -> Result<()> {
     run("ip", arguments)
 }

@@ -4,7 +4,7 @@ use libra_proto::{ControllerEvent, Refusal, Sizes, Strangers};
 
 use crate::event_log::milliseconds;
 
-/// What a person should hear of an event; the end of the job is told by what came of it.
+/// Returns a line for a person about an event; the end of the job is told by its result.
 pub fn news(event: &ControllerEvent) -> Option<String> {
     Some(match event {
         ControllerEvent::Joined { peer, remote, missing: Sizes { servers: 0, switches: 0, workers: 0 } } => {
@@ -39,7 +39,7 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
     })
 }
 
-/// What a person should hear of the first gradient that a server refused of a worker and table.
+/// Returns a line for a person about the first gradient that a server refused of a worker and table.
 pub fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> String {
     match worker {
         Some(worker) => format!(
@@ -52,7 +52,7 @@ pub fn refused(Refusal { server, worker, table, key, .. }: &Refusal) -> String {
     }
 }
 
-/// What a person should hear of streams that were closed.
+/// Returns a line for a person about streams that were closed.
 pub fn turned_away(Strangers { count, remote, reason }: &Strangers) -> String {
     format!("{count} streams were closed that are of no member so far; the last one, from {remote}: {reason}")
 }
@@ -68,9 +68,9 @@ mod tests {
             news(&ControllerEvent::Refused(refusal.clone())).unwrap(),
             "worker 3 pushed a gradient that is not finite for row 17 of table \"item\": refused by server 1"
         );
-        let of_nobody = Refusal { worker: None, ..refusal };
+        let of_sum = Refusal { worker: None, ..refusal };
         assert_eq!(
-            refused(&of_nobody),
+            refused(&of_sum),
             "finite gradients of row 17 of table \"item\" have a sum that is not: refused by server 1"
         );
     }

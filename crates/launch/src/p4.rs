@@ -16,7 +16,7 @@ use libra_proto::{DeferredPlane, RegionConfig};
 pub use self::bmv2::Bmv2;
 use self::link::Bmv2Link;
 
-/// How the lanes of a program add.
+/// Arithmetic of the lanes of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum SumsName {
     /// Integers, in one pass
@@ -78,7 +78,7 @@ pub struct P4Switch {
 }
 
 impl P4Arguments {
-    /// What was said of a P4 switch.
+    /// Returns the option of a P4 switch that was given.
     pub const fn given(&self) -> Option<&'static str> {
         match (&self.bmv2, &self.agent_interface) {
             (Some(_), _) => Some("--bmv2"),
@@ -114,7 +114,7 @@ impl P4Arguments {
             ),
         };
         let check = move |config: &RegionConfig| {
-            // Whether all regions have room together is known when they are opened.
+            // Only when regions are opened it shows if all of them have room together.
             Rooms::new(sizes).take(config).map(drop).map_err(|error| error.to_string())
         };
         let (thread, wakes) = PlaneThread::start(P4Plane::new(link, sizes), check)

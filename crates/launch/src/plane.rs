@@ -1,4 +1,4 @@
-//! Where a switch adds up: in its own process, in the kernel, or in a device.
+//! Places at which a switch adds up: in its own process, in the kernel, or in a device.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::leash;
 use crate::p4::{P4Arguments, P4Switch};
 
-/// Which data plane.
+/// Data planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlaneKind {
@@ -22,7 +22,7 @@ pub enum PlaneKind {
     Xdp,
 }
 
-/// Which data plane a switch has: those that benchmarks set up, and one that somebody else has set up.
+/// Data planes of a switch: those that benchmarks set up, and one that was set up before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchPlane {
@@ -45,7 +45,7 @@ impl From<PlaneKind> for SwitchPlane {
 }
 
 impl SwitchPlane {
-    /// Whether it has so many lanes, before anything is set up for it.
+    /// Checks that it has so many lanes, before anything is set up for it.
     pub fn check_lanes(self, lanes: u8) -> Result<()> {
         let of_p4 = Sizes::default().lanes;
         match self {
@@ -63,7 +63,7 @@ impl SwitchPlane {
 /// The data plane of a switch.
 #[derive(Args, Debug)]
 pub struct PlaneArguments {
-    /// Where packets are added up
+    /// Place at which packets are added up
     #[arg(long, value_name = "PLANE", value_enum, default_value_t)]
     plane: SwitchPlane,
     /// With --plane xdp, and with --bmv2: the interface that workers are reached by
@@ -77,7 +77,7 @@ pub struct PlaneArguments {
 }
 
 impl PlaneArguments {
-    /// The P4 switch at `listen`, if that is what is wanted.
+    /// Returns the P4 switch at `listen`, if that is wanted.
     pub fn p4(&self, listen: Option<SocketAddr>) -> Result<Option<P4Switch>> {
         match (self.plane, self.p4.given()) {
             (SwitchPlane::P4, _) => self.p4.attach(listen, self.interface.as_deref()).map(Some),
@@ -86,12 +86,12 @@ impl PlaneArguments {
         }
     }
 
-    /// Where to take datagrams if nothing is said: a plane in the kernel must know by which address workers will call it.
+    /// Returns the default address for datagrams: a plane in the kernel needs the address by which workers will call it.
     pub fn listen(&self, controller: SocketAddr) -> Result<Option<SocketAddr>> {
         if self.plane != SwitchPlane::Xdp {
             return Ok(None);
         }
-        // No packet is sent: the system only says which of its addresses it would send from.
+        // No packet is sent: the system only returns which of its addresses it would send from.
         let from = || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
             socket.connect(controller)?;
@@ -101,7 +101,7 @@ impl PlaneArguments {
         Ok(Some(SocketAddr::new(address.ip(), 0)))
     }
 
-    /// The plane in the kernel for datagrams at `address`, if that is what is wanted.
+    /// Attaches the plane in the kernel for datagrams at `address`, if that is wanted.
     pub fn attach(
         &self,
         controller: SocketAddr,

@@ -41,7 +41,7 @@ impl Bars {
         bar
     }
 
-    /// A line that says how far something is that has no end known in samples.
+    /// Returns a line for progress that has no end in samples.
     pub fn spinner(self, name: &str) -> ProgressBar {
         if self.quiet {
             return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! What came of a job: a table for a person, JSON for a machine.
+//! Result of a job: a table for a person, JSON for a machine.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::task::{Account, EpochAccount, Figure, size};
 /// One epoch of all workers together.
 #[derive(Debug, Clone)]
 struct Epoch {
-    /// How many have an account of it: of a worker that is lost there is none.
+    /// Number of workers with an account of it: of a worker that is lost there is none.
     workers: usize,
     loss: f64,
     measures: Vec<Figure>,
@@ -27,9 +27,9 @@ struct Epoch {
     seconds_evaluate: f64,
 }
 
-/// What came of a job.
+/// Result of a job.
 pub struct Report<'c> {
-    /// None where nobody who was there is left.
+    /// None if all workers that were there are gone.
     epochs: Vec<Option<Epoch>>,
     events: &'c EventLog,
     stall_ms_max: f64,
@@ -93,7 +93,7 @@ impl<'c> Report<'c> {
         self.epochs.iter().flatten().last()
     }
 
-    /// In how many epochs somebody's account is missing.
+    /// Number of epochs in which the account of a worker is missing.
     fn epochs_short(&self, workers: u16) -> usize {
         let is_whole =
             |epoch: &&Option<Epoch>| epoch.as_ref().is_some_and(|epoch| epoch.workers >= workers.into());
@@ -211,7 +211,7 @@ impl<'c> Report<'c> {
                 row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
             let of_nothing = job.workload.loss_of_nothing();
-            row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
+            row("loss", format!("{:.4}", last.loss), format!("untrained loss {of_nothing:.4}"));
         }
         row(
             "speed",
@@ -284,7 +284,7 @@ impl<'c> Report<'c> {
         let short = self.epochs_short(sizes.workers);
         if short > 0 {
             let epochs = format!("{short} of {} epochs", self.epochs.len());
-            let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
+            let note = "the part of a worker was not trained, or its account is lost".to_owned();
             table.add_row(["incomplete".to_owned(), epochs, note]);
         }
         if !self.events.lines().is_empty() {
@@ -298,13 +298,13 @@ impl<'c> Report<'c> {
     }
 }
 
-/// Gradients that are not finite, by who pushed them and table. Of a sum there is no worker.
+/// Gradients that are not finite, by worker and table. Of a sum there is no worker.
 fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
     let json = |Refusal { server, worker, table, key, count }: &Refusal| json!({ "server": server, "worker": worker, "table": table, "first_row": key, "count": count });
     refusals.iter().map(json).collect()
 }
 
-/// What a person should know of gradients that nobody applied.
+/// Lines for a person about gradients that were not applied.
 fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
     let line = |Refusal { server, worker, table, key, count }: &Refusal| {
         let who = worker.map_or_else(|| "sums of epochs".to_owned(), |worker| format!("worker {worker}"));
@@ -332,7 +332,7 @@ fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Opti
             Some(quality) => quality.add(&account.quality)?,
             None => quality = Some(account.quality.clone()),
         }
-        // Each worker found it for itself: what is told is the mean.
+        // Each worker has measured it for itself: the table has the mean.
         for found in &account.findings {
             match findings.iter_mut().find(|sum| sum.key == found.key) {
                 Some(sum) => sum.value += (found.value - sum.value) / workers as f64,
@@ -341,7 +341,7 @@ fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Opti
         }
         samples += account.samples;
         loss += account.loss;
-        // Workers begin and end an epoch together; the slowest is what it took.
+        // Workers begin and end an epoch together; its time is that of the slowest.
         train = train.max(account.train_seconds);
         evaluate = evaluate.max(account.evaluate_seconds);
     }
@@ -363,7 +363,7 @@ fn extend(json: &mut Value, fields: Map<String, Value>) {
     json.as_object_mut().expect("it was made as an object").extend(fields);
 }
 
-/// How good a model is after an epoch of training, on the test data of whoever says it.
+/// Returns a line about the quality of a model after an epoch of training, on the test data of one worker.
 pub fn quality_line(epoch: u32, quality: &Quality) -> String {
     let measures: Vec<String> =
         quality.measures().iter().map(|of| format!("{} {:.4}", of.name, of.value)).collect();

@@ -1,4 +1,4 @@
-//! How gradients change rows, as a person types it: `--optimizer adam:beta1=0.8 --schedule cosine:steps=9000`.
+//! Rules by which gradients change rows, as a person types them: `--optimizer adam:beta1=0.8 --schedule cosine:steps=9000`.
 
 mod growth;
 
@@ -10,20 +10,20 @@ use libra_store::{Admission, Clip, Decay, Eviction, Growth, Optimizer, OutOfRang
 
 const HEADING: &str = "How gradients change rows";
 
-/// How gradients change the rows of embeddings, and those of layers.
+/// Rules by which gradients change the rows of embeddings, and those of layers.
 #[derive(Args, Debug, Clone)]
 pub struct RuleArguments {
     /// sgd, momentum, adagrad, rowwise-adagrad, adam, adamw, ftrl or rmsprop; with numbers as in `adam:rate=0.001,beta1=0.8`
     ///
-    /// The numbers are those of the formula, and what is not given is as usual:
+    /// The numbers are those of the formula; those that are not given have the usual values:
     /// sgd (rate), momentum (rate, momentum, nesterov), adagrad and rowwise-adagrad (rate, epsilon), adam and adamw (rate, beta1,
     /// beta2, epsilon), ftrl (alpha, beta, l1, l2), rmsprop (rate, decay, epsilon). The usual rates of embeddings, and of layers:
     /// sgd as many as a batch has samples, and 0.5; momentum a twentieth of that, and 0.05; both the same of adagrad (0.05),
     /// rowwise-adagrad (0.2), adam and adamw (0.002), ftrl (0.05) and rmsprop (0.005). If a rate is given, that of the layers
-    /// changes as much. Without the option it is what does well for the model: adam for gmf, mlp and neumf.
+    /// changes as much. The default suits the model: adam for gmf, mlp and neumf.
     #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING)]
     optimizer: Option<OptimizerChoice>,
-    /// How the rate changes: constant, step, exponential, linear, cosine or inverse-root, as in `cosine:steps=9000,warmup=100`
+    /// Schedule of the rate: constant, step, exponential, linear, cosine or inverse-root, as in `cosine:steps=9000,warmup=100`
     ///
     /// step and exponential take every=N and factor=F; linear and cosine take steps=N and floor=F, which may be left out (0); all
     /// take warmup=N, steps over which the rate rises to its full value. A step is a push, or the sum of an epoch of a switch, that
@@ -36,35 +36,35 @@ pub struct RuleArguments {
     /// Limits gradients: none, value:LIMIT (each value of a row) or norm:LIMIT (the norm of a row)
     #[arg(long, value_name = "KIND:LIMIT", help_heading = HEADING, value_parser = parse_clip)]
     clip: Option<Clip>,
-    /// What makes a row of a user or item: occurrences:N[,keys=K] (its N-th gradient) or probability:P; any gradient if not given
+    /// Admission of a row of a user or item: occurrences:N[,keys=K] (its N-th gradient) or probability:P; any gradient if not given
     ///
     /// Other gradients are dropped, and rows read as their first values until then. Of keys without a row, K are counted at once (1000000),
     /// 5.3 bytes each at every server.
     #[arg(long, value_name = "KIND:N[,FIELD=N]", help_heading = HEADING, value_parser = parse_admission)]
     admission: Option<Admission>,
-    /// Which rows of users and items go: idle:STEPS, least-used:ROWS[,half_life=STEPS] or lowest-norm:ROWS; none if not given
+    /// Eviction of rows of users and items: idle:STEPS, least-used:ROWS[,half_life=STEPS] or lowest-norm:ROWS; none if not given
     ///
     /// idle: those without a gradient in so many steps (see --schedule). The others keep about ROWS users, and as many items, at every server: least-used those with the most
     /// gradients, of which after half_life (10000) steps one counts half; lowest-norm those that are farthest from zero. A row that
-    /// went reads as its first value, and a gradient makes it anew.
+    /// went reads as its first value, and a gradient makes it again.
     #[arg(long, value_name = "KIND:N[,FIELD=N]", help_heading = HEADING, value_parser = parse_eviction)]
     eviction: Option<Eviction>,
-    /// Optimizer of the layers, if it shall be another than that of the embeddings
+    /// Optimizer of the layers, if it differs from that of the embeddings
     #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING)]
     layer_optimizer: Option<OptimizerChoice>,
-    /// Schedule of the layers, if it shall be another
+    /// Schedule of the layers, if it differs
     #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING, value_parser = parse_schedule)]
     layer_schedule: Option<Schedule>,
-    /// Weight decay of the layers, if it shall be another
+    /// Weight decay of the layers, if it differs
     #[arg(long, value_name = "F", help_heading = HEADING, value_parser = parse_decay)]
     layer_weight_decay: Option<f32>,
-    /// Limit of the layers' gradients, if it shall be another
+    /// Limit of the layers' gradients, if it differs
     #[arg(long, value_name = "KIND:LIMIT", help_heading = HEADING, value_parser = parse_clip)]
     layer_clip: Option<Clip>,
 }
 
 impl RuleArguments {
-    /// What `usual` becomes by the options, where a batch has so many samples.
+    /// Returns `usual` with the changes of the options, for a batch of so many samples.
     pub fn embeddings(&self, usual: &Rule, batch: usize) -> Rule {
         let chosen = self.optimizer.as_ref().map(|choice| choice.of_embeddings(batch));
         Rule {
@@ -171,7 +171,7 @@ const KINDS: [Kind; 8] = [
 ];
 
 impl Kind {
-    /// What its learning rate is called: FTRL's falls by itself, and has another name in its formula.
+    /// Returns the name of its learning rate: FTRL's falls by itself, and has another name in its formula.
     fn rate_name(&self) -> &'static str {
         if self.name == "ftrl" { "alpha" } else { "rate" }
     }
@@ -197,7 +197,7 @@ impl UsualRate {
     }
 }
 
-/// What was typed for an optimizer.
+/// An optimizer as it was typed.
 #[derive(Debug, Clone)]
 struct OptimizerChoice {
     kind: &'static Kind,
@@ -212,7 +212,7 @@ impl OptimizerChoice {
         self.at(self.rate.unwrap_or_else(|| self.kind.embeddings.at(batch)))
     }
 
-    /// That of the layers, if what was typed is for the embeddings, too: their rate is to be as far from the usual one.
+    /// Returns that of the layers, if the text is for the embeddings, too: their rate is to be as far from the usual one.
     fn of_layers_too(&self, batch: usize) -> Optimizer {
         let usual = self.kind.embeddings.at(batch);
         // Where both are usually the same, they are so to the last bit.
@@ -221,7 +221,7 @@ impl OptimizerChoice {
         self.at(self.rate.map_or(self.kind.layers, of_layers))
     }
 
-    /// That of the layers, if what was typed is for them alone.
+    /// Returns that of the layers, if the text is for them alone.
     fn of_layers(&self) -> Optimizer {
         self.at(self.rate.unwrap_or(self.kind.layers))
     }
@@ -309,7 +309,7 @@ fn checked(rule: Rule) -> Result<Rule, String> {
     Ok(rule)
 }
 
-/// What was typed behind a name: fields, until they are taken.
+/// The text behind a name: fields, until they are taken.
 struct Typed<'a> {
     name: &'a str,
     fields: Vec<(&'a str, &'a str)>,
@@ -351,7 +351,7 @@ impl<'a> Typed<'a> {
         self.take(field, parse)?.ok_or_else(|| format!("`{}` needs {field}=N", self.name))
     }
 
-    /// Refuses what nobody took, and says what there is.
+    /// Refuses fields that were not taken, and lists the known ones.
     fn end(self, known: impl Iterator<Item = &'a str>) -> Result<(), String> {
         let Some((field, _)) = self.fields.first() else { return Ok(()) };
         Err(format!(
@@ -412,7 +412,7 @@ mod tests {
     fn every_optimizer_can_be_had_with_and_without_numbers() {
         let sgd = |rate| Optimizer::Sgd { rate };
         assert_eq!(optimizers("sgd"), [sgd(1000.0), sgd(0.5)]);
-        // As far from what is usual.
+        // As far from the usual values.
         assert_eq!(optimizers("sgd:rate=250"), [sgd(250.0), sgd(0.125)]);
         let own = rules(&["--optimizer", "sgd:rate=250", "--layer-optimizer", "sgd:rate=2"]).unwrap();
         assert_eq!(own.map(|rule| rule.optimizer), [sgd(250.0), sgd(2.0)]);

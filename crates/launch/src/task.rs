@@ -1,4 +1,4 @@
-//! What the controller tells the workers to do, and what they tell it at the end. The roles carry both unread.
+//! Task of the workers from the controller, and their accounts at the end. The roles carry both unread.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use crate::report::group;
 /// The task of a training job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Where the controller found the data. A worker on another machine may have it elsewhere.
+    /// Path of the data at the controller. A worker on another machine may have it elsewhere.
     pub data: String,
-    /// How much data there is.
+    /// Size of the data.
     pub size: String,
     /// The settings of the training.
     pub config: TrainConfig,
@@ -52,7 +52,7 @@ impl Task {
     }
 }
 
-/// How much data there is, for people: `6,040 users, 3,706 items`.
+/// Describes the size of the data, for people: `6,040 users, 3,706 items`.
 pub fn size(workload: &dyn Workload) -> String {
     let parts = workload.size().into_iter().map(|(count, of_what)| format!("{} {of_what}", group(count)));
     parts.collect::<Vec<_>>().join(", ")
@@ -75,7 +75,7 @@ impl From<&Measure> for Figure {
     }
 }
 
-/// What one worker did in one epoch.
+/// Account of one worker of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochAccount {
     /// Samples that the worker trained.
@@ -84,15 +84,15 @@ pub struct EpochAccount {
     pub loss: f64,
     /// The quality of the model at the end of the epoch.
     pub quality: Quality,
-    /// What else was found while that was measured.
+    /// Other measurements of the evaluation.
     pub findings: Vec<Figure>,
     /// From the barrier before the epoch to the last push being visible.
     pub train_seconds: f64,
-    /// How long the evaluation took, in seconds.
+    /// Time of the evaluation in seconds.
     pub evaluate_seconds: f64,
 }
 
-/// What one worker did.
+/// Account of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// The epoch that it began with: a worker that takes the place of another comes late.
@@ -114,7 +114,7 @@ impl Account {
         self.epochs.get(epoch.checked_sub(self.first_epoch as usize)?)
     }
 
-    /// How many epochs had passed when it was done.
+    /// Returns the number of epochs that had passed when it was done.
     pub fn epochs_end(&self) -> usize {
         self.first_epoch as usize + self.epochs.len()
     }

@@ -10,20 +10,20 @@ use libra_models::{Progress, Quality, Share, Workload};
 use crate::event_log::milliseconds;
 use crate::task::{Account, EpochAccount, Figure, Task};
 
-/// What a worker tells whoever watches it.
+/// Progress of a worker.
 pub enum Step {
     /// Batches were trained.
     Trained(Progress),
     /// An epoch of training was evaluated.
     Evaluated {
-        /// Which, from 1 on.
+        /// Its number, from 1 on.
         epoch: u32,
-        /// What it came to.
+        /// The result.
         quality: Quality,
     },
 }
 
-/// Trains, tells the controller what came of it, and waits until the job is over. A failure ends the job for everybody. An observer sees all pushes.
+/// Trains, sends the result to the controller, and waits until the job is over. A failure ends the job for all. An observer sees all pushes.
 pub fn work(
     mut worker: Worker,
     task: &Task,

@@ -14,16 +14,16 @@ use crate::faults::Faults;
 use crate::watch::watch;
 
 const RECEIVE_BYTES: usize = 65_535;
-/// What the kernel is asked to queue for us: what unprivileged processes may have, at most, on common systems.
+/// Bytes that the kernel is asked to queue for us: the most that unprivileged processes get on common systems.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// What it is asked to queue of what comes if we may have more (CAP_NET_ADMIN): bursts of many workers at once.
+/// Bytes of incoming datagrams that it is asked to queue if we may have more (CAP_NET_ADMIN): bursts of many workers at once.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 
 const TOO_LONG: &str = "give the controller (or `libra train`) a smaller --mtu";
 
 /// A UDP socket that moves bursts.
 pub(crate) struct DatagramSocket {
-    /// Watched for what comes, and for nothing else: whoever waits to write, too, is woken by each datagram that has left.
+    /// Watched for incoming datagrams only: a task that also waits to write is woken by each datagram that has left.
     socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
     /// True if runs may have [`RUN_DATAGRAMS_MAX`]; before Linux 6.10 it is half as many, as quinn-udp says.
@@ -53,13 +53,13 @@ impl DatagramSocket {
         self.socket.get_ref().local_addr()
     }
 
-    /// How many bytes the kernel queues for this socket.
+    /// Returns the number of bytes that the kernel queues for this socket.
     pub(crate) fn receive_bytes(&self) -> io::Result<u32> {
         let bytes = socket2::SockRef::from(self.socket.get_ref()).recv_buffer_size()?;
         Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
     }
 
-    /// What this kernel cannot do, in words; none if it moves bursts both ways.
+    /// Returns what this kernel cannot do, in words; none if it moves bursts both ways.
     pub(crate) fn lacks(&self) -> Option<&'static str> {
         match (self.state.max_gso_segments() > 1, self.state.gro_segments() > 1) {
             (true, true) => None,
@@ -80,8 +80,8 @@ impl DatagramSocket {
         self.socket.readable().await.map(drop)
     }
 
-    /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last. What one sender has sent comes
-    /// in the order in which it arrived.
+    /// Hands what has arrived to `take`: sender, datagrams one behind the other, length of each but the last. Datagrams of one sender come
+    /// in the order of their arrival.
     /// Returns whether there was anything.
     pub(crate) fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8], usize)) -> io::Result<bool> {
         self.receive_by(take, |socket, receive| {
@@ -98,7 +98,7 @@ impl DatagramSocket {
         })
     }
 
-    /// The same, though nobody has said that there is anything: the runtime may not have looked for a while.
+    /// The same, without waiting for readiness: the runtime may not have looked for a while.
     pub(crate) fn receive_unasked(
         &mut self,
         take: impl FnMut(SocketAddr, &mut [u8], usize),
@@ -156,14 +156,14 @@ impl DatagramSocket {
                 match state.try_send(UdpSockRef::from(socket.get_ref()), &transmit) {
                     Ok(()) => break,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                    // However often it is sent again: it will not fit.
+                    // It will not fit, even if it is sent again.
                     Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         let text = format!(
                             "packets of {segment} bytes do not fit the MTU towards {destination}: {TOO_LONG}"
                         );
                         return Err(io::Error::new(error.kind(), text));
                     }
-                    // What cannot be sent now is lost, as it could have been on the way: the transport sends it again.
+                    // A datagram that cannot be sent now counts as lost on the way: the transport sends it again.
                     Err(_) => break,
                 }
             }
@@ -178,7 +178,7 @@ impl DatagramSocket {
         socket.writable().await.map(drop)
     }
 
-    /// How many datagrams the kernel takes in one call. One, once it has refused a run.
+    /// Returns the number of datagrams that the kernel takes in one call. One, once it has refused a run.
     fn run_datagrams_max(&self) -> usize {
         match self.state.max_gso_segments() {
             0 | 1 => 1,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_burst_arrives_whole_and_in_order_in_runs_as_long_as_the_kernel_takes() {
+    async fn a_burst_arrives_in_order_in_runs_of_the_length_of_the_kernel() {
         let bind = || DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
         let (mut from, mut to) = (bind(), bind());
         let destination = to.local_address().unwrap();
@@ -273,7 +273,7 @@ mod tests {
             outgoing.push(to.local_address().unwrap(), &datagram);
         }
         let reads = async {
-            // Nothing is read before the kernel has said that it takes no more.
+            // Nothing is read before the kernel takes no more.
             tokio::task::yield_now().await;
             arrive(&mut to, 0..3000).await
         };
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_left_wakes_nobody() {
+    async fn sent_datagrams_wake_no_task() {
         let mut socket = DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
         let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut outgoing = Outgoing::default();

@@ -1,8 +1,8 @@
-//! Where streams come in that peers open: nobody gets past before saying who it is (rule S1).
+//! The listening end of incoming streams: a peer gets past after it has identified itself (rule S1).
 //!
-//! A stream that nobody has said anything on costs a descriptor and an entry in a list: no task, no buffer, and no turn of the loop that
-//! drives the role. The list is short; when it is full, the oldest goes. A member says its first message as soon as its stream is
-//! open, so a flood of silent streams cannot push it out before it is heard.
+//! A stream without a first message costs a descriptor and an entry in a list: no task, no buffer, and no turn of the loop that
+//! drives the role. The list is short; when it is full, the oldest goes. A member sends its first message as soon as its stream is
+//! open, so a flood of silent streams cannot push it out before that message is read.
 
 use core::future::poll_fn;
 use core::net::IpAddr;
@@ -22,29 +22,29 @@ use tokio::time::{Instant as Deadline, Sleep};
 
 use crate::frames::LENGTH_BYTES;
 
-/// So many streams may be open that nobody has said a first message on.
+/// So many streams may be open without a first message.
 const WAITING_MAX: usize = 64;
-/// For so long each.
+/// Time in which its first message must be complete.
 pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
-/// Members that were heard and that the role has not seen yet. Beyond, the door is not looked after until it has.
+/// Members whose first message is read and that the role has not taken yet. Beyond, the door waits until it has.
 const HEARD_MAX: usize = 64;
 /// Reads of one stream before the others have their turn.
 const READS_MAX: usize = 16;
-/// What long first messages may take together, for each is read into memory that grows as it comes.
+/// Bytes that long first messages may take together, for each is read into memory that grows as it comes.
 const MEMORY_MAX: usize = REJOIN_BYTES_MAX + (8 << 20);
-/// What is read at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
-/// How long to accept nothing when there are no descriptors.
+/// Time to accept nothing when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a stream may begin with.
+/// Messages that a stream may begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Callers {
     /// Members of a cluster: this is its controller.
     Members,
     /// Workers and switches: this is a server.
     Clients,
-    /// Anybody: this is a measurement, and nothing is said first.
+    /// Any peer: this is a measurement, and there is no first message.
     Anybody,
 }
 
@@ -57,17 +57,17 @@ impl Callers {
         }
     }
 
-    /// How long a first message may be whose first byte is this.
+    /// Returns the most bytes of a first message whose first byte is this.
     fn bytes_max(self, first_byte: u8) -> usize {
         if self == Self::Members && may_be_long(first_byte) { REJOIN_BYTES_MAX } else { FIRST_BYTES_MAX }
     }
 }
 
-/// A stream whose other end has said who it is.
+/// A stream whose other end has identified itself.
 pub(crate) struct Caller {
     pub(crate) stream: TcpStream,
     pub(crate) remote: SocketAddr,
-    /// What it has said, and how many bytes of the stream that took; none if anybody may call.
+    /// Its first message, and how many bytes of the stream that took; none if any peer may call.
     pub(crate) first: Option<(Message, usize)>,
 }
 
@@ -83,7 +83,7 @@ impl Door {
         let (heard, inbox) = mpsc::channel(HEARD_MAX);
         let mut keeper = Keeper::new(listener, callers, tally);
         let task = tokio::spawn(async move {
-            // It ends with whoever it works for.
+            // It ends with the role that it works for.
             while let Ok(place) = heard.reserve().await {
                 place.send(keeper.next().await);
             }
@@ -91,7 +91,7 @@ impl Door {
         Self { callers: inbox, keeper: task.abort_handle() }
     }
 
-    /// The next stream whose other end has said who it is.
+    /// Returns the next stream whose other end has identified itself.
     pub(crate) async fn next(&mut self) -> Caller {
         match self.callers.recv().await {
             Some(caller) => caller,
@@ -107,7 +107,7 @@ impl Drop for Door {
     }
 }
 
-/// Streams that were closed because their other end is not known, or breaks a bound.
+/// Streams that were closed because their other end is unknown, or breaks a bound.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<Option<Strangers>>);
 
@@ -124,7 +124,7 @@ impl Tally {
     }
 }
 
-/// A stream that nobody has said a whole first message on.
+/// A stream whose first message is not complete yet.
 struct Waiting {
     stream: TcpStream,
     remote: SocketAddr,
@@ -133,7 +133,7 @@ struct Waiting {
     frame: Vec<u8>,
 }
 
-/// What a look at a stream has shown.
+/// The result of a look at a stream.
 enum Look {
     /// Nothing more is there yet.
     Nothing,
@@ -145,7 +145,7 @@ enum Look {
 }
 
 impl Waiting {
-    /// Reads what is there. `ready` says whether anything may be.
+    /// Reads what is there. `ready` is true if the runtime has reported data.
     fn look(&mut self, callers: Callers, ready: bool) -> Look {
         if callers == Callers::Anybody {
             return Look::Nothing;
@@ -158,12 +158,12 @@ impl Waiting {
             if let Some(frame) = self.frame.get(LENGTH_BYTES..).filter(|_| self.frame.len() == wanted) {
                 return match Message::decode(frame) {
                     Ok(message) if callers.begin_with(&message) => Look::Heard(message),
-                    Ok(_) => Look::Stranger("its first message does not say who it is".to_owned()),
+                    Ok(_) => Look::Stranger("its first message does not identify it".to_owned()),
                     Err(error) => Look::Stranger(error.to_string()),
                 };
             }
             match self.read(wanted, ready) {
-                Ok(0) => return Look::Stranger("it was closed before it said who it is".to_owned()),
+                Ok(0) => return Look::Stranger("it was closed before it identified itself".to_owned()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Nothing,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -173,7 +173,7 @@ impl Waiting {
         Look::More
     }
 
-    /// How long the frame is with its length, as far as that is known: nothing behind it is read.
+    /// Returns the length of the frame with its length field, as far as that is received: nothing behind it is read.
     fn wanted(&self, callers: Callers) -> Result<usize, String> {
         let Some(length) = self.frame.first_chunk::<LENGTH_BYTES>() else { return Ok(LENGTH_BYTES + 1) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -187,7 +187,7 @@ impl Waiting {
         Ok(LENGTH_BYTES + length)
     }
 
-    /// Memory follows what has come, not what a length promises.
+    /// Memory follows the bytes received, not what a length promises.
     fn read(&mut self, wanted: usize, ready: bool) -> io::Result<usize> {
         let filled = self.frame.len();
         let end = wanted.min(filled + READ_BYTES);
@@ -196,7 +196,7 @@ impl Waiting {
         }
         self.frame.resize(end, 0);
         let into = &mut self.frame[filled..];
-        // The runtime knows of no data before it has looked once; whoever is about to be closed is asked directly.
+        // The runtime reports no data before it has looked once; a stream that is about to be closed is read directly.
         let read = if ready {
             self.stream.try_read(into)
         } else {
@@ -208,13 +208,13 @@ impl Waiting {
         read
     }
 
-    /// Whether more of it is here than most first messages have.
+    /// True if more of it is here than most first messages have.
     fn is_long(&self) -> bool {
         self.frame.len() > FIRST_BYTES_MAX
     }
 }
 
-/// Looks after the door.
+/// Accepts streams and reads their first messages.
 struct Keeper {
     listener: TcpListener,
     callers: Callers,
@@ -255,7 +255,7 @@ impl Keeper {
         }
     }
 
-    /// Reads what has come. Bounded: who sends for ever does not keep others from being accepted.
+    /// Reads what has come. Bounded: a peer that never stops sending does not keep others from being accepted.
     fn look_at_all(&mut self, context: &mut Context<'_>) {
         let mut place = 0;
         while let Some(waiting) = self.waiting.get_mut(place) {
@@ -280,7 +280,7 @@ impl Keeper {
         self.keep_within_memory();
     }
 
-    /// Acts on what a look has shown. Returns whether the stream still waits.
+    /// Acts on the result of a look. Returns true if the stream still waits.
     fn settle(&mut self, place: usize, look: Look) -> bool {
         match look {
             Look::Nothing | Look::More => return true,
@@ -301,7 +301,7 @@ impl Keeper {
     }
 
     /// All that has come of first messages takes no more memory than one may. The shortest of the long ones goes: were it another, many
-    /// servers that come back at once could keep each other from ever being heard.
+    /// servers that return at once could keep each other from ever being read.
     fn keep_within_memory(&mut self) {
         loop {
             let long = || self.waiting.iter().enumerate().filter(|(_, waiting)| waiting.is_long());
@@ -329,7 +329,7 @@ impl Keeper {
                 }
                 Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote),
                 Poll::Ready(Err(error)) if is_of_the_peer(&error) => {}
-                // Out of descriptors, as a rule. One that nobody needs is given back, and whoever calls waits in the kernel.
+                // Out of descriptors, as a rule. An unused one is given back, and the caller waits in the kernel.
                 Poll::Ready(Err(_)) => {
                     self.turn_away(0, "there are no more file descriptors");
                     let mut pause = Box::pin(tokio::time::sleep(PAUSE));
@@ -350,7 +350,7 @@ impl Keeper {
     fn receive(&mut self, stream: TcpStream, remote: SocketAddr) {
         let until = Deadline::now() + FIRST_MESSAGE_MAX;
         self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });
-        // What a member says first is often here already.
+        // The first message of a member is often here already.
         let place = self.waiting.len() - 1;
         let look = self.waiting[place].look(self.callers, false);
         if self.settle(place, look) {
@@ -362,7 +362,7 @@ impl Keeper {
         self.waiting.iter().filter(|waiting| !waiting.is_long())
     }
 
-    /// If more wait than may, the oldest goes of the address that has the most: so whoever opens many takes from itself.
+    /// If more wait than may, the oldest goes of the address that has the most: so a peer that opens many displaces its own.
     fn make_room(&mut self) {
         while self.short().count() > WAITING_MAX {
             let mut of_address = BTreeMap::<IpAddr, usize>::new();
@@ -392,13 +392,13 @@ impl Keeper {
             if self.timer.as_mut().poll(context).is_pending() {
                 return;
             }
-            let reason = format!("it did not say who it is within {} s", FIRST_MESSAGE_MAX.as_secs());
+            let reason = format!("it did not identify itself within {} s", FIRST_MESSAGE_MAX.as_secs());
             self.turn_away(0, &reason);
         }
     }
 }
 
-/// Whether the stream that could not be accepted is gone, and nothing else is wrong.
+/// True if the stream that could not be accepted is gone, and nothing else is wrong.
 fn is_of_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

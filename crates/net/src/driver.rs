@@ -21,13 +21,13 @@ use crate::turns::take_turns;
 const TURNS_MAX: u32 = 4;
 /// With nothing to wait for, the loop still looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
-/// And with a door this often: those that were turned away wake nobody.
+/// And with a door this often: streams that were turned away wake no task.
 const IDLE_WITH_DOOR: Duration = Duration::from_secs(1);
 
-/// What a role is connected to.
+/// The sockets and streams of a role.
 pub(crate) struct Ports {
     pub(crate) listener: Option<TcpListener>,
-    /// Who may call there.
+    /// The peers that may call there.
     pub(crate) callers: Callers,
     pub(crate) datagrams: Option<DatagramSocket>,
     /// Becomes readable when a data plane elsewhere has something for the role to look at.
@@ -146,7 +146,7 @@ pub(crate) async fn drive<R: Role, T>(
                 None => commands_open = false,
             },
             caller = next_caller(door.as_mut()) => ports.links.accept(caller),
-            // Above is looked what for.
+            // The top of the loop looks for timers that are due.
             () = &mut timer => {}
             () = look_again(ports.busy_poll), if !was_quiet => quiet = true,
         }
@@ -212,13 +212,13 @@ async fn readable(socket: Option<&DatagramSocket>) -> io::Result<()> {
 
 async fn woken(wakes: Option<&AsyncFd<OwnedFd>>) -> io::Result<()> {
     match wakes {
-        // What made it readable the role takes; then it sleeps until there is more.
+        // The role takes what made it readable; then it sleeps until there is more.
         Some(wakes) => wakes.readable().await.map(|mut ready| ready.clear_ready()),
         None => core::future::pending().await,
     }
 }
 
-/// The next stream whose other end has said who it is.
+/// Returns the next stream whose other end has identified itself.
 async fn next_caller(door: Option<&mut Door>) -> Caller {
     match door {
         Some(door) => door.next().await,

@@ -10,20 +10,20 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Geometric};
 use thiserror::Error;
 
-/// How long a datagram is held back at most to arrive out of order.
+/// Longest time for which a datagram is held back to arrive out of order.
 const HOLD_TIME: Duration = Duration::from_millis(1);
-/// How many datagrams overtake it at most.
+/// Most datagrams that overtake it.
 const OVERTAKING_MAX: u32 = 32;
 
 /// A probability that is none.
 #[derive(Debug, Error, Clone, Copy, PartialEq)]
 #[error("{rate} is not a probability: expected a number from 0 up to, not including, 1")]
 pub struct InvalidRate {
-    /// What was given.
+    /// The rate that was given.
     pub rate: f64,
 }
 
-/// How often a datagram is lost, sent twice, or overtaken by later ones. Zeros inject nothing.
+/// Probabilities that a datagram is lost, sent twice, or overtaken by later ones. Zeros inject nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultRates {
     loss: f64,
@@ -55,7 +55,7 @@ struct Held {
 }
 
 /// An event of some probability. How many times it does not happen is drawn at once, as a draw for each datagram would slow
-/// down what is to be measured.
+/// down the measured system.
 struct Chance {
     spared: Geometric,
     left: u64,
@@ -74,7 +74,7 @@ impl Chance {
     }
 }
 
-/// Whether nothing happens to the next `datagrams`; they are counted then.
+/// Returns true if nothing happens to the next `datagrams`; they are counted then.
 fn spare<const EVENTS: usize>(mut chances: [&mut Chance; EVENTS], datagrams: u64) -> bool {
     let spared = chances.iter().all(|chance| chance.left >= datagrams);
     if spared {
@@ -83,7 +83,7 @@ fn spare<const EVENTS: usize>(mut chances: [&mut Chance; EVENTS], datagrams: u64
     spared
 }
 
-/// Does to outgoing datagrams what a bad network does.
+/// Injects the faults of a bad network into outgoing datagrams.
 pub(crate) struct Faults {
     loss: Chance,
     duplicate: Chance,
@@ -108,9 +108,9 @@ impl Faults {
         })
     }
 
-    /// Does to a burst what the network does to it.
+    /// Loses, duplicates and reorders the datagrams of a burst.
     ///
-    /// What is not there to be measured should cost little: a burst from which nothing is lost is not touched, and of one that loses
+    /// Injection should cost little: a burst from which nothing is lost is not touched, and of one that loses
     /// datagrams, and no more, those behind them move up.
     pub(crate) fn apply(&mut self, now: Instant, outgoing: &mut Outgoing) {
         let datagrams = outgoing.len() as u64;
@@ -155,7 +155,7 @@ impl Faults {
         });
     }
 
-    /// Lets go what was held long enough.
+    /// Sends what was held long enough.
     fn release(&mut self, now: Instant, sent: &mut Outgoing) {
         while let Some(held) = self.held.pop_front_if(|held| held.due <= now) {
             sent.push(held.to, &held.datagram);

@@ -6,11 +6,11 @@ use std::io::{self, IoSlice};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub(crate) const LENGTH_BYTES: usize = 4;
-/// What a stream begins with: most never say much.
+/// Size at the start of a stream: most carry little.
 const BUFFER_BYTES_MIN: usize = 4 << 10;
-/// What is read at once if it is there, and then is still in the cache of the processor that takes it apart.
+/// Bytes that are read at once if they are there, and are still in the cache of the processor that decodes them.
 const BUFFER_BYTES: usize = 256 << 10;
-/// What a large frame needed is given back if it was more.
+/// Memory beyond this, which a large frame needed, is given back.
 const KEPT_BYTES: usize = 4 << 20;
 /// Frames that are handed to the kernel at once.
 const BATCH: usize = 64;
@@ -19,9 +19,9 @@ const BATCH: usize = 64;
 pub(crate) struct FrameReader<R> {
     stream: R,
     buffer: Vec<u8>,
-    /// What was read and not handed out.
+    /// Bytes that were read and not handed out.
     filled: Range<usize>,
-    /// Whether the last read found more than there was room for.
+    /// True if the last read found more than there was room for.
     was_full: bool,
 }
 
@@ -52,7 +52,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// Where the next frame is, if all of it is there.
+    /// Returns the place of the next frame, if all of it is there.
     fn complete(&self, bytes_max: usize) -> io::Result<Option<Range<usize>>> {
         let Some(length) = self.buffer[self.filled.clone()].first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -66,7 +66,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok((start + length <= self.filled.end).then_some(start..start + length))
     }
 
-    /// Makes room for more bytes. Memory follows what has come, not what a length promises.
+    /// Makes room for more bytes. Memory follows the bytes received, not what a length promises.
     fn make_room(&mut self) {
         if self.filled.is_empty() {
             self.filled = 0..0;
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// The length that goes before a frame, while it is not known.
+/// Placeholder for the length in front of a frame that is not complete.
 pub(crate) const NO_LENGTH: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 
 /// Puts the length of a frame into the bytes that were left free for it.
@@ -99,7 +99,7 @@ pub(crate) fn seal(frame: &mut [u8]) {
     *place = u32::try_from(content.len()).expect("no message is that large").to_be_bytes();
 }
 
-/// Writes frames; the kernel takes them from where they are. `written` hears of each step.
+/// Writes frames; the kernel takes them from where they are. `written` is called after each step.
 pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
     writer: &mut W,
     frames: &[Vec<u8>],
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_length_that_no_message_has_is_refused_and_one_that_is_promised_takes_no_memory() {
+    async fn too_long_frames_are_refused_and_a_length_takes_no_memory() {
         let (read, end) = all(&u32::MAX.to_be_bytes()).await;
         assert_eq!((read.len(), end.unwrap_err().kind()), (0, io::ErrorKind::InvalidData));
         let promise = u32::try_from(MESSAGE_BYTES_MAX).unwrap().to_be_bytes();

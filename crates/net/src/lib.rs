@@ -1,7 +1,7 @@
 //! Runs the roles of a cluster over real sockets: each on a loop of its own, with UDP for the hot path and TCP for everything else.
 //!
 //! It never looks into a packet, a message or a model, decides nothing of the protocol, and retries nothing but the opening of a
-//! stream: what to send, and when, is the business of the roles in `libra-proto`. It alone has sockets and a clock.
+//! stream: what to send, and when, is decided by the roles in `libra-proto`. It alone has sockets and a clock.
 //!
 //! ```text
 //!  caller ── commands ──▶ ┌────────── driver ──────────┐ ── datagrams, in runs (GSO) ──▶ faults ──▶ UDP
@@ -31,13 +31,13 @@
 //! let server = thread::spawn(move || server.run(|_event| ()).expect("the job ends well"));
 //! let worker = thread::spawn(move || {
 //!     let mut worker = WorkerNode::join(options).expect("there is a place for one worker");
-//!     assert_eq!(worker.cluster().task, "say hello");
-//!     worker.barrier().expect("nobody is missing");
-//!     worker.report("hello".to_owned()).expect("the controller hears it");
+//!     assert_eq!(worker.cluster().task, "greet");
+//!     worker.barrier().expect("all workers are there");
+//!     worker.report("hello".to_owned()).expect("the controller receives it");
 //! });
 //!
 //! let mut cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
-//! cluster.task = "say hello".to_owned();
+//! cluster.task = "greet".to_owned();
 //! let (_commands, inbox) = mpsc::unbounded_channel();
 //! let outcome = controller.run(Sizes { servers: 1, switches: 0, workers: 1 }, cluster, inbox, |_event| ())?;
 //! assert_eq!(outcome.reports, ["hello"]);

@@ -18,25 +18,25 @@ use tokio::time::Instant as Deadline;
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
 
-/// How many messages of all streams wait for the role before the kernel holds the senders back.
+/// Messages of all streams that wait for the role before the kernel holds the senders back.
 const QUEUE: usize = 1024;
 /// Of one stream so many messages wait for the role, and then those of others go first.
 const UNHANDLED_MAX: usize = 16;
 /// When so many bytes wait to be written to a caller, nothing more is read of it (rule C10). Workers keep fewer unanswered (rule C9): none
 /// that reads its answers ever gets here.
 const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
-/// With so many, a stream is closed: whoever is at its other end has not read for long. It comes again (rule S4).
+/// With so many, a stream is closed: its other end has not read for long. It comes again (rule S4).
 const UNWRITTEN_BYTES_END: usize = 256 << 20;
-/// How long what was written to a stream may take to leave that was closed since.
+/// Time for data that was written before a stream was closed to leave.
 const CLOSING_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How long what was sent may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
+/// Time for which sent data may be unacknowledged, or unread while the peer has no room, before its stream counts as broken. As long as
 /// keepalives take to notice that a peer is gone to which nothing is sent.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(11);
-/// How long written messages may take to leave at the end.
+/// Time for written messages to leave at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What comes out of a stream.
+/// An event or a message of a stream.
 pub(crate) enum Input {
     Event(LinkEvent),
     Message(Message),
@@ -47,14 +47,14 @@ pub(crate) struct Links {
     streams: HashMap<Link, Stream>,
     inputs: mpsc::Receiver<(Link, Input)>,
     report: mpsc::Sender<(Link, Input)>,
-    /// Streams whose messages the role was given since it was last asked for what it has to say.
+    /// Streams whose messages the role was given since its outputs were last drained.
     handed: Vec<Arc<Gauge>>,
-    /// Streams that were closed here, of which the role does not know yet.
+    /// Streams that were closed here, which the role has not been told yet.
     ended: VecDeque<(Link, Input)>,
     tally: Arc<Tally>,
     tasks: JoinSet<()>,
     accepted: u64,
-    /// How long to try to reach a peer that does not listen yet.
+    /// Time to try to reach a peer that does not listen yet.
     patience: Duration,
     bytes: Arc<AtomicU64>,
 }
@@ -67,7 +67,7 @@ struct Stream {
     task: Option<AbortHandle>,
 }
 
-/// What lies between a role and one of its streams.
+/// Flow control between a role and one of its streams.
 #[derive(Debug, Default)]
 struct Gauge {
     /// Messages that the role was not given yet, or has not answered.
@@ -102,7 +102,7 @@ impl Gauge {
         self.admitted.notify_one();
     }
 
-    /// Waits until the role knows who is at the other end.
+    /// Waits until the role has identified the other end.
     async fn admission(&self) -> usize {
         loop {
             match self.message_bytes_max.load(Ordering::Relaxed) {
@@ -151,12 +151,12 @@ impl Links {
         }
     }
 
-    /// Counts what messages take, in both directions.
+    /// Returns the counter of bytes of messages, in both directions.
     pub(crate) fn bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
     }
 
-    /// Where streams are counted that are closed here.
+    /// Returns the counter of streams that are closed here.
     pub(crate) fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
     }
@@ -166,7 +166,7 @@ impl Links {
         self.tally.take()
     }
 
-    /// The next thing that happened on any stream. Whoever asks has sent the answers to what it was given before.
+    /// Returns the next thing that happened on any stream. The caller has sent the answers to earlier ones.
     pub(crate) async fn next(&mut self) -> (Link, Input) {
         for gauge in self.handed.drain(..) {
             gauge.handled();
@@ -207,7 +207,7 @@ impl Links {
         self.has_task(link, task);
     }
 
-    /// Takes a stream that a peer has opened. If that said who it is, the role must [admit](Self::admit) it before more is read.
+    /// Takes a stream that a peer has opened. If it has identified itself, the role must [admit](Self::admit) it before more is read.
     pub(crate) fn accept(&mut self, caller: Caller) {
         let Caller { stream, remote, first } = caller;
         let link = Link(self.accepted);
@@ -232,7 +232,7 @@ impl Links {
     }
 
     fn register(&mut self, link: Link, remote: SocketAddr) -> Conversation {
-        // What is left of streams that have ended: a set keeps the memory of its tasks until somebody asks for them.
+        // Reaps the tasks of streams that have ended: a set keeps their memory until they are joined.
         while self.tasks.try_join_next().is_some() {}
         let (frames, outbox) = mpsc::unbounded_channel();
         let gauge = Arc::<Gauge>::default();
@@ -248,7 +248,7 @@ impl Links {
     }
 
     pub(crate) fn send(&mut self, link: Link, message: &Message) {
-        // A stream that has just closed: the role will hear of it, and what it said to it is lost with it.
+        // A stream that has just closed: the role will receive that event, and what it sends meanwhile is lost.
         let Some(stream) = self.streams.get(&link) else { return };
         let mut frame = message.encode_behind(&frames::NO_LENGTH);
         frames::seal(&mut frame);
@@ -262,7 +262,7 @@ impl Links {
         }
     }
 
-    /// Closes a stream at once, with all that waits for it, and tells the role.
+    /// Closes a stream at once, with all that waits for it, and reports it to the role.
     fn end(&mut self, link: Link, reason: String) {
         let Some(stream) = self.streams.remove(&link) else { return };
         stream.task.inspect(AbortHandle::abort);
@@ -276,7 +276,7 @@ impl Links {
         }
     }
 
-    /// Lets what was written leave, then closes everything.
+    /// Waits until written messages have left, then closes everything.
     pub(crate) async fn finish(mut self) {
         self.streams.clear();
         self.inputs.close();
@@ -303,7 +303,7 @@ async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStrea
     }
 }
 
-/// What the task of a stream needs.
+/// State of the task of a stream.
 struct Conversation {
     link: Link,
     remote: SocketAddr,
@@ -356,7 +356,7 @@ impl Conversation {
                 reason = &mut read => Some(reason),
                 written = &mut write => match written {
                     Ok(()) => None,
-                    // What the other end has said before is there to be read: it may say why.
+                    // Data that the other end sent before is there to be read: it may name the reason.
                     Err(error) => {
                         gauge.break_off();
                         let read = tokio::time::timeout(FAREWELL, read).await;
@@ -372,8 +372,8 @@ impl Conversation {
                 }
                 drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await);
             }
-            // We closed it. What the other end still says has no reader; but a stream that is dropped with something unread is
-            // reset, and the other end may lose what we have said last.
+            // We closed it. Later data of the other end has no reader; but a stream that is dropped with something unread is
+            // reset, and the other end may lose our last messages.
             None => {
                 drop(tokio::time::timeout(FAREWELL, frames.drain()).await);
             }
@@ -381,7 +381,7 @@ impl Conversation {
     }
 }
 
-/// Hands messages over until the stream ends. Returns why it did, and whether that was for what the other end has said.
+/// Hands messages over until the stream ends. Returns the reason, and true if the other end sent something invalid.
 async fn read(
     link: Link,
     frames: &mut FrameReader<OwnedReadHalf>,
@@ -389,9 +389,9 @@ async fn read(
     gauge: &Gauge,
     bytes: &AtomicU64,
 ) -> (String, bool) {
-    // The role says in the same turn whether it knows the caller.
+    // The role admits the caller in the same turn or closes the stream.
     let Ok(bytes_max) = tokio::time::timeout(FIRST_MESSAGE_MAX, gauge.admission()).await else {
-        return ("nobody knows who is calling".to_owned(), true);
+        return ("the caller was not admitted".to_owned(), true);
     };
     loop {
         gauge.room(link.0 >= Link::ACCEPTED).await;
@@ -406,7 +406,7 @@ async fn read(
         match message {
             Ok(message) => {
                 gauge.unhandled.fetch_add(1, Ordering::Relaxed);
-                // Nobody listens while a role says its farewells, and those must still leave.
+                // The receiver is gone while a role drains, and its last messages must still leave.
                 if report.send((link, Input::Message(message))).await.is_err() {
                     gauge.handled();
                 }
@@ -416,7 +416,7 @@ async fn read(
     }
 }
 
-/// Writes messages until nobody will send another.
+/// Writes messages until all senders are gone.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,

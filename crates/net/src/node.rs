@@ -32,41 +32,41 @@ use crate::links::Links;
 use crate::storage::Storage;
 use crate::watch::watch;
 
-/// Why a node could not run to the end of its job.
+/// The reason for which a node could not run to the end of its job.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// A port cannot be had.
     #[error("cannot listen at {address} (--listen chooses another, with port 0 any free one)")]
     Bind {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The machine refused something else.
     #[error("{attempted}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         attempted: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The shard in the data directory cannot go on.
     #[error(transparent)]
     Data(#[from] PlaceError),
-    /// Workers and switches know the shard at another address.
+    /// Workers and switches have the shard at another address.
     #[error("the shard in the data directory is known at port {} to the job: it cannot listen at {address}", known.port())]
     Moved {
-        /// Where they know it.
+        /// The address that they have.
         known: SocketAddr,
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
     },
     /// The job ended before it was done.
     #[error("{reason}")]
     Ended {
-        /// Who ended it and why.
+        /// The process that ended it, and the reason.
         reason: String,
     },
 }
@@ -77,23 +77,23 @@ impl NodeError {
     }
 }
 
-/// What members of a cluster have in common.
+/// Settings that members of a cluster have in common.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeOptions {
-    /// Where the controller accepts streams.
+    /// Address at which the controller accepts streams.
     pub controller: SocketAddr,
-    /// How long to try to reach a peer that does not listen yet.
+    /// Time to try to reach a peer that does not listen yet.
     pub patience: Duration,
-    /// What to do to outgoing datagrams.
+    /// Faults to inject into outgoing datagrams.
     pub faults: FaultRates,
-    /// What decides which of them.
+    /// Seed that decides which of them.
     pub fault_seed: u64,
     /// For how long a loop without inputs looks for new ones before its thread sleeps. Zero: not at all.
     pub busy_poll: Duration,
 }
 
 impl NodeOptions {
-    /// No faults, five seconds of patience, and loops that sleep.
+    /// No faults, five seconds to reach a peer, and loops that sleep.
     pub fn new(controller: SocketAddr) -> Self {
         let (patience, faults) = (Duration::from_secs(5), FaultRates::default());
         Self { controller, patience, faults, fault_seed: 0, busy_poll: Duration::ZERO }
@@ -144,12 +144,12 @@ impl ControllerNode {
         Ok(Self { runtime, listener, address })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Runs a job, another one each time (rule M18). `on_event` hears of everything that happens.
+    /// Runs a job, another one each time (rule M18). `on_event` is called with everything that happens.
     pub fn run(
         self,
         sizes: Sizes,
@@ -157,7 +157,7 @@ impl ControllerNode {
         commands: mpsc::UnboundedReceiver<ControllerCommand>,
         mut on_event: impl FnMut(&ControllerEvent),
     ) -> Result<Outcome, NodeError> {
-        // Neither this job nor the one before knows of the other, so what tells them apart is drawn.
+        // Neither this job nor the one before has seen the other, so the number that distinguishes them is drawn.
         let instance = OsRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
         let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
         let role = Controller::new(sizes, cluster.with_instance(instance));
@@ -190,7 +190,7 @@ pub(crate) async fn run_member<R: Role<Event = MemberEvent>>(
     ended.await.map_err(NodeError::io("the sockets failed"))?
 }
 
-/// Whether a member is done, and with what.
+/// The result of a member once it is done.
 fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
     match event {
         MemberEvent::Started { .. } => ControlFlow::Continue(()),
@@ -218,7 +218,7 @@ impl ServerNode {
     }
 
     /// The same, with a data directory: if there is a shard in it whose process has ended, this one goes on with it, at the address that the
-    /// others know.
+    /// others have.
     pub fn bind_with_data(
         options: NodeOptions,
         address: Option<SocketAddr>,
@@ -234,7 +234,7 @@ impl ServerNode {
         Ok(Self { data: Some(data), found, ..node })
     }
 
-    /// What it goes on from, in words for a person; `None` if it is new.
+    /// Returns what it goes on from, in words for a person; `None` if it is new.
     pub fn goes_on_from(&self) -> Option<String> {
         self.found.as_ref().map(|found| {
             format!(
@@ -245,7 +245,7 @@ impl ServerNode {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -299,7 +299,7 @@ impl SwitchNode {
         Ok(Self { runtime, socket, address, options, plane: SoftPlane::default(), wakes: None })
     }
 
-    /// What its socket cannot do on this machine, in words for a person; none if it moves bursts.
+    /// Returns what its socket cannot do on this machine, in words for a person; none if it moves bursts.
     pub fn lacks(&self) -> Option<&'static str> {
         self.socket.lacks()
     }
@@ -319,7 +319,7 @@ impl<P: Plane> SwitchNode<P> {
         Self { address, ..self }
     }
 
-    /// Where it takes datagrams.
+    /// Returns the address at which it takes datagrams.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -328,10 +328,10 @@ impl<P: Plane> SwitchNode<P> {
     pub fn run(self, on_event: impl FnMut(&MemberEvent)) -> Result<Statistics, NodeError> {
         let never = core::future::pending();
         let ended = self.run_until(never, on_event)?;
-        Ok(ended.expect("what is never done does not end it"))
+        Ok(ended.expect("a future that is never ready does not end it"))
     }
 
-    /// Aggregates until the job is done, or until `killed` is: then it is gone in the midst of what it did, as a process is
+    /// Aggregates until the job is done, or until `killed` is ready: then it stops in the midst of its work, as a process does
     /// that gets SIGKILL, and there are no statistics.
     pub fn run_until(
         self,

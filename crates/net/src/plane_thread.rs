@@ -12,12 +12,12 @@ use std::time::Instant;
 
 use libra_proto::{Device, Executor, Order, Plane, RegionConfig, Report};
 
-/// How often the plane is looked at, at most, when nothing is asked of it: nothing in a device wakes its agent.
+/// Shortest pause between two looks at the plane when no order comes: nothing in a device wakes its agent.
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 /// A look is a packet to the device, and no more than one part in so many of its time is for looks.
 const LOOKS_SHARE: u32 = 20;
 
-/// Whether a region can be held, and if not, why.
+/// Checks that a region can be held; the error is the reason if not.
 type Check = Box<dyn Fn(&RegionConfig) -> Result<(), String> + Send>;
 
 /// Carries out orders on a plane, in the order in which they were given. The thread ends when this is dropped.
@@ -30,7 +30,7 @@ pub struct PlaneThread {
 }
 
 impl PlaneThread {
-    /// Starts the thread. Whether a region fits `check` says without the plane, which may be busy. The descriptor becomes
+    /// Starts the thread. `check` decides without the plane, which may be busy, if a region fits. The descriptor becomes
     /// readable when there is something to look at.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Device for PlaneThread {
     }
 
     fn order(&mut self, order: Order) {
-        // Of a thread that is gone the report says so.
+        // If the thread is gone, its report has an error.
         _ = self.orders.send(order);
     }
 

@@ -1,7 +1,8 @@
-//! What loop, sockets and kernel take of the threads of two roles that only send to each other, on loopback.
+//! Time that loop, sockets and kernel take of the threads of two roles that only send to each other, on loopback.
 //!
-//! One asks, the other answers everything with as little as there is. Each runs in the loop in which roles run, so what is measured is what roles pay
-//! beside what they compute. A [`ProbeNode`] is a loop with sockets for a role of the caller's: one that answers a member which is measured alone.
+//! One asks, the other answers everything with as little as there is. Each runs in the loop in which roles run, so the measured time is
+//! what roles pay beside their own computation. A [`ProbeNode`] is a loop with sockets for a role of the caller's: one that answers a
+//! member which is measured alone.
 
 use core::hint::spin_loop;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -25,12 +26,12 @@ use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, listen, runtime};
 use crate::turns::give_way;
 
-/// A role that hears nothing for so long is done, or has lost something.
+/// A role that receives nothing for so long is done, or has lost something.
 const SILENCE: Duration = Duration::from_millis(300);
 /// Exchanges before those that are measured.
 const WARM_UP: u64 = 50;
 
-/// What is exchanged.
+/// Kinds of exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Datagrams in runs: how many in each, and bytes of each.
@@ -39,14 +40,14 @@ pub enum Kind {
     Messages(usize),
 }
 
-/// What one of the two threads did, and what it took.
+/// Counters and times of one of the two threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Side {
     /// Processor time, user and system.
     pub cpu_ns: u64,
     /// Turns of its loop.
     pub turns: u64,
-    /// How often it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
     /// Runs of datagrams and their bytes, or messages and theirs, that came.
     pub came: u64,
@@ -58,12 +59,12 @@ pub struct Side {
     pub bytes_left: u64,
 }
 
-/// What an exchange came to.
+/// Result of an exchange.
 #[derive(Debug, Clone, Default)]
 pub struct Exchanged {
-    /// Who asks.
+    /// The thread that asks.
     pub asks: Side,
-    /// Who answers.
+    /// The thread that answers.
     pub answers: Side,
     /// From asking to the answer, in nanoseconds, in no order.
     pub round_trips: Vec<u64>,
@@ -73,7 +74,7 @@ pub struct Exchanged {
 /// else the system may put both on one, as it likes to do with threads that take turns.
 ///
 /// # Errors
-/// What the system refused, or that answers did not come.
+/// The system refused something, or answers did not come.
 pub fn exchange(kind: Kind, window: usize, rounds: u64, apart: bool) -> io::Result<Exchanged> {
     let cores = if apart { own_cores()? } else { [None; 2] };
     let (address, bound) = std::sync::mpsc::channel();
@@ -92,7 +93,7 @@ pub fn exchange(kind: Kind, window: usize, rounds: u64, apart: bool) -> io::Resu
     Ok(Exchanged { asks, answers, round_trips })
 }
 
-/// Keeps every core from sleeping, with threads that anybody else pushes aside at once (`SCHED_IDLE`, see sched(7)).
+/// Keeps every core from sleeping, with threads that any other thread preempts at once (`SCHED_IDLE`, see sched(7)).
 #[derive(Debug)]
 pub struct Awake {
     ended: Arc<AtomicBool>,
@@ -144,7 +145,7 @@ impl ProbeNode {
     /// Binds both to any free port.
     ///
     /// # Errors
-    /// What the system refused.
+    /// The system refused an address.
     pub fn bind() -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, streams) = listen(&runtime, (Ipv4Addr::LOCALHOST, 0).into())?;
@@ -152,22 +153,22 @@ impl ProbeNode {
         Ok(Self { runtime, listener, socket, streams, datagrams })
     }
 
-    /// Where it accepts streams.
+    /// Returns the address at which it accepts streams.
     #[must_use]
     pub fn streams(&self) -> SocketAddr {
         self.streams
     }
 
-    /// Where it takes datagrams.
+    /// Returns the address at which it takes datagrams.
     #[must_use]
     pub fn datagrams(&self) -> SocketAddr {
         self.datagrams
     }
 
-    /// Drives a role until it has something to tell, and returns that.
+    /// Drives a role until its first event, and returns that.
     ///
     /// # Errors
-    /// Why the sockets failed.
+    /// The sockets failed.
     pub fn run<R: Role>(self, role: R) -> io::Result<R::Event> {
         let (_commands, none) = mpsc::unbounded_channel();
         let links = Links::new(Duration::from_secs(1));
@@ -224,12 +225,12 @@ fn run(
 /// The role of either thread.
 struct Probe {
     kind: Kind,
-    /// Whom it asks; none if it answers.
+    /// Address that it asks; none if it answers.
     peer: Option<SocketAddr>,
     window: usize,
     rounds: u64,
     link: Option<Link>,
-    /// Answers or questions to send, and to whom.
+    /// Destinations of answers or questions to send.
     owed: Vec<SocketAddr>,
     owed_messages: u64,
     /// When the questions under way were asked.

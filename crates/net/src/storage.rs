@@ -10,10 +10,10 @@ use libra_storage::disk::RealDisk;
 use libra_storage::{ShardCheckpoints, ShardLog, create, load, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// How much the thread of the checkpoints stands back: with 10 it gets a tenth of a core that another wants whole.
+/// Niceness of the thread of the checkpoints: with 10 it gets a tenth of a core that another thread could fill.
 const NICENESS: i32 = 10;
 
-/// Carries out what a server asks of its disk.
+/// Carries out the requests of a server to its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
     events: UnboundedSender<StorageEvent>,
@@ -68,13 +68,13 @@ impl Storage {
             | StorageRequest::TrimLog { .. } => &self.log,
             _ => &self.checkpoints,
         };
-        // Without a thread there is no log, or nothing could be created, and the server is about to hear it.
+        // Without a thread there is no log, or nothing could be created, and the server is about to be told.
         if let Some(thread) = thread {
             let _ = thread.send(request);
         }
     }
 
-    /// Makes a place for a shard. It takes some milliseconds, before the server serves anybody.
+    /// Makes a place for a shard. It takes some milliseconds, before the server serves any worker.
     fn create(&mut self, job: u16, shard: u16, with_log: bool) -> Result<(), String> {
         let data = self.data.as_ref().ok_or("the server was started without a data directory")?;
         let directory = shard_directory(data, shard);
@@ -89,13 +89,13 @@ impl Storage {
         self.log = None;
         self.checkpoints = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// Writes the log until nobody will append to it. Whatever has come while a sync was under way goes with the next one.
+/// Writes the log until the sender of its requests is gone. Records that come while a sync is under way go with the next one.
 fn keep_log(
     mut log: ShardLog<RealDisk>,
     requests: &Receiver<StorageRequest>,
@@ -125,11 +125,11 @@ fn keep_log(
         }
         say(log.sync(Instant::ZERO + begun.elapsed()));
     }
-    // What did not get there was not answered, or the server went on without a log and said so.
+    // Records that did not get there were not answered, or the server went on without a log and reported that.
     let _ = log.close();
 }
 
-/// Where all cores are busy, a checkpoint takes longer, and pushes do not.
+/// With all cores busy, a checkpoint takes longer, and pushes do not.
 fn yield_to_others() {
     // A thread has a priority of its own on Linux. Without this one it is only not as kind.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);

@@ -1,4 +1,4 @@
-//! How the kernel shares processors among busy threads.
+//! Scheduling policies of the kernel for busy threads.
 
 use rustix::process::getpriority_process;
 use thread_priority::{
@@ -6,10 +6,10 @@ use thread_priority::{
     thread_native_id,
 };
 
-/// What the library calls a niceness of 0.
+/// The number that the library has for a niceness of 0.
 const NOT_NICE: u8 = 48;
 
-/// From now on this thread runs where nobody else wants to (`SCHED_IDLE`), unless its kernel refuses.
+/// From now on this thread runs only on idle processors (`SCHED_IDLE`), unless its kernel refuses.
 pub(crate) fn give_way() {
     set_policy(NormalThreadSchedulePolicy::Idle);
 }
@@ -24,7 +24,7 @@ fn set_policy(policy: NormalThreadSchedulePolicy) {
 
 /// From now on this thread waits for its turn when it wakes, instead of pushing another one aside (`SCHED_BATCH`, see sched(7)). Where there
 /// are more busy threads than processors, it then finds more datagrams each time, and caches are warm for longer; where there are not,
-/// nothing changes. A thread that somebody has made nice is left as it is, and so is one whose kernel refuses.
+/// nothing changes. A thread with another niceness is left as it is, and so is one whose kernel refuses.
 pub(crate) fn take_turns() {
     if getpriority_process(None) == Ok(0) {
         set_policy(NormalThreadSchedulePolicy::Batch);

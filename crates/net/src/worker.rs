@@ -24,8 +24,8 @@ use crate::node::{NodeError, NodeOptions};
 /// Pushes that may be under way before the next one waits: enough to hide a round trip, few enough that values stay fresh.
 const PUSHES_OPEN_MAX: usize = 2;
 
-/// Keys and values of operations under way take no more bytes, unless one alone does: what waits for a slow shard is then bounded, and
-/// its caller waits in its place (rule C9). Several times what all windows of a few shards hold.
+/// Keys and values of operations under way take no more bytes, unless one alone does: the data that waits for a slow shard is then bounded,
+/// and its caller waits instead (rule C9). Several times the contents of all windows of a few shards.
 const OPERATIONS_BYTES_MAX: usize = 64 << 20;
 
 /// A worker of a cluster.
@@ -34,17 +34,17 @@ pub struct WorkerNode {
     share: u16,
     cluster: Box<Cluster>,
     commands: mpsc::UnboundedSender<WorkerCommand>,
-    /// What happened, and when.
+    /// Events and their times.
     events: std_mpsc::Receiver<(Instant, WorkerEvent)>,
     operations: u64,
     barriers: u64,
-    /// What all workers that train have reached since the last barrier.
+    /// The clock that all workers that train have reached since the last barrier.
     clocks: u64,
     pulling: HashSet<PullId>,
     pulled: HashMap<PullId, Pulled>,
     /// Pushes under way.
     pushing: HashSet<u64>,
-    /// Of them those whose end the caller wants to hear of.
+    /// Those of them whose end the caller asked for.
     followed: HashSet<u64>,
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
@@ -56,13 +56,13 @@ pub struct WorkerNode {
 /// A push that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
-    /// What [`WorkerNode::start_push`] has returned.
+    /// The number that [`WorkerNode::start_push`] has returned.
     pub push: u64,
     /// When the last answer came.
     pub at: Instant,
 }
 
-/// How long pushes waited, at most, without one of them getting done.
+/// The longest time for which pushes waited without one of them getting done.
 #[derive(Debug, Default)]
 struct Stalls {
     /// Since when pushes are under way and none was answered.
@@ -83,7 +83,7 @@ impl Stalls {
     }
 }
 
-/// What operations without an answer take.
+/// Memory of operations without an answer.
 #[derive(Debug, Default)]
 struct UnderWay {
     bytes_of: HashMap<u64, usize>,
@@ -187,7 +187,7 @@ impl WorkerNode {
         Ok(number)
     }
 
-    /// A push of [`start_push`](Self::start_push) that is accepted and was not told yet, if there is one.
+    /// A push of [`start_push`](Self::start_push) that is accepted and was not returned yet, if there is one.
     pub fn try_finish_push(&mut self) -> Result<Option<Accepted>, ClientError> {
         self.take_events()?;
         Ok(self.accepted.pop_front())
@@ -206,12 +206,12 @@ impl WorkerNode {
         self.stalls.longest
     }
 
-    /// Bytes of messages to and from everybody so far, without those of the hot path.
+    /// Bytes of messages to and from all members so far, without those of the hot path.
     pub fn stream_bytes(&self) -> u64 {
         self.stream_bytes.load(Ordering::Relaxed)
     }
 
-    /// Tells the controller what came of the task, and waits until all workers have done so.
+    /// Sends the result of the task to the controller, and waits until all workers have done so.
     ///
     /// # Errors
     /// The job ended before, or the text is too long.
@@ -234,14 +234,14 @@ impl WorkerNode {
         }
     }
 
-    /// Goes, while the others go on. What it pushed stays; its share of the task is free for another worker.
+    /// Leaves, while the others go on. What it pushed stays; its share of the task is free for another worker.
     pub fn leave(mut self) -> Result<(), ClientError> {
         self.flush()?;
         self.command(WorkerCommand::Leave)?;
         self.wait_for_end()
     }
 
-    /// Ends the job for everybody, because this worker cannot do its part.
+    /// Ends the job for all members, because this worker cannot do its part.
     pub fn abort(mut self, reason: String) {
         if self.command(WorkerCommand::Abort { reason }).is_ok() {
             // The controller ends the job, or is gone: either way the last event comes.
@@ -261,7 +261,7 @@ impl WorkerNode {
         Ok(number)
     }
 
-    /// How many values the rows of these keys have.
+    /// Returns the number of values in the rows of these keys.
     fn values_of(&self, keys: &[u64]) -> usize {
         let tables = &self.cluster.tables;
         if let [table] = tables.as_slice() {
@@ -353,7 +353,7 @@ impl WorkerNode {
     }
 }
 
-/// What a wait may have been for.
+/// Events for which a wait may be.
 #[derive(Debug, PartialEq, Eq)]
 enum WorkerNote {
     Flushed(u64),

@@ -1,5 +1,5 @@
 //! A member that has no file descriptors left goes on. Alone in its process: the limit is that of all threads.
-#![expect(clippy::unwrap_used, reason = "a test says by a panic what went wrong")]
+#![expect(clippy::unwrap_used, reason = "a test reports errors by a panic")]
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Clocks between real workers over loopback: how far they may be apart in each mode, and what they read then.
+//! Clocks between real workers over loopback: the distance allowed in each mode, and the values they read then.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
@@ -38,7 +38,7 @@ fn plan() -> Plan {
     Plan::new(7, Provenance::default(), &frequencies, budget, DEFAULT_HEADROOM_BITS).unwrap()
 }
 
-/// Runs a job of so many workers, and returns what each of them does.
+/// Runs a job of so many workers, and returns the result of each of them.
 fn run<T: Send + 'static>(
     workers: u16,
     work: impl Fn(u64, &mut WorkerNode) -> Result<T, ClientError> + Send + Sync + 'static,
@@ -87,7 +87,7 @@ fn keys_of(worker: u64, step: u64) -> Vec<u64> {
     (0..ROWS).filter(|key| !(key + worker + step).is_multiple_of(3)).collect()
 }
 
-/// A whole number that depends on the value: who reads another value pushes another gradient.
+/// A whole number that depends on the value: a worker that reads another value pushes another gradient.
 fn gradient(worker: u64, step: u64, key: u64, value: f32) -> f32 {
     (value * 3.0 + (worker * 5 + step * 7 + key) as f32).rem_euclid(11.0) - 5.0
 }
@@ -147,7 +147,7 @@ fn steps_while_another_sleeps(mode: Mode, expected: u64) -> u64 {
         worker.barrier()?;
         for step in 0..STEPS {
             if me == 1 && step == 2 {
-                // Who is not held up is through soon; who is may not go one step further while this one sleeps on.
+                // A worker that is not held up is through soon; one that is may not go one step further while this one sleeps on.
                 wait_until(&counts_in, expected, Duration::from_secs(20));
                 counts.store(
                     wait_until(&counts_in, expected + 1, Duration::from_millis(300)),

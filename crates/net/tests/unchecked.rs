@@ -13,7 +13,7 @@ use libra_proto::{
 };
 use libra_store::{Init, Optimizer, TableSpec};
 
-/// A stream on which messages are said and heard as the protocol has them: four bytes of length, and the message.
+/// A stream of messages as the protocol has them: four bytes of length, and the message.
 struct Stream(TcpStream);
 
 impl Stream {
@@ -51,7 +51,7 @@ fn push(number: u64, gradients: Vec<f32>) -> Message {
 
 // rule C11
 #[test]
-fn a_worker_that_does_not_check_hears_what_was_refused_and_so_does_a_person() {
+fn a_refused_push_is_reported_to_the_worker_and_the_user() {
     let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = controller.address();
     let rule = Optimizer::Sgd { rate: 1.0 }.into();

@@ -1,8 +1,8 @@
-// How fast sparse rows are pushed and pulled: keys drawn by Zipf's law, distinct and ascending in each request, the default handler.
+// Throughput of pushes and pulls of sparse rows: keys drawn by Zipf's law, distinct and ascending in each request, the default handler.
 //
 //   sparse_benchmark [KEYS [KEYS_A_REQUEST [SECONDS [REQUESTS_UNDER_WAY]]]]
 //
-// The last worker line of each kind says how many pairs of a key and a value went over in a second, of this worker.
+// The last worker line of each kind has the number of pairs of a key and a value that this worker sent or received in a second.
 
 #include <algorithm>
 #include <chrono>

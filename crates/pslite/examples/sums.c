@@ -22,7 +22,7 @@ static void require(libra_status status, const char *what) {
     }
 }
 
-/* What a worker gets back: each server's values go where its keys are. */
+/* The result of a pull of a worker: each server's values go where its keys are. */
 struct pull {
     int32_t timestamp;
     float *values;

@@ -4,7 +4,7 @@
  * for C++ in ps/ps.h, and applies here as well.
  *
  * All functions may be called from any thread. Handles are pointers to what this library made; text ends with a zero unless there is a
- * length beside it. What a callback is given lives until it returns. Whoever gets a status other than LIBRA_STATUS_OK finds one line for a
+ * length beside it. Arguments of a callback live until it returns. After a status other than LIBRA_STATUS_OK there is one line for a
  * person in libra_last_error().
  */
 
@@ -35,12 +35,12 @@
 #define LIBRA_FLAG_SIMPLE 8
 
 /*
- It is the response to a request that could not be served; the text says why.
+ It is the response to a request that could not be served; the text has the reason.
  */
 #define LIBRA_FLAG_REFUSED 16
 
 /*
- How a call ended.
+ Result of a call.
  */
 typedef enum libra_status {
   /*
@@ -48,11 +48,11 @@ typedef enum libra_status {
    */
   LIBRA_STATUS_OK = 0,
   /*
-   An argument, or a variable of the environment, is not what it must be.
+   An argument, or a variable of the environment, is invalid.
    */
   LIBRA_STATUS_INVALID = 1,
   /*
-   Another process has died. Nothing of this node goes on; the message says who.
+   Another process has died. Nothing of this node goes on; the message names it.
    */
   LIBRA_STATUS_DIED = 2,
   /*
@@ -60,7 +60,7 @@ typedef enum libra_status {
    */
   LIBRA_STATUS_LEFT = 3,
   /*
-   A server did not do what it was asked, or the scheduler has no place for this process.
+   A server refused a request, or the scheduler has no place for this process.
    */
   LIBRA_STATUS_REFUSED = 4,
   /*
@@ -78,11 +78,11 @@ typedef enum libra_status {
 } libra_status;
 
 /*
- What a process does.
+ Role of a process.
  */
 typedef enum libra_role {
   /*
-   Knows everybody, and holds the barriers.
+   Numbers all nodes, and holds the barriers.
    */
   LIBRA_ROLE_SCHEDULER = 0,
   /*
@@ -101,7 +101,7 @@ typedef enum libra_role {
 typedef struct libra_buffer libra_buffer;
 
 /*
- One customer of an application: requests of its own, and a thread that handles what comes for it, in order.
+ One customer of an application: requests of its own, and a thread that handles messages for it, in order.
  */
 typedef struct libra_customer libra_customer;
 
@@ -123,11 +123,11 @@ typedef struct libra_message {
    */
   int32_t app;
   /*
-   Whose request it is, in the process of the worker that made it.
+   Customer that made the request, in the process of the worker.
    */
   int32_t customer;
   /*
-   Which of that customer's requests.
+   Number of the request among those of that customer.
    */
   int32_t timestamp;
   /*
@@ -139,7 +139,7 @@ typedef struct libra_message {
    */
   int32_t priority;
   /*
-   What the values are: a number of the application's, and 9 for float.
+   Type of the values: a number of the application's, and 9 for float.
    */
   uint32_t value_type;
   /*
@@ -159,7 +159,7 @@ typedef struct libra_message {
    */
   const uint64_t *keys;
   /*
-   How many.
+   Number of keys.
    */
   size_t key_count;
   /*
@@ -167,15 +167,15 @@ typedef struct libra_message {
    */
   const void *values;
   /*
-   How many bytes they have.
+   Number of bytes of the values.
    */
   size_t value_bytes;
   /*
-   How many values each key has, or nothing if all have as many.
+   Number of values of each key, or nothing if all have as many.
    */
   const int32_t *lengths;
   /*
-   How many keys have a length.
+   Number of keys that have a length.
    */
   size_t length_count;
   /*
@@ -185,7 +185,7 @@ typedef struct libra_message {
 } libra_message;
 
 /*
- Told of every message, from the thread of the customer: the next one waits until it returns. A response counts for
+ Called with every message, from the thread of the customer: the next one waits until it returns. A response counts for
  libra_customer_wait once it has returned. It must not throw or jump.
  */
 typedef void (*libra_message_callback)(void *context, const struct libra_message *message);
@@ -196,7 +196,7 @@ typedef void (*libra_message_callback)(void *context, const struct libra_message
 typedef void (*libra_release)(void *owner);
 
 /*
- Told when another process has died: `message` says who. It lives until the callback returns.
+ Called when another process has died: `message` names it, and lives until the callback returns.
  */
 typedef void (*libra_failure_callback)(void *context, const char *message);
 
@@ -206,7 +206,7 @@ extern "C" {
 
 /*
  Makes a customer. Workers may have several of one application; elsewhere the one whose number is that of the application gets all its
- messages. What came before is not lost. If `held` is not 0, nothing is handled before libra_customer_release or libra_customer_serve_sums.
+ messages. Earlier messages are not lost. If `held` is not 0, nothing is handled before libra_customer_release or libra_customer_serve_sums.
  */
 enum libra_status libra_customer_open(const struct libra_node *node,
                                       int32_t app,
@@ -217,7 +217,7 @@ enum libra_status libra_customer_open(const struct libra_node *node,
                                       struct libra_customer **customer);
 
 /*
- Handles what has come, and everything from now on.
+ Handles messages that have come, and everything from now on.
  */
 enum libra_status libra_customer_release(const struct libra_customer *customer);
 
@@ -231,7 +231,7 @@ enum libra_status libra_customer_serve_sums(const struct libra_customer *custome
                                             size_t count);
 
 /*
- Handles what has come, stops, and frees the customer. No callback is running any more when it returns, unless it was called from one.
+ Handles messages that have come, stops, and frees the customer. No callback is running any more when it returns, unless it was called from one.
  Null is ignored.
  */
 void libra_customer_close(struct libra_customer *customer);
@@ -245,13 +245,13 @@ enum libra_status libra_customer_begin(const struct libra_customer *customer,
 
 /*
  Waits until a request has all its responses, and their callbacks have returned. Not LIBRA_STATUS_OK if a server has refused it, or
- somebody has died.
+ a process has died.
  */
 enum libra_status libra_customer_wait(const struct libra_customer *customer,
                                       int32_t timestamp);
 
 /*
- How many responses to a request have been handled.
+ The number of responses to a request that have been handled.
  */
 size_t libra_customer_answers(const struct libra_customer *customer, int32_t timestamp);
 
@@ -275,7 +275,7 @@ enum libra_status libra_send(const struct libra_customer *customer,
                              void *owner);
 
 /*
- Keeps the arrays of a message alive until as many calls of libra_buffer_release. Returns what is to be released.
+ Keeps the arrays of a message alive until as many calls of libra_buffer_release. Returns the buffer to release.
  */
 const struct libra_buffer *libra_buffer_retain(const struct libra_buffer *buffer);
 
@@ -291,12 +291,12 @@ enum libra_status libra_environment_set(const char *name,
                                         const char *value);
 
 /*
- Opens the node of this process, as DMLC_ROLE and the other variables say, and calls the scheduler.
+ Opens the node of this process, with the role of DMLC_ROLE and the other variables, and calls the scheduler.
  */
 enum libra_status libra_node_open(struct libra_node **node);
 
 /*
- Takes a place, and waits until everybody has one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
+ Takes a place, and waits until all processes have one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
  */
 enum libra_status libra_node_join(const struct libra_node *node);
 
@@ -306,7 +306,7 @@ enum libra_status libra_node_join(const struct libra_node *node);
 enum libra_status libra_node_barrier(const struct libra_node *node, int32_t group);
 
 /*
- Lets handlers finish what has come, says goodbye to everybody, and ends all connections. The handle stays, for customers to be
+ Lets handlers finish messages that have come, takes leave of all processes, and ends all connections. The handle stays, for customers to be
  closed.
  */
 enum libra_status libra_node_close(const struct libra_node *node);
@@ -317,7 +317,7 @@ enum libra_status libra_node_close(const struct libra_node *node);
 void libra_node_free(struct libra_node *node);
 
 /*
- What this process does; a scheduler if `node` is null.
+ The role of this process; a scheduler if `node` is null.
  */
 enum libra_role libra_node_role(const struct libra_node *node);
 
@@ -327,18 +327,18 @@ enum libra_role libra_node_role(const struct libra_node *node);
 int32_t libra_node_id(const struct libra_node *node);
 
 /*
- How many workers there are.
+ The number of workers.
  */
 int32_t libra_node_workers(const struct libra_node *node);
 
 /*
- How many servers there are.
+ The number of servers.
  */
 int32_t libra_node_servers(const struct libra_node *node);
 
 /*
- The nodes of a group: 1 for the scheduler, 2 for servers, 4 for workers, or a sum of these; or one node by itself. `count` says how many
- there are, even if `room` is not enough for them.
+ The nodes of a group: 1 for the scheduler, 2 for servers, 4 for workers, or a sum of these; or one node by itself. `count` is their
+ number, even if `room` is not enough for them.
  */
 enum libra_status libra_node_ids(const struct libra_node *node,
                                  int32_t group,
@@ -347,7 +347,7 @@ enum libra_status libra_node_ids(const struct libra_node *node,
                                  size_t *count);
 
 /*
- The nodes that have died, or that were not heard of for so many seconds: of all at the scheduler, of the scheduler elsewhere.
+ The nodes that have died, or that were silent for so many seconds: of all at the scheduler, of the scheduler elsewhere.
  */
 enum libra_status libra_node_dead(const struct libra_node *node,
                                   uint32_t seconds,
@@ -356,20 +356,20 @@ enum libra_status libra_node_dead(const struct libra_node *node,
                                   size_t *count);
 
 /*
- LIBRA_STATUS_OK as long as nobody has died.
+ LIBRA_STATUS_OK as long as no process has died.
  */
 enum libra_status libra_node_failure(const struct libra_node *node);
 
 /*
- Has a callback called once if somebody dies, from a thread of the library; if somebody has died already, before this returns. Whoever
- waits is told anyway; this is for those who wait for something else.
+ Has a callback called once if a process dies, from a thread of the library; if one has died already, before this returns. Calls that
+ wait return the error anyway; this is for code that waits for something else.
  */
 enum libra_status libra_node_on_failure(const struct libra_node *node,
                                         libra_failure_callback callback,
                                         void *context);
 
 /*
- What the last call of this thread that did not end well has to say: one line, without an end of line. Valid until the next call
+ The message of the last call of this thread that did not end well: one line, without an end of line. Valid until the next call
  of this thread that does not end well.
  */
 const char *libra_last_error(void);

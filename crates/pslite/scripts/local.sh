@@ -14,7 +14,7 @@ shift 2
 export DMLC_PS_ROOT_URI=${DMLC_PS_ROOT_URI:-127.0.0.1}
 
 free_port() {
-    # One that nobody listens at, of those that the system does not give out by itself.
+    # One without a listener, of those that the system does not give out by itself.
     local port
     for _ in $(seq 100); do
         port=$((10000 + (RANDOM * 32768 + RANDOM) % 20000))
@@ -28,7 +28,7 @@ export DMLC_PS_ROOT_PORT=${DMLC_PS_ROOT_PORT:-$(free_port)}
 
 processes=()
 end_all() {
-    # Only those that still run: the number of one that has ended may be somebody else's by now.
+    # Only those that still run: the number of one that has ended may belong to another process by now.
     for process in $(jobs -rp); do
         kill -KILL "$process" 2>/dev/null
     done

@@ -2,7 +2,7 @@
 
 use crate::mesh::{Bytes, Letter};
 
-/// What ps-lite calls `FLOAT`.
+/// The type that ps-lite calls `FLOAT`.
 pub(crate) const FLOAT: u32 = 9;
 
 /// Keys that are sent from where they were made.
@@ -23,7 +23,7 @@ impl AsRef<[u8]> for Floats {
     }
 }
 
-/// Whether a request is one for the default handler of floats: values that it brings are one for each key.
+/// Returns true if a request is one for the default handler of floats: its values are one for each key.
 pub(crate) fn is_for_sums(letter: &Letter) -> bool {
     let meta = &letter.meta;
     let brought = if meta.push { keys_of(letter).len() } else { 0 };

@@ -1,4 +1,4 @@
-//! A customer: requests of its own, and a queue of what comes for it, which one thread serves in order.
+//! A customer: requests of its own, and a queue of messages for it, which one thread serves in order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +11,7 @@ use crate::error::CallError;
 use crate::shard::Shard;
 use crate::tracker::Tracker;
 
-/// Hears of every message.
+/// Called with every message.
 pub(crate) type Handler = Box<dyn Fn(&Arc<Received>) + Send + Sync>;
 
 /// One customer of an application in this process.
@@ -32,7 +32,7 @@ pub(crate) struct Customer {
 struct Queue {
     /// Higher priorities first, equal ones as they came.
     messages: VecDeque<Received>,
-    /// It is not known yet who handles requests.
+    /// There is no handler of requests yet.
     is_held: bool,
     is_busy: bool,
     is_closed: bool,
@@ -135,7 +135,7 @@ impl Customer {
         });
         let refused = answer.meta.refused;
         answer.meta = crate::mesh::Meta { request: false, refused, ..*request };
-        // Who asked may be gone; then nobody waits for the answer.
+        // The sender may be gone; then no request waits for the answer.
         let _ = self.node.send(received.sender, answer);
     }
 
@@ -195,12 +195,12 @@ impl Customer {
         }
     }
 
-    /// Serves what has come, and then nothing more.
+    /// Serves the messages that have come, and then nothing more.
     pub(crate) fn close(&self) {
         let mut queue = self.lock();
         queue.is_closed = true;
         if queue.is_held {
-            // Nobody ever said who would serve them.
+            // No handler was ever set.
             queue.messages.clear();
             queue.is_held = false;
         }
@@ -209,7 +209,7 @@ impl Customer {
         self.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread.filter(|_| !is_own) {
-            // What panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }

@@ -27,7 +27,7 @@ fn find(name: &str) -> Option<String> {
     set.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }
 
-/// What a process of the cluster is started with.
+/// Settings with which a process of the cluster is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Configuration {
     pub(crate) node: NodeSettings,
@@ -35,16 +35,16 @@ pub(crate) struct Configuration {
     /// Of the scheduler, if hot keys are to go through a switch.
     pub(crate) switch: Option<SwitchSettings>,
     pub(crate) job: JobSettings,
-    /// Where to write a plan of what the first worker pushes.
+    /// File for a plan of the pushes of the first worker.
     pub(crate) profile: Option<PathBuf>,
 }
 
-/// Which keys go through a switch.
+/// Plan and switch of the hot keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SwitchSettings {
     /// The file of the plan.
     pub(crate) plan: PathBuf,
-    /// Where the scheduler awaits a switch.
+    /// Address at which the scheduler awaits a switch.
     pub(crate) switch: SocketAddr,
 }
 
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_alone_reads_a_plan_and_where_a_switch_is_awaited() {
+    fn only_the_scheduler_reads_a_plan_and_a_switch_address() {
         let with_both = |role: &'static str, switch: &'static str| {
             let usual = [("DMLC_ROLE", role), ("LIBRA_PLAN", "plan.toml"), ("LIBRA_SWITCH", switch)];
             let known: HashMap<_, _> = USUAL.iter().copied().chain(usual).collect();

@@ -1,21 +1,21 @@
-//! Why a call came to nothing.
+//! Errors of calls.
 
 use crate::mesh::MeshError;
 use thiserror::Error;
 
-/// What a caller of the library is told.
+/// The error of a call of the library.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum CallError {
     /// The network, or those in it.
     #[error(transparent)]
     Mesh(#[from] MeshError),
-    /// A server did not do what it was asked.
+    /// A server refused a request.
     #[error("refused: {reason}")]
     Refused {
-        /// Who, and why.
+        /// The server, and its reason.
         reason: String,
     },
-    /// Nobody made that request.
+    /// There is no such request.
     #[error("there is no request {timestamp}")]
     UnknownRequest {
         /// Its number.
@@ -32,47 +32,47 @@ pub(crate) enum CallError {
     /// A pointer that must not be null, or a length that goes with no pointer.
     #[error("{what} must not be null")]
     Null {
-        /// Which argument.
+        /// The argument.
         what: &'static str,
     },
     /// A text that is none.
     #[error("{what} is not UTF-8")]
     NotText {
-        /// Which argument.
+        /// The argument.
         what: &'static str,
     },
-    /// A variable of the environment that is missing, or that nobody can use.
+    /// A variable of the environment that is missing, or whose value cannot be used.
     #[error("the environment variable {name} {problem}")]
     Environment {
         /// Its name.
         name: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Room for fewer numbers than there are.
     #[error("there is room for {room} numbers, and there are {needed}")]
     TooSmall {
-        /// How many fit.
+        /// Number of elements that fit.
         room: usize,
-        /// How many there are.
+        /// Number of elements that there are.
         needed: usize,
     },
     /// Hot keys cannot go through a switch, although there is a plan.
     #[error("hot keys cannot go through a switch: {reason}")]
     Switching {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A thread cannot be had.
     #[error("cannot start a thread: {said}")]
     Thread {
-        /// What the system said.
+        /// Error of the system.
         said: String,
     },
     /// A bug of this library.
     #[error("the library panicked: {message}")]
     Panicked {
-        /// With what.
+        /// Message of the panic.
         message: String,
     },
 }

@@ -15,7 +15,7 @@ use crate::profile::Profile;
 /// Application and number.
 type Address = (i32, i32);
 
-/// Called once when somebody has died.
+/// Called once when a process has died.
 pub(crate) type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
 
 /// All customers of a node.
@@ -26,21 +26,21 @@ pub(crate) struct Exchange {
     on_failure: Mutex<OnFailure>,
     /// Sends requests of a worker of which some keys are hot, if there is a plan.
     hot: OnceLock<Arc<HotRequests>>,
-    /// Counts pushes, if somebody wants a plan of them.
+    /// Counts pushes, if a plan of them is wanted.
     profile: Option<Profile>,
 }
 
 #[derive(Default)]
 struct OnFailure {
     handler: Option<FailureHandler>,
-    /// What was said when somebody died.
+    /// The text of the first death.
     told: Option<String>,
 }
 
 #[derive(Default)]
 struct Places {
     customers: HashMap<Address, Arc<Customer>>,
-    /// What came for customers that were not there.
+    /// Messages for customers that were not there.
     waiting: HashMap<Address, Vec<Received>>,
     failure: Option<MeshError>,
 }
@@ -72,7 +72,7 @@ impl Exchange {
         Ok(customer)
     }
 
-    /// Counts pushes for a plan, if somebody wants one.
+    /// Counts pushes for a plan, if one is wanted.
     pub(crate) fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
@@ -105,14 +105,14 @@ impl Exchange {
         self.places.write().unwrap_or_else(PoisonError::into_inner).customers.remove(&address);
     }
 
-    /// Waits until all customers have handled what came for them.
+    /// Waits until all customers have handled the messages that came for them.
     pub(crate) fn settle(&self, patience: Duration) {
         for customer in self.customers() {
             customer.settle(patience);
         }
     }
 
-    /// Who comes too late is told at once.
+    /// A handler that is set after a death is called at once.
     pub(crate) fn set_on_failure(&self, handler: FailureHandler) {
         let mut on_failure = self.on_failure.lock().unwrap_or_else(PoisonError::into_inner);
         match on_failure.told.clone() {

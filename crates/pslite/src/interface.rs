@@ -22,7 +22,7 @@ pub(crate) fn address_of(name: &str) -> Option<String> {
             && !entry.ifa_addr.is_null()
             && i32::from(unsafe { (*entry.ifa_addr).sa_family }) == libc::AF_INET;
         if is_ip4 {
-            // SAFETY: its family says what it is; it may not be aligned as the larger structure would be.
+            // SAFETY: its family is that of this structure; it may not be aligned as the larger structure would be.
             let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             found = Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).to_string());
         }

@@ -12,7 +12,7 @@
 //!                                       └── hot: a job of Libra ──▶ switch
 //! ```
 //!
-//! What the API of ps-lite is and how it behaves here: `docs/operating/pslite.md`.
+//! The API of ps-lite and its behaviour here: `docs/operating/pslite.md`.
 
 mod arrays;
 mod customer;

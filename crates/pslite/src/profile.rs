@@ -1,4 +1,4 @@
-//! Which keys of a program are hot: its pushes, counted for a plan.
+//! Hot keys of a program: its pushes, counted for a plan.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::error::CallError;
 /// with ten times as many a program is slower (docs/benchmarks/README.md).
 const KEYS_MAX: u64 = SLOTS_PER_REGION as u64;
 
-/// Counts what the worker of rank 0 pushes, which stands for all.
+/// Counts the pushes of the worker of rank 0, which stands for all.
 pub(crate) struct Profile {
     path: PathBuf,
     /// `None` once it is written.

@@ -1,4 +1,4 @@
-//! What `KVServerDefaultHandle<float>` does, in the store of Libra: each value is the sum of all that was pushed to its key.
+//! `KVServerDefaultHandle<float>` in the store of Libra: each value is the sum of all pushes to its key.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::arrays::{FLOAT, Floats};
 /// The sums of one server.
 pub(crate) struct Shard {
     rows: Mutex<Rows>,
-    /// Whether all sums began with zero.
+    /// True if all sums began with zero.
     began_empty: bool,
 }
 
@@ -45,12 +45,12 @@ impl Shard {
         Self { rows: Mutex::new(rows), began_empty: keys.is_empty() }
     }
 
-    /// Whether sums of hot keys may be kept elsewhere, where they begin with zero.
+    /// Returns true if sums of hot keys may be kept elsewhere, where they begin with zero.
     pub(crate) fn began_empty(&self) -> bool {
         self.began_empty
     }
 
-    /// Does what a request says. Returns the answer, or why there is none.
+    /// Carries out a request. Returns the answer, or the reason why there is none.
     pub(crate) fn serve(&self, meta: &Meta, payload: &Payload) -> Result<Letter, String> {
         let (keys, bytes) = (payload.keys(), payload.values());
         if meta.value_type != FLOAT && !keys.is_empty() {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_a_loop_to_the_bit_and_the_highest_key_has_one_too() {
+    fn sums_equal_those_of_a_loop_to_the_bit_up_to_the_highest_key() {
         for first_key in [0, 1 << 40, u64::MAX / 2, u64::MAX - 5, u64::MAX] {
             check(&Shard::new(first_key, &[], &[]));
         }

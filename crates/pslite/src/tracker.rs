@@ -7,7 +7,7 @@ use crate::mesh::MeshError;
 
 use crate::error::CallError;
 
-/// Requests that were refused are remembered until somebody waits for them, but no more than so many.
+/// Requests that were refused are remembered until a wait for them, but no more than so many.
 const REFUSED_MAX: usize = 4096;
 /// Requests with the same number of answers behind each other are one entry of so many.
 const RUNS_MAX: usize = 4096;
@@ -23,7 +23,7 @@ pub(crate) struct Tracker {
 struct Requests {
     next: i32,
     open: HashMap<i32, Open>,
-    /// Those that are over, and came to nothing.
+    /// Those that are over, and failed.
     refused: BTreeMap<i32, CallError>,
     /// True once numbers have started again behind the highest.
     has_begun_anew: bool,
@@ -74,7 +74,7 @@ impl Tracker {
         }
     }
 
-    /// So many answers have come, of this node or of nobody in particular.
+    /// So many answers have come, of this node or of none in particular.
     pub(crate) fn answered(&self, timestamp: i32, node: Option<i32>, count: usize, error: Option<CallError>) {
         let mut requests = self.lock();
         let Some(open) = requests.open.get_mut(&timestamp) else { return };
@@ -114,7 +114,7 @@ impl Tracker {
     pub(crate) fn left(&self, node: i32, error: &MeshError) {
         let mut requests = self.lock();
         if requests.failure.is_some() {
-            // It goes because of that, and so that is what has happened.
+            // It finalizes because of that failure, which remains the reason.
             return;
         }
         let over: Vec<i32> = requests
@@ -133,7 +133,7 @@ impl Tracker {
         self.changed.notify_all();
     }
 
-    /// Somebody has died: nobody waits any longer.
+    /// A process has died: all waits end.
     pub(crate) fn fail(&self, error: &MeshError) {
         self.lock().failure.get_or_insert_with(|| error.clone());
         self.changed.notify_all();
@@ -160,7 +160,7 @@ impl Tracker {
         }
     }
 
-    /// How many answers have come.
+    /// Returns the number of answers that have come.
     pub(crate) fn answers(&self, timestamp: i32) -> usize {
         let requests = self.lock();
         match requests.open.get(&timestamp) {
@@ -179,7 +179,7 @@ impl Requests {
 
     fn note_run(&mut self, timestamp: i32, expected: usize) {
         if timestamp == i32::MAX / 2 {
-            // What is above is of the numbers before, and nobody asks for it any more.
+            // Numbers above are of requests before, which are not asked for any more.
             drop(self.runs.split_off(&timestamp));
         }
         let before = self.runs.range(..=timestamp).next_back().or_else(|| self.runs.last_key_value());
@@ -233,7 +233,7 @@ mod tests {
             );
         }
         assert_eq!(tracker.wait(-1), Err(CallError::UnknownRequest { timestamp: -1 }));
-        // In time, what was before the end is forgotten.
+        // In time, requests before the end are forgotten.
         tracker.lock().next = i32::MAX / 2;
         tracker.begin(5);
         assert_eq!(tracker.lock().runs.keys().copied().collect::<Vec<_>>(), [0, 1, i32::MAX / 2]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_to_who_waits_for_it_and_to_nobody_else() {
+    fn a_refusal_is_the_result_of_its_request_alone() {
         let tracker = Tracker::default();
         let (first, second) = (tracker.begin(1), tracker.begin(1));
         let refused = CallError::Refused { reason: "no".to_owned() };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_ends_every_wait_but_takes_back_nothing_that_was_answered() {
+    fn a_death_ends_every_wait_and_keeps_what_was_answered() {
         let tracker = Tracker::default();
         let (first, second) = (tracker.begin(1), tracker.begin(1));
         tracker.answered(first, Some(8), 1, None);

@@ -1,4 +1,4 @@
-//! `include/libra.h` is what the functions of C are. `LIBRA_WRITE_HEADER=1` (`cargo xtask header`) writes it anew.
+//! `include/libra.h` declares the functions of C. `LIBRA_WRITE_HEADER=1` (`cargo xtask header`) writes it again.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How fast this machine's disk takes a log and checkpoints: `throughput <directory> [mebibytes]`.
+//! Measures the throughput of this machine's disk for a log and checkpoints: `throughput <directory> [mebibytes]`.
 
 use std::error::Error;
 use std::time::Instant;

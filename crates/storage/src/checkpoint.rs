@@ -43,7 +43,7 @@ pub struct Listed {
     pub number: u64,
     /// Its directory.
     pub directory: String,
-    /// What it says about itself; its other files were not looked at.
+    /// Its manifest; its other files were not looked at.
     pub manifest: Result<Manifest, CheckpointError>,
 }
 
@@ -54,20 +54,20 @@ pub struct Skipped {
     pub number: u64,
     /// Its directory.
     pub directory: String,
-    /// Why it cannot be used.
+    /// The reason for which it cannot be used.
     pub why: CheckpointError,
 }
 
-/// What [`Checkpoints::newest_valid`] found.
+/// Result of [`Checkpoints::newest_valid`].
 #[derive(Debug)]
 pub struct Newest<D> {
     /// The newest checkpoint that is sound with all that it builds on.
     pub checkpoint: Option<Checkpoint<D>>,
-    /// The newer ones, newest first: the owner should tell somebody.
+    /// The newer ones, newest first: the owner should report them.
     pub skipped: Vec<Skipped>,
 }
 
-/// What [`Checkpoints::verify`] read.
+/// Result of [`Checkpoints::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
     /// Checkpoints: itself, and all that it builds on.
@@ -78,7 +78,7 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// What [`Checkpoints::prune`] did.
+/// Result of [`Checkpoints::prune`].
 #[derive(Debug)]
 pub struct Pruned {
     /// Those that are kept, newest first; with all that they build on.
@@ -125,7 +125,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::open(self, number)
     }
 
-    /// Opens the newest checkpoint that is sound, and says which ones are not.
+    /// Opens the newest checkpoint that is sound, and returns which ones are not.
     ///
     /// # Errors
     /// The disk refused.
@@ -152,7 +152,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(self.directories()?.into_iter().map(listed).collect())
     }
 
-    /// What a checkpoint says about itself; its other files are not looked at.
+    /// Reads the manifest of a checkpoint; its other files are not looked at.
     ///
     /// # Errors
     /// See [`CheckpointError`].
@@ -160,7 +160,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(self.manifest(number)?.0)
     }
 
-    /// What a checkpoint and all that it builds on say about themselves, the full one first; their other files are
+    /// Reads the manifests of a checkpoint and of all that it builds on, the full one first; their other files are
     /// not looked at.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         self.chain(number)
     }
 
-    /// Reads every file of one checkpoint, but not what it builds on, and says of each whether it is as it was
+    /// Reads every file of one checkpoint, but not those it builds on, and reports of each if it is as it was
     /// written. Unlike [`verify`](Self::verify) it goes on behind a damaged one.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(())
     }
 
-    /// The row of a key of the table at this position, as it is in a checkpoint or in what that builds on; `None` if
+    /// Finds the row of a key of the table at this position, as it is in a checkpoint or in those it builds on; `None` if
     /// they have none. Compares with its checksum every file that it reads, and reads no more of them than it must.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         })
     }
 
-    /// Removes all but the newest `keep` sound checkpoints and what they build on; and of those that are not sound,
+    /// Removes all but the newest `keep` sound checkpoints and those they build on; and of those that are not sound,
     /// the ones that are older than all kept. At least one sound checkpoint is kept. Without any, nothing is removed.
     ///
     /// Verifies the checkpoints that it keeps, which reads all of them.
@@ -224,7 +224,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         self.remove_all_but(keep, |number| self.verify(number).map(drop))
     }
 
-    /// As [`prune`](Self::prune), but takes the word of manifests for the files: for the owner, who has written them a moment ago.
+    /// As [`prune`](Self::prune), but trusts the manifests and does not read the files: for the owner, who has written them a moment ago.
     ///
     /// # Errors
     /// The disk refused. Another call goes on.
@@ -256,7 +256,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
                 Err(why) => pruned.damaged.push(Skipped { number, directory, why }),
             }
         }
-        // An increment goes before what it builds on, so that none is ever left without.
+        // An increment goes before the one it builds on, so that none is ever left without.
         for (number, directory) in superfluous {
             if needed.contains(&number) {
                 continue;
@@ -268,7 +268,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Ok(pruned)
     }
 
-    /// Removes a checkpoint, sound or not, if it is there. What builds on it can be used no more: the caller removes
+    /// Removes a checkpoint, sound or not, if it is there. Increments on it can be used no more: the caller removes
     /// that before, or has none.
     ///
     /// # Errors
@@ -285,7 +285,7 @@ impl<D: Disk + Clone> Checkpoints<D> {
         remove_directory(&self.disk, &removed)
     }
 
-    /// Removes what is left of checkpoints that were being written or removed when something happened. Not while one
+    /// Removes the remains of checkpoints whose writing or removal was interrupted. Not while one
     /// is being written.
     ///
     /// # Errors

@@ -7,14 +7,14 @@ use thiserror::Error;
 use crate::shard_checkpoints::ShardCheckpoints;
 use crate::shard_log::ShardLog;
 
-/// Why a new shard has no place on a disk.
+/// The reason for which a new shard has no place on a disk.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// Another shard was kept there.
     #[error("there is a shard already ({entry}): choose an empty data directory, or remove it")]
     Taken {
-        /// What of it.
+        /// The entry found.
         entry: String,
     },
     /// The disk refused.
@@ -28,7 +28,7 @@ pub enum CreateError {
 /// Makes a place for a shard on a disk: for its log, if it has one, and its checkpoints. It takes some milliseconds.
 ///
 /// # Errors
-/// See [`CreateError`]. What was there stays as it was.
+/// See [`CreateError`]. Files that were there stay as they were.
 pub fn create<D: Disk + Clone>(
     disk: D,
     job: u16,

@@ -1,4 +1,4 @@
-//! What the log and the checkpoints ask of a disk.
+//! The interface between log, checkpoints and a disk.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ pub use simulated::SimulatedDisk;
 /// A directory on a disk: files that only grow, and one level of directories below it.
 ///
 /// Names are relative to the directory, with `/` between a directory and a file in it; `""` is the directory
-/// itself. What was done is *durable*, that is, there after a crash, only once it was synced: bytes of a file by
+/// itself. A change is *durable*, that is, there after a crash, only once it was synced: bytes of a file by
 /// [`sync`](Self::sync), names (made, renamed or removed) by [`sync_directory`](Self::sync_directory) of the
 /// directory that they are in. Without, a crash may undo any part of it.
 ///
@@ -28,7 +28,7 @@ pub trait Disk: Send + Sync {
     /// The name is taken, or the disk refused.
     fn create(&self, name: &str) -> Result<(), DiskError>;
 
-    /// The same, for a file that will be large and is not read soon: what is appended to it may be nowhere but in memory until it is
+    /// The same, for a file that will be large and is not read soon: appended bytes may be nowhere but in memory until it is
     /// synced, and is to be read only then.
     ///
     /// # Errors
@@ -57,23 +57,23 @@ pub trait Disk: Send + Sync {
 
     /// Makes all bytes of a file durable.
     ///
-    /// A failure is told once: what the system could not write may be forgotten then, and a later success says
+    /// A failure is reported once: data that the system could not write may be lost then, and a later success proves
     /// nothing about it.
     ///
     /// # Errors
     /// There is no such file, or the disk refused.
     fn sync(&self, name: &str) -> Result<(), DiskError>;
 
-    /// Says that nothing more will be written to a file for now, so that nothing need be kept open for it.
+    /// Ends writing to a file for now, so that nothing need be kept open for it.
     fn close(&self, name: &str);
 
-    /// How long a file is.
+    /// Returns the length of a file.
     ///
     /// # Errors
     /// There is no such file, or the disk refused.
     fn bytes(&self, name: &str) -> Result<u64, DiskError>;
 
-    /// Reads from `offset` on until the buffer is full or the file ends, and says how many bytes it read.
+    /// Reads from `offset` on until the buffer is full or the file ends, and returns the number of bytes read.
     ///
     /// # Errors
     /// There is no such file, or the disk refused.
@@ -91,7 +91,7 @@ pub trait Disk: Send + Sync {
     /// There is none, it is not empty, or the disk refused.
     fn remove(&self, name: &str) -> Result<(), DiskError>;
 
-    /// What is in a directory, by name.
+    /// Lists a directory, by name.
     ///
     /// # Errors
     /// There is no such directory, or the disk refused.
@@ -109,11 +109,11 @@ pub trait Disk: Send + Sync {
 pub struct Entry {
     /// Its name, without that of the directory it is in.
     pub name: String,
-    /// Whether it is a directory.
+    /// True if it is a directory.
     pub is_directory: bool,
 }
 
-/// What was asked of a disk.
+/// Operations of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -169,16 +169,16 @@ impl fmt::Display for Operation {
 #[derive(Debug, Error)]
 #[error("cannot {operation} {path}: {source}")]
 pub struct DiskError {
-    /// What was attempted.
+    /// The attempted operation.
     pub operation: Operation,
     /// On which file or directory.
     pub path: String,
-    /// What the system said.
+    /// Error of the system.
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// Whether there was no room: it may work again once there is.
+    /// Returns true if there was no room: it may work again once there is.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(
@@ -187,7 +187,7 @@ impl DiskError {
         )
     }
 
-    /// Whether there is no such file or directory.
+    /// Returns true if there is no such file or directory.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
@@ -209,7 +209,7 @@ pub(crate) fn read_exact(
     Ok(())
 }
 
-/// Removes what may not be there.
+/// Removes a file that may not be there.
 pub(crate) fn remove_if_there(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
     match disk.remove(name) {
         Err(error) if error.is_missing() => Ok(()),

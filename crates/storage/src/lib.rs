@@ -27,7 +27,7 @@
 //!
 //! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
 //! let mut log = log.expect("it was asked for");
-//! log.handle(StorageRequest::Append { number: 1, record: b"what a push brought".to_vec() });
+//! log.handle(StorageRequest::Append { number: 1, record: b"a push".to_vec() });
 //! assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
 //! assert_eq!(log.sync(Instant::ZERO), None);
 //! disk.crash();

@@ -15,16 +15,16 @@ use crate::shard_checkpoints::info;
 /// Rows that are read at once.
 const ROWS: usize = 8192;
 
-/// Why a checkpoint cannot be loaded.
+/// The reason for which a checkpoint cannot be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The directory of a shard cannot be read.
     #[error("{directory}: {source}")]
     Directory {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: DiskError,
     },
     /// A shard does not have the checkpoint, or it is damaged.
@@ -32,15 +32,15 @@ pub enum LoadError {
     Checkpoint {
         /// The shard.
         directory: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: CheckpointError,
     },
     /// A table of the job is not in the checkpoint, or is another one there.
     #[error("table {table:?} of this job is not as in the checkpoint: {difference}")]
     Table {
-        /// Which.
+        /// The table.
         table: String,
-        /// How they differ.
+        /// The difference.
         difference: String,
     },
     /// Rows that were never updated follow from the seed, and this is another one.
@@ -56,7 +56,7 @@ pub enum LoadError {
 }
 
 /// Reads checkpoint `number` in a data directory, and gives `take` the rows of all its shards, as rows of these tables of a job.
-/// Says how many steps each has made; `None` if `take` wanted no more.
+/// Returns the number of steps of each; `None` if `take` wanted no more.
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -97,7 +97,7 @@ pub fn load(
     Ok(Some(steps))
 }
 
-/// Where the tables of a checkpoint are among those of the job.
+/// Returns the positions of the tables of a checkpoint among those of the job.
 fn positions(there: &[TableInfo], tables: &[TableSpec]) -> Result<Vec<usize>, LoadError> {
     let wrong = |table: &str, difference: String| LoadError::Table { table: table.to_owned(), difference };
     for spec in tables {

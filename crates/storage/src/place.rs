@@ -1,4 +1,4 @@
-//! Where shards are in a data directory: one directory each, `shard-<number>`.
+//! Directories of shards in a data directory: one each, `shard-<number>`.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::restore::{Recovered, RestoreFailure, restore};
 
-/// Where a shard is.
+/// Returns the directory of a shard.
 pub fn shard_directory(data: &Path, shard: u16) -> PathBuf {
     data.join(format!("shard-{shard}"))
 }
@@ -24,28 +24,28 @@ pub fn shard_in(name: &str) -> Option<u16> {
 /// A shard that no process has.
 #[derive(Debug)]
 pub struct Found {
-    /// What it was.
+    /// The shard.
     pub recovered: Recovered<RealDisk>,
     /// Its disk, which no other process can write to now.
     pub disk: RealDisk,
 }
 
-/// Why nothing can be started in a data directory.
+/// The reason for which nothing can be started in a data directory.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlaceError {
     /// The directory cannot be read.
     #[error("cannot read the data directory {directory}")]
     Directory {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Others could put another shard into the directory.
     #[error("others may write to the data directory {} (mode {mode:o}): `chmod go-w {}` takes that from them", directory.display(), directory.display())]
     Writable {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -53,9 +53,9 @@ pub enum PlaceError {
     /// There is a shard that cannot go on.
     #[error("{directory}: {source}")]
     Shard {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// Why.
+        /// The reason.
         source: RestoreFailure,
     },
 }
@@ -72,7 +72,7 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
         Err(error) => return Err(fail(error)),
     };
     let mode = std::fs::metadata(data).map_err(fail)?.permissions().mode() & 0o7777;
-    // In a directory with the sticky bit others cannot take away what is ours; see rule S5.
+    // In a directory with the sticky bit others cannot remove our files; see rule S5.
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {
         return Err(PlaceError::Writable { directory: data.to_owned(), mode });
     }
@@ -98,7 +98,7 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
     Ok(None)
 }
 
-/// Whether another process has the directory.
+/// Returns true if another process has the directory.
 fn is_busy(error: &DiskError) -> bool {
     error.source.kind() == io::ErrorKind::ResourceBusy
 }
@@ -109,7 +109,7 @@ mod tests {
 
     // rule S5
     #[test]
-    fn a_data_directory_that_others_may_write_is_refused_with_a_remedy() {
+    fn a_data_directory_that_others_may_write_is_refused() {
         let data = tempfile::tempdir().unwrap();
         let found_with = |mode| {
             std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! What a shard was when its process ended.
+//! The state of a shard when its process ended.
 
 use crate::checkpoint::{Block, Checkpoints, Skipped};
 use crate::disk::{Disk, DiskError};
@@ -12,7 +12,7 @@ use crate::shard_log::ShardLog;
 /// Rows that are read at once.
 const ROWS: usize = 8192;
 
-/// A shard as it was, and what it goes on with.
+/// A shard as it was, with its log and checkpoints.
 #[derive(Debug)]
 pub struct Recovered<D> {
     /// The shard.
@@ -23,11 +23,11 @@ pub struct Recovered<D> {
     pub checkpoint: u64,
     /// Newer checkpoints that cannot be used.
     pub skipped: Vec<Skipped>,
-    /// What was found in the log.
+    /// Result of opening the log.
     pub recovery: Option<Recovery>,
 }
 
-/// Why a shard cannot go on from what is on its disk.
+/// The reason for which a shard cannot go on from its disk.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RestoreFailure {
@@ -42,13 +42,13 @@ pub enum RestoreFailure {
     },
     /// The disk did not read the newest checkpoint, which is not to say that it is damaged; and there is no log that has what an older one lacks.
     #[error(
-        "{newer} cannot be read: {why}. Without a log, to go on from checkpoint {older} would lose what came after it: try again, or move \
+        "{newer} cannot be read: {why}. Without a log, to go on from checkpoint {older} would lose everything after it: try again, or move \
          {newer} away to go on from there"
     )]
     Unread {
         /// The directory of the newest.
         newer: String,
-        /// What the disk said.
+        /// Error of the disk.
         why: String,
         /// The newest that can be read.
         older: u64,
@@ -56,12 +56,12 @@ pub enum RestoreFailure {
     /// The checkpoint cannot be read, though it was sound a moment ago.
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::CheckpointError),
-    /// What was read is not the state of a shard.
+    /// The bytes read are not the state of a shard.
     #[error("checkpoint {checkpoint}: {source}")]
     State {
         /// The checkpoint.
         checkpoint: u64,
-        /// What is wrong.
+        /// The error.
         source: RestoreError,
     },
     /// The log is damaged, or something of it is not there.
@@ -111,7 +111,7 @@ pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, Restore
         log = Some(opened);
         recovery = Some(found);
     } else if let Some(unread) = unread(&skipped) {
-        // A disk that did not read it now may read it later, and nothing else has what is in it.
+        // A disk that did not read it now may read it later, and no other file has its contents.
         let (newer, why) = (unread.directory.clone(), unread.why.to_string());
         return Err(RestoreFailure::Unread { newer, why, older: number });
     }
@@ -124,7 +124,7 @@ fn unread(skipped: &[Skipped]) -> Option<&Skipped> {
     skipped.iter().find(|skipped| skipped.why.is_of_disk())
 }
 
-/// Whether there is a log with something in it. A shard that stopped while it was made has left an empty one.
+/// Returns true if there is a log that is not empty. A shard that stopped while it was made has left an empty one.
 fn has_records(disk: &impl Disk) -> Result<bool, DiskError> {
     let segments = disk.list("")?.into_iter().filter(|entry| entry.name.starts_with("log-"));
     let mut longest = 0;
@@ -149,7 +149,7 @@ pub(crate) fn rows_of(block: Block<'_>) -> RowBlock {
 }
 
 impl<D> Recovered<D> {
-    /// What it was read from, in words for a person.
+    /// Describes the files that it was read from, in words for a person.
     pub fn describe(&self) -> String {
         let mut text = format!("{} rows from checkpoint {}", self.restored.row_count(), self.checkpoint);
         if let Some(Recovery { replayed, torn, .. }) = &self.recovery {

@@ -30,16 +30,16 @@ impl<D: Disk + Clone> ShardCheckpoints<D> {
         Self { checkpoints: Checkpoints::new(disk), open: None }
     }
 
-    /// Carries out what is about checkpoints; says what the server must hear.
+    /// Carries out a request about checkpoints; returns the event for the server.
     ///
     /// # Panics
     /// It is about something else.
     pub fn handle(&mut self, request: StorageRequest) -> Option<StorageEvent> {
         match request {
             StorageRequest::Begin(head) => {
-                // What was given up is removed first: the disk may be full of it.
+                // A checkpoint that was given up is removed first: the disk may be full of it.
                 self.open = None;
-                // And so is what could not be removed when it failed, if it can be now.
+                // And so are files that could not be removed when it failed, if they can be now.
                 let _ = self.checkpoints.discard_unfinished();
                 let number = head.number;
                 self.begin(*head).err().map(|error| failed(number, &error))
@@ -111,7 +111,7 @@ fn description(head: CheckpointHead) -> Description {
     }
 }
 
-/// A table as a checkpoint knows it.
+/// A table as in the manifest of a checkpoint.
 pub(crate) fn info(table: &TableSpec) -> TableInfo {
     let words = |count: usize| u32::try_from(count).expect("a row of a table has fewer than 2^32 values");
     TableInfo {

@@ -7,23 +7,23 @@ use crate::disk::{Disk, DiskError};
 use crate::wal::{AppendError, Log, OpenError, RecordNumber, Settings, SyncError};
 use libra_proto::{Instant, StorageEvent, StorageRequest};
 
-/// How long the log may fail before the server goes on without: its workers wait as long.
+/// Time for which the log may fail before the server goes on without: its workers wait as long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Records that wait until the log begins anew take at most so much memory.
+/// Records that wait until the log begins again take at most so much memory.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
-/// The log of a shard. When the disk does not take it for a second, it is given up, and begins anew after a checkpoint.
+/// The log of a shard. When the disk does not take it for a second, it is given up, and begins again after a checkpoint.
 #[derive(Debug)]
 pub struct ShardLog<D> {
     disk: D,
     settings: Settings,
     /// None while it is given up.
     log: Option<Log<D>>,
-    /// What was appended while it was given up: some of it goes into the next log.
+    /// Records appended while it was given up: some of them go into the next log.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
-    /// Why a record could not be appended: the log is given up at the next sync.
+    /// The reason for which a record could not be appended: the log is given up at the next sync.
     refused: Option<AppendError>,
     failing_since: Option<Instant>,
 }
@@ -59,7 +59,7 @@ impl<D: Disk + Clone> ShardLog<D> {
         }
     }
 
-    /// Carries out what is about the log; says what the server must hear at once. What is appended is in memory until [`sync`](Self::sync).
+    /// Carries out a request about the log; returns an immediate event for the server. An appended record is in memory until [`sync`](Self::sync).
     ///
     /// # Panics
     /// It is about something else, or the number of a record does not follow that of the one before.
@@ -74,7 +74,7 @@ impl<D: Disk + Clone> ShardLog<D> {
                 Err(error) => StorageEvent::LogFailed { reason: error.to_string() },
             }),
             StorageRequest::TrimLog { before } => {
-                // What cannot be removed costs room, no more; the next checkpoint tries again.
+                // Files that cannot be removed cost room, no more; the next checkpoint tries again.
                 let _ = self.log.as_mut().map(|log| log.remove_before(RecordNumber(before)));
                 None
             }
@@ -99,14 +99,14 @@ impl<D: Disk + Clone> ShardLog<D> {
     fn wait(&mut self, number: u64, record: Vec<u8>) {
         self.waiting_bytes += record.len();
         self.waiting.push_back((number, record));
-        // A log that begins anew must have all from there on: it will begin after a later checkpoint.
+        // A log that begins again must have all from there on: it will begin after a later checkpoint.
         while self.waiting_bytes > WAITING_BYTES_MAX {
             let Some((_, record)) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= record.len();
         }
     }
 
-    /// Makes durable what was appended, by one sync; says up to which record it is, if that is news. While the disk refuses, the log
+    /// Makes appended records durable, by one sync; returns the newest if there are new ones. While the disk refuses, the log
     /// [lags](Self::lags) and waits for the next call; in the end it is given up.
     pub fn sync(&mut self, now: Instant) -> Option<StorageEvent> {
         let log = self.log.as_mut()?;
@@ -128,7 +128,7 @@ impl<D: Disk + Clone> ShardLog<D> {
         }
     }
 
-    /// Whether the disk has refused, now or when the log was read, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
+    /// Returns true if the disk has refused, now or when the log was read, and should be asked again after [`RETRY_PAUSE`](Self::RETRY_PAUSE).
     pub fn lags(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.durable() < log.newest())
     }
@@ -138,14 +138,14 @@ impl<D: Disk + Clone> ShardLog<D> {
         self.log.as_ref().map(|log| log.durable().0)
     }
 
-    /// Lets go of the log, and of what was not synced.
+    /// Gives up the log, and records that were not synced.
     fn give_up(&mut self, why: &dyn core::fmt::Display) -> StorageEvent {
         self.log = None;
         self.failing_since = None;
         StorageEvent::LogFailed { reason: why.to_string() }
     }
 
-    /// Begins a log again that was given up, and says up to which record it is durable. A checkpoint has everything before record
+    /// Begins a log again that was given up, and returns the newest durable record. A checkpoint has everything before record
     /// `from`.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl<D: Disk + Clone> ShardLog<D> {
     }
 
     fn open(&self, from: u64) -> Result<Log<D>, OpenError> {
-        // What may be there from that record on was never called durable.
+        // Records that may be there from that one on were never called durable.
         let (log, _) =
             Log::open(self.disk.clone(), self.settings.clone(), RecordNumber(from), |_, _| Ok(()))?;
         Ok(log)
@@ -186,13 +186,13 @@ impl<D: Disk + Clone> ShardLog<D> {
     }
 }
 
-/// Why a log could not begin anew.
+/// The reason for which a log could not begin again.
 #[derive(Debug, thiserror::Error)]
 enum RestartError {
     /// Too much was appended while there was no log.
-    #[error("the log cannot begin with record {from}: what is still in memory begins with record {first}")]
+    #[error("the log cannot begin with record {from}: the records still in memory begin with {first}")]
     Missing {
-        /// Where it should begin.
+        /// The record with which it should begin.
         from: u64,
         /// The first record that is there.
         first: u64,
@@ -228,7 +228,7 @@ mod tests {
         log.handle(StorageRequest::Append { number: 1, record: vec![7; 40] });
         assert_eq!(log.sync(Instant::ZERO), Some(StorageEvent::Durable { record: 1 }));
         drop(log);
-        // The next process reads the record, of which nothing says that it was durable.
+        // The next process reads the record, which nothing shows to be durable.
         disk.set_capacity(Some(disk.used()));
         let settings = Settings::new(1, 0);
         let (opened, _) =

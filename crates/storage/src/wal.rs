@@ -17,7 +17,7 @@ pub use verify::{SegmentInfo, Verified, segments, verify};
 use format::{HEADER_LEN, Header, Owner, RECORD_BYTES_MAX, RECORD_HEADER_LEN, UNFINISHED};
 use format::{encode_mark, encode_record, segment_name};
 
-/// What a file of the log takes without a record.
+/// Bytes that a file of the log takes without a record.
 pub const HEADER_BYTES: u64 = HEADER_LEN as u64;
 
 /// The number of a record in its log. The first one is 1; 0 stands for none.
@@ -37,7 +37,7 @@ impl RecordNumber {
     /// There is none after 2^64 - 1.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0.checked_add(1).expect("nobody logs 2^64 records"))
+        Self(self.0.checked_add(1).expect("there are fewer than 2^64 records"))
     }
 }
 
@@ -47,14 +47,14 @@ impl fmt::Display for RecordNumber {
     }
 }
 
-/// Whose log it is, and how large its parts are.
+/// Job and shard of a log, and the size of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The job; a log of another one is refused.
     pub job: u64,
     /// The shard; a log of another one is refused.
     pub shard: u32,
-    /// A file that is this long gets no more records. It can be longer by what one sync writes.
+    /// A file that is this long gets no more records. It can be longer by the bytes of one sync.
     pub segment_bytes: u64,
     /// At most so many bytes wait for a sync.
     pub pending_bytes_max: usize,
@@ -81,9 +81,9 @@ impl Settings {
 ///
 /// **When the disk fails.** Records stay in memory until they are durable, so nothing is lost by a `sync` that
 /// fails: the next one tries again.
-/// - After a *write* that failed (a full disk), what came to be in the file is cut off again first.
-/// - After a *sync* that failed, the system may have forgotten what it could not write, and a later sync of the same
-///   file proves nothing. Then the records are written anew, to a new file, and what the old one has of them is
+/// - After a *write* that failed (a full disk), the bytes that came to be in the file are cut off again first.
+/// - After a *sync* that failed, the system may have lost data that it could not write, and a later sync of the same
+///   file proves nothing. Then the records are written again, to a new file, and their copies in the old one are
 ///   never looked at again.
 #[derive(Debug)]
 pub struct Log<D> {
@@ -92,7 +92,7 @@ pub struct Log<D> {
     salt: u32,
     /// First records of the segments, rising. There is always one; the last is written to.
     segments: Vec<RecordNumber>,
-    /// How much of the last segment is durable.
+    /// Number of bytes of the last segment that are durable.
     active_bytes: u64,
     tail: Tail,
     newest: RecordNumber,
@@ -101,13 +101,13 @@ pub struct Log<D> {
     pending: Vec<u8>,
 }
 
-/// What is in the last segment after `active_bytes`.
+/// The bytes of the last segment after `active_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
     Nothing,
-    /// Some of what was to be written.
+    /// A part of the bytes to write.
     Torn,
-    /// What a sync that failed was about: the system may think that it wrote it.
+    /// The bytes of a sync that failed: the system may report them as written.
     Doubtful,
 }
 
@@ -131,13 +131,13 @@ impl<D: Disk> Log<D> {
         Ok(number)
     }
 
-    /// Makes all records that were appended durable, and says which is the newest.
+    /// Makes all records that were appended durable, and returns the newest.
     ///
     /// # Errors
     /// The disk refused, or is full. The records wait for the next call; none of them is durable.
     pub fn sync(&mut self) -> Result<RecordNumber, SyncError> {
         self.try_sync().map_err(|source| {
-            // At once, so that on a full disk there is room for others, and for what a checkpoint frees the log of.
+            // At once, so that on a full disk there is room for others, and for a checkpoint that lets the log be trimmed.
             if self.tail == Tail::Torn {
                 self.cut().ok();
             }
@@ -186,7 +186,7 @@ impl<D: Disk> Log<D> {
     /// sound header is damage and nothing else; and it ends the one before, whatever follows there.
     fn write_segment(&mut self) -> Result<(), DiskError> {
         self.try_write_segment().inspect_err(|_| {
-            // At once: a checkpoint, after which the log begins anew, may need the room.
+            // At once: a checkpoint, after which the log begins again, may need the room.
             remove_if_there(&self.disk, UNFINISHED).ok();
         })
     }
@@ -256,11 +256,11 @@ impl<D: Disk> Log<D> {
             self.segments.remove(0);
             removed = true;
         }
-        // A crash may bring back any of them. They are older than what the owner asks for when it opens the log.
+        // A crash may bring back any of them. They are older than the records that the owner asks for when it opens the log.
         if removed { self.disk.sync_directory("") } else { Ok(()) }
     }
 
-    /// Makes all records durable, and marks the log as closed: from then on any damage to it is told from a tail that
+    /// Makes all records durable, and marks the log as closed: from then on any damage to it can be distinguished from a tail that
     /// a crash tore.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Whatever is in the files, reading them ends with what was written or with an error: no panic, no memory that the
+//! Reading files with arbitrary contents returns the written data or an error: no panic, no memory that the
 //! files do not have.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]

@@ -58,7 +58,7 @@ fn write<D: Disk + Clone>(checkpoints: &Checkpoints<D>, step: &Step) -> Result<(
     writer.finish(&[u8::try_from(number).unwrap(); 3]).map(drop)
 }
 
-/// Writes all checkpoints, prunes after the third, and says which was finished last and which was begun.
+/// Writes all checkpoints, prunes after the third, and returns the last one finished and the last one begun.
 fn run<D: Disk + Clone>(disk: &D) -> (u64, u64) {
     let checkpoints = Checkpoints::new(disk.clone());
     let mut finished = 0;
@@ -93,7 +93,7 @@ fn rows<D: Disk + Clone>(checkpoint: &Checkpoint<D>) -> Result<Rows, String> {
     Ok(rows)
 }
 
-/// Whether the newest checkpoint is the one that was finished last, or the one that was begun after it.
+/// Checks that the newest checkpoint is the one that was finished last, or the one that was begun after it.
 fn check<D: Disk + Clone>(disk: &D, (finished, begun): (u64, u64)) -> Result<(), String> {
     let checkpoints = Checkpoints::new(disk.clone());
     let newest = checkpoints.newest_valid().map_err(|error| error.to_string())?;
@@ -112,7 +112,7 @@ fn check<D: Disk + Clone>(disk: &D, (finished, begun): (u64, u64)) -> Result<(),
             return Err(format!("checkpoint {number} is {found:?}"));
         }
     }
-    // What is left over is in nobody's way.
+    // Remains of unfinished checkpoints do not disturb.
     checkpoints.discard_unfinished().map_err(|error| error.to_string())?;
     write(&checkpoints, &(9, None, &[5], &[])).map_err(|error| error.to_string())?;
     checkpoints.prune(1).map_err(|error| error.to_string())?;
@@ -174,7 +174,7 @@ fn a_disk_that_is_full_at_any_byte() {
         let checkpoints = Checkpoints::new(disk.clone());
         let error = write(&checkpoints, &STEPS[1]).unwrap_err();
         assert!(error.is_full(), "{error}");
-        assert_eq!(disk.contents(), before.contents(), "what was written is gone again");
+        assert_eq!(disk.contents(), before.contents(), "the written files are gone again");
         disk.set_capacity(None);
         write(&checkpoints, &STEPS[1]).unwrap();
         disk.crash();
@@ -182,7 +182,7 @@ fn a_disk_that_is_full_at_any_byte() {
     }
 }
 
-/// What a sync that failed was about is not relied on: neither by this checkpoint nor by the next one.
+/// The bytes of a sync that failed are not relied on: neither by this checkpoint nor by the next one.
 #[test]
 fn syncs_that_fail_at_any_time() {
     let before = SimulatedDisk::new(1);

@@ -30,7 +30,7 @@ fn tables() -> Vec<TableSpec> {
     ]
 }
 
-/// What shard `shard` of `shards` has after some updates, with a number of its own in each row.
+/// The rows of shard `shard` of `shards` after some updates, each with a number of its own.
 fn store(shard: u16, shards: u16) -> Store {
     let mut store = Store::of_shard(tables(), SEED, Shard::new(shard, shards)).unwrap();
     let keys = (0..3000).chain((1 << 40..(1 << 40) + 400_000_000_000).step_by(1_000_000_007));

@@ -1,4 +1,4 @@
-//! After any crash, full disk or failed sync the log has a prefix of what was appended, with all that was durable.
+//! After any crash, full disk or failed sync the log has a prefix of the appended records, with all that were durable.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
@@ -17,7 +17,7 @@ fn record(number: u64) -> Vec<u8> {
     vec![u8::try_from(number % 251).unwrap(); length]
 }
 
-/// What the owner knows when the machine stops.
+/// The records of the owner when the machine stops.
 #[derive(Debug, Clone, Default)]
 struct Known {
     appended: u64,
@@ -68,14 +68,14 @@ fn run<D: Disk + Clone>(disk: &D, steps: &[Step], known: &mut Known) {
             Reopen => {
                 let Ok((reopened, recovery)) = open(known.from) else { return };
                 log = reopened;
-                // What was only in memory is gone, and what was recovered is durable.
+                // Records that were only in memory are gone, and those recovered are durable.
                 (known.appended, known.durable) = (recovery.newest.0, recovery.newest.0);
             }
         }
     }
 }
 
-/// Whether the log on this disk is a prefix of what was appended that has all that was durable; and whether it stays
+/// Checks that the log on this disk is a prefix of the appended records with all durable ones; and that it stays
 /// so when it is used and the machine crashes again.
 fn check<D: Disk + Clone>(disk: &D, crash: &dyn Fn(), known: &Known) -> Result<(), String> {
     let mut newest = replay(disk, known.from.max(1), known.from.max(1) - 1)?;
@@ -93,7 +93,7 @@ fn check<D: Disk + Clone>(disk: &D, crash: &dyn Fn(), known: &Known) -> Result<(
     if again == newest { Ok(()) } else { Err(format!("after another crash {again}, not {newest}")) }
 }
 
-/// Reads the log and compares its records with what was appended.
+/// Reads the log and compares its records with those appended.
 fn replay<D: Disk + Clone>(disk: &D, from: u64, mut newest: u64) -> Result<u64, String> {
     let (_, recovery) = Log::open(disk.clone(), settings(), RecordNumber(from), |number, bytes| {
         if number.0 != newest + 1 || bytes != record(number.0) {
@@ -148,7 +148,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// A batch of which a crash has lost the first record is cut off; what takes its place must not bring the rest of it back.
+/// A batch of which a crash has lost the first record is cut off; a record in its place must not bring the rest of it back.
 #[test]
 fn what_was_cut_off_never_follows_what_was_written_in_its_place() {
     let settings = Settings::new(7, 2);
@@ -294,7 +294,7 @@ fn a_sync_that_is_only_tried_again_is_found() {
     assert!(failing_syncs(Some(Bug::SyncRetried)).is_err());
 }
 
-/// Every bit of a log, one at a time: what is read is what was appended, or else somebody is told.
+/// Flips every bit of a log, one at a time: the records read are those appended, or else an error is returned.
 fn every_flip(close: bool) {
     let disk = SimulatedDisk::new(1);
     let (mut log, _) = Log::open(disk.clone(), settings(), RecordNumber::NONE, |_, _| Ok(())).unwrap();

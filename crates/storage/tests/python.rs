@@ -68,7 +68,7 @@ fn has_packages() -> bool {
     import.is_ok_and(|output| output.status.success())
 }
 
-/// The bits of a number of a row: among them zeros of both signs, infinities, and what is no number.
+/// The bits of a number of a row: among them zeros of both signs, infinities, and NaNs.
 fn number(checkpoint: u32, key: u64, index: u32) -> f32 {
     const SPECIAL: [u32; 5] = [0x8000_0000, 0x7f80_0000, 0xff80_0000, 0x7fc0_1234, 0x0000_0001];
     let plain = (checkpoint as f32).mul_add(0.1, (key % 1000) as f32 / 3.0) + index as f32;

@@ -7,7 +7,7 @@ use libra_net::{ControllerHandle, NodeError, SwitchNode};
 use libra_proto::{MemberEvent, Peer};
 use tokio::sync::oneshot;
 
-/// The switches of a cluster in this process, for trials of what happens when one is lost.
+/// The switches of a cluster in this process, for trials in which one is lost.
 #[derive(Clone)]
 pub struct LocalSwitches {
     controller: ControllerHandle,
@@ -16,7 +16,7 @@ pub struct LocalSwitches {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What kills each live switch, by its number.
+    /// Senders that kill each live switch, by its number.
     alive: BTreeMap<u16, oneshot::Sender<()>>,
     /// Switches whose rows were moved to others.
     migrated: BTreeSet<u16>,

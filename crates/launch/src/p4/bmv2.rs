@@ -20,13 +20,13 @@ use serde::de::IgnoredAny;
 
 use crate::network::{ip, run};
 
-/// The port of the agent, and that of everybody else.
+/// The port of the agent, and that of all others.
 pub(super) const PORTS: [u16; 2] = [0, 1];
 
-/// Where the agent sends from: nobody but its switch hears of it.
+/// Source address of the agent: only its switch receives from it.
 const AGENT: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 1);
 
-/// How long it may take until it listens to its agent, which a program with large tables needs, and how often to look.
+/// Time until it listens to its agent, which a program with large tables needs, and pause between two attempts.
 const START_MAX: Duration = Duration::from_secs(60);
 const START_PAUSE: Duration = Duration::from_millis(50);
 
@@ -76,10 +76,10 @@ impl Bmv2 {
         for interface in [&agent_interface, interfaces[0]] {
             ip(&["link", "set", interface, "addrgenmode", "none", "up"])?;
         }
-        // The switch compares checksums, which a machine leaves to its device, and a veth to nobody.
+        // The switch compares checksums, which a machine leaves to its device, and a veth does not compute.
         run("ethtool", &["-K", &agent_interface, "tx", "off"])?;
         for interface in interfaces {
-            // Where frames may be longer than the interface says, bmv2 has room for a few dozen of them, and loses the others.
+            // On interfaces whose frames may be longer than the MTU, bmv2 has room for a few dozen of them, and loses the others.
             run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
         }
         ip(&["route", "add", &address.to_string(), "dev", &agent_interface, "src", &AGENT.to_string()])?;
@@ -107,7 +107,7 @@ impl Bmv2 {
     }
 }
 
-/// Whether a file is a program for bmv2: with any other simple_switch ends, and would be waited for.
+/// Checks that a file is a program for bmv2: with any other simple_switch ends, and would be waited for.
 fn check(program: &Path) -> Result<()> {
     #[derive(Deserialize)]
     struct Program {

@@ -19,10 +19,10 @@ const ANSWER_BYTES_MAX: usize = 2048;
 
 /// The command line of bmv2.
 const BMV2_CLI: &str = "simple_switch_CLI";
-/// What it says before it reads a line.
+/// The text that it prints before it reads a line.
 const PROMPT: &str = "RuntimeCmd: ";
 
-/// A switch that does not do what it is told.
+/// A switch that does not follow an order.
 #[derive(Debug, Error)]
 pub(super) enum LinkError {
     #[error("the P4 switch at {address} has not answered its agent within {PATIENCE:?}: {error}")]
@@ -31,7 +31,7 @@ pub(super) enum LinkError {
     Tables(String),
 }
 
-/// The command line of a bmv2, which stays open: to start it anew for each change takes half a second.
+/// The command line of a bmv2, which stays open: to start it again for each change takes half a second.
 #[derive(Debug)]
 struct Client {
     process: Child,
@@ -54,7 +54,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Hands lines to it, and returns what it says.
+    /// Hands lines to it, and returns its output.
     fn tell(&mut self, lines: &[String]) -> Result<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let written = self.input.write_all(text.as_bytes()).map_err(anyhow::Error::from);
@@ -63,7 +63,7 @@ impl Client {
             .with_context(|| format!("the bmv2 at --thrift {} is gone", self.thrift))
     }
 
-    /// What it says until it has asked so often for the next line.
+    /// Returns its output until it has asked so often for the next line.
     fn read(&mut self, prompts: usize) -> Result<String> {
         let mut said = Vec::new();
         let mut bytes = [0; 4096];
@@ -99,7 +99,7 @@ pub(super) struct Bmv2Link {
 }
 
 impl Bmv2Link {
-    /// Opens it, and tells the switch what it is to know from the start.
+    /// Opens it, and sends the switch its initial tables.
     pub(super) fn open(interface: &str, thrift: SocketAddr, sizes: Sizes, setup: &Setup) -> Result<Self> {
         let socket = bind(interface, setup.address)
             .with_context(|| format!("--agent-interface {interface}: cannot open a socket there"))?;

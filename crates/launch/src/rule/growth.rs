@@ -1,10 +1,10 @@
-//! Which rows tables have, as a person types it: `--admission occurrences:2 --eviction idle:100000` (rules G1, G2).
+//! Rules for the rows that tables have, as a person types them: `--admission occurrences:2 --eviction idle:100000` (rules G1, G2).
 
 use libra_store::{Admission, Eviction, Growth, Rule};
 
 use super::{Typed, checked, number, plain, steps};
 
-/// How many keys are counted at once, unless something else is typed: 5 MB.
+/// Number of keys that are counted at once, unless another is typed: 5 MB.
 const KEYS: u64 = 1_000_000;
 /// Steps after which updates count half, unless something else is typed: some epochs of a small data set.
 const HALF_LIFE: u32 = 10_000;
@@ -13,7 +13,7 @@ const ADMISSIONS: &str = "expected occurrences:N or probability:P, as in occurre
 const EVICTIONS: &str =
     "expected idle:STEPS, least-used:ROWS or lowest-norm:ROWS, as in least-used:1000000,half_life=10000";
 
-/// Which gradients make a row (rule G1).
+/// Parses the gradients that make a row (rule G1).
 pub(super) fn parse_admission(text: &str) -> Result<Admission, String> {
     let (name, amount, mut typed) = split_amount(text).ok_or(ADMISSIONS)??;
     let (admission, fields): (_, &[&str]) = match name {
@@ -29,12 +29,12 @@ pub(super) fn parse_admission(text: &str) -> Result<Admission, String> {
     };
     end(typed, fields)?;
     let growth = Growth { admission: Some(admission), ..Growth::default() };
-    // The store calls them updates: what was typed has the word of the option.
+    // The store calls them updates: the text has the word of the option.
     let rule = checked(Rule { growth, ..plain() });
     rule.map_err(|wrong| wrong.replace("updates =", "occurrences =")).map(|_| admission)
 }
 
-/// Which rows go (rule G2).
+/// Parses the rows that go (rule G2).
 pub(super) fn parse_eviction(text: &str) -> Result<Eviction, String> {
     let (name, amount, mut typed) = split_amount(text).ok_or(EVICTIONS)??;
     let (eviction, fields): (_, &[&str]) = match name {
@@ -60,7 +60,7 @@ fn split_amount(text: &str) -> Option<Result<(&str, &str, Typed<'_>), String>> {
     Some(Typed::of(name, fields).map(|typed| (name, amount, typed)))
 }
 
-/// Refuses fields that nobody took, also where there are none to take.
+/// Refuses fields that were not taken, also if there are none to take.
 fn end(typed: Typed<'_>, known: &[&'static str]) -> Result<(), String> {
     match (typed.fields.first(), known) {
         (Some((field, _)), []) => Err(format!("`{}` has no field `{field}`, and no other", typed.name)),

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::frames;
 
-/// A door of a controller or a server, and what it has turned away.
+/// A door of a controller or a server, and the streams that it has turned away.
 struct House {
     door: Door,
     tally: Arc<Tally>,
@@ -24,7 +24,7 @@ impl House {
         Self { door: Door::open(listener, callers, Arc::clone(&tally)), tally, address, strangers: 0 }
     }
 
-    /// Somebody calls, and says this.
+    /// Opens a stream and sends this.
     async fn call(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
@@ -72,7 +72,7 @@ fn join() -> Join {
     }
 }
 
-/// What a server says that comes back to a new controller, with a task of so many bytes.
+/// The first message of a server that rejoins at a new controller, with a task of so many bytes.
 fn rejoin(bytes: usize) -> Message {
     let mut cluster = Cluster::new(1, Vec::new(), None, HotPath::for_workers(1));
     cluster.task = "x".repeat(bytes);
@@ -89,7 +89,7 @@ fn rejoin(bytes: usize) -> Message {
     }))
 }
 
-/// Whether the other end has closed a stream.
+/// Returns true if the other end has closed a stream.
 async fn is_closed(mut stream: TcpStream) -> bool {
     let read = tokio::time::timeout(Duration::from_secs(1), stream.read(&mut [0; 1])).await;
     read.is_ok_and(|read| read.map_or(true, |read| read == 0))
@@ -125,7 +125,7 @@ async fn only_what_introduces_a_member_is_let_in() {
     let mut house = House::new(Callers::Members).await;
     for (count, message) in (1..).zip([hello(), Message::Leave, Message::Abort { reason: "end".into() }]) {
         drop(house.call(&frame(&message)).await);
-        assert_eq!(house.turned_away(count).await, "its first message does not say who it is");
+        assert_eq!(house.turned_away(count).await, "its first message does not identify it");
     }
     for message in [Message::Join(join()), rejoin(10)] {
         let _member = house.call(&frame(&message)).await;
@@ -135,7 +135,7 @@ async fn only_what_introduces_a_member_is_let_in() {
 
 // rule S1
 #[tokio::test]
-async fn a_server_that_returns_may_say_much_and_nobody_else() {
+async fn only_a_server_that_rejoins_may_send_a_long_message() {
     let mut house = House::new(Callers::Members).await;
     let long = frame(&rejoin(8 << 20));
     // Were the others to be shed for their number, it would be, too: it is not there at once.
@@ -175,7 +175,7 @@ async fn long_first_messages_together_take_no_more_than_one_may() {
     for caller in callers {
         left.extend(caller.await.unwrap());
     }
-    assert!(!left.is_empty(), "one of them may say as much");
+    assert!(!left.is_empty(), "one of them may send as much");
     assert_eq!(house.turned_away(3).await, "others were further with long first messages");
 }
 
@@ -195,7 +195,7 @@ async fn who_is_slow_has_five_seconds() {
             tokio::time::sleep(Duration::from_millis(400)).await;
         }
     });
-    assert_eq!(house.turned_away(2).await, "it did not say who it is within 5 s");
+    assert_eq!(house.turned_away(2).await, "it did not identify itself within 5 s");
     let took = start.elapsed();
     assert!(took >= FIRST_MESSAGE_MAX && took < 2 * FIRST_MESSAGE_MAX, "{took:?}");
     slow.abort();
@@ -236,7 +236,7 @@ async fn members_get_in_while_a_thousand_silent_streams_are_open() {
 
 // rule S1
 #[tokio::test]
-async fn whoever_opens_many_takes_from_itself() {
+async fn a_peer_that_opens_many_streams_displaces_its_own() {
     let mut house = House::new(Callers::Clients).await;
     let from = |last: u8| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -1,4 +1,4 @@
-//! What the loop does first when there is more than one thing to do.
+//! The order in which the loop does things when there is more than one to do.
 
 use core::net::{Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use libra_proto::Message;
 
 use super::*;
 
-/// What no role of these tests is about: it is sent no message and no command, and sends nothing.
+/// The methods that these tests do not need: no message and no command comes, and nothing is sent.
 macro_rules! does_nothing_else {
     () => {
         fn handle_message(&mut self, _: Instant, _: libra_proto::Link, _: Message) {}
@@ -131,5 +131,5 @@ async fn a_flood_of_datagrams_does_not_hide_a_stream() {
     let ports = Ports { datagrams: Some(socket), listener: Some(listener), ..Ports::new(links) };
     let (_commands, none) = mpsc::unbounded_channel();
     let datagrams = drive(role, ports, none, ControlFlow::Break).await.unwrap();
-    assert!(datagrams < FLOOD, "the caller was not heard before {datagrams} datagrams had come");
+    assert!(datagrams < FLOOD, "the stream was not accepted before {datagrams} datagrams had come");
 }

@@ -18,8 +18,8 @@ fn pull(number: u64) -> Vec<u8> {
     frame
 }
 
-/// Answers everything, as a driver and its role do: what is there is handed over, and then the answers are sent. Says how much waits
-/// to be written, at most, for any one stream.
+/// Answers everything, as a driver and its role do: what is there is handed over, and then the answers are sent. `most` is the largest
+/// number of bytes that waited to be written for any one stream.
 async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
     let mut links = Links::new(Duration::ZERO);
     loop {
@@ -58,7 +58,7 @@ async fn read_answer(frames: &mut FrameReader<OwnedReadHalf>, expected: u64) {
 
 // rule C10
 #[tokio::test]
-async fn a_caller_that_does_not_read_stalls_itself_alone_and_is_answered_when_it_reads() {
+async fn a_caller_that_does_not_read_stalls_only_itself() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let most = Arc::<AtomicUsize>::default();
@@ -72,7 +72,7 @@ async fn a_caller_that_does_not_read_stalls_itself_alone_and_is_answered_when_it
         }
         writer
     });
-    // The server has stopped to read when it has as much as it may to say.
+    // The server stops reading when it has as much to send as it may.
     while most.load(Ordering::Relaxed) < UNWRITTEN_BYTES_MAX {
         tokio::task::yield_now().await;
     }
@@ -107,19 +107,19 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
     for _ in 0..2 * UNWRITTEN_BYTES_MAX / (4 * VALUES) {
         links.send(link, &Message::Pulled { number: 0, values: vec![0.0; VALUES].into() });
     }
-    // Until it is read no more: the end of what it says is not seen then.
+    // Until it is read no more: the end of its data is not seen then.
     while links.streams[&link].gauge.unwritten.load(Ordering::Relaxed) == 2 * UNWRITTEN_BYTES_MAX {
         tokio::task::yield_now().await;
     }
     socket2::SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();
     drop(caller);
     let (closed, Input::Event(LinkEvent::Closed { .. })) = links.next().await else {
-        panic!("it said nothing")
+        panic!("it sent nothing")
     };
     assert_eq!(closed, link);
 }
 
-/// A stream that was accepted, and said this first.
+/// A stream that was accepted, with this first message.
 async fn called(links: &mut Links, first: Message) -> (Link, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -133,7 +133,7 @@ async fn called(links: &mut Links, first: Message) -> (Link, TcpStream) {
 
 // rule S2
 #[tokio::test]
-async fn nothing_behind_a_first_message_is_read_before_its_caller_is_admitted() {
+async fn nothing_more_is_read_before_a_caller_is_admitted() {
     let mut links = Links::new(Duration::ZERO);
     let (link, mut caller) = called(&mut links, Message::Leave).await;
     caller.write_all(&pull(1)).await.unwrap();
@@ -145,7 +145,7 @@ async fn nothing_behind_a_first_message_is_read_before_its_caller_is_admitted() 
 
 // rule S2
 #[tokio::test]
-async fn a_message_above_the_bound_of_its_caller_ends_the_stream_and_is_counted() {
+async fn a_message_above_the_bound_ends_the_stream_and_is_counted() {
     let mut links = Links::new(Duration::ZERO);
     let (link, mut caller) = called(&mut links, Message::Leave).await;
     links.admit(link, 100);
@@ -160,7 +160,7 @@ async fn a_message_above_the_bound_of_its_caller_ends_the_stream_and_is_counted(
 
 // rule S4
 #[tokio::test]
-async fn a_caller_that_reads_nothing_is_closed_before_it_costs_more_than_256_mib() {
+async fn a_caller_that_reads_nothing_is_closed_at_256_mib() {
     let mut links = Links::new(Duration::ZERO);
     let (link, caller) = called(&mut links, Message::Leave).await;
     let answer = Message::Pulled { number: 0, values: vec![0.0; 4 << 20].into() };
@@ -202,7 +202,7 @@ async fn accepted_streams_never_get_numbers_of_the_role() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut links = Links::new(Duration::ZERO);
-    // As many as a stranger who calls 10,000 times a second has opened after two and a half days.
+    // As many as a stranger that calls 10,000 times a second has opened after two and a half days.
     links.accepted = Link::ACCEPTED + 0x7fff_ffff;
     for _ in 0..2 {
         let _caller = TcpStream::connect(address).await.unwrap();

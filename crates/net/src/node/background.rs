@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 
 use super::{ControllerNode, NodeError};
 
-/// Commands a running controller. What it is told after the end of the job has no effect.
+/// Commands a running controller. A command after the end of the job has no effect.
 #[derive(Debug, Clone)]
 pub struct ControllerHandle {
     commands: mpsc::UnboundedSender<ControllerCommand>,
 }
 
 impl ControllerHandle {
-    /// Ends the job for everybody.
+    /// Ends the job for all members.
     pub fn abort(&self, reason: String) {
         self.command(ControllerCommand::Abort { reason });
     }
@@ -45,7 +45,7 @@ pub struct ControllerThread {
 }
 
 impl ControllerNode {
-    /// Runs a job on a thread. `on_event` hears from there of everything that happens.
+    /// Runs a job on a thread. `on_event` is called there with everything that happens.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -58,7 +58,7 @@ impl ControllerNode {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (outcome, ended) = std_mpsc::sync_channel(1);
         let spawned = thread::Builder::new().name("controller".to_owned()).spawn(move || {
-            // Whoever does not ask has no use for it.
+            // A caller that does not ask has no use for it.
             let _ = outcome.send(self.run(sizes, cluster, inbox, on_event));
         });
         spawned.map_err(NodeError::io("cannot start a thread for the controller"))?;
@@ -72,7 +72,7 @@ impl ControllerThread {
         self.handle.clone()
     }
 
-    /// Ends the job for everybody.
+    /// Ends the job for all members.
     pub fn abort(&self, reason: String) {
         self.handle.abort(reason);
     }

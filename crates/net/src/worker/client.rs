@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::network::{Network, start_network};
 use crate::node::{NodeError, NodeOptions};
 
-/// A worker of a cluster, for callers that do not block: commands go in, and a function is told what comes of them.
+/// A worker of a cluster, for callers that do not block: commands go in, and a function gets the events.
 pub struct WorkerClient {
     commands: mpsc::UnboundedSender<WorkerCommand>,
 }
@@ -31,9 +31,9 @@ impl WorkerClient {
         Ok(Self { commands })
     }
 
-    /// Asks for something. Before the first event and after the last nobody hears of it.
+    /// Sends a command. Before the first event and after the last it has no effect.
     pub fn command(&self, command: WorkerCommand) {
-        // Who is not there any more has said so by its last event.
+        // A thread that is gone has sent its last event.
         let _ = self.commands.send(command);
     }
 }

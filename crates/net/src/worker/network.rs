@@ -12,15 +12,15 @@ use crate::driver::{Ports, drive};
 use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
 
-/// What a handle of a worker holds of its thread.
+/// The connection of a worker's handle to its thread.
 pub(super) struct Network {
     pub(super) commands: mpsc::UnboundedSender<WorkerCommand>,
-    /// Bytes of messages to and from everybody.
+    /// Bytes of messages to and from all members.
     pub(super) stream_bytes: Arc<AtomicU64>,
 }
 
-/// Starts a worker that joins the cluster of a controller. `on_event` hears of everything from its thread, which ends after the last
-/// event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when that says so.
+/// Starts a worker that joins the cluster of a controller. `on_event` gets all events on its thread, which ends after the last
+/// event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks.
 pub(super) fn start_network(
     options: NodeOptions,
     mut on_event: impl FnMut(WorkerEvent) -> ControlFlow<()> + Send + 'static,

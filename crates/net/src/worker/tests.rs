@@ -1,4 +1,4 @@
-//! What a worker's caller waits for.
+//! Waits of a worker's caller.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -18,7 +18,7 @@ use crate::links::Links;
 use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
 
 #[test]
-fn a_stall_is_a_time_without_an_answer_while_pushes_are_under_way() {
+fn a_stall_is_time_without_answers_while_pushes_are_open() {
     let start = Instant::now();
     let at = |milliseconds| start + Duration::from_millis(milliseconds);
     let mut stalls = Stalls::default();
@@ -27,7 +27,7 @@ fn a_stall_is_a_time_without_an_answer_while_pushes_are_under_way() {
     stalls.answered(at(7), 1);
     stalls.answered(at(10), 0);
     assert_eq!(stalls.longest, Duration::from_millis(7));
-    // Nothing was under way: nobody waited.
+    // Nothing was under way: no push waited.
     stalls.pushed(at(1000));
     stalls.answered(at(1003), 0);
     assert_eq!(stalls.longest, Duration::from_millis(7));
@@ -40,7 +40,7 @@ const KEYS: u64 = 200_000;
 /// Pushes that wait for the gate.
 const MORE: usize = 5;
 
-/// A server that answers no worker while somebody holds its gate.
+/// A server that answers no worker while the test holds its gate.
 struct Gated {
     server: Server,
     gate: Arc<Mutex<()>>,
@@ -98,7 +98,7 @@ impl Role for Gated {
     fn poll_event(&mut self) -> Option<MemberEvent> {
         match self.server.poll_event()? {
             ServerEvent::Member(event) => Some(event),
-            other => panic!("a server without a disk says {other:?}"),
+            other => panic!("a server without a disk sends {other:?}"),
         }
     }
 
@@ -142,7 +142,7 @@ fn cluster(gate: &Arc<Mutex<()>>, wire: ValueFormat) -> (WorkerNode, Vec<thread:
 
 // rule C9
 #[test]
-fn a_shard_that_stops_answering_stalls_its_own_rows_and_then_the_caller() {
+fn a_stopped_shard_stalls_its_own_rows_and_then_the_caller() {
     let gate = Arc::<Mutex<()>>::default();
     let (mut worker, threads) = cluster(&gate, ValueFormat::F32);
     let of_shard = |shard| (0..KEYS).filter(|key| shard_of(*key, 2) == shard).collect::<Vec<u64>>();
@@ -169,7 +169,7 @@ fn a_shard_that_stops_answering_stalls_its_own_rows_and_then_the_caller() {
         worker.start_push(slow.clone(), gradients(slow, 1.0)).unwrap();
         pushes += 1;
     }
-    // What is under way is many times what the window lets through, and the other shard answers.
+    // The bytes under way are many times what the window lets through, and the other shard answers.
     let mut quick_bytes = 0;
     for _ in 0..20 {
         let keys = shards[quick][..100].to_vec();
@@ -221,7 +221,7 @@ fn a_shard_that_stops_answering_stalls_its_own_rows_and_then_the_caller() {
 #[test]
 fn gradients_and_values_travel_in_the_format_of_the_job() {
     const THIRD: f32 = 1.0 / 3.0;
-    // What is left of a third: 8 bits of it, or 11. 70,000 is too large for f16 and goes as it is.
+    // Rounding errors of a third: 8 bits of it, or 11. 70,000 is too large for f16 and goes as it is.
     for (format, bytes, rounded, large) in [
         (ValueFormat::F32, 4, THIRD, 70_000.0),
         (ValueFormat::Bf16, 2, 171.0 / 512.0, 70_144.0),

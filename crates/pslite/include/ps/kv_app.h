@@ -16,7 +16,7 @@
 
 namespace ps {
 
-/* Keys in ascending order, each once, and their values. Each has as many values as lens says, or all have as many as the others. */
+/* Keys in ascending order, each once, and their values. Each has as many values as in lens, or all have as many as the others. */
 template <typename Val>
 struct KVPairs {
   SArray<Key> keys;
@@ -25,7 +25,7 @@ struct KVPairs {
   int priority = 0;
 };
 
-/* What a server must know of a request to answer it. */
+/* The part of a request that a server needs to answer it. */
 struct KVMeta {
   int cmd;
   bool push;
@@ -39,9 +39,9 @@ template <typename Val>
 class KVWorker : public SimpleApp {
  public:
   using SimpleApp::obj_;
-  /* Called when all servers have answered, from the thread of the customer. Not called if a request has failed: Wait says why. */
+  /* Called when all servers have answered, from the thread of the customer. Not called if a request has failed: Wait throws the reason. */
   using Callback = std::function<void()>;
-  /* For each server whether something goes to it, and what. */
+  /* For each server: true if something goes to it, and its part. */
   using SlicedKVs = std::vector<std::pair<bool, KVPairs<Val>>>;
   using Slicer =
       std::function<void(const KVPairs<Val>& send, const std::vector<Range>& ranges, SlicedKVs* sliced)>;
@@ -54,13 +54,13 @@ class KVWorker : public SimpleApp {
   }
   virtual ~KVWorker() { this->CloseCustomer(); }
 
-  /* Adds values to those of keys, or whatever the handler of the servers does with them. The arrays are copied. Returns what to wait for. */
+  /* Adds values to those of keys, or whatever the handler of the servers does with them. The arrays are copied. Returns a number for Wait. */
   int Push(const std::vector<Key>& keys, const std::vector<Val>& vals, const std::vector<int>& lens = {}, int cmd = 0,
            const Callback& callback = nullptr, int priority = 0) {
     return ZPush(SArray<Key>(keys), SArray<Val>(vals), SArray<int>(lens), cmd, callback, priority);
   }
 
-  /* Reads the values of keys. What vals and lens point to is written when the request is done. */
+  /* Reads the values of keys. The targets of vals and lens are written when the request is done. */
   int Pull(const std::vector<Key>& keys, std::vector<Val>* vals, std::vector<int>* lens = nullptr, int cmd = 0,
            const Callback& callback = nullptr, int priority = 0) {
     return StartPull(SArray<Key>(keys), SArray<Val>(), SArray<int>(), vals, lens, false, cmd, callback, priority);
@@ -115,7 +115,7 @@ class KVWorker : public SimpleApp {
   struct Open {
     size_t answers_left;
     bool refused;
-    /* What each server was asked for, by its rank: it need not repeat the keys. */
+    /* The keys that each server was asked for, by its rank: it need not repeat them. */
     std::vector<SArray<Key>> keys;
     std::vector<KVPairs<Val>> answers;
     Finish finish;
@@ -296,7 +296,7 @@ class KVServer : public SimpleApp {
       std::function<void(const KVMeta& meta, const KVPairs<Val>& data, KVServer* server)>;
 
   explicit KVServer(int app_id) : SimpleApp() {
-    // Nothing is handled before it is known by whom.
+    // Nothing is handled before obj_ is set.
     obj_ = new Customer(app_id, app_id, [this](const Message& message) { KVServer::Process(message); }, true);
   }
   virtual ~KVServer() { this->CloseCustomer(); }
@@ -312,7 +312,7 @@ class KVServer : public SimpleApp {
     obj_->Release();
   }
 
-  /* The default handler of floats runs in the library, where it is several times as fast; what it has stored already it begins with. */
+  /* The default handler of floats runs in the library, where it is several times as fast; it begins with the values stored already. */
   void set_request_handle(const KVServerDefaultHandle<Val>& handle) {
     SetDefault(handle, std::is_same<Val, float>());
   }

@@ -1,4 +1,4 @@
-/* The API of ps-lite, on top of Libra. What each name does, and where it differs: docs/operating/pslite.md. */
+/* The API of ps-lite, on top of Libra. Its functions, and their differences: docs/operating/pslite.md. */
 #ifndef PS_PS_H_
 #define PS_PS_H_
 

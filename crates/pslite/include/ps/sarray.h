@@ -39,7 +39,7 @@ class SArray {
     capacity_ = other.capacity() * sizeof(W) / sizeof(V);
   }
 
-  /* Memory of somebody else, freed with delete [] if it is deletable. */
+  /* Memory of the caller, freed with delete [] if it is deletable. */
   SArray(V* data, size_t size, bool deletable = false) {
     if (deletable) {
       reset(data, size, [](V* memory) { delete[] memory; });
@@ -82,7 +82,7 @@ class SArray {
     size_ = size;
   }
 
-  /* Other memory, and what is to be called when nobody holds it any more. */
+  /* Other memory, and a function to call when it is held no more. */
   template <typename Deleter>
   void reset(V* data, size_t size, Deleter deleter) {
     memory_.reset(data, deleter);
@@ -170,7 +170,7 @@ class SArray {
   std::shared_ptr<V> memory_;
 };
 
-/* Which places of an ascending array hold values from lower to before upper. */
+/* The places of an ascending array that hold values from lower to before upper. */
 template <typename V>
 Range FindRange(const SArray<V>& values, V lower, V upper) {
   if (upper <= lower) return Range(0, 0);

@@ -29,7 +29,7 @@ class SimpleApp : private SetUp {
   }
   virtual ~SimpleApp() { CloseCustomer(); }
 
-  /* Sends a request to a node, or to all of a group. Returns what to wait for. */
+  /* Sends a request to a node, or to all of a group. Returns a number for Wait. */
   virtual inline int Request(int head, const std::string& body, int receiver) {
     Message message;
     message.meta.head = head;
@@ -106,7 +106,7 @@ class SimpleApp : private SetUp {
     obj_ = nullptr;
   }
 
-  /* No handler will be set any more, or it comes too late for those who wait. */
+  /* No handler will be set any more, or it comes too late for requests that wait. */
   void IsOver() override {
     std::lock_guard<std::mutex> lock(handle_mutex_);
     is_set_up_ = true;
@@ -116,7 +116,7 @@ class SimpleApp : private SetUp {
   Customer* obj_;
 
  private:
-  /* A request may come between the constructor and set_request_handle, and is for the handler that is set then. Whoever sets none answers
+  /* A request may come between the constructor and set_request_handle, and is for the handler that is set then. Without one it is answered
      after a while as usual. */
   std::shared_ptr<Handle> RequestHandle() {
     std::unique_lock<std::mutex> lock(handle_mutex_);

@@ -11,18 +11,18 @@ use crate::customer;
 use crate::error::CallError;
 use crate::exchange::Exchange;
 
-/// One customer of an application: requests of its own, and a thread that handles what comes for it, in order.
+/// One customer of an application: requests of its own, and a thread that handles messages for it, in order.
 pub struct Customer {
     customer: Arc<customer::Customer>,
     exchange: Arc<Exchange>,
 }
 
-/// Told of every message, from the thread of the customer: the next one waits until it returns. A response counts for
+/// Called with every message, from the thread of the customer: the next one waits until it returns. A response counts for
 /// libra_customer_wait once it has returned. It must not throw or jump.
 pub type MessageCallback = Option<unsafe extern "C" fn(context: *mut c_void, message: *const Message)>;
 
 /// Makes a customer. Workers may have several of one application; elsewhere the one whose number is that of the application gets all its
-/// messages. What came before is not lost. If `held` is not 0, nothing is handled before libra_customer_release or libra_customer_serve_sums.
+/// messages. Earlier messages are not lost. If `held` is not 0, nothing is handled before libra_customer_release or libra_customer_serve_sums.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_open(
     node: *const Node,
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn libra_customer_open(
     })
 }
 
-/// Handles what has come, and everything from now on.
+/// Handles messages that have come, and everything from now on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_release(customer: *const Customer) -> Status {
     guard(|| {
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn libra_customer_serve_sums(
     })
 }
 
-/// Handles what has come, stops, and frees the customer. No callback is running any more when it returns, unless it was called from one.
+/// Handles messages that have come, stops, and frees the customer. No callback is running any more when it returns, unless it was called from one.
 /// Null is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_close(customer: *mut Customer) {
@@ -120,14 +120,14 @@ pub unsafe extern "C" fn libra_customer_begin(
 }
 
 /// Waits until a request has all its responses, and their callbacks have returned. Not LIBRA_STATUS_OK if a server has refused it, or
-/// somebody has died.
+/// a process has died.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_wait(customer: *const Customer, timestamp: i32) -> Status {
     // SAFETY: see the module above.
     guard(|| unsafe { reference(customer, "customer") }?.customer.tracker.wait(timestamp))
 }
 
-/// How many responses to a request have been handled.
+/// The number of responses to a request that have been handled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_answers(customer: *const Customer, timestamp: i32) -> usize {
     // SAFETY: see the module above.

@@ -16,7 +16,7 @@ pub const FLAG_PUSH: u32 = 2;
 pub const FLAG_PULL: u32 = 4;
 /// It has a text, and no arrays.
 pub const FLAG_SIMPLE: u32 = 8;
-/// It is the response to a request that could not be served; the text says why.
+/// It is the response to a request that could not be served; the text has the reason.
 pub const FLAG_REFUSED: u32 = 16;
 
 /// A message that has come. Its arrays live as long as it does.
@@ -32,15 +32,15 @@ pub struct Message {
     pub sender: i32,
     /// The application that it is for.
     pub app: i32,
-    /// Whose request it is, in the process of the worker that made it.
+    /// Customer that made the request, in the process of the worker.
     pub customer: i32,
-    /// Which of that customer's requests.
+    /// Number of the request among those of that customer.
     pub timestamp: i32,
     /// A command, or whatever the application likes.
     pub head: i32,
     /// Messages with a higher one are handled first, those with the same one in order.
     pub priority: i32,
-    /// What the values are: a number of the application's, and 9 for float.
+    /// Type of the values: a number of the application's, and 9 for float.
     pub value_type: u32,
     /// LIBRA_FLAG_REQUEST and others.
     pub flags: u32,
@@ -50,15 +50,15 @@ pub struct Message {
     pub text_bytes: usize,
     /// Keys.
     pub keys: *const u64,
-    /// How many.
+    /// Number of keys.
     pub key_count: usize,
     /// Values.
     pub values: *const c_void,
-    /// How many bytes they have.
+    /// Number of bytes of the values.
     pub value_bytes: usize,
-    /// How many values each key has, or nothing if all have as many.
+    /// Number of values of each key, or nothing if all have as many.
     pub lengths: *const i32,
-    /// How many keys have a length.
+    /// Number of keys that have a length.
     pub length_count: usize,
     /// Holds the arrays of a message that has come; null in one that is to be sent.
     pub buffer: *const Buffer,
@@ -67,7 +67,7 @@ pub struct Message {
 /// Called once when the arrays of a message that was sent are not needed any more, from any thread. It must not call this library.
 pub type Release = Option<unsafe extern "C" fn(owner: *mut c_void)>;
 
-/// Keeps the arrays of a message alive until as many calls of libra_buffer_release. Returns what is to be released.
+/// Keeps the arrays of a message alive until as many calls of libra_buffer_release. Returns the buffer to release.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_buffer_retain(buffer: *const Buffer) -> *const Buffer {
     if !buffer.is_null() {
@@ -118,7 +118,7 @@ pub(super) fn with_message(received: &Arc<Received>, show: impl FnOnce(&Message)
     });
 }
 
-/// What must be told when nothing is needed any more.
+/// Notified when the arrays are needed no more.
 struct Owner {
     release: unsafe extern "C" fn(owner: *mut c_void),
     owner: *mut c_void,
@@ -136,7 +136,7 @@ impl Drop for Owner {
     }
 }
 
-/// Bytes that somebody else owns.
+/// Bytes that C owns.
 struct Borrowed {
     start: *const u8,
     length: usize,
@@ -166,7 +166,7 @@ unsafe fn bytes_of<'a>(start: *const u8, length: usize) -> &'a [u8] {
 /// Takes a message over from C. Without a `release` its arrays are copied.
 ///
 /// # Safety
-/// Its pointers point to as much as it says; with a `release` until that was called.
+/// Its pointers point to as much as its lengths; with a `release` until that was called.
 pub(super) unsafe fn letter_of(
     message: &Message,
     release: Release,

@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 use crate::hot::{Job, Preparation};
 use crate::profile::Profile;
 
-/// How long handlers may take with what has come, when a node is closed.
+/// Time for handlers to handle messages that have come, when a node is closed.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// A process of a cluster: the scheduler, a server or a worker.
@@ -24,11 +24,11 @@ pub struct Node {
     job: Job,
 }
 
-/// What a process does.
+/// Role of a process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Knows everybody, and holds the barriers.
+    /// Numbers all nodes, and holds the barriers.
     Scheduler = 0,
     /// Answers requests of workers.
     Server = 1,
@@ -36,7 +36,7 @@ pub enum Role {
     Worker = 2,
 }
 
-/// Told when another process has died: `message` says who. It lives until the callback returns.
+/// Called when another process has died: `message` names it, and lives until the callback returns.
 pub type FailureCallback = Option<unsafe extern "C" fn(context: *mut c_void, message: *const c_char)>;
 
 pub(super) unsafe fn reference<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, CallError> {
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn libra_environment_set(name: *const c_char, value: *cons
     })
 }
 
-/// Opens the node of this process, as DMLC_ROLE and the other variables say, and calls the scheduler.
+/// Opens the node of this process, with the role of DMLC_ROLE and the other variables, and calls the scheduler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_open(node: *mut *mut Node) -> Status {
     guard(|| {
@@ -88,13 +88,13 @@ pub unsafe extern "C" fn libra_node_open(node: *mut *mut Node) -> Status {
             Box::into_raw(Box::new(Node { node: opened, exchange, job: Job::new(job, preparation) }));
         // SAFETY: see the module above.
         unsafe { write(node, opened, "node") }.inspect_err(|_| {
-            // SAFETY: nobody else has it.
+            // SAFETY: there is no other pointer to it.
             drop(unsafe { Box::from_raw(opened) });
         })
     })
 }
 
-/// Takes a place, and waits until everybody has one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
+/// Takes a place, and waits until all processes have one and, if the scheduler has a plan, a switch is there. Each further customer of a worker that takes part in barriers calls it, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_join(node: *const Node) -> Status {
     guard(|| {
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn libra_node_barrier(node: *const Node, group: i32) -> St
     guard(|| Ok(unsafe { reference(node, "node") }?.node.barrier(group)?))
 }
 
-/// Lets handlers finish what has come, says goodbye to everybody, and ends all connections. The handle stays, for customers to be
+/// Lets handlers finish messages that have come, takes leave of all processes, and ends all connections. The handle stays, for customers to be
 /// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_close(node: *const Node) -> Status {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn libra_node_free(node: *mut Node) {
     }
 }
 
-/// What this process does; a scheduler if `node` is null.
+/// The role of this process; a scheduler if `node` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_role(node: *const Node) -> Role {
     // SAFETY: see the module above.
@@ -155,14 +155,14 @@ pub unsafe extern "C" fn libra_node_id(node: *const Node) -> i32 {
     unsafe { node.as_ref() }.map_or(0, |node| node.node.id())
 }
 
-/// How many workers there are.
+/// The number of workers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_workers(node: *const Node) -> i32 {
     // SAFETY: see the module above.
     unsafe { node.as_ref() }.map_or(0, |node| i32::from(node.node.workers()))
 }
 
-/// How many servers there are.
+/// The number of servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_servers(node: *const Node) -> i32 {
     // SAFETY: see the module above.
@@ -191,8 +191,8 @@ unsafe fn write_numbers(
     Ok(())
 }
 
-/// The nodes of a group: 1 for the scheduler, 2 for servers, 4 for workers, or a sum of these; or one node by itself. `count` says how many
-/// there are, even if `room` is not enough for them.
+/// The nodes of a group: 1 for the scheduler, 2 for servers, 4 for workers, or a sum of these; or one node by itself. `count` is their
+/// number, even if `room` is not enough for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_ids(
     node: *const Node,
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn libra_node_ids(
     })
 }
 
-/// The nodes that have died, or that were not heard of for so many seconds: of all at the scheduler, of the scheduler elsewhere.
+/// The nodes that have died, or that were silent for so many seconds: of all at the scheduler, of the scheduler elsewhere.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_dead(
     node: *const Node,
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn libra_node_dead(
     })
 }
 
-/// LIBRA_STATUS_OK as long as nobody has died.
+/// LIBRA_STATUS_OK as long as no process has died.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_failure(node: *const Node) -> Status {
     guard(|| {
@@ -237,10 +237,10 @@ pub unsafe extern "C" fn libra_node_failure(node: *const Node) -> Status {
     })
 }
 
-/// What a callback is called with.
+/// The context of a callback.
 pub(super) struct Context(pub(super) *mut c_void);
 
-// SAFETY: callers are told that callbacks come from other threads.
+// SAFETY: it is documented that callbacks come from other threads.
 unsafe impl Send for Context {}
 // SAFETY: likewise.
 unsafe impl Sync for Context {}
@@ -251,8 +251,8 @@ impl Context {
     }
 }
 
-/// Has a callback called once if somebody dies, from a thread of the library; if somebody has died already, before this returns. Whoever
-/// waits is told anyway; this is for those who wait for something else.
+/// Has a callback called once if a process dies, from a thread of the library; if one has died already, before this returns. Calls that
+/// wait return the error anyway; this is for code that waits for something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_node_on_failure(
     node: *const Node,

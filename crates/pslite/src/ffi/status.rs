@@ -1,4 +1,4 @@
-//! How a call ended, and what there is to say about it.
+//! Results of calls, and their messages.
 
 use core::ffi::c_char;
 use std::any::Any;
@@ -10,19 +10,19 @@ use crate::mesh::MeshError;
 
 use crate::error::CallError;
 
-/// How a call ended.
+/// Result of a call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Well.
     Ok = 0,
-    /// An argument, or a variable of the environment, is not what it must be.
+    /// An argument, or a variable of the environment, is invalid.
     Invalid = 1,
-    /// Another process has died. Nothing of this node goes on; the message says who.
+    /// Another process has died. Nothing of this node goes on; the message names it.
     Died = 2,
     /// Another process has finalized, and does not answer any more.
     Left = 3,
-    /// A server did not do what it was asked, or the scheduler has no place for this process.
+    /// A server refused a request, or the scheduler has no place for this process.
     Refused = 4,
     /// There is no such node, group, customer or request.
     Unknown = 5,
@@ -36,7 +36,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// What the last call of this thread that did not end well has to say: one line, without an end of line. Valid until the next call
+/// The message of the last call of this thread that did not end well: one line, without an end of line. Valid until the next call
 /// of this thread that does not end well.
 #[unsafe(no_mangle)]
 pub extern "C" fn libra_last_error() -> *const c_char {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_a_status_and_a_text_and_those_of_other_threads_are_theirs() {
+    fn each_thread_has_its_own_last_error() {
         let died = MeshError::Died { whom: "server 0".to_owned(), reason: "killed".to_owned() };
         assert_eq!(guard(|| Err(died.into())), Status::Died);
         assert_eq!(last(), "server 0 has died: killed");

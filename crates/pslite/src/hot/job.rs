@@ -22,27 +22,27 @@ use crate::environment::SwitchSettings;
 use crate::error::CallError;
 use crate::exchange::Exchange;
 
-/// Everybody who pushes waits until it can be read. An epoch that not all workers push to closes by its time, so that should not be long.
+/// A push waits until it can be read. An epoch that not all workers push to closes by its time, so that should not be long.
 const EPOCH_TIME_MAX: Duration = Duration::from_millis(5);
-/// After so long a person should hear that a switch is missing.
+/// After so long a person is told that a switch is missing.
 const SWITCH_LATE: Duration = Duration::from_secs(3);
-/// How long a process that is done waits for the others, or until they have heard what it said last.
+/// Time that a process that is done waits for the others, or until they have its last message.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// A mesh is asked so often whether somebody has died.
+/// Time between two checks if a process of the mesh has died.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn switching(error: impl ToString) -> CallError {
     CallError::Switching { reason: error.to_string() }
 }
 
-/// What the scheduler has before anybody has come.
+/// The part of the scheduler before other processes have come.
 pub(crate) struct Preparation {
     controller: Controller,
     plan: Plan,
 }
 
 impl Preparation {
-    /// Reads the plan, and listens for switches and everybody else.
+    /// Reads the plan, and listens for switches and all others.
     pub(crate) fn new(settings: &SwitchSettings) -> Result<Self, CallError> {
         let plan = read_plan(&settings.plan)
             .map_err(|problem| CallError::Environment { name: "LIBRA_PLAN", problem })?;
@@ -53,7 +53,7 @@ impl Preparation {
         Ok(Self { controller, plan })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.controller.address()
     }
@@ -95,7 +95,7 @@ impl Job {
         Self { settings, part: Mutex::new(preparation.map(|prepared| Part::Prepared(Box::new(prepared)))) }
     }
 
-    /// Takes part, once the mesh is complete, and waits until everybody does and a switch is there. Does nothing the second time, and if the
+    /// Takes part, once the mesh is complete, and waits until all do and a switch is there. Does nothing the second time, and if the
     /// scheduler has no plan.
     pub(crate) fn begin(&self, node: &Node, exchange: &Arc<Exchange>) -> Result<(), CallError> {
         let settings = &self.settings;
@@ -128,7 +128,7 @@ impl Job {
         Ok(())
     }
 
-    /// Ends the part of this process. A worker waits for a while until what it asked for is answered, and for the others; the scheduler and
+    /// Ends the part of this process. A worker waits for a while until its requests are answered, and for the others; the scheduler and
     /// servers wait for all workers, which need them until then.
     pub(crate) fn end(&self, node: &Node, patience: Duration, exchange: &Exchange) {
         let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -144,15 +144,15 @@ impl Job {
     }
 }
 
-/// What a process was told of a job.
+/// Settings of a process for a job.
 #[derive(Debug, Clone)]
 pub(crate) struct JobSettings {
-    /// Whether LIBRA_PLAN is set here.
+    /// True if LIBRA_PLAN is set here.
     pub(crate) expects_plan: bool,
-    /// How many of a hundred datagrams of a worker are lost.
+    /// Percentage of the datagrams of a worker that are lost.
     pub(crate) drop_percent: u8,
     pub(crate) drop_seed: u64,
-    /// How long to wait for a switch, and to try to reach somebody.
+    /// Time to wait for a switch, and to try to reach a process.
     pub(crate) patience: Duration,
 }
 
@@ -168,7 +168,7 @@ impl JobSettings {
     }
 }
 
-/// Where the scheduler has said that the controller listens.
+/// Returns the address of the controller that the scheduler has sent.
 fn controller_address(node: &Node) -> Result<SocketAddr, CallError> {
     let notice = node.notice();
     let address: SocketAddr =
@@ -179,7 +179,7 @@ fn controller_address(node: &Node) -> Result<SocketAddr, CallError> {
     Ok(SocketAddr::new(ip, address.port()))
 }
 
-/// The job of a plan: each key has the sum of what is pushed to it.
+/// The job of a plan: each key has the sum of its pushes.
 fn job_of(plan: Plan, sizes: Sizes) -> JobSpec {
     let sums = plan.tables.iter().map(|table| TableSpec {
         name: table.name.clone(),
@@ -238,7 +238,7 @@ fn run_controller(
         if begun.elapsed() >= settings.patience {
             let reason = format!("no switch has come to {address} in {:?}: {advice}", settings.patience);
             controller.abort(reason.clone());
-            // Everybody hears of it before this process ends.
+            // All are told before this process ends.
             controller.wait(FAREWELL);
             return Err(switching(reason));
         }
@@ -256,7 +256,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
     let run = move || {
         let ended = server.run(|event| {
             if let ServerEvent::Member(event) = event {
-                // Nobody listens while the program goes its way.
+                // The receiver is gone while the program runs.
                 let _ = sender.send(event.clone());
             }
         });
@@ -298,7 +298,7 @@ fn end_controller(controller: &ControllerThread, node: &Node, exchange: &Exchang
     }
 }
 
-/// What went through switches.
+/// Counters of the traffic through switches, as text.
 fn summary(outcome: &Outcome) -> String {
     let (mut switches, mut workers) = (SwitchStatistics::default(), WorkerStatistics::default());
     for (_, statistics) in &outcome.statistics {

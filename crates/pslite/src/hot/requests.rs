@@ -23,16 +23,16 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct HotRequests {
     node: Node,
     client: OnceLock<WorkerClient>,
-    /// Where hot keys lie, once the job has begun.
+    /// Places of hot keys, once the job has begun.
     placement: OnceLock<Placement>,
-    /// Whether all servers have the handler that sums, once they have said so and nothing is held any more. If not, switches are no use.
+    /// True if all servers have the handler that sums, once they have reported it and nothing is held any more. If not, switches are no use.
     are_sums: OnceLock<bool>,
     inquiry: Mutex<Inquiry>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What servers have to say of their handlers.
+/// The reports of servers about their handlers.
 #[derive(Default)]
 struct Inquiry {
     /// Servers that have the handler that sums.
@@ -49,7 +49,7 @@ struct State {
     /// The number of a request whose cold part a server is to answer.
     awaited: HashMap<Asked, u64>,
     next: u64,
-    /// Why the job is over, if it ended before its time.
+    /// The reason for which the job is over, if it ended before its time.
     ended: Option<String>,
     is_finished: bool,
 }
@@ -75,11 +75,11 @@ struct Open {
     cold_missing: bool,
     hot_values: Vec<f32>,
     cold: Option<Received>,
-    /// Why it came to nothing.
+    /// The reason for which it failed.
     refused: Option<String>,
 }
 
-/// A request is a push and then a pull at most, and the numbers of both tell its own.
+/// A request is a push and then a pull at most, and the numbers of both give its own.
 const OPERATIONS: u64 = 2;
 
 impl HotRequests {
@@ -101,7 +101,7 @@ impl HotRequests {
         Ok(requests)
     }
 
-    /// Waits until everybody of the job is there.
+    /// Waits until all members of the job are there.
     pub(super) fn wait_for_start(&self) -> Result<(), CallError> {
         let mut state = self.lock();
         while self.placement.get().is_none() {
@@ -299,7 +299,7 @@ impl HotRequests {
         self.changed.notify_all();
     }
 
-    /// A server has answered something of application 0. Returns what is for its customer as it is.
+    /// A server has answered something of application 0. Returns answers that are for its customer as they are.
     pub(crate) fn receive(&self, received: Received) -> Option<Received> {
         if received.meta.internal {
             self.server_said(!received.meta.refused);
@@ -322,14 +322,14 @@ impl HotRequests {
         None
     }
 
-    /// A server has said whether it has the handler that sums. All must, or nothing goes to switches.
+    /// A server has reported if it has the handler that sums. All must, or nothing goes to switches.
     fn server_said(&self, sums: bool) {
         let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
         inquiry.agreed += usize::from(sums);
         if self.are_sums.get().is_some() || (sums && inquiry.agreed < usize::from(self.node.servers())) {
             return;
         }
-        // Whoever sends meanwhile waits for the lock: nothing overtakes what was held.
+        // Other senders wait for the lock meanwhile: nothing overtakes the requests that were held.
         for Held { customer, server, letter } in core::mem::take(&mut inquiry.held) {
             let timestamp = letter.meta.timestamp;
             if let Err(error) = self.dispatch(sums, &customer, server, letter) {
@@ -339,7 +339,7 @@ impl HotRequests {
         self.are_sums.get_or_init(|| sums);
     }
 
-    /// Hands the answer to a request to who made it.
+    /// Hands the answer to a request to its customer.
     fn finish(&self, open: Open) {
         let meta = answer_to(open.meta, open.refused.is_some());
         let mut letter = Letter { meta, ..Letter::default() };
@@ -366,7 +366,7 @@ impl HotRequests {
         drop(customer.deliver(Received { sender: server, meta: letter.meta, payload }));
     }
 
-    /// Waits until everything is answered, says that this worker is done, and waits until all are; so long at most for each of the two.
+    /// Waits until everything is answered, reports that this worker is done, and waits until all are; so long at most for each of the two.
     pub(super) fn end(&self, patience: Duration, farewell: Duration) {
         let is_vain = |state: &State, until: Instant| {
             state.ended.is_some() || self.node.failure().is_some() || Instant::now() >= until

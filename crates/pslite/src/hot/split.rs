@@ -5,27 +5,27 @@ use libra_plan::Placement;
 
 use crate::arrays::{Floats, Keys, is_for_sums, keys_of, values_of};
 
-/// The hot part of a request, and what is left of it for the server.
+/// The hot part of a request, and the rest for the server.
 #[derive(Debug)]
 pub(super) struct Split {
     /// The hot keys, in ascending order.
     pub(super) keys: Vec<u64>,
-    /// For a push what is subtracted from each: the negative of what is to be added.
+    /// For a push the numbers that are subtracted from each: the negative of those to add.
     pub(super) gradients: Vec<f32>,
-    /// Where each hot key stands in the request.
+    /// Places of the hot keys in the request.
     pub(super) places: Vec<usize>,
-    /// How many keys the request has.
+    /// Number of keys of the request.
     pub(super) key_count: usize,
     /// The same request with all other keys, if there are any.
     pub(super) cold: Option<Letter>,
 }
 
-/// What becomes of a request.
+/// The parts of a request.
 pub(super) enum Parts {
     /// It goes as it is: it has no hot keys, or the server is to refuse it.
     Whole,
     Split(Split),
-    /// Nobody can serve it, and why.
+    /// No server can serve it, and why.
     Refused(&'static str),
 }
 

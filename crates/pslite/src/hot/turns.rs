@@ -1,4 +1,4 @@
-//! The order of what one worker does with hot keys.
+//! The order of the operations of one worker on hot keys.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use libra_proto::WorkerCommand;
 pub(super) struct Turns {
     waiting: VecDeque<WorkerCommand>,
     under_way: usize,
-    /// What those under way are.
+    /// True if those under way are pulls.
     are_pulls: bool,
 }
 
@@ -64,7 +64,7 @@ mod tests {
         turns.submit(pull(6));
         turns.done();
         turns.done();
-        assert_eq!(begin(&mut turns), [push(5)], "what came later does not overtake");
+        assert_eq!(begin(&mut turns), [push(5)], "later operations do not overtake");
         turns.done();
         assert_eq!(begin(&mut turns), [pull(6)]);
     }

@@ -1,4 +1,4 @@
-//! What nodes of a mesh say to each other, apart from what applications say.
+//! Messages between nodes of a mesh, apart from those of applications.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(super) enum Control {
     Join(Join),
     /// To the scheduler, on the same stream: I have one customer more that counts as a worker.
     JoinAgain,
-    /// From the scheduler: everybody is there.
+    /// From the scheduler: all processes are there.
     Roster(Roster),
     /// From the scheduler: there is no place for you.
     Refused { reason: String },
@@ -29,16 +29,16 @@ pub(super) enum Control {
     Bye,
 }
 
-/// What a process says of itself.
+/// The description that a process gives of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Join {
     pub(super) role: NodeRole,
-    /// How many of each there are, as this process was told.
+    /// Numbers of workers and servers, as this process was told.
     pub(super) workers: u16,
     pub(super) servers: u16,
     /// Under which name others reach it, if not under the address that it calls from.
     pub(super) host: Option<String>,
-    /// Where it listens (servers).
+    /// Port at which it listens (servers).
     pub(super) port: u16,
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler's desk: who has come, who has left, and who waits at which barrier. It only computes.
+//! The scheduler's state: processes that have joined or left, and barriers. It only computes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use super::roster::{Member, NodeRole, Roster, SCHEDULER, ids_of, is_in, server_i
 /// The number of a stream to a process.
 pub(super) type Stream = u64;
 
-/// What is to be said, and on which stream; the scheduler's own process is `None`.
+/// A message to send, and its stream; the scheduler's own process is `None`.
 pub(super) type Saying = (Option<Stream>, Control);
 
-/// What came of a process that wants to join.
+/// The result of a request to join.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
     /// Others are still missing.
     Waiting,
-    /// Everybody is there.
+    /// All processes are there.
     Complete,
     /// There is no place for it, and why.
     Refused(String),
@@ -26,14 +26,14 @@ pub(super) enum Joined {
 pub(super) struct Desk {
     workers: u16,
     servers: u16,
-    /// What everybody is told.
+    /// Text for all processes.
     notice: String,
-    /// Who has come, in this order.
+    /// Processes that have joined, in this order.
     arrived: Vec<Arrival>,
     roster: Option<Roster>,
-    /// How many have come to the barrier of a group.
+    /// Number of nodes that have come to the barrier of a group.
     barriers: BTreeMap<i32, usize>,
-    /// First nodes of processes that have said goodbye.
+    /// First nodes of processes that have left.
     left: BTreeSet<i32>,
 }
 
@@ -110,7 +110,7 @@ impl Desk {
         self.roster = Some(Roster { you: SCHEDULER, members, notice: self.notice.clone() });
     }
 
-    /// What each process is told once everybody is there.
+    /// Returns the message to each process once all are there.
     pub(super) fn rosters(&self) -> Vec<Saying> {
         let Some(roster) = &self.roster else { return Vec::new() };
         let processes =
@@ -121,7 +121,7 @@ impl Desk {
         told.collect()
     }
 
-    /// Whether the process behind a stream has taken a place.
+    /// Returns true if the process behind a stream has taken a place.
     pub(super) fn has_joined(&self, stream: Stream) -> bool {
         self.arrived.iter().any(|arrival| arrival.stream == stream)
     }
@@ -132,7 +132,7 @@ impl Desk {
         self.roster.as_ref().map(|roster| roster.members[position].owner)
     }
 
-    /// Who is behind a stream, in words.
+    /// Describes the process behind a stream, in words.
     pub(super) fn name_of(&self, stream: Stream) -> String {
         let position = self.arrived.iter().position(|arrival| arrival.stream == stream);
         match (position, &self.roster) {
@@ -141,11 +141,11 @@ impl Desk {
                 let Arrival { role, host, .. } = &self.arrived[position];
                 format!("a {role} at {host}, before the others came")
             }
-            (None, _) => "somebody who never joined".to_owned(),
+            (None, _) => "a process that never joined".to_owned(),
         }
     }
 
-    /// Somebody has come to the barrier of a group.
+    /// A node has come to the barrier of a group.
     pub(super) fn barrier(&mut self, group: i32) -> Vec<Saying> {
         let Some(ids) = ids_of(group, self.workers, self.servers) else { return Vec::new() };
         *self.barriers.entry(group).or_default() += 1;
@@ -156,7 +156,7 @@ impl Desk {
         self.fail_barriers()
     }
 
-    /// A process has said goodbye.
+    /// A process leaves.
     pub(super) fn leave(&mut self, stream: Stream) -> Vec<Saying> {
         if let Some(node) = self.node_of(stream) {
             self.left.insert(node);
@@ -164,7 +164,7 @@ impl Desk {
         self.fail_barriers()
     }
 
-    /// Barriers that somebody waits at, and to which somebody will never come.
+    /// Fails barriers at which nodes wait, and to which a node that has left will never come.
     fn fail_barriers(&mut self) -> Vec<Saying> {
         let Some(roster) = &self.roster else { return Vec::new() };
         let gone: Vec<&Member> =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn complete() -> Desk {
-        let mut desk = Desk::new(2, 1, "hear, hear".into());
+        let mut desk = Desk::new(2, 1, "a notice".into());
         assert_eq!(desk.join(1, join(NodeRole::Worker), "a".into()), Joined::Waiting);
         assert_eq!(desk.join(2, join(NodeRole::Server), "b".into()), Joined::Waiting);
         assert_eq!(desk.join(3, join(NodeRole::Worker), "c".into()), Joined::Complete);
@@ -217,15 +217,15 @@ mod tests {
         let told = desk.rosters();
         let Control::Roster(roster) = &told[1].1 else { panic!("{told:?}") };
         assert_eq!((told.len(), told[1].0, roster.you), (3, Some(2), 8));
-        assert_eq!(roster.notice, "hear, hear");
+        assert_eq!(roster.notice, "a notice");
         let ids: Vec<_> = roster.members.iter().map(|member| (member.id, member.host.as_str())).collect();
         assert_eq!(ids, [(9, "a"), (8, "b"), (11, "c")]);
         assert_eq!(desk.name_of(3), "worker 1 (node 11) at c");
     }
 
     #[test]
-    fn customers_of_one_process_count_as_workers_and_share_its_first_number() {
-        let mut desk = Desk::new(2, 1, "hear, hear".into());
+    fn customers_of_one_process_share_its_first_number() {
+        let mut desk = Desk::new(2, 1, "a notice".into());
         desk.join(1, join(NodeRole::Worker), "a".into());
         assert_eq!(desk.join_again(1), Joined::Waiting);
         assert_eq!(desk.join(2, join(NodeRole::Server), "b".into()), Joined::Complete);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_node_that_has_left() {
+    fn a_barrier_of_a_node_that_has_left_fails() {
         let mut desk = complete();
         assert!(desk.barrier(WORKER_GROUP).is_empty());
         let told = desk.leave(3);

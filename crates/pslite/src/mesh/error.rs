@@ -1,56 +1,56 @@
-//! What may go wrong in a mesh.
+//! Errors of a mesh.
 
 use std::io;
 use std::net::SocketAddr;
 
 use thiserror::Error;
 
-/// Why a mesh could not do what was asked.
+/// The reason for which a mesh could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MeshError {
-    /// Somebody went without a word. Nothing goes on.
+    /// A process ended without a message. Nothing goes on.
     #[error("{whom} has died: {reason}")]
     Died {
-        /// Who.
+        /// The process.
         whom: String,
-        /// How that was noticed.
+        /// Sign by which this was noticed.
         reason: String,
     },
-    /// Somebody has finalized.
+    /// A process has finalized.
     #[error("{whom} has finalized")]
     Left {
-        /// Who.
+        /// The process.
         whom: String,
     },
     /// The scheduler has no place for this process.
     #[error("the scheduler refuses this process: {reason}")]
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Somebody does not listen.
+    /// A process does not listen.
     #[error("cannot reach {whom}: {said}")]
     Unreachable {
-        /// Who, and where.
+        /// The process, and its address.
         whom: String,
-        /// What the system said.
+        /// Error of the system.
         said: String,
     },
     /// A port cannot be had.
     #[error("cannot listen at {address}: {said}")]
     Bind {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         said: String,
     },
     /// The machine refused something else.
     #[error("{attempted}: {said}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         attempted: &'static str,
-        /// What the system said.
+        /// Error of the system.
         said: String,
     },
     /// A node or group that does not exist, or to which this node has no stream: workers talk to servers, and all to the scheduler.
@@ -65,10 +65,10 @@ pub enum MeshError {
         /// The group.
         group: i32,
     },
-    /// Somebody will never come to a barrier.
+    /// A process will never come to a barrier.
     #[error("a barrier cannot open: {reason}")]
     BarrierFailed {
-        /// Who, and why.
+        /// The process, and the reason.
         reason: String,
     },
     /// A message that no memory holds.
@@ -81,11 +81,11 @@ impl MeshError {
         move |source| Self::Io { attempted, said: source.to_string() }
     }
 
-    /// Whose fault it is, in words.
+    /// Names the process at fault.
     pub(super) fn whom(&self) -> &str {
         match self {
             Self::Died { whom, .. } | Self::Left { whom } | Self::Unreachable { whom, .. } => whom,
-            _ => "somebody",
+            _ => "a process",
         }
     }
 }

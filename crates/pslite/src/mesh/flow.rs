@@ -1,17 +1,17 @@
 //! Messages of one direction of a stream, each once and in order, although the receiver may lose any frame.
 //!
 //! TCP loses nothing; `PS_DROP_MSG` does, behind it. A receiver holds messages that come too early, and names the one that is missing; the sender
-//! sends that one again. A sender that hears nothing asks. Nothing here waits, reads or writes.
+//! sends that one again. A sender without an acknowledgement asks. Nothing here waits, reads or writes.
 
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
-/// How long a sender waits for an acknowledgement before it asks the first time: longer than most answers take, that bring one.
+/// Time without an acknowledgement before a sender first asks for one: longer than most answers take, which bring one.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// And at most between two questions.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// A receiver says again what is missing when so many more have come: what was sent again may have been lost again.
+/// A receiver reports the missing message again when so many more have come: the repeated one may have been lost, too.
 const TELL_EVERY: u32 = 16;
 /// A receiver holds no more messages that came too early: others are as good as lost, and sent again when it is their turn. TCP makes
 /// no gaps, so there are none but by `PS_DROP_MSG`, and by a peer that leaves a number out.
@@ -24,12 +24,12 @@ pub(super) struct Sending<M> {
     kept: VecDeque<M>,
     /// The number of the first of them.
     first: u64,
-    /// How many of them were written.
+    /// Number of them that were written.
     written: usize,
     /// Numbers of those that are to be written again.
     again: VecDeque<u64>,
     patience: Duration,
-    /// Since when nothing was heard that would be progress.
+    /// Time of the last progress.
     since: Instant,
 }
 
@@ -70,7 +70,7 @@ impl<M: Clone> Sending<M> {
         self.written < self.kept.len() || !self.again.is_empty()
     }
 
-    /// Nothing is left of which it is not known that it has arrived.
+    /// Returns true if everything is acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.kept.is_empty()
     }
@@ -110,7 +110,7 @@ impl<M: Clone> Sending<M> {
         self.patience = PATIENCE;
     }
 
-    /// When to ask what has arrived; never while something waits to be written.
+    /// Time to ask for an acknowledgement; never while something waits to be written.
     pub(super) fn ask_at(&self) -> Option<Instant> {
         (!self.kept.is_empty() && !self.has_next()).then(|| self.since + self.patience)
     }
@@ -127,11 +127,11 @@ pub(super) struct Receiving {
     taken: u64,
     /// Those that came too early, and are held.
     early: BTreeSet<u64>,
-    /// How many came too early since the sender was told.
+    /// Number that came too early since the sender was told.
     since_told: u32,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is the next one. Some that are held may follow.
@@ -140,7 +140,7 @@ pub(super) enum Verdict {
     Again,
     /// One before it is missing: it is to be held.
     Hold {
-        /// The sender should know.
+        /// True if the sender is to be told.
         tell: bool,
     },
 }
@@ -176,7 +176,7 @@ impl Receiving {
         })
     }
 
-    /// Whether another one is missing.
+    /// Returns true if another one is missing.
     pub(super) fn has_gap(&self) -> bool {
         !self.early.is_empty()
     }

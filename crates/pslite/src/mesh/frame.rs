@@ -3,22 +3,22 @@
 use super::message::{Meta, SECTIONS, WORD};
 
 pub(super) const HEAD_BYTES: usize = 88;
-/// The first bytes of every frame: whoever speaks something else is found out at once.
+/// The first bytes of every frame: another protocol is detected at once.
 const MAGIC: u32 = 0x6c69_6272;
 const VERSION: u16 = 2;
 
-/// What a frame is for.
+/// The kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message of an application; numbered.
     Application = 1,
     /// A message of the mesh itself; numbered, too.
     Control = 2,
-    /// Says only what was taken.
+    /// Acknowledges messages, and nothing else.
     Acknowledge = 3,
-    /// Asks what was taken; its number is that of the newest message sent.
+    /// Asks for an acknowledgement; its number is that of the newest message sent.
     Probe = 4,
-    /// Says what was taken, and that the message after that is missing.
+    /// Acknowledges messages, and reports that the one after them is missing.
     Missing = 5,
 }
 
@@ -113,7 +113,7 @@ impl Head {
     }
 }
 
-/// What fills up a section of so many bytes.
+/// Returns the padding behind a section of so many bytes.
 pub(super) fn filling(length: usize) -> &'static [u8] {
     &[0; WORD][..length.next_multiple_of(WORD) - length]
 }

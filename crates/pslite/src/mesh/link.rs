@@ -29,18 +29,18 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// Memory is taken as bytes come, not as a head promises.
 const PROMISED_BYTES_MAX: usize = 256 << 20;
 
-/// What a stream does that has nothing to do with its peer.
+/// Settings of a stream that do not depend on its peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LinkSettings {
-    /// How many of a hundred frames the reader throws away.
+    /// Percentage of frames that the reader drops.
     pub(super) drop_percent: u8,
-    /// What decides which.
+    /// Seed that decides which.
     pub(super) drop_seed: u64,
-    /// The other end hears of this one at least so often.
+    /// The other end gets a frame at least so often.
     pub(super) heartbeat: Duration,
 }
 
-/// Who hears what comes.
+/// Receives what comes on a stream.
 pub(super) trait LinkEvents: Send + Sync + 'static {
     fn control(&self, link: &Arc<Link>, control: Control);
     /// May give back the memory of the message.
@@ -62,7 +62,7 @@ pub(super) struct Link {
     told: AtomicU64,
     /// That which writes, and then that which reads.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The number of the thread that reads, and tells others what has come.
+    /// The number of the thread that reads, and passes on what has come.
     reader: AtomicU64,
 }
 
@@ -74,13 +74,13 @@ enum Content {
 
 struct State {
     sending: Sending<Content>,
-    /// To be said as soon as possible.
+    /// To be sent as soon as possible.
     answer: Option<Kind>,
     /// The node at this end, as it will be named in frames.
     sender: i32,
     /// The node at the other end.
     peer: Option<i32>,
-    /// The other end has said goodbye.
+    /// The other end has sent its last message.
     is_bye_taken: bool,
     has_ended: bool,
     heard: Instant,
@@ -179,7 +179,7 @@ impl Link {
         lock(&self.state).peer
     }
 
-    /// Whether the other end has said that it goes.
+    /// Returns true if the other end has announced its end.
     pub(super) fn is_bye_taken(&self) -> bool {
         lock(&self.state).is_bye_taken
     }
@@ -188,7 +188,7 @@ impl Link {
         lock(&self.state).has_ended
     }
 
-    /// How long ago anything came.
+    /// Time since anything came.
     pub(super) fn silence(&self) -> Duration {
         lock(&self.state).heard.elapsed()
     }
@@ -201,7 +201,7 @@ impl Link {
         self.stream.local_addr().ok().map(|address| address.ip().to_string())
     }
 
-    /// Waits until everything that was said has arrived, or the stream has ended, or it is `until`.
+    /// Waits until everything that was sent is acknowledged, or the stream has ended, or it is `until`.
     pub(super) fn settle(&self, until: Instant) {
         let mut state = lock(&self.state);
         while !state.sending.is_done() && !state.has_ended {
@@ -228,7 +228,7 @@ impl Link {
             threads.pop();
         }
         for handle in threads {
-            // What panicked has said so.
+            // A thread that panicked has reported it.
             let _ = handle.join();
         }
     }
@@ -248,7 +248,7 @@ impl Link {
             }
             slices.retain(|slice| !slice.is_empty());
             if write_all(stream, &mut slices).is_err() {
-                // The reader learns why, and what the other end has said last.
+                // The reader gets the reason, and the last messages of the other end.
                 let _ = stream.shutdown(Shutdown::Write);
                 return;
             }
@@ -256,7 +256,7 @@ impl Link {
         }
     }
 
-    /// Waits until there is something to write. Says whether there ever will be.
+    /// Waits until there is something to write. Returns false if there never will be.
     fn next_batch(&self, heads: &mut Vec<[u8; HEAD_BYTES]>, contents: &mut Vec<Option<Content>>) -> bool {
         heads.clear();
         contents.clear();
@@ -384,11 +384,11 @@ impl Link {
         }
     }
 
-    /// Has the writer say something, and whoever else waits look again.
+    /// Has the writer send something, and wakes all others that wait.
     fn answer(&self, answer: Option<Kind>, wake: bool) {
         if answer.is_some() {
             let mut state = lock(&self.state);
-            // Who says what is missing says what was taken, too.
+            // A report of a missing message acknowledges, too.
             if state.answer != Some(Kind::Missing) {
                 state.answer = answer;
             }
@@ -398,7 +398,7 @@ impl Link {
         }
     }
 
-    /// Hands a message on whose turn it is.
+    /// Hands a message on in its turn.
     fn take(
         self: &Arc<Self>,
         head: &Head,
@@ -435,7 +435,7 @@ impl Content {
     }
 }
 
-/// Reads what is behind a head; `None` if no memory has that much.
+/// Reads the sections behind a head; `None` if no memory has that much.
 fn read_payload(stream: &mut impl Read, words: Vec<u64>, head: &Head) -> io::Result<Option<Payload>> {
     let total = head.lengths.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
     if total > PROMISED_BYTES_MAX as u64 {

@@ -1,10 +1,10 @@
-//! What applications send each other: a few numbers, a text, and up to three arrays.
+//! Messages of applications: a few numbers, a text, and up to three arrays.
 
 use core::fmt;
 use core::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that somebody keeps unchanged until they are dropped: they are sent from where they lie.
+/// Bytes that their owner keeps unchanged until they are dropped: they are sent from where they lie.
 #[derive(Clone, Default)]
 pub struct Bytes(Option<Arc<dyn AsRef<[u8]> + Send + Sync>>);
 
@@ -31,15 +31,15 @@ impl fmt::Debug for Bytes {
 pub struct Meta {
     /// The application that it is for.
     pub app: i32,
-    /// Whose request it is, in the process of the worker that made it.
+    /// Customer that made the request, in the process of the worker.
     pub customer: i32,
-    /// Which of that customer's requests.
+    /// Number of the request among those of that customer.
     pub timestamp: i32,
     /// A command, or whatever the application likes.
     pub head: i32,
     /// Requests with a higher one should be served first.
     pub priority: i32,
-    /// What the values are, in numbers that this crate does not know.
+    /// Type of the values, in numbers that this crate does not interpret.
     pub value_type: u32,
     /// A request; a response otherwise.
     pub request: bool,
@@ -49,7 +49,7 @@ pub struct Meta {
     pub pull: bool,
     /// It has a text and no arrays.
     pub simple: bool,
-    /// A response to a request that could not be served; the text says why.
+    /// A response to a request that could not be served; the text has the reason.
     pub refused: bool,
     /// It is between the libraries of two processes, and not for the application.
     pub internal: bool,
@@ -66,7 +66,7 @@ pub struct Letter {
     pub keys: Bytes,
     /// Values.
     pub values: Bytes,
-    /// How many values each key has, 4 bytes each; empty if all have as many.
+    /// Number of values of each key, 4 bytes each; empty if all have as many.
     pub lengths: Bytes,
 }
 
@@ -77,7 +77,7 @@ impl Letter {
     }
 }
 
-/// How many runs of bytes a message has.
+/// Number of runs of bytes in a message.
 pub(super) const SECTIONS: usize = 4;
 
 /// A message that has come.
@@ -109,18 +109,18 @@ impl Payload {
         Some(Self { words, sections })
     }
 
-    /// How many bytes they take in a stream; `None` if that is more than there can be.
+    /// Returns the number of bytes they take in a stream; `None` if that is more than there can be.
     pub(super) fn stream_length(lengths: [u64; SECTIONS]) -> Option<usize> {
         sections_of(lengths).map(|sections| sections[SECTIONS - 1].end.next_multiple_of(WORD))
     }
 
-    /// The bytes as they come from a stream, with what fills up sections.
+    /// The bytes as they come from a stream, with the padding of sections.
     pub(super) fn stream_bytes_mut(&mut self) -> &mut [u8] {
         let end = self.sections[SECTIONS - 1].end.next_multiple_of(WORD);
         &mut bytemuck::cast_slice_mut(&mut self.words)[..end]
     }
 
-    /// A copy of what is on its way out, for a message that goes over no stream. `None` if that is more than there can be.
+    /// Copies a message on its way out, for one that goes over no stream. `None` if that is more than there can be.
     pub fn copied(letter: &Letter) -> Option<Self> {
         let sections = letter.sections();
         let mut payload = Self::prepare(Vec::new(), sections.map(|section| section.len() as u64))?;

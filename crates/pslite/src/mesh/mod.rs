@@ -1,16 +1,16 @@
-//! Messages of applications between a scheduler, servers and workers, each once and in order: what ps-lite calls a van and a post office.
+//! Messages of applications between a scheduler, servers and workers, each once and in order: the van and the post office of ps-lite.
 //!
-//! The roles of `libra-proto` know rows and gradients, and may give up the order of operations for speed. Programs that were written for
-//! ps-lite send whatever they like, answer when they like, and rely on the order. Nothing here looks into what they send.
+//! The roles of `libra-proto` handle rows and gradients, and may give up the order of operations for speed. Programs that were written for
+//! ps-lite send what they like, answer when they like, and rely on the order. Nothing here looks into their messages.
 //!
 //! ```text
 //!  worker ── node ── link ──────── TCP: numbered frames ──────── link ── node ── server
 //!              └──── link ── TCP ── link ── node: desk ── scheduler ───────┘
 //! ```
 //!
-//! Each process has a [`Node`]. A stream to another has two threads (`link`), which hand over what comes, in order, to a [`Mailbox`]. What is
-//! lost behind a stream, as `PS_DROP_MSG` wants it, comes again (`flow`). The scheduler numbers nodes and holds the barriers
-//! (`desk`). A stream that ends without a goodbye is a death: everybody is told whose.
+//! Each process has a [`Node`]. A stream to another has two threads (`link`), which hand over messages, in order, to a [`Mailbox`]. A message
+//! that is lost behind a stream, as `PS_DROP_MSG` wants it, is sent again (`flow`). The scheduler numbers nodes and holds the barriers
+//! (`desk`). A stream that ends without a last message is a death: all processes are told of it.
 
 mod control;
 mod desk;

@@ -20,51 +20,51 @@ use super::link::{Link, lock};
 use super::message::{Letter, Payload, Received};
 use super::roster::{EVERYBODY, NodeRole, Roster, SCHEDULER, ids_of, is_in};
 
-/// How long everything that was said may take to arrive at the end.
+/// Time at the end for everything that was sent to be acknowledged.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What a node must know before it knows anybody.
+/// Settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// What this process does.
+    /// Role of this process.
     pub role: NodeRole,
-    /// How many workers there will be.
+    /// Number of workers.
     pub workers: u16,
-    /// How many servers there will be.
+    /// Number of servers.
     pub servers: u16,
-    /// Where the scheduler listens: a name or an address, and a port.
+    /// Address of the scheduler: a name or an address, and a port.
     pub scheduler: (String, u16),
     /// Under which name or address others reach this node; none: the one with which it reaches the scheduler.
     pub host: Option<String>,
-    /// Where a server listens; 0: anywhere.
+    /// Port at which a server listens; 0: any.
     pub port: u16,
-    /// How many of a hundred messages that have come are thrown away, to see whether they come again.
+    /// Percentage of incoming messages that are dropped, to test that they are sent again.
     pub drop_percent: u8,
-    /// What decides which.
+    /// Seed that decides which.
     pub drop_seed: u64,
     /// Each stream carries something at least so often.
     pub heartbeat: Duration,
-    /// Who was not heard of for so long has died; none: only a broken stream says so.
+    /// A node that was silent for so long has died; none: only a broken stream counts.
     pub silence_max: Option<Duration>,
-    /// How long to wait for a scheduler or server that does not listen yet.
+    /// Time to wait for a scheduler or server that does not listen yet.
     pub patience: Duration,
-    /// What the scheduler tells everybody who joins; not looked at here. Nothing elsewhere.
+    /// Text of the scheduler for all that join; not interpreted here. Empty elsewhere.
     pub notice: String,
 }
 
-/// Who gets what comes for a node.
+/// Receives what comes for a node.
 pub trait Mailbox: Send + Sync + 'static {
     /// A message. Those of one sender come in its order, of different senders from different threads. It should not take long:
     /// the sender's next message waits. May give back the memory of the message.
     fn deliver(&self, received: Received) -> Option<Payload>;
 
-    /// Somebody has died: nothing that was asked of anybody will be answered for sure.
+    /// A process has died: no request to any process is certain to be answered.
     fn fail(&self, error: &MeshError);
 
-    /// A node has finalized: what was asked of it and is not answered never will be.
+    /// A node has finalized: requests to it that are not answered never will be.
     fn left(&self, node: i32, error: &MeshError);
 
-    /// Something that a person may want to see; `level` 1 for who comes and goes, 2 for every message.
+    /// A line for a log; `level` 1 for processes that come and go, 2 for every message.
     fn note(&self, level: u8, text: &dyn Display);
 }
 
@@ -93,18 +93,18 @@ struct State {
     links: BTreeMap<u64, Arc<Link>>,
     desk: Option<Desk>,
     roster: Option<Roster>,
-    /// Somebody is calling the servers.
+    /// A thread is connecting to the servers.
     is_dialing: bool,
     is_ready: bool,
     refused: Option<String>,
     failure: Option<MeshError>,
-    /// The same, as it is told to others.
+    /// The same, as it is sent to others.
     cause: Option<Control>,
     /// Nodes that have died.
     dead: Vec<i32>,
-    /// How often the barrier of a group has opened.
+    /// Number of times that the barrier of a group has opened.
     opened: BTreeMap<i32, u64>,
-    /// Why that of a group never will.
+    /// Reason for which that of a group never will.
     closed: BTreeMap<i32, String>,
     joins: u32,
 }
@@ -155,10 +155,10 @@ impl Node {
         Ok(node)
     }
 
-    /// Takes a place in the mesh, and waits until everybody has. Called again in a worker, it takes another place.
+    /// Takes a place in the mesh, and waits until all have. Called again in a worker, it takes another place.
     ///
     /// # Errors
-    /// There is no place, somebody who was there has died, or a server cannot be reached.
+    /// There is no place, a process that was there has died, or a server cannot be reached.
     pub fn join(&self) -> Result<(), MeshError> {
         let shared = &self.0;
         let role = shared.settings.role;
@@ -197,31 +197,31 @@ impl Node {
         }
     }
 
-    /// What this process does.
+    /// Role of this process.
     #[must_use]
     pub fn role(&self) -> NodeRole {
         self.0.settings.role
     }
 
-    /// How many workers the mesh has.
+    /// Number of workers in the mesh.
     #[must_use]
     pub fn workers(&self) -> u16 {
         self.0.settings.workers
     }
 
-    /// How many servers the mesh has.
+    /// Number of servers in the mesh.
     #[must_use]
     pub fn servers(&self) -> u16 {
         self.0.settings.servers
     }
 
-    /// How many processes of a role there are, each with all its customers; none before this node has joined.
+    /// Number of processes of a role, each with all its customers; none before this node has joined.
     #[must_use]
     pub fn processes(&self, role: NodeRole) -> usize {
         lock(&self.0.state).roster.as_ref().map_or(0, |roster| roster.processes(role).count())
     }
 
-    /// What the scheduler tells everybody; nothing before this node has joined.
+    /// Text of the scheduler for all processes; empty before this node has joined.
     #[must_use]
     pub fn notice(&self) -> String {
         lock(&self.0.state).roster.as_ref().map(|roster| roster.notice.clone()).unwrap_or_default()
@@ -252,7 +252,7 @@ impl Node {
     /// Sends a message to a node. It arrives after all that this process has sent to it before.
     ///
     /// # Errors
-    /// There is no such node, no stream to it, or somebody has died.
+    /// There is no such node, no stream to it, or a process has died.
     pub fn send(&self, to: i32, letter: Letter) -> Result<(), MeshError> {
         let shared = &self.0;
         shared.mailbox.note(2, &format_args!("to {to}: {:?}", letter.meta));
@@ -274,7 +274,7 @@ impl Node {
     /// Waits until all nodes of a group have come here.
     ///
     /// # Errors
-    /// This node is not of the group, somebody has died, or somebody has left who will not come.
+    /// This node is not of the group, a process has died, or a node of the group has left.
     pub fn barrier(&self, group: i32) -> Result<(), MeshError> {
         let shared = &self.0;
         if self.ids_of(group)?.len() <= 1 {
@@ -311,7 +311,7 @@ impl Node {
         }
     }
 
-    /// Nodes that have died, or that were not heard of for so long: of all at the scheduler, of the scheduler elsewhere.
+    /// Nodes that have died, or that were silent for so long: of all at the scheduler, of the scheduler elsewhere.
     #[must_use]
     pub fn dead_nodes(&self, silence: Duration) -> Vec<i32> {
         let mut dead = lock(&self.0.state).dead.clone();
@@ -326,20 +326,20 @@ impl Node {
         dead
     }
 
-    /// Why nothing goes on, if so.
+    /// The failure that ended the mesh, if there is one.
     #[must_use]
     pub fn failure(&self) -> Option<MeshError> {
         lock(&self.0.state).failure.clone()
     }
 
-    /// Says goodbye to everybody, and ends all streams when they have heard it.
+    /// Sends the last message to all processes, and ends all streams when they have it.
     pub fn close(&self) {
         let shared = &self.0;
         if shared.closing.swap(true, Ordering::AcqRel) {
             return;
         }
         let links: Vec<Arc<Link>> = lock(&shared.state).links.values().cloned().collect();
-        // Whoever hears of this one's end first must not take it for the cause.
+        // A process that gets this one's end first must not take it for the cause.
         let cause = lock(&shared.state).cause.clone();
         for link in &links {
             if let Some(cause) = &cause {
@@ -369,7 +369,7 @@ impl Node {
         shared.routes.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// How often the barrier of a group has opened.
+    /// Number of times that the barrier of a group has opened.
     #[cfg(test)]
     pub(super) fn opened(&self, group: i32) -> u64 {
         lock(&self.0.state).opened.get(&group).copied().unwrap_or(0)
@@ -404,7 +404,7 @@ impl Shared {
     fn join_message(&self, scheduler: &Link) -> Control {
         let NodeSettings { role, workers, servers, .. } = self.settings;
         let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        // Who listens at one address alone is reached by no other: 127.0.1.1 is called from 127.0.0.1.
+        // A process that listens at one address alone is reached by no other: 127.0.1.1 is called from 127.0.0.1.
         let only = address.map(|address| address.ip()).filter(|ip| !ip.is_unspecified());
         let host = self.settings.host.clone().or_else(|| only.map(|ip| ip.to_string()));
         let host = host.or_else(|| scheduler.local_host());
@@ -417,7 +417,7 @@ impl Shared {
         })
     }
 
-    /// Whether this is the number of a worker or server, as many as there are.
+    /// Returns true if this is the number of one of the workers or servers.
     fn is_numbered(&self, node: i32) -> bool {
         let NodeSettings { workers, servers, .. } = self.settings;
         node > EVERYBODY && ids_of(node, workers, servers).is_some()
@@ -444,7 +444,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// What the scheduler says to a node, its own included.
+    /// Handles a message of the scheduler to a node, its own included.
     fn take_note(state: &mut State, control: &Control) {
         match control {
             Control::Released { group } => *state.opened.entry(*group).or_default() += 1,
@@ -468,7 +468,7 @@ impl Shared {
                 let member = state.roster.as_ref().and_then(|roster| roster.find(node));
                 member.map_or_else(|| format!("node {node}"), ToString::to_string)
             }
-            None => "somebody who never said who it is".to_owned(),
+            None => "a process that never identified itself".to_owned(),
         }
     }
 
@@ -487,7 +487,7 @@ impl Shared {
         }
     }
 
-    /// Somebody has died. Everybody hears of it from the scheduler.
+    /// A process has died. The scheduler tells all others.
     fn fail(&self, node: i32, error: MeshError, reason: &str) {
         let mut state = lock(&self.state);
         if node != 0 && !state.dead.contains(&node) {
@@ -500,7 +500,7 @@ impl Shared {
         state.failure = Some(error.clone());
         state.cause = Some(died.clone());
         self.changed.notify_all();
-        // The scheduler tells all the others, and before anything that it says because of it.
+        // The scheduler tells all the others, and before anything that it sends because of it.
         let is_scheduler = self.settings.role == NodeRole::Scheduler;
         let told = state.links.values().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
         for link in told.filter(|link| !link.has_ended()) {

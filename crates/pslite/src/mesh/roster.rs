@@ -1,4 +1,4 @@
-//! Who is in a mesh, and which numbers they have: those of ps-lite, on which its applications rely.
+//! The members of a mesh and their numbers: those of ps-lite, on which its applications rely.
 
 use core::fmt;
 
@@ -10,13 +10,13 @@ pub const SCHEDULER: i32 = 1;
 pub const SERVER_GROUP: i32 = 2;
 /// The group of all workers.
 pub const WORKER_GROUP: i32 = 4;
-/// The group of everybody.
+/// The group of all nodes.
 pub const EVERYBODY: i32 = SCHEDULER + SERVER_GROUP + WORKER_GROUP;
 
-/// What a process does.
+/// Roles of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NodeRole {
-    /// Knows everybody, and holds the barriers.
+    /// Numbers all nodes, and holds the barriers.
     Scheduler,
     /// Answers requests of workers.
     Server,
@@ -73,7 +73,7 @@ pub fn ids_of(group: i32, workers: u16, servers: u16) -> Option<Vec<i32>> {
     all_workers.chain(all_servers).find(|id| *id == group).map(|id| vec![id])
 }
 
-/// Whether a node is of a group, or is it.
+/// Returns true if a node is of a group, or is it.
 #[must_use]
 pub fn is_in(id: i32, group: i32) -> bool {
     if !(1..=EVERYBODY).contains(&group) {
@@ -109,13 +109,13 @@ impl fmt::Display for Member {
     }
 }
 
-/// Everybody but the scheduler.
+/// All processes but the scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Roster {
     /// The first node of the process that this is for.
     pub(super) you: i32,
     pub(super) members: Vec<Member>,
-    /// What the scheduler was given to tell everybody.
+    /// Text that the scheduler was given for all processes.
     pub(super) notice: String,
 }
 
@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(ids_of(EVERYBODY, 2, 1).unwrap(), [9, 11, 8, SCHEDULER]);
         assert_eq!(ids_of(SERVER_GROUP, 2, 1).unwrap(), [8]);
         assert_eq!(ids_of(11, 2, 1).unwrap(), [11]);
-        for nobody in [-1, 0, 10, 13, i32::MAX] {
-            assert_eq!(ids_of(nobody, 2, 1), None);
+        for unknown in [-1, 0, 10, 13, i32::MAX] {
+            assert_eq!(ids_of(unknown, 2, 1), None);
         }
         for group in 1..=EVERYBODY {
             for id in [SCHEDULER, 8, 9, 11] {

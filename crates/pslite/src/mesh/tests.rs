@@ -14,7 +14,7 @@ use super::frame::{Head, Kind, filling};
 use super::link::lock;
 use super::*;
 
-/// What comes for a node, into a channel.
+/// Collects the messages for a node in a channel.
 struct Inbox {
     messages: mpsc::Sender<(i32, i32)>,
     failures: Mutex<Vec<String>>,
@@ -41,14 +41,14 @@ struct Process {
     messages: mpsc::Receiver<(i32, i32)>,
 }
 
-/// An address of this machine that is nobody else's, so that no port of it is taken.
+/// An address of this machine that no other test uses, so that no port of it is taken.
 fn own_address() -> String {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let [.., second, third] = std::process::id().to_be_bytes();
     format!("127.{}.{third}.{}", 128 + second % 127, 1 + ASKED.fetch_add(1, Ordering::Relaxed) % 250)
 }
 
-/// Opens a scheduler and so many others, who all have joined.
+/// Opens a scheduler and so many others, all joined.
 fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
     let host = own_address();
     let roles = [(NodeRole::Scheduler, 1), (NodeRole::Server, servers), (NodeRole::Worker, workers)];
@@ -101,7 +101,7 @@ fn finish(processes: Vec<Process>) {
 }
 
 #[test]
-fn everybody_reaches_whom_they_need_in_order_though_a_third_of_all_is_dropped() {
+fn messages_arrive_in_order_though_a_third_is_dropped() {
     for drop_percent in [0, 33] {
         let processes = mesh(2, 2, drop_percent);
         let ids: Vec<_> = processes.iter().map(|process| process.node.id()).collect();
@@ -131,7 +131,7 @@ fn everybody_reaches_whom_they_need_in_order_though_a_third_of_all_is_dropped() 
 }
 
 #[test]
-fn barriers_hold_everybody_of_their_group_and_nobody_else() {
+fn barriers_hold_exactly_the_nodes_of_their_group() {
     let processes = mesh(2, 1, 10);
     let [scheduler, server, first, second] = processes.as_slice() else { panic!() };
     assert_eq!(scheduler.node.barrier(WORKER_GROUP), Err(MeshError::NotInGroup { group: WORKER_GROUP }));
@@ -165,7 +165,7 @@ fn a_death_ends_every_wait_and_everybody_hears_whose_it_was() {
     dead.node.vanish();
     waits.into_iter().for_each(|wait| wait.join().unwrap());
     for process in &processes {
-        // Who heard of it from the scheduler may find the stream closed a little later.
+        // A node that was told by the scheduler may find the stream closed a little later.
         while process.node.send(10, letter(1)).is_ok() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -176,7 +176,7 @@ fn a_death_ends_every_wait_and_everybody_hears_whose_it_was() {
 }
 
 #[test]
-fn no_barrier_opens_to_which_somebody_came_who_then_died() {
+fn a_barrier_of_a_node_that_died_does_not_open() {
     let mut processes = mesh(2, 2, 0);
     let dead = processes.remove(3);
     let node = dead.node.clone();
@@ -186,17 +186,17 @@ fn no_barrier_opens_to_which_somebody_came_who_then_died() {
     for process in &processes {
         assert!(matches!(process.node.barrier(EVERYBODY), Err(MeshError::Died { .. })));
     }
-    // When all are closed, everything that was said has come.
+    // When all are closed, everything that was sent has come.
     processes.iter().for_each(|process| process.node.close());
     for process in &processes {
         assert_eq!(process.node.opened(EVERYBODY), 0);
     }
-    // What has vanished never hears of anything.
+    // A node that has vanished gets no message.
     drop(last);
 }
 
 #[test]
-fn who_says_goodbye_is_not_dead_but_keeps_nobody_waiting() {
+fn a_node_that_leaves_is_not_dead_and_blocks_no_barrier() {
     let mut processes = mesh(2, 1, 0);
     processes.remove(2).node.close();
     let [scheduler, server, worker] = processes.as_slice() else { panic!() };
@@ -211,7 +211,7 @@ fn who_says_goodbye_is_not_dead_but_keeps_nobody_waiting() {
     processes.iter().for_each(|process| process.node.close());
 }
 
-/// A frame in which somebody says that it is this node.
+/// A frame of a process that claims to be this node.
 fn hello(sequence: u64, from: i32) -> Vec<u8> {
     let said = Control::Hello { from }.encode();
     let mut head = Head::bare(Kind::Control, sequence, 0, 0);

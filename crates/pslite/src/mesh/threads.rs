@@ -1,11 +1,11 @@
-//! Which thread this is.
+//! Numbers of threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that no other thread of the process has or had.
 ///
-/// Not that of [`std::thread::current`]: it allocates, and what a thread of C has allocated so is found by those who look for leaks at its end.
+/// Not that of [`std::thread::current`]: it allocates, and leak checkers report such memory of a thread of C at its end.
 #[must_use]
 pub fn thread_number() -> u64 {
     static GIVEN: AtomicU64 = AtomicU64::new(0);

@@ -16,7 +16,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo has put the shared library: beside this test.
+/// Directory of the shared library that cargo built: beside this test.
 fn library_directory() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let directory = exe.parent().unwrap();
@@ -26,7 +26,7 @@ fn library_directory() -> PathBuf {
 
 pub(crate) const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-/// Whether there is such a program; says loudly if not.
+/// Returns true if there is such a program; reports loudly if not.
 pub(crate) fn is_there(compiler: &str, source: &str) -> bool {
     let status = Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if status.is_err() {
@@ -69,7 +69,7 @@ pub(crate) fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<
     Some(program)
 }
 
-/// How a program is started. cargo's tests have a search path in which a library of an earlier `cargo build` comes before the one beside
+/// Returns the command for a program. cargo's tests have a search path in which a library of an earlier `cargo build` comes before the one beside
 /// this test.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -82,7 +82,7 @@ pub(crate) struct Cluster {
     pub(crate) processes: BTreeMap<(&'static str, usize), Child>,
 }
 
-/// An address of this machine that is nobody else's, so that no port of it is taken.
+/// An address of this machine that no other test uses, so that no port of it is taken.
 pub(crate) fn own_address() -> String {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let [.., second, third] = std::process::id().to_be_bytes();
@@ -130,7 +130,7 @@ impl Cluster {
         Self { processes: processes.map(start).collect() }
     }
 
-    /// What became of all; panics if one does not end.
+    /// Waits for all processes; panics if one does not end.
     pub(crate) fn finish(mut self) -> Vec<((&'static str, usize), Output)> {
         let deadline = Instant::now() + PATIENCE;
         while self.processes.values_mut().any(|child| child.try_wait().unwrap().is_none()) {
@@ -145,7 +145,7 @@ impl Cluster {
     }
 }
 
-/// Runs a cluster whose processes must all end well. Returns what they printed.
+/// Runs a cluster whose processes must all end well. Returns their output.
 pub(crate) fn run(
     program: &Path,
     servers: usize,

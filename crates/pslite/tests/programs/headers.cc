@@ -12,7 +12,7 @@ template class ps::KVServer<float>;
 template struct ps::KVServerDefaultHandle<float>;
 template struct ps::KVServerDefaultHandle<int>;
 
-// What the key-value store of MXNet does with its servers.
+// The key-value store of MXNet, as far as it uses its servers.
 class Store {
  public:
   void Start() {
@@ -73,7 +73,7 @@ int main() {
   if (ps::NumServers() > 0) store.Start();
   if (ps::IsWorker()) store.Send(nullptr, nullptr, 0);
 
-  // Arrays share memory, and notice what does not fit.
+  // Arrays share memory, and reject values that do not fit.
   ps::SArray<int> ints = {1, 2, 3};
   ps::SArray<char> bytes(ints);
   bytes[0] = 5;

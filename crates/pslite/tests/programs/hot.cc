@@ -1,4 +1,4 @@
-// Workers push integers to keys of both halves of the range, hot and cold ones, and know every sum to the bit.
+// Workers push integers to keys of both halves of the range, hot and cold ones, and compare every sum to the bit.
 //
 //   hot ROUNDS [DIRECTORY]   with a directory, worker 0 writes `half` into it in the middle of its rounds, with pushes under way, and
 //                            goes on when there is a file `on`
@@ -52,7 +52,7 @@ std::vector<ps::Key> Of(int round) {
   return Sorted(keys);
 }
 
-// What worker `rank` pushes to a key in a round.
+// The value that worker `rank` pushes to a key in a round.
 float Value(ps::Key key, int round, int rank) {
   return static_cast<float>(static_cast<int>(key % 7) - 3 + (round + rank) % 3);
 }
@@ -91,7 +91,7 @@ void RunWorker(int rounds, const std::string& directory) {
   for (int timestamp : under_way) worker.Wait(timestamp);
   ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup);
 
-  // What was waited for before a barrier everybody sees after it.
+  // After a barrier all workers see the results of requests that were waited for before it.
   std::vector<float> pulled;
   const std::vector<ps::Key> often = Sorted(Often());
   worker.Wait(worker.Pull(often, &pulled));
@@ -109,7 +109,7 @@ void RunWorker(int rounds, const std::string& directory) {
   }
   ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup);
 
-  // Without a wait between them a worker reads all that it has pushed before, and nothing of what it pushes later.
+  // Without a wait between them a worker reads all its earlier pushes, and none of the later ones.
   const std::vector<ps::Key> own = {often[static_cast<size_t>(rank)], 50000 + static_cast<ps::Key>(rank)};
   std::vector<float> begin;
   worker.Wait(worker.Pull(own, &begin));

@@ -1,4 +1,4 @@
-//! Programs whose hot keys go through a switch: a real `libra switch`, and a plan of what the program itself pushes.
+//! Programs whose hot keys go through a switch: a real `libra switch`, and a plan of the program's own pushes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ fn last_written(directory: &Path) -> SystemTime {
     written.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The program `libra` of this workspace, as it is now. Tests of the workspace have it built; those of this crate alone build it, without what
-/// tests of others ask of its dependencies, which takes minutes.
+/// The program `libra` of this workspace, as it is now. Tests of the workspace have it built; those of this crate alone build it, without the
+/// features of dependencies that tests of others ask for, which takes minutes.
 fn libra() -> &'static Path {
     static LIBRA: OnceLock<PathBuf> = OnceLock::new();
     LIBRA.get_or_init(|| {
@@ -72,7 +72,7 @@ fn start_switch(controller: &str) -> Child {
     switch.spawn().unwrap()
 }
 
-/// What all processes said; panics if one of them did not end well.
+/// The output of all processes; panics if one of them did not end well.
 fn all_well(ended: Vec<((&'static str, usize), Output)>) -> String {
     let mut said = String::new();
     for (who, output) in ended {
@@ -84,10 +84,10 @@ fn all_well(ended: Vec<((&'static str, usize), Output)>) -> String {
     said
 }
 
-/// The numbers of the line in which the scheduler says what switches did, in their order.
+/// The numbers of the scheduler's line about switches, in their order.
 fn summary(said: &str) -> Vec<u64> {
     let line = said.lines().find(|line| line.contains("switches added"));
-    let line = line.unwrap_or_else(|| panic!("nobody said what switches did: {said}"));
+    let line = line.unwrap_or_else(|| panic!("there is no line about switches: {said}"));
     let numbers = line.split("switches added").nth(1).unwrap().split(|c: char| !c.is_ascii_digit());
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
@@ -137,7 +137,7 @@ fn a_switch_that_is_killed_loses_nothing() {
         let has_ended = cluster.processes.values_mut().any(|child| child.try_wait().unwrap().is_some());
         if has_ended || Instant::now() > deadline {
             cluster.processes.values_mut().for_each(|child| drop(child.kill()));
-            panic!("nobody came to the middle: {:?}", cluster.finish());
+            panic!("no worker came to the middle: {:?}", cluster.finish());
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -152,7 +152,7 @@ fn a_switch_that_is_killed_loses_nothing() {
 }
 
 #[test]
-fn a_handler_of_the_programs_own_or_one_that_begins_with_values_gets_hot_keys_as_well() {
+fn handlers_other_than_the_default_get_hot_keys_too() {
     let directory = tempfile::tempdir().unwrap();
     let Some((program, plan)) = program_and_plan(directory.path()) else { return };
     let Some(with_own) = compile("c++", "examples/sums.cc", &["-std=c++11"]) else { return };
@@ -173,7 +173,7 @@ fn a_handler_of_the_programs_own_or_one_that_begins_with_values_gets_hot_keys_as
 }
 
 #[test]
-fn a_death_ends_every_wait_with_a_switch_as_well_and_the_switch_is_told() {
+fn a_death_ends_every_wait_and_the_switch() {
     for (dead, expected) in
         [("server1", "server 1 (node 10) at 127."), ("worker0", "worker 0 (node 9) at 127.")]
     {

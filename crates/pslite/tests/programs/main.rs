@@ -1,5 +1,5 @@
-//! Programs in C and C++, compiled against the headers and run as real processes. Without compilers it says loudly that it was skipped.
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+//! Programs in C and C++, compiled against the headers and run as real processes. Without compilers it reports loudly that it was skipped.
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod cluster;
 mod hot;
@@ -117,12 +117,12 @@ fn requests_wait_for_handlers_that_are_set_late() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_to_who_waits_for_it_and_ends_nothing() {
+fn a_failed_request_is_reported_to_its_wait_and_ends_nothing() {
     let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
     run(&program, 2, 2, &["refused"], &[]);
 }
 
-/// Kills one process and looks at what the others say.
+/// Kills one process and compares the output of the others.
 fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &str)]) {
     let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -138,22 +138,22 @@ fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &
             || cluster.processes.values_mut().any(|child| child.try_wait().unwrap().is_some())
         {
             cluster.processes.values_mut().for_each(|child| drop(child.kill()));
-            panic!("not everybody has begun: {:?}", cluster.finish());
+            panic!("not all have begun: {:?}", cluster.finish());
         }
         thread::sleep(Duration::from_millis(5));
     }
     let pid: u32 = fs::read_to_string(pids.join(dead)).unwrap().trim().parse().unwrap();
-    let (who, mut victim) = {
+    let (who, mut killed_process) = {
         let found = cluster.processes.iter().find(|(_, child)| child.id() == pid).map(|(who, _)| *who);
         let who = found.expect("it is one of ours");
         (who, cluster.processes.remove(&who).unwrap())
     };
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    killed_process.kill().unwrap();
+    killed_process.wait().unwrap();
     let killed = Instant::now();
     let ended = cluster.finish();
-    // Nobody waits for a silence to be long enough; the rest is for busy machines.
-    assert!(killed.elapsed() < Duration::from_secs(60), "it took {:?} until all knew", killed.elapsed());
+    // No process waits for a silence to be long enough; the rest is for busy machines.
+    assert!(killed.elapsed() < Duration::from_secs(60), "it took {:?} until all ended", killed.elapsed());
     for (other, output) in ended {
         let (said, printed) =
             (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
@@ -179,7 +179,7 @@ fn a_scheduler_that_is_killed_ends_every_wait_and_is_named() {
 }
 
 #[test]
-fn who_answers_or_asks_somebody_who_has_died_is_not_ended_by_it() {
+fn a_message_to_a_dead_process_does_not_end_its_sender() {
     kill_one("deferred", "worker0", "worker 0 (node 9) at 127.", &[]);
     kill_one("deferred", "server1", "server 1 (node 10) at 127.", &[]);
 }

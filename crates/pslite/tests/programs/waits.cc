@@ -1,8 +1,8 @@
-// Programs that misbehave, or whose peers do. The first argument says how.
+// Programs that misbehave, or whose peers do. The first argument selects the case.
 //
 //   death PID_DIRECTORY   every process writes its number there, named after its role and rank, and then waits for an answer that never comes
 //   callback DIRECTORY    the same, but the worker waits for its callback only, and is told by a failure callback
-//   deferred DIRECTORY    servers answer from a thread of their own, when who asked has died, and workers ask servers that may have
+//   deferred DIRECTORY    servers answer from a thread of their own, when the process that asked has died, and workers ask servers that may have
 //   late                  handlers are set long after requests have come
 //   refused               a handler throws, and the default handler gets values that do not fit
 //   order                 a worker pushes and pulls the same keys without waiting, and each pull must see all pushes before it
@@ -33,7 +33,7 @@ void WritePid(const std::string& directory) {
   std::rename((name + ".part").c_str(), name.c_str());
 }
 
-// Says who has died, and ends well: exit code 3 is what the test expects.
+// Prints the process that has died, and ends well: exit code 3 is what the test expects.
 int Death(const std::string& directory, bool by_callback) {
   ps::Start(0);
   std::atomic<bool> is_told(false);
@@ -51,7 +51,7 @@ int Death(const std::string& directory, bool by_callback) {
       WritePid(directory);
       if (by_callback) {
         while (!is_told) Sleep(5);
-        // Who asks too late is told as well.
+        // A callback that is registered too late is called as well.
         std::string again;
         ps::Postoffice::Get()->RegisterFailureCallback([&again](const std::string& text) { again = text; });
         CHECK_NE(again.find("has died"), std::string::npos) << again;
@@ -111,7 +111,7 @@ int Deferred(const std::string& directory) {
     }
     std::printf("worker was told: %s\n", said.c_str());
   } else {
-    // Both workers have asked all servers when all have said their names.
+    // Both workers have asked all servers when all have written their names.
     if (ps::IsServer()) {
       for (size_t asked = 0; asked < static_cast<size_t>(ps::NumWorkers());) {
         Sleep(5);

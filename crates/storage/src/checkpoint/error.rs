@@ -1,10 +1,10 @@
-//! What can go wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use thiserror::Error;
 
 use crate::disk::DiskError;
 
-/// Why a checkpoint cannot be used.
+/// The reason for which a checkpoint cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -18,19 +18,19 @@ pub enum CheckpointError {
         number: u64,
     },
     /// It was not written to its end, or it was being removed.
-    #[error("{directory} is no complete checkpoint: whoever wrote or removed it was interrupted")]
+    #[error("{directory} is no complete checkpoint: the process that wrote or removed it was interrupted")]
     Unfinished {
         /// Its directory.
         directory: String,
     },
-    /// A file of it is not what was written.
+    /// A file of it is not as it was written.
     #[error(
         "{file} is damaged: {fault}. Do not use this checkpoint; put back a sound copy of the file, or load another"
     )]
     Damaged {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The damage.
         fault: Fault,
     },
     /// Written by another version of this code.
@@ -48,27 +48,27 @@ pub enum CheckpointError {
     Base {
         /// The increment.
         number: u64,
-        /// What it builds on.
+        /// The checkpoint it builds on.
         base: u64,
-        /// Why that cannot be used.
+        /// The reason for which that cannot be used.
         source: Box<Self>,
     },
-    /// It builds on another one, and what has its number now is not that.
+    /// It builds on another one, and the checkpoint that has its number now is a different one.
     #[error(
         "checkpoint {number} builds on another checkpoint {base} than the one that is there: {field} differs"
     )]
     OtherBase {
         /// The increment.
         number: u64,
-        /// What it builds on.
+        /// The checkpoint it builds on.
         base: u64,
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
     },
 }
 
 impl CheckpointError {
-    /// Whether the disk refused, which says nothing of what is on it.
+    /// Returns true if the disk refused, which does not mean that its contents are damaged.
     #[must_use]
     pub fn is_of_disk(&self) -> bool {
         match self {
@@ -79,33 +79,33 @@ impl CheckpointError {
     }
 }
 
-/// What is wrong with a file of a checkpoint.
+/// Damage to a file of a checkpoint.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// It is not there.
     #[error("it is missing")]
     Missing,
-    /// It is shorter or longer than the manifest says.
+    /// It is shorter or longer than in the manifest.
     #[error("it has {found} bytes, not {expected}")]
     Length {
-        /// What the manifest says.
+        /// Length in the manifest.
         expected: u64,
-        /// What it has.
+        /// Length of the file.
         found: u64,
     },
     /// Its checksum differs.
     #[error("its checksum is {found:08x}, not {expected:08x}")]
     Checksum {
-        /// What was written.
+        /// Checksum in the manifest.
         expected: u32,
-        /// What it has.
+        /// Checksum of the file.
         found: u32,
     },
     /// It does not begin as it must.
     #[error("its header is not that of {expected}")]
     Header {
-        /// What it should be.
+        /// The expected contents.
         expected: &'static str,
     },
     /// The manifest is not the JSON that it should be.
@@ -115,7 +115,7 @@ pub enum Fault {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The error.
         message: String,
     },
     /// A field of the manifest has a value that it cannot have.
@@ -125,7 +125,7 @@ pub enum Fault {
         field: String,
         /// Its value.
         found: String,
-        /// What it must be.
+        /// The expected value.
         wanted: &'static str,
     },
     /// A row that its table cannot have.
@@ -138,7 +138,7 @@ pub enum Fault {
     },
 }
 
-/// Why a checkpoint could not be written. The writer removes what there is of it.
+/// The reason for which a checkpoint could not be written. The writer removes what there is of it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -153,10 +153,10 @@ pub enum WriteError {
         /// The newest one.
         newest: u64,
     },
-    /// What it should build on cannot be used.
+    /// The checkpoint it should build on cannot be used.
     #[error("cannot write an increment: {0}")]
     Base(#[source] CheckpointError),
-    /// Something that no manifest can say.
+    /// A value that no manifest can hold.
     #[error("{0}")]
     Description(Fault),
     /// No such table.
@@ -172,11 +172,11 @@ pub enum WriteError {
         table: String,
         /// Values or state.
         field: &'static str,
-        /// How many rows.
+        /// Number of rows.
         rows: usize,
-        /// How many numbers they have.
+        /// Number of values that they have.
         expected: usize,
-        /// How many were given.
+        /// Number of values that were given.
         found: usize,
     },
     /// A row that the table cannot have.
@@ -196,7 +196,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Whether there was no room on the disk.
+    /// Returns true if there was no room on the disk.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Disk(error) if error.is_full())

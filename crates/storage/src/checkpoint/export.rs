@@ -24,7 +24,7 @@ pub struct Exported {
     pub bytes: u64,
 }
 
-/// Why checkpoints could not be put together.
+/// The reason for which checkpoints could not be merged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -44,7 +44,7 @@ pub enum ExportError {
         number: u64,
         /// Its shard.
         shard: u32,
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
     },
     /// Two shards have a row.
@@ -63,12 +63,12 @@ pub enum ExportError {
     },
 }
 
-/// Where a row is: which part, in the order of all checkpoints' blocks, and which row of it.
+/// The place of a row: a part, in the order of all checkpoints' blocks, and a row of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place(u64);
 
 impl Place {
-    /// Lowest bit: this place only says that the row was removed.
+    /// Lowest bit: set if this place only records that the row was removed.
     fn new(part: usize, row: u64, is_removed: bool) -> Option<Self> {
         let part = u64::try_from(part).ok().filter(|part| *part < 1 << 31)?;
         (row < 1 << 32).then_some(Self(part << 33 | row << 1 | u64::from(is_removed)))
@@ -104,7 +104,7 @@ pub fn export<D: Disk + Clone, T: Disk>(
     export_split(checkpoints, disk, memory_bytes, 1, |_| 0)
 }
 
-/// As [`export`], with the rows of each table divided among so many files as `file_of` says of their keys:
+/// As [`export`], with the rows of each table divided into so many files; `file_of` maps keys to files:
 /// `<position>-<name>-<file>-of-<files>.safetensors`, counted from 0. One file is named as [`export`] does.
 /// With more, rows take twice as many bytes of memory while they are divided.
 ///
@@ -230,7 +230,7 @@ fn index<D: Disk + Clone>(
                 }
             }
         }
-        // Of the places of one key the last one counts: later parts replace or remove what is in earlier ones.
+        // Of the places of one key the last one counts: later parts replace or remove rows of earlier ones.
         own.sort_unstable();
         let mut last = 0;
         for at in 0..own.len() {

@@ -42,7 +42,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// Whether a file has rows, or keys of removed rows, of this table.
+/// Returns true if a file has rows, or keys of removed rows, of this table.
 fn is_of(file: &FileInfo, wanted: usize, removed: bool) -> bool {
     match file.content {
         Content::Rows { table, .. } => table == wanted && !removed,
@@ -51,7 +51,7 @@ fn is_of(file: &FileInfo, wanted: usize, removed: bool) -> bool {
     }
 }
 
-/// Which row of a file has this key.
+/// Returns the position in a file of the row with this key.
 fn position(
     disk: &impl Disk,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! What a checkpoint says about itself: `manifest.json`.
+//! The manifest of a checkpoint: `manifest.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,12 +15,12 @@ pub(super) const VERSION: u64 = 1;
 /// A longer one is not read. One file of rows takes about 200 bytes of it.
 pub(super) const BYTES_MAX: u64 = 256 << 20;
 
-/// What a checkpoint is of, and what is in it.
+/// Description and contents of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the format.
     pub version: u64,
-    /// What it is of.
+    /// The description.
     #[serde(flatten)]
     pub description: Description,
     /// The checkpoint that it builds on; a full one has none.
@@ -29,7 +29,7 @@ pub struct Manifest {
     pub files: Vec<FileInfo>,
 }
 
-/// What a checkpoint is of. All but `number`, `tables` and `covers` means nothing here and is kept for the owner.
+/// Identity of a checkpoint. All but `number`, `tables` and `covers` means nothing here and is kept for the owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Its number, above those of all before.
@@ -38,9 +38,9 @@ pub struct Description {
     pub job: u64,
     /// The seed that first values of rows follow from.
     pub seed: u64,
-    /// How many shards the rows were divided among.
+    /// Number of shards among which the rows were divided.
     pub shards: u32,
-    /// Which of them wrote it.
+    /// The shard that wrote it.
     pub shard: u32,
     /// The newest record of the log whose effect is in it: recovery goes on with the next one.
     pub covers: RecordNumber,
@@ -50,7 +50,7 @@ pub struct Description {
     pub tables: Vec<TableInfo>,
 }
 
-/// A table as a checkpoint knows it.
+/// A table as in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableInfo {
@@ -62,11 +62,11 @@ pub struct TableInfo {
     pub width: u32,
     /// Numbers that its optimizer keeps for a row.
     pub state: u32,
-    /// How its rows change, as its owner describes it.
+    /// The rule by which its rows change, as its owner describes it.
     pub rule: serde_json::Value,
 }
 
-/// What an increment builds on.
+/// The base of an increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Base {
@@ -83,7 +83,7 @@ pub struct Base {
 pub struct FileInfo {
     /// Its name in the directory.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub content: Content,
     /// Its length.
     pub bytes: u64,
@@ -92,7 +92,7 @@ pub struct FileInfo {
     pub checksum: u32,
 }
 
-/// What is in a file of a checkpoint.
+/// Content of a file of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -100,22 +100,22 @@ pub enum Content {
     Rows {
         /// The position of the table.
         table: usize,
-        /// How many.
+        /// Number of rows.
         rows: u64,
     },
     /// Keys of rows of a table that the base has, and that are no more.
     Removed {
         /// The position of the table.
         table: usize,
-        /// How many.
+        /// Number of rows.
         rows: u64,
     },
-    /// What the owner wants to have back as it was.
+    /// State that the owner gets back as it was.
     State,
 }
 
 impl Manifest {
-    /// How many rows it has; in an increment, those that changed.
+    /// Number of rows that it has; in an increment, of those that changed.
     #[must_use]
     pub fn rows(&self) -> u64 {
         let rows = |file: &FileInfo| match file.content {
@@ -133,13 +133,13 @@ impl Manifest {
 
     /// The bytes of the file, and their checksum, which is in the first line.
     pub(super) fn to_bytes(&self) -> (Vec<u8>, u32) {
-        let json = serde_json::to_string_pretty(self).expect("a manifest has only what JSON can hold");
+        let json = serde_json::to_string_pretty(self).expect("a manifest has only values that JSON can hold");
         let rest = json.strip_prefix('{').expect("it is an object");
         let checksum = crc32c::crc32c(rest.as_bytes());
         (format!("{}{rest}\n", first_line(checksum)).into_bytes(), checksum)
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes).
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u32), ParseError> {
         let (first, rest) = bytes.split_at(bytes.len().min(first_line(0).len()));
         let expected = checksum_of(first).ok_or(Fault::Header { expected: "a manifest" })?;
@@ -199,7 +199,7 @@ impl Manifest {
                 Content::Rows { .. } | Content::Removed { .. } => self.layout(file),
             };
             if layout.is_none_or(|layout| layout.bytes() != file.bytes) {
-                return Err(field(&of("bytes"), file.bytes, "what its rows take"));
+                return Err(field(&of("bytes"), file.bytes, "the size of its rows"));
             }
         }
         if states != 1 {
@@ -212,7 +212,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Where the parts of a file of rows are.
+    /// Returns the places of the parts of a file of rows.
     pub(super) fn layout(&self, file: &FileInfo) -> Option<Layout> {
         match file.content {
             Content::Rows { table, rows } => {
@@ -256,7 +256,7 @@ impl Description {
     }
 }
 
-/// Why bytes are no manifest.
+/// The reason for which bytes are no manifest.
 pub(super) enum ParseError {
     Fault(Fault),
     Version(u64),
@@ -272,7 +272,7 @@ fn field(field: &str, found: impl ToString, wanted: &'static str) -> Fault {
     Fault::Field { field: field.to_owned(), found: found.to_string(), wanted }
 }
 
-/// The first line of the file, up to what the checksum is of.
+/// The first line of the file, up to the bytes that the checksum covers.
 fn first_line(checksum: u32) -> String {
     format!("{BEFORE_CHECKSUM}{checksum:08x}\",")
 }

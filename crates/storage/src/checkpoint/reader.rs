@@ -51,7 +51,7 @@ impl<D: Disk + Clone> Checkpoint<D> {
         Ok(Self { disk: checkpoints.disk().clone(), manifests, state })
     }
 
-    /// What it is of.
+    /// Returns its manifest.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         self.manifests.last().expect("the chain has itself")
@@ -67,7 +67,7 @@ impl<D: Disk + Clone> Checkpoint<D> {
         &self.disk
     }
 
-    /// What its owner gave to [`Writer::finish`](super::Writer::finish).
+    /// Returns the state that its owner gave to [`Writer::finish`](super::Writer::finish).
     #[must_use]
     pub fn state(&self) -> &[u8] {
         &self.state
@@ -159,7 +159,7 @@ pub struct Blocks<'a, D> {
     /// Rows of the part that were read.
     row: u64,
     columns: Columns,
-    /// Checksums of what was read of keys, values and state of the part.
+    /// Checksums of the keys, values and state of the part that were read.
     sums: [u32; 3],
 }
 
@@ -259,7 +259,7 @@ pub(super) fn read_column<T: bytemuck::Pod>(
     Ok(crc32c::crc32c_append(sum, bytes))
 }
 
-/// Compares a file with what its manifest says about it.
+/// Compares a file with its manifest.
 pub(super) fn verify(disk: &impl Disk, manifest: &Manifest, file: &FileInfo) -> Result<(), CheckpointError> {
     const BLOCK: u64 = 1 << 20;
     let path = path_of(manifest, file);

@@ -5,7 +5,7 @@
 //! without gaps. A file of removed rows has only `keys`.
 //!
 //! The `safetensors` crate writes tensors that are all in memory, so the format is written here; the tests read it
-//! with that crate and with Python's package. A header is never parsed: what it must be follows from the manifest,
+//! with that crate and with Python's package. A header is never parsed: its contents follow from the manifest,
 //! so it is compared.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const U64: u64 = size_of::<u64>() as u64;
 /// Tensors begin at a multiple of this.
 const ALIGNMENT: usize = 8;
 
-/// Where the parts of a file of rows are.
+/// Places of the parts of a file of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     /// All bytes before the tensors.

@@ -282,7 +282,7 @@ fn one_row_is_found_where_it_was_written_last() {
     assert_eq!(found(3, 9).map(|row| row.number), Some(1));
     assert_eq!([found(3, 7), found(2, 100), found(3, 8), found(4, 9)], [None, None, None, None]);
     checkpoints.disk().flip_bit("checkpoint-1/table-0-user-rows-00000.safetensors", 200, 1);
-    assert_eq!(found(3, 2).map(|row| row.number), Some(3), "what is not needed is not read");
+    assert_eq!(found(3, 2).map(|row| row.number), Some(3), "files that are not needed are not read");
     let error = checkpoints.find(3, 0, 9).unwrap_err();
     assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
 }
@@ -300,7 +300,7 @@ fn every_damaged_file_of_a_checkpoint_is_named() {
     checkpoints.disk().flip_bit("checkpoint-1/state.bin", 2, 1);
     checkpoints.disk().remove("checkpoint-1/table-1-item__-rows-00000.safetensors").unwrap();
     assert_eq!(faults(1).unwrap(), ["table-1-item__-rows-00000.safetensors", "state.bin"]);
-    assert!(faults(2).unwrap().is_empty(), "what it builds on is not read");
+    assert!(faults(2).unwrap().is_empty(), "its base is not read");
     assert!(matches!(faults(9), Err(CheckpointError::Missing { number: 9 })));
 }
 

@@ -13,7 +13,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A file of fewer is not worth the memory of a stream.
 const STREAM_BYTES_MIN: usize = 1 << 20;
 
-/// How the rows of a checkpoint are divided into files. Whatever is reached first ends a file.
+/// Limits that divide the rows of a checkpoint into files. The one reached first ends a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartSettings {
     /// Rows of one file, at least 1.
@@ -35,7 +35,7 @@ impl Default for PartSettings {
 /// and synced when it has all its rows, and by [`finish`](Self::finish): those calls wait for the disk, all others
 /// only copy memory. An owner that must not wait for the disk gives the writer to a thread.
 ///
-/// Until `finish` returns there is no checkpoint. After an error, or when it is dropped, what was written is removed,
+/// Until `finish` returns there is no checkpoint. After an error, or when it is dropped, the files written are removed,
 /// which frees the disk.
 #[derive(Debug)]
 pub struct Writer<D: Disk + Clone> {
@@ -61,7 +61,7 @@ struct Part {
 }
 
 impl<D: Disk + Clone> Writer<D> {
-    /// Begins checkpoint `description.number`: full, or with what changed since `base`.
+    /// Begins checkpoint `description.number`: full, or with the changes since `base`.
     pub(super) fn begin(
         checkpoints: &Checkpoints<D>,
         description: Description,
@@ -126,7 +126,7 @@ impl<D: Disk + Clone> Writer<D> {
         Ok(())
     }
 
-    /// Says that the base, or what it builds on, may have rows with these keys, and that they are no more. Removals
+    /// Removes rows with these keys, which the base, or those it builds on, may have. Removals
     /// count before rows, whatever the order in which they were given.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl<D: Disk + Clone> Writer<D> {
         Ok(())
     }
 
-    /// Writes what is left, and `state`, which the owner gets back as it is; then the checkpoint is there, durable.
+    /// Writes the rest, and `state`, which the owner gets back as it is; then the checkpoint is there, durable.
     ///
     /// # Errors
     /// The disk refused, or the base is gone, and the checkpoint is given up. If it refused only the very last step, a later look at the
@@ -175,7 +175,7 @@ impl<D: Disk + Clone> Writer<D> {
         Ok(manifest)
     }
 
-    /// Whether the base is still there: it may have been pruned while this was written.
+    /// Checks that the base is still there: it may have been pruned while this was written.
     fn check_base(&self) -> Result<(), WriteError> {
         let Some(Base { number: base, checksum }) = self.base else { return Ok(()) };
         let checkpoints = Checkpoints::new(self.disk.clone());
@@ -260,14 +260,14 @@ impl<D: Disk + Clone> Writer<D> {
 }
 
 impl<D: Disk + Clone> Drop for Writer<D> {
-    /// What is left if it was not finished is removed, or else found as unfinished later. Once it was finished
+    /// Files of an unfinished one are removed, or else found as unfinished later. Once it was finished
     /// there is no directory of this name.
     fn drop(&mut self) {
         remove_directory(&self.disk, &self.directory).ok();
     }
 }
 
-/// Writes a file that is not there yet, and makes its bytes durable. Says its length and checksum.
+/// Writes a file that is not there yet, and makes its bytes durable. Returns its length and checksum.
 pub(super) fn write_synced(disk: &impl Disk, name: &str, pieces: &[&[u8]]) -> Result<(u64, u32), DiskError> {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     if length < STREAM_BYTES_MIN {
@@ -287,7 +287,7 @@ pub(super) fn write_synced(disk: &impl Disk, name: &str, pieces: &[&[u8]]) -> Re
     Ok((bytes, checksum))
 }
 
-/// What must be the same in an increment and what it builds on, and is not.
+/// Returns the field that must be the same in an increment and its base, and is not.
 pub(super) fn differs(increment: &Description, base: &Description) -> Option<&'static str> {
     let tables = |description: &Description| {
         let shape = |table: &TableInfo| (table.name.clone(), table.keys.clone(), table.width, table.state);

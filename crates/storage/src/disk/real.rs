@@ -12,10 +12,10 @@ use stream::Stream;
 
 mod stream;
 
-/// Held by the process that writes; what is in it means nothing.
+/// Held by the process that writes; its contents mean nothing.
 const LOCK: &str = "lock";
 
-/// What is made here has the rows of a job: it is for nobody else, whatever the umask (rule S5).
+/// Files made here have the rows of a job: no other user may read them, whatever the umask (rule S5).
 pub(super) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// Group and others may write.
@@ -23,7 +23,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// A directory of a real file system.
 ///
-/// Files that are written stay open until [`Disk::close`]: a failed write-back is told to those who had the file
+/// Files that are written stay open until [`Disk::close`]: a failed write-back is reported to the descriptors that had the file
 /// open, so the descriptor that is synced must be the one that was written to.
 #[derive(Debug, Clone)]
 pub struct RealDisk {
@@ -67,7 +67,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Whoever may write to a directory may put other files in the place of those that a server goes on from.
+/// Users who may write to a directory may replace the files that a server goes on from.
 fn refuse_writable_by_others(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & WRITABLE_BY_OTHERS == 0 {
@@ -85,7 +85,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a directory with all that it is in, so that none of them is lost with what comes to be in it: the name of each is
+/// Makes a directory and its parents, so that none of them is lost with later contents: the name of each is
 /// synced before anything is made in it. One that was there may have been made a moment ago, and its name not be durable.
 fn make_durably(root: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let parent = match root.parent() {
@@ -98,7 +98,7 @@ fn make_durably(root: &Path, sync: &mut impl FnMut(&Path) -> io::Result<()>) -> 
             make_durably(parent, sync)?;
             make_directory(root)?;
         }
-        // What somebody else has made may lie where nobody may look.
+        // A directory of another user may lie where its parent cannot be opened.
         Ok(()) => sync_parent(parent, sync)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && root.is_dir() => {}
         Err(error) => return Err(error),
@@ -147,7 +147,7 @@ impl RealDisk {
         Ok(Self::with(root, Some(lock)))
     }
 
-    /// Opens a directory for reading, whoever else has it open.
+    /// Opens a directory for reading, even if another process has it open.
     ///
     /// # Errors
     /// There is no such directory.
@@ -175,7 +175,7 @@ impl RealDisk {
         unpoisoned(&self.shared.open)
     }
 
-    /// Does something with the path of a name, and says what went wrong with what.
+    /// Does something with the path of a name, and adds the operation and the name to an error.
     fn at<T>(
         &self,
         operation: Operation,
@@ -183,7 +183,7 @@ impl RealDisk {
         act: impl FnOnce(&Path) -> io::Result<T>,
     ) -> Result<T, DiskError> {
         let path = if name.is_empty() { self.root().to_owned() } else { self.root().join(name) };
-        // Names come from manifests, too, which anybody can write.
+        // Names come from manifests, too, which any user can write.
         let leaves = !name.is_empty() && name.split('/').any(|part| matches!(part, "" | "." | ".."));
         let result = if leaves {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "the name leaves the directory"))
@@ -256,8 +256,8 @@ impl Disk for RealDisk {
 
     fn close(&self, name: &str) {
         let file = self.open_files().remove(name);
-        // Nobody reads it soon. Memory that is given back is used for what is written next, where otherwise others would lose
-        // theirs; and a virtual machine need not get new memory from its host for it.
+        // The file is not read soon. Memory that is given back is used for the next writes, which otherwise would take that of
+        // others; and a virtual machine need not get new memory from its host for it.
         if let Some(Open::Cached(file)) = file {
             let _ = rustix::fs::fadvise(&*file, 0, None, rustix::fs::Advice::DontNeed);
         }
@@ -344,12 +344,12 @@ mod tests {
             })
             .unwrap();
             assert!(base.join(path).is_dir());
-            // What is above is not of this test.
+            // Directories above are not of this test.
             synced.into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>()
         };
         assert_eq!(made("a/b/c"), ["", "a", "a/b"]);
         assert_eq!(made("a/b/c"), ["a/b"]);
-        // What is above may have been made by one that then died.
+        // Directories above may have been made by a process that then died.
         assert_eq!(made("a/b/d"), ["a", "a/b"]);
         fs::write(base.join("file"), b"").unwrap();
         make_durably(&base.join("file"), &mut |_| Ok(())).unwrap_err();
@@ -362,7 +362,7 @@ mod tests {
 
     // rule S5
     #[test]
-    fn what_is_made_is_for_nobody_else_whatever_the_umask() {
+    fn files_are_for_their_owner_alone_whatever_the_umask() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("state/shard-0");
         // Of the process: no other test of this crate looks at modes.
@@ -390,7 +390,7 @@ mod tests {
             let error = RealDisk::open(folder.path()).unwrap_err();
             let text = error.source.to_string();
             assert!(text.contains(&format!("`chmod go-w {}`", folder.path().display())), "{text}");
-            assert!(RealDisk::read_only(folder.path()).is_ok(), "to read it harms nobody");
+            assert!(RealDisk::read_only(folder.path()).is_ok(), "reading is harmless");
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert!(RealDisk::open(folder.path()).is_ok());

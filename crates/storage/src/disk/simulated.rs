@@ -1,4 +1,4 @@
-//! A disk in memory that crashes, fills up, fails and rots as it is told.
+//! A disk in memory that crashes, fills up, fails and rots on demand.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,17 +13,17 @@ mod tree;
 use file::SimulatedFile;
 use tree::Tree;
 
-/// A disk in memory whose failures follow from a seed and from what it is told, and from nothing else.
+/// A disk in memory whose failures follow from a seed and from its settings, and from nothing else.
 ///
-/// [`crash`](Self::crash) loses what no sync has made durable, as a real disk may:
+/// [`crash`](Self::crash) loses data that no sync has made durable, as a real disk may:
 /// - of a file, any last part of what was appended since its last sync; of what is left, each sector may be as
 ///   written, zeros or noise. Bytes that were synced stay, even in a sector that more was written to later.
 /// - of a directory, any of the names made, renamed or removed since its last sync. A rename is one thing.
-/// - a cut of a file below what was synced is done or not, or undone only behind what was appended after it.
+/// - a cut of a file below its synced length is done or not, or undone only behind bytes that were appended after it.
 ///
 /// After a sync that failed ([`fail_syncs`](Self::fail_syncs)), the bytes that it was about are read as if nothing
-/// had happened, a later sync succeeds, and they are zeros after a crash: that is what Linux does. A disk that is
-/// [told to](Self::keep_after_failed_syncs) keeps them, so that the next sync writes them: other systems do that.
+/// had happened, a later sync succeeds, and they are zeros after a crash: Linux does that. A disk that is
+/// [set to](Self::keep_after_failed_syncs) keeps them, so that the next sync writes them: other systems do that.
 ///
 /// Clones share the disk; [`fork`](Self::fork) makes another one. It is as fast as copying memory.
 #[derive(Debug, Clone)]
@@ -81,24 +81,24 @@ impl SimulatedDisk {
         Self::of(self.state().clone())
     }
 
-    /// Sets the unit that is written whole or not at all, 512 bytes unless told.
+    /// Sets the unit that is written whole or not at all; the default is 512 bytes.
     pub fn set_sector_bytes(&self, bytes: usize) {
         self.state().sector_bytes = bytes.max(1);
     }
 
-    /// Sets how many bytes all files together may have; `None` lifts the limit. What does not fit is refused after
+    /// Sets the most bytes that all files together may have; `None` lifts the limit. Bytes that do not fit are refused after
     /// the part that does was written.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// How many bytes all files together have.
+    /// Returns the number of bytes of all files together.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.state().tree.used()
     }
 
-    /// How many operations that change something it has been asked for.
+    /// Returns the number of operations so far that change something.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
@@ -110,13 +110,13 @@ impl SimulatedDisk {
         self.state().crash_at = Some(operation);
     }
 
-    /// Whether the machine has stopped.
+    /// Returns true if the machine has stopped.
     #[must_use]
     pub fn has_crashed(&self) -> bool {
         self.state().crashed
     }
 
-    /// How many syncs of files it has been asked for.
+    /// Returns the number of syncs of files so far.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.state().syncs
@@ -127,7 +127,7 @@ impl SimulatedDisk {
         self.state().failing_syncs = numbers;
     }
 
-    /// Sets whether a sync that fails leaves what it was about to the next one, rather than to forget it.
+    /// Sets that a sync that fails leaves its bytes to the next one, rather than to forget them.
     pub fn keep_after_failed_syncs(&self, keeps: bool) {
         self.state().keeps_after_failed_syncs = keeps;
     }
@@ -292,7 +292,7 @@ impl Disk for SimulatedDisk {
     }
 }
 
-/// What the whole disk holds, by name, as a reader would see it.
+/// The contents of the whole disk, by name, as a reader would see them.
 impl SimulatedDisk {
     /// All files with their bytes, those of directories with both names.
     #[must_use]

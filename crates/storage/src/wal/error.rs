@@ -1,4 +1,4 @@
-//! What can go wrong with a log.
+//! Errors of a log.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::RecordNumber;
 use crate::disk::DiskError;
 
-/// Why a record was not taken. Nothing changed.
+/// The reason for which a record was not taken. Nothing changed.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -31,35 +31,35 @@ pub enum AppendError {
     },
 }
 
-/// Why records could not be made durable. They wait in memory, with their numbers; the next
+/// The reason for which records could not be made durable. They wait in memory, with their numbers; the next
 /// [`Log::sync`](super::Log::sync) tries again.
 #[derive(Debug, Error)]
 #[error("the log is durable up to record {durable}; {waiting} later ones wait: {source}")]
 pub struct SyncError {
     /// The newest durable record, the same as before.
     pub durable: RecordNumber,
-    /// How many records wait.
+    /// Number of records that wait.
     pub waiting: u64,
-    /// What the disk said.
+    /// Error of the disk.
     pub source: DiskError,
 }
 
 impl SyncError {
-    /// Whether there was no room: it may work again once there is.
+    /// Returns true if there was no room: it may work again once there is.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.source.is_full()
     }
 }
 
-/// Why a log could not be opened. Nothing was changed on the disk.
+/// The reason for which a log could not be opened. Nothing was changed on the disk.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The disk refused.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Bytes of the log are not what was written, and what they were was durable or may have been.
+    /// Bytes of the log are not as they were written, and they were durable or may have been.
     #[error(
         "{file} is damaged at offset {offset}, where record {record} should be: {damage}. Records before it are \
          sound, those from it on were acknowledged and cannot be read. Put back a sound copy of the file; or, to go \
@@ -68,11 +68,11 @@ pub enum OpenError {
     Damaged {
         /// The segment.
         file: String,
-        /// Where in it.
+        /// Place in it.
         offset: u64,
         /// The record that should be there.
         record: RecordNumber,
-        /// What is wrong.
+        /// The damage.
         damage: Damage,
     },
     /// Records that are needed are in no segment.
@@ -93,11 +93,11 @@ pub enum OpenError {
     Foreign {
         /// The segment.
         file: String,
-        /// What differs: job or shard.
+        /// The field that differs: job or shard.
         field: &'static str,
-        /// What the log has.
+        /// Its value in the log.
         found: u64,
-        /// What was asked for.
+        /// Its value as asked for.
         expected: u64,
     },
     /// Written by another version of this code.
@@ -121,16 +121,16 @@ pub enum OpenError {
     Refused {
         /// The segment.
         file: String,
-        /// Where in it.
+        /// Place in it.
         offset: u64,
         /// The record.
         record: RecordNumber,
-        /// What the owner said.
+        /// Error of the owner.
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// What is wrong with bytes of a log.
+/// Damage to bytes of a log.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
@@ -140,7 +140,7 @@ pub enum Damage {
     /// The checksum of the header of a segment differs.
     #[error("the checksum of the file's header is wrong")]
     HeaderChecksum,
-    /// The segment begins with another record than its name, or the segment before it, says.
+    /// The segment begins with another record than follows from its name, or from the segment before it.
     #[error("the file begins with record {found}")]
     FirstRecord {
         /// The record.

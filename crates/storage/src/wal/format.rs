@@ -14,12 +14,12 @@
 //! | record, at | bytes | |
 //! |---|---|---|
 //! | 0 | 4 | CRC32C of job, shard and all that follows |
-//! | 4 | 4 | length of what was logged; the highest bit says that this is a mark |
+//! | 4 | 4 | length of the payload; the highest bit is set in a mark |
 //! | 8 | 8 | number; of a mark, that of the next record |
 //! | 16 | 8 | newest record that was durable when this one was appended |
-//! | 24 | length | what was logged |
+//! | 24 | length | payload |
 //!
-//! The last number of a record is what tells a torn tail from damage: see `recovery`.
+//! The last number of a record distinguishes a torn tail from damage: see `recovery`.
 
 use super::RecordNumber;
 
@@ -31,7 +31,7 @@ pub(super) const RECORD_HEADER_LEN: usize = 24;
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MARK: u32 = 1 << 31;
 
-/// Whose log it is.
+/// Job and shard of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) job: u64,
@@ -39,7 +39,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// What all checksums of its records begin with, so that those of another log are not taken for its own.
+    /// Returns the start value of all checksums of its records, so that those of another log are not taken for its own.
     pub(super) fn salt(self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.job.to_le_bytes()), &self.shard.to_le_bytes())
     }
@@ -51,7 +51,7 @@ pub(super) struct Header {
     pub(super) first: RecordNumber,
 }
 
-/// What is wrong with a header.
+/// Damage to a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BadHeader {
     Magic,
@@ -89,7 +89,7 @@ impl Header {
     }
 }
 
-/// The part of a record before what was logged.
+/// The part of a record before the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     checksum: u32,
@@ -116,7 +116,7 @@ impl RecordHeader {
         RECORD_HEADER_LEN + self.length
     }
 
-    /// Whether `record`, header and all, is as it was written.
+    /// Returns true if `record`, header and all, is as it was written.
     pub(super) fn is_sound(&self, salt: u32, record: &[u8]) -> bool {
         self.checksum == crc32c::crc32c_append(salt, &record[4..])
     }

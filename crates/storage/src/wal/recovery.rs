@@ -1,21 +1,21 @@
-//! Opens a log: reads what is there, and tells what a crash tore from what was damaged.
+//! Opens a log: reads its files, and distinguishes a tail that a crash tore from damage.
 //!
-//! A crash may leave anything in place of what was written and not synced: parts, zeros, even a later record without
+//! A crash may leave anything in place of bytes that were written and not synced: parts, zeros, even a later record without
 //! an earlier one. All that can be cut off, because it was never called durable. The same bytes in place of a record
-//! that *was* durable are damage, and must never be cut off silently. Three things tell them apart:
+//! that *was* durable are damage, and must never be cut off silently. Three rules distinguish them:
 //!
 //! - Only the last segment can have a torn tail. Any other ends with the record before the next one, which was durable
-//!   when that was begun; what follows in it does not count.
-//! - Each record says which one was the newest durable one when it was appended. If anywhere behind a place that
-//!   cannot be read there is a sound record that says that the record which should be in that place was durable, it
+//!   when that was begun; bytes behind it do not count.
+//! - Each record names the newest durable one at the time when it was appended. If anywhere behind a place that
+//!   cannot be read there is a sound record that names the record which should be in that place, or a later one, it
 //!   is damage.
-//! - If there is none, the record was at best in the last batch that was synced, and nothing on the disk tells whether
+//! - If there is none, the record was at best in the last batch that was synced, and nothing on the disk shows if
 //!   that sync was completed: it counts as torn, and is reported as such. [`Log::close`] writes a mark so that this
 //!   doubt is only left after a crash.
 //!
-//! There is a third kind of bytes: sound, and perhaps not on the disk. If only the process died, what is read of the
+//! There is a third kind of bytes: sound, and perhaps not on the disk. If only the process died, the bytes read of the
 //! last batch may come from memory; and if a sync had failed before, no later one would write it. So records of which
-//! nothing says that they were durable are written anew, into a new segment, before the log is open.
+//! which nothing shows to be durable are written again, into a new segment, before the log is open.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -27,18 +27,18 @@ use super::window::Window;
 use super::{Log, RecordNumber, Settings, Tail};
 use crate::disk::{Disk, DiskError, read_exact, remove_if_there};
 
-/// In the search behind a torn place, at most so many times the length of what is searched goes into checksums. Bytes
+/// In the search behind a torn place, at most so many times the length of the searched bytes goes into checksums. Bytes
 /// that need more were made to.
 const SEARCH_EFFORT: u64 = 64;
 
-/// What [`Log::open`] found.
+/// Result of [`Log::open`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// How many records the owner was given.
+    /// Number of records that the owner was given.
     pub replayed: u64,
     /// The newest record of the log.
     pub newest: RecordNumber,
-    /// What was cut off at the end, if anything was.
+    /// The tail that was cut off, if there was one.
     pub torn: Option<Torn>,
 }
 
@@ -47,28 +47,28 @@ pub struct Recovery {
 pub struct Torn {
     /// The segment.
     pub file: String,
-    /// Where it was cut.
+    /// Place of the cut.
     pub offset: u64,
-    /// How many bytes were cut off.
+    /// Number of bytes that were cut off.
     pub bytes: u64,
     /// The record that would have been there.
     pub record: RecordNumber,
-    /// What was wrong with it.
+    /// The damage to it.
     pub damage: Damage,
 }
 
-/// What reading a segment came to.
+/// Result of reading a segment.
 pub(super) struct Segment {
-    /// Where its sound records end.
+    /// End of its sound records.
     pub(super) end: u64,
     pub(super) bytes: u64,
     /// The record that would follow.
     pub(super) next: RecordNumber,
-    /// What is there instead of it.
+    /// The damage instead of it.
     pub(super) damage: Option<Damage>,
-    /// The newest record that is known to have been durable.
+    /// The newest record that is certain to have been durable.
     certain: RecordNumber,
-    /// Where it ends.
+    /// End of that record.
     certain_end: u64,
 }
 
@@ -81,7 +81,7 @@ impl<D: Disk> Log<D> {
     /// All that the owner is given is durable then, unless the disk is full: see [`durable`](Self::durable).
     ///
     /// # Errors
-    /// See [`OpenError`]. What it names is on the disk as it was; what the owner was given until then it must forget.
+    /// See [`OpenError`]. The file that it names is on the disk as it was; the owner must discard the records that it was given until then.
     pub fn open<F>(
         disk: D,
         settings: Settings,
@@ -147,7 +147,7 @@ impl<D: Disk> Log<D> {
         Ok((log, Recovery { replayed, newest, torn }))
     }
 
-    /// Makes durable what was read, and has a segment to go on with.
+    /// Makes the records durable that were read, and has a segment to go on with.
     fn settle(&mut self, last: Option<&Segment>) -> Result<(), DiskError> {
         match last {
             // Nothing that was read is needed, or nothing was there.
@@ -158,7 +158,7 @@ impl<D: Disk> Log<D> {
                 self.active_bytes = last.end;
                 let name = self.active_name();
                 if last.certain_end == last.end {
-                    // A cut that is not durable could bring back what was behind it, after what is written there next.
+                    // A cut that is not durable could bring back the bytes behind it, after those that are written there next.
                     return self.disk.sync(&name);
                 }
                 let doubtful = usize::try_from(last.end - last.certain_end).expect("a batch is in memory");
@@ -192,10 +192,10 @@ pub(super) fn segments(disk: &impl Disk) -> Result<Vec<RecordNumber>, OpenError>
     Ok(segments)
 }
 
-/// What a record is given to.
+/// The function that takes records.
 pub(super) type Replay<'a> = dyn FnMut(RecordNumber, &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
-/// Reads a segment up to the record that the next one begins with, its end, or what cannot be read.
+/// Reads a segment up to the first record of the next one, its end, or a place that cannot be read.
 pub(super) fn read_segment(
     disk: &impl Disk,
     settings: &Settings,
@@ -296,7 +296,7 @@ fn record_at<D: Disk>(
     })
 }
 
-/// Whether something behind the place that cannot be read says that what was there had been durable.
+/// Returns true if something behind the place that cannot be read shows that the record there had been durable.
 pub(super) fn was_durable(
     disk: &impl Disk,
     settings: &Settings,
@@ -313,7 +313,7 @@ pub(super) fn was_durable(
     for offset in segment.end + 1..segment.bytes {
         let Some(bytes) = window.at(offset, RECORD_HEADER_LEN)? else { break };
         let header = RecordHeader::parse(bytes.try_into().expect("the length of a header"));
-        // Most places are told not to be records by these numbers.
+        // These numbers show of most places that they are no records.
         let tells = header.durable >= segment.next && header.durable < header.number;
         let fits = offset + header.record_len() as u64 <= segment.bytes;
         if !(tells && fits) {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_almost_like_a_segment_is_not_passed_over() {
+    fn a_file_named_almost_like_a_segment_is_not_ignored() {
         let disk = SimulatedDisk::new(1);
         disk.put("log-1.libra", b"");
         let opened = Log::open(disk, Settings::new(1, 1), RecordNumber::NONE, |_, _| Ok(()));

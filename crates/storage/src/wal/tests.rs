@@ -118,7 +118,7 @@ fn a_closed_log_has_no_doubtful_end() {
 }
 
 #[test]
-fn a_full_disk_keeps_what_was_durable_and_goes_on_when_there_is_room() {
+fn a_full_disk_keeps_durable_records_and_goes_on_with_room() {
     let disk = disk_with(2);
     let (mut log, ..) = open(&disk, 0).unwrap();
     disk.set_capacity(Some(disk.used() + 30));
@@ -167,7 +167,7 @@ fn after_a_failed_sync_records_are_written_anew_elsewhere() {
 }
 
 #[test]
-fn what_only_the_last_process_may_have_had_in_memory_is_written_anew() {
+fn records_that_may_be_in_memory_only_are_written_again() {
     let disk = disk_with(2);
     let (mut log, ..) = open(&disk, 0).unwrap();
     log.append(&[3; 40]).unwrap();

@@ -1,4 +1,4 @@
-//! Reads a log without opening it: what is there, and whether all of it is sound.
+//! Reads a log without opening it, and checks that all of it is sound.
 
 use super::error::OpenError;
 use super::format::{HEADER_LEN, Header, segment_name};
@@ -17,7 +17,7 @@ pub struct SegmentInfo {
     pub bytes: u64,
 }
 
-/// What [`verify`] read.
+/// Result of [`verify`].
 #[derive(Debug, Default)]
 pub struct Verified {
     /// Sound records.
@@ -26,12 +26,12 @@ pub struct Verified {
     pub newest: RecordNumber,
     /// Bytes of all files.
     pub bytes: u64,
-    /// The job and the shard that the log says it is of, if a file of it could be read.
+    /// The job and the shard in the log, if a file of it could be read.
     pub owner: Option<(u64, u32)>,
     /// An end that was not written completely. [`Log::open`](super::Log::open) would cut it off; nothing that was
     /// acknowledged is in it.
     pub torn: Option<Torn>,
-    /// What is damaged or missing, in the order of the files.
+    /// Damaged or missing records, in the order of the files.
     pub faults: Vec<OpenError>,
 }
 
@@ -56,11 +56,11 @@ pub fn segments(disk: &impl Disk) -> Result<Vec<SegmentInfo>, OpenError> {
 /// Reads all of a log and compares every record with its checksum; nothing on the disk is changed, and its owner may
 /// be at work. Unlike [`Log::open`](super::Log::open) it goes on behind a fault, with the next file.
 ///
-/// `from` is the first record that no checkpoint covers: only from it on records may not be missing. `watch` is told
+/// `from` is the first record that no checkpoint covers: only from it on records may not be missing. `watch` gets
 /// the bytes of each file that was read.
 ///
 /// # Errors
-/// The disk refused. What is wrong with the log itself is in [`Verified::faults`].
+/// The disk refused. Faults of the log itself are in [`Verified::faults`].
 pub fn verify(
     disk: &impl Disk,
     from: RecordNumber,
@@ -75,7 +75,7 @@ pub fn verify(
             return Ok(verified);
         }
     };
-    // What must come next: a log of which all that no checkpoint covers is gone may begin with any record after it.
+    // The next record: a log whose records after the last checkpoint are all gone may begin with any record after it.
     let mut next = from.max(RecordNumber(1));
     for (index, info) in segments.iter().enumerate() {
         let SegmentInfo { file, first, bytes } = info.clone();
@@ -91,7 +91,7 @@ pub fn verify(
             Err(OpenError::Disk(error)) => return Err(error),
             Err(fault) => {
                 verified.faults.push(fault);
-                // What is behind the damage is not missing, too.
+                // Records behind the damage are not missing, too.
                 next = next.max(end.unwrap_or(first));
             }
         }
@@ -100,7 +100,7 @@ pub fn verify(
     Ok(verified)
 }
 
-/// Reads one file, and says which record would follow what is sound in it.
+/// Reads one file, and returns the number of the record that would follow its sound ones.
 fn read(
     disk: &impl Disk,
     verified: &mut Verified,
@@ -111,7 +111,7 @@ fn read(
         Some(owner) => Some(owner),
         None => owner_of(disk, &info.file)?,
     };
-    // Any would do for a header that cannot be read: to find that out is left to the one who reads it.
+    // Any would do for a header that cannot be read: the reader of the file reports that.
     let (job, shard) = owner.unwrap_or_default();
     let settings = Settings::new(job, shard);
     let (mut records, mut newest) = (0, verified.newest);
@@ -133,7 +133,7 @@ fn read(
     Ok(segment.next)
 }
 
-/// Whose log the header of a file says that it is.
+/// Returns the job and the shard in the header of a file.
 fn owner_of(disk: &impl Disk, file: &str) -> Result<Option<(u64, u32)>, DiskError> {
     let mut bytes = [0; HEADER_LEN];
     let read = disk.read(file, 0, &mut bytes)?;

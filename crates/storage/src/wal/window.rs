@@ -10,7 +10,7 @@ pub(super) struct Window<'a, D> {
     name: &'a str,
     /// Length of the file.
     bytes: u64,
-    /// Where in the file `buffer` begins.
+    /// Place in the file at which `buffer` begins.
     start: u64,
     buffer: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What several tests of this crate need: all choices of a small case, and disks with a planted bug.
+//! Common parts of several tests of this crate: all choices of a small case, and disks with a planted bug.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
@@ -6,7 +6,7 @@ use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 /// Walks through all sequences of choices, however many there are of them and whatever they depend on.
 #[derive(Default)]
 pub(crate) struct Every {
-    /// What was chosen, and among how many.
+    /// The choices made, and the number of alternatives of each.
     path: Vec<(usize, usize)>,
     at: usize,
     begun: bool,
@@ -46,16 +46,16 @@ impl Every {
     }
 }
 
-/// What a disk does wrong.
+/// Bugs of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// `sync` says that it did, and did not.
+    /// `sync` returns success without a sync.
     Sync,
-    /// `sync_directory` says that it did, and did not.
+    /// `sync_directory` returns success without a sync.
     SyncDirectory,
-    /// `truncate` says that it did, and did not.
+    /// `truncate` returns success without a cut.
     Truncate,
-    /// `sync` is tried again when it failed, and says what came of the second time.
+    /// `sync` is tried again when it failed, and returns the result of the second try.
     SyncRetried,
 }
 

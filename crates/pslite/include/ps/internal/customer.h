@@ -1,4 +1,4 @@
-/* Requests of an application in this process, and what comes for it. */
+/* Requests of an application in this process, and the messages for it. */
 #ifndef PS_INTERNAL_CUSTOMER_H_
 #define PS_INTERNAL_CUSTOMER_H_
 
@@ -35,7 +35,7 @@ class Customer {
     return timestamp;
   }
 
-  /* Waits for all answers. Throws if a server has refused the request, a callback threw, or somebody has died. */
+  /* Waits for all answers. Throws if a server has refused the request, a callback threw, or a process has died. */
   void WaitRequest(int timestamp) {
     Require(libra_customer_wait(customer_, timestamp));
     std::string problem;
@@ -62,7 +62,7 @@ class Customer {
   }
 
   /* Sends a message. Its arrays are sent from where they are, and held until that is done. If the recipient has died or finalized, the wait
-     for a request says so, and an answer is for nobody: nothing is thrown, as handlers send from threads of their own. */
+     for a request reports it, and an answer is dropped: nothing is thrown, as handlers send from threads of their own. */
   void Send(const Message& message) {
     libra_message to = libra_message();
     const Meta& meta = message.meta;
@@ -100,7 +100,7 @@ class Customer {
 
   static void Sent(void* owner) { delete static_cast<Message*>(owner); }
 
-  /* Nothing is thrown through C. Whoever waits for what could not be done hears why. */
+  /* Nothing is thrown through C. The wait for the request gets the problem. */
   static void Receive(void* context, const libra_message* from) {
     Customer* const self = static_cast<Customer*>(context);
     std::string problem;
@@ -112,13 +112,13 @@ class Customer {
     } catch (...) {
       problem = "something was thrown that is no std::exception";
     }
-    // When somebody has died nobody can be answered, and everybody knows why.
+    // After a death no request can be answered, and all processes have been told.
     if (libra_node_failure(self->node_.get()) != LIBRA_STATUS_OK) return;
     LOG(ERROR) << "a handler of application " << self->app_id_ << " threw: " << problem;
     try {
       self->Answer(*from, problem);
     } catch (const std::exception& error) {
-      LOG(ERROR) << "nobody could be told: " << error.what();
+      LOG(ERROR) << "the error could not be sent: " << error.what();
     }
   }
 

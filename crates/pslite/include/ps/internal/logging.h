@@ -15,7 +15,7 @@
 
 namespace dmlc {
 
-/* What a check that fails throws, and a call of ps:: that comes to nothing. */
+/* Thrown by a check that fails, and by a call of ps:: that fails. */
 struct Error : public std::runtime_error {
   explicit Error(const std::string& text) : std::runtime_error(text) {}
 };

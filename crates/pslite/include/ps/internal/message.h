@@ -41,7 +41,7 @@ struct Meta {
   bool push = false;
   bool pull = false;
   bool simple_app = false;
-  /* A response to a request that the server could not serve; the body says why. */
+  /* A response to a request that the server could not serve; the body has the reason. */
   bool refused = false;
   int priority = 0;
   DataType value_type = CHAR;
@@ -55,7 +55,7 @@ struct Message {
   SArray<int> lens;
 };
 
-/* What C shows, for as long as somebody holds one of its arrays. */
+/* A view of a message of C, for as long as one of its arrays is held. */
 inline Message FromC(const libra_message& from) {
   Message message;
   Meta& meta = message.meta;

@@ -19,7 +19,7 @@
 
 namespace ps {
 
-/* Something that must be told when this process has nothing left to set up. */
+/* Something that must be notified when this process has nothing left to set up. */
 class SetUp {
  public:
   virtual ~SetUp() {}
@@ -41,7 +41,7 @@ class Postoffice {
     if (do_barrier) Barrier(customer_id, kWorkerGroup + kServerGroup + kScheduler);
   }
 
-  /* Throws at the end if somebody has died, when all is closed and the exit callback was called. */
+  /* Throws at the end if a process has died, when all is closed and the exit callback was called. */
   void Finalize(const int customer_id, const bool do_barrier = true) {
     std::exception_ptr error;
     for (SetUp* set_up : Waiting()) set_up->IsOver();
@@ -68,8 +68,8 @@ class Postoffice {
     exit_callback_ = callback;
   }
 
-  /* Not in ps-lite: called once with who has died, for those who wait for something that is not a wait of this library. Who
-     registers it after that is told at once. */
+  /* Not in ps-lite: called once with the process that has died, for code that waits for something that is not a wait of this library.
+     A callback that is registered after a death is called at once. */
   void RegisterFailureCallback(const std::function<void(const std::string&)>& callback) {
     const std::shared_ptr<libra_node> opened = node();
     {
@@ -81,7 +81,7 @@ class Postoffice {
 
   void Barrier(int /*customer_id*/, int node_group) { Require(libra_node_barrier(node().get(), node_group)); }
 
-  /* Nodes that have died, or were not heard of for so many seconds. */
+  /* Nodes that have died, or that were silent for so many seconds. */
   std::vector<int> GetDeadNodes(int seconds = 60) {
     const std::shared_ptr<libra_node> opened = node();
     std::vector<int> ids(static_cast<size_t>(num_workers() + num_servers() + 1));
@@ -106,7 +106,7 @@ class Postoffice {
     return found->second;
   }
 
-  /* Which keys each server has. The last range includes kMaxKey, although its end says otherwise: there is no number above. */
+  /* The keys of each server. The last range includes kMaxKey, although its end is lower: there is no number above. */
   const std::vector<Range>& GetServerKeyRanges() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (ranges_.empty()) {
@@ -217,7 +217,7 @@ class Postoffice {
 
   mutable std::mutex handle_mutex_;
   std::shared_ptr<libra_node> handle_;
-  /* What this process was started as stays true after Finalize. */
+  /* The role with which this process was started; valid after Finalize, too. */
   libra_role role_ = LIBRA_ROLE_SCHEDULER;
   bool has_role_ = false;
 

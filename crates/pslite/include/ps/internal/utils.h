@@ -25,7 +25,7 @@ struct PeerError : public dmlc::Error {
   explicit PeerError(const std::string& text) : dmlc::Error(text) {}
 };
 
-/* Throws if a call did not end well, with what the library says. */
+/* Throws the error of the library if a call did not end well. */
 inline void Require(libra_status status) {
   if (status == LIBRA_STATUS_OK) return;
   const std::string text = libra_last_error();

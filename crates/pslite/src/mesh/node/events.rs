@@ -1,4 +1,4 @@
-//! What a node does with what comes on its streams.
+//! Handling of the messages on the streams of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,8 @@ impl LinkEvents for Shared {
             }
             Control::Roster(roster) => {
                 self.id.store(roster.you, Ordering::Release);
-                self.mailbox.note(1, &format_args!("everybody is there, and this is node {}", roster.you));
+                self.mailbox
+                    .note(1, &format_args!("all processes are there, and this is node {}", roster.you));
                 let mut state = lock(&self.state);
                 for link in state.links.values() {
                     link.set_sender(roster.you);
@@ -66,7 +67,7 @@ impl LinkEvents for Shared {
                 self.changed.notify_all();
             }
             Control::Hello { from } => {
-                // Nobody else is in the roster, and to keep a way to any number that a stranger says would fill the memory.
+                // No other number is in the roster, and to keep a route to any number that a stranger sends would fill the memory.
                 if !self.is_numbered(from) {
                     return;
                 }
@@ -77,7 +78,7 @@ impl LinkEvents for Shared {
             }
             Control::Barrier { group } => {
                 let mut state = lock(&self.state);
-                // Who has died may have come before, and nothing opens for those who remain: all of them are told the same.
+                // A process that has died may have come before, and nothing opens for those that remain: all of them are told the same.
                 if state.failure.is_some() {
                     return;
                 }
@@ -89,7 +90,7 @@ impl LinkEvents for Shared {
                 let mut state = lock(&self.state);
                 let sayings = state.desk.as_mut().map(|desk| desk.leave(link.number)).unwrap_or_default();
                 self.say_all(&mut state, sayings);
-                // Who goes because somebody has died is not to blame.
+                // A process that leaves because another has died is not the cause.
                 let has_failed = state.failure.is_some();
                 drop(state);
                 if let Some(node) = link.peer().filter(|_| !has_failed) {

@@ -1,4 +1,4 @@
-//! The streams of a node: whom it calls, who calls it, and by which of them each is reached.
+//! The streams of a node: those it opens, those it accepts, and the one by which each node is reached.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -13,7 +13,7 @@ use crate::mesh::error::MeshError;
 use crate::mesh::link::{Link, LinkSettings, lock};
 use crate::mesh::roster::{NodeRole, Roster};
 
-/// Between two attempts to reach somebody who does not listen yet.
+/// Pause between two attempts to reach a process that does not listen yet.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Shared {
@@ -27,7 +27,7 @@ impl Shared {
         let number = self.numbered.fetch_add(1, Ordering::Relaxed);
         let id = self.id.load(Ordering::Acquire);
         let events = Arc::clone(self);
-        // Nobody may hear of it before it is in the list.
+        // No event of it may come before it is in the list.
         let mut state = lock(&self.state);
         let link = Link::start(number, stream, id, self.link_settings(number), events);
         let link = link.map_err(MeshError::io("cannot start a stream"))?;
@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Looks for nodes that say nothing any more, although their streams stand.
+    /// Looks for nodes that are silent, although their streams stand.
     pub(super) fn watch(self: &Arc<Self>) {
         let Some(silence_max) = self.settings.silence_max else { return };
         while !self.closing.load(Ordering::Acquire) {
@@ -91,7 +91,7 @@ impl Shared {
             for link in links {
                 if !link.is_bye_taken() && link.silence() > silence_max {
                     let seconds = silence_max.as_secs_f64();
-                    self.link_broke(&link, &format!("nothing was heard of it for {seconds:.1} s"));
+                    self.link_broke(&link, &format!("nothing came from it for {seconds:.1} s"));
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Shared {
             if link.is_bye_taken() {
                 return Err(MeshError::Left { whom });
             }
-            // Its reader is about to say so, too; what this node says next must not come before it.
+            // Its reader is about to report this, too; what this node sends next must not come before it.
             let reason = "the connection was closed";
             self.link_broke(&link, reason);
             return Err(MeshError::Died { whom, reason: reason.to_owned() });
@@ -129,7 +129,7 @@ impl Shared {
         self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(node, Arc::clone(link));
     }
 
-    /// Whether all those are there with whom this node talks.
+    /// Returns true if all nodes are there to which this one has streams.
     pub(super) fn reaches_everybody(&self, roster: &Roster) -> bool {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let wanted: &[NodeRole] = match self.settings.role {
@@ -141,8 +141,8 @@ impl Shared {
     }
 }
 
-/// Listens where a name says: on this machine alone if that is a loopback address, everywhere if not, for the name may be one that
-/// only others know.
+/// Listens at the address of a name: on this machine alone if that is a loopback address, everywhere if not, for the name may be one
+/// that only others can resolve.
 pub(super) fn listen(host: &str, port: u16) -> Result<TcpListener, MeshError> {
     let known = (host, port).to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
     let ip = match known.map(|address| address.ip()) {

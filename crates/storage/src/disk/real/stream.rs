@@ -1,7 +1,7 @@
 //! A file that is written past the cache of the kernel.
 //!
-//! What goes through the cache is copied, and its memory may be new to the kernel or, in a virtual machine, to the host. It was measured
-//! to take a quarter of the pace of everybody else at 64 MB/s, where past the cache nobody noticed (`docs/benchmarks`).
+//! Data that goes through the cache is copied, and its memory may be new to the kernel or, in a virtual machine, to the host. It was measured
+//! to take a quarter of the throughput of all other threads at 64 MB/s; past the cache it took nothing (`docs/benchmarks`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,13 +15,13 @@ const ALIGNMENT: usize = 4096;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A file that grows. What was appended may be in memory only until it is synced.
+/// A file that grows. Appended bytes may be in memory only until it is synced.
 #[derive(Debug)]
 pub(super) struct Stream {
     file: File,
-    /// What is not written, or not as a whole block, in aligned memory of this.
+    /// Bytes that are not written, or not as a whole block, in aligned memory of this.
     memory: Vec<u8>,
-    /// Where aligned memory begins.
+    /// Start of aligned memory.
     start: usize,
     filled: usize,
     /// Bytes of the file before those in memory.
@@ -37,7 +37,7 @@ impl Stream {
             options.write(true).create_new(true).mode(super::FILE_MODE).custom_flags(flags).open(path)
         };
         let file = match create(flags) {
-            // Some make the file before they say so.
+            // Some systems make the file before they refuse.
             Err(error) if is_refused(&error) => {
                 std::fs::remove_file(path).or_else(|error| match error.kind() {
                     io::ErrorKind::NotFound => Ok(()),
@@ -72,7 +72,7 @@ impl Stream {
     /// Writes all, and makes it durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.filled > 0 {
-            // Beyond the end comes what was there before, which is cut off.
+            // Beyond the end comes old memory, which is cut off.
             self.write(self.filled.next_multiple_of(ALIGNMENT))?;
             self.file.set_len(self.written + self.filled as u64)?;
         }

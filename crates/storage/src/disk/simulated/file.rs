@@ -1,4 +1,4 @@
-//! One file: what is read of it now, and what a crash leaves.
+//! One file: its contents now, and after a crash.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ pub(super) struct SimulatedFile {
     data: Vec<u8>,
     /// This much of `data` is durable.
     synced: usize,
-    /// What was durable before a cut that is not.
+    /// The durable contents before a cut that is not durable.
     uncut: Option<Vec<u8>>,
     /// Parts of `data` that a failed sync forgot to write.
     forgotten: Vec<Range<usize>>,
@@ -43,7 +43,7 @@ impl SimulatedFile {
         self.uncut = None;
     }
 
-    /// What is not durable will not be written, though it is read as before.
+    /// Bytes that are not durable will not be written, though they are read as before.
     pub(super) fn forget_unsynced(&mut self) {
         self.forgotten.push(self.synced..self.data.len());
     }
@@ -52,7 +52,7 @@ impl SimulatedFile {
         self.data[offset] ^= 1 << (bit % 8);
     }
 
-    /// Loses what may be lost: see `SimulatedDisk`.
+    /// Loses bytes that may be lost: see `SimulatedDisk`.
     pub(super) fn crash(&mut self, sector_bytes: usize, choose: &mut dyn FnMut(usize) -> usize) {
         for range in std::mem::take(&mut self.forgotten) {
             self.data[range].fill(0);
@@ -61,7 +61,7 @@ impl SimulatedFile {
             && choose(2) == 0
         {
             let mut data = uncut;
-            // What came after the cut may be there, and what was cut off behind it.
+            // Bytes that came after the cut may be there, and behind them those that were cut off.
             let over = (self.data.len() - self.synced).min(data.len() - self.synced);
             if over > 0 && choose(2) == 1 {
                 data[self.synced..][..over].copy_from_slice(&self.data[self.synced..][..over]);
@@ -87,7 +87,7 @@ impl SimulatedFile {
     }
 }
 
-/// Bytes that were written to this place for something else, once. They differ from what was there.
+/// Fills a place with bytes that were written to it for something else, once. They differ from those before.
 fn noise(bytes: &mut [u8], offset: usize) {
     let mut state = u32::try_from(offset % (1 << 31)).expect("31 bits").wrapping_mul(0x9e37_79b9) | 1;
     for byte in bytes {

@@ -199,7 +199,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Loses what may be lost: see `SimulatedDisk`.
+    /// Loses names that may be lost: see `SimulatedDisk`.
     pub(super) fn crash(&mut self, sector_bytes: usize, choose: &mut dyn FnMut(usize) -> usize) {
         for node in self.nodes.values_mut() {
             if let Node::Directory(directory) = node {
@@ -219,7 +219,7 @@ impl Tree {
         }
     }
 
-    /// Frees what has no name and cannot get one back by a crash.
+    /// Frees files that have no name and cannot get one back by a crash.
     fn forget_unreachable(&mut self) {
         let mut reachable = BTreeSet::from([ROOT]);
         let mut open = vec![ROOT];
