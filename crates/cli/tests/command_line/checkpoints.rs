@@ -179,7 +179,8 @@ fn a_list_groups_the_parts_of_all_shards() {
     assert_eq!(listing["logs"][2]["first_record"], 1);
     assert!(listing["logs"][0]["segments"].as_u64().unwrap() > 2);
     let words = [
-        "shard-1, shard-2 missing",
+        "shard-1, shard-2",
+        "missing",
         "damaged",
         "changes since 1",
         "full",

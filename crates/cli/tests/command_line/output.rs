@@ -27,7 +27,7 @@ fn train_prints_no_line_wider_than_100_columns() {
     let options =
         ["train", "--data", &data, "--batch", "64", "--epochs", "2", "--state-dir", state.to_str().unwrap()];
     let table = text_within_100_columns(run(&options));
-    assert!(table.contains("samples/s") && table.contains("checkpoints"), "{table}");
+    assert!(table.contains("samples/s"), "{table}");
     for subcommand in ["list", "inspect", "verify"] {
         text_within_100_columns(run(&["checkpoint", subcommand, state.to_str().unwrap()]));
     }
