@@ -1,7 +1,7 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
 //! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, the lines printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`]), and the end of processes ([`interrupt`], [`leash`]).
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and the end of processes ([`interrupt`], [`leash`]).
 //! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod document;
 pub mod event_log;
 pub mod fault_schedule;
 pub mod interrupt;
@@ -29,5 +30,6 @@ pub mod plane;
 pub mod progress;
 pub mod report;
 pub mod rule;
+pub mod table;
 pub mod task;
 pub mod training;

@@ -104,7 +104,7 @@ impl<'s> Children<'s> {
                 command.args(["server", "--leashed", "--controller", &controller]);
                 if self.settings.needs_disk() {
                     // A server that replaces a killed one goes on with its shard.
-                    command.arg("--state").arg(self.directory.join("state"));
+                    command.arg("--state-dir").arg(self.directory.join("state"));
                 }
             }
             Kind::Switch => {
