@@ -10,13 +10,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use libra_launch::arguments::{clear, write_json};
 use libra_launch::progress::Bars;
+use libra_launch::table::{paragraph, table};
 
 /// Looks at, verifies, exports and prunes the checkpoints of a job
 ///
@@ -71,31 +70,22 @@ impl Output {
         self.json.as_deref().map_or(Ok(()), clear)
     }
 
-    fn print(&self, text: &impl std::fmt::Display) {
+    /// Prints a sentence, on as many lines as it takes.
+    fn print(&self, text: &str) {
         if !self.quiet {
-            println!("{text}");
+            println!("{}", paragraph(text));
+        }
+    }
+
+    fn print_table(&self, header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) {
+        if !self.quiet {
+            println!("{}", table(header, numbers, rows));
         }
     }
 
     fn write(&self, content: &impl Serialize) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), |path| write_json(path, content))
     }
-}
-
-/// A table for a person; the columns at these positions are numbers.
-fn table(header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in numbers {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }
 
 fn bytes(count: u64) -> String {

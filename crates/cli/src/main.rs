@@ -43,7 +43,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Without a cluster at hand, `libra train` starts one on this machine and trains on built-in data.
 /// Over several machines, start one `controller`, then `server`s, `switch`es and `worker`s that join it, in any order.
 #[derive(Parser)]
-#[command(name = "libra", version, max_term_width = 110, args_override_self = true)]
+#[command(name = "libra", version, max_term_width = 100, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

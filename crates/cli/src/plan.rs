@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use libra_launch::arguments::load_plan;
+use libra_launch::report::plan_text;
 
 /// What to do with a plan.
 #[derive(Subcommand, Debug)]
@@ -19,6 +20,6 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     let Command::Show { plan } = command;
-    println!("{}", load_plan(plan)?.summary());
+    println!("{}", plan_text(&load_plan(plan)?));
     Ok(())
 }

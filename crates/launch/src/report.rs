@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use libra_models::Quality;
+use libra_plan::{Plan, Summary};
 use libra_proto::{
     Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
 };
@@ -14,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::arguments::write_json;
 use crate::event_log::{EventLog, Line};
 use crate::job::Job;
+use crate::table::{paragraph, summary, table};
 use crate::task::{Account, EpochAccount, Figure, size};
 
 /// One epoch of all workers together.
@@ -187,13 +187,12 @@ impl<'c> Report<'c> {
 
     /// Prints the report for a person.
     pub fn print(&self, job: &Job) {
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let mut rows: Vec<(String, String, String)> = Vec::new();
         let sizes = job.spec.sizes;
         let config = &job.task.config;
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
         let mut row = |name: &str, value: String, note: String| {
-            table.add_row([name.to_owned(), value, note]);
+            rows.push((name.to_owned(), value, note));
         };
         row("job", job.workload.model(), format!("{}: {}", job.workload.data(), size(&*job.workload)));
         row(
@@ -211,7 +210,7 @@ impl<'c> Report<'c> {
                 row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
             let of_nothing = job.workload.loss_of_nothing();
-            row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
+            row("loss", format!("{:.4}", last.loss), format!("untrained loss {of_nothing:.4}"));
         }
         row(
             "speed",
@@ -227,7 +226,7 @@ impl<'c> Report<'c> {
                 format!("found in {:.0}% of the data", 100.0 * plan.provenance.sample),
             );
             row(
-                "pushed rows that are hot",
+                "hot share of pushed rows",
                 percent(workers.rows_hot, workers.rows),
                 format!(
                     "{} of {}; predicted {:.1}%",
@@ -240,21 +239,21 @@ impl<'c> Report<'c> {
                 "switch",
                 format!("{} pushes of rows absorbed", group(absorbed)),
                 format!(
-                    "{} hot rows pushed, {} sums in {} epochs handed on",
+                    "{} hot rows pushed, {} sums of {} rounds sent to servers",
                     group(workers.rows_hot),
                     group(servers.row_updates_hot),
                     group(switches.epochs)
                 ),
             );
             row(
-                "saved the servers",
-                format!("{} of row updates", percent(absorbed, without)),
-                format!("{} instead of {}", group(servers.row_updates), group(without)),
+                "server updates avoided",
+                percent(absorbed, without),
+                format!("{} row updates instead of {}", group(servers.row_updates), group(without)),
             );
             row(
-                "",
-                format!("{} of row reads", percent(workers.rows_pulled_hot, workers.rows_pulled)),
-                format!("{} instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
+                "server reads avoided",
+                percent(workers.rows_pulled_hot, workers.rows_pulled),
+                format!("{} row reads instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
             );
             row(
                 "hot path",
@@ -279,22 +278,19 @@ impl<'c> Report<'c> {
         }
         let lines = refusal_lines(&self.refusals, switches.malformed);
         for (name, value, note) in lines.into_iter().chain(self.events.lines()) {
-            table.add_row([name.to_owned(), value, note]);
+            row(name, value, note);
         }
         let short = self.epochs_short(sizes.workers);
         if short > 0 {
             let epochs = format!("{short} of {} epochs", self.epochs.len());
-            let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
-            table.add_row(["incomplete".to_owned(), epochs, note]);
+            let note = "a worker was lost: its part was not trained, or its account is missing".to_owned();
+            row("incomplete", epochs, note);
         }
         if !self.events.lines().is_empty() {
             let note = "between two acknowledged pushes of a worker, while more were under way".to_owned();
-            table.add_row(["longest stall".to_owned(), format!("{:.1} ms", self.stall_ms_max), note]);
+            row("longest stall", format!("{:.1} ms", self.stall_ms_max), note);
         }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        println!("{}", summary(rows));
     }
 }
 
@@ -369,6 +365,13 @@ pub fn quality_line(epoch: u32, quality: &Quality) -> String {
         quality.measures().iter().map(|of| format!("{} {:.4}", of.name, of.value)).collect();
     let (count, of_what) = quality.cases();
     format!("epoch {:>3}: {} on {} {of_what}", epoch + 1, measures.join(", "), group(count))
+}
+
+/// Returns a plan for a person: sentences about the whole, and a table of the model's tables.
+pub fn plan_text(plan: &Plan) -> String {
+    let of_plan = plan.summary();
+    let numbers: Vec<usize> = (1..Summary::HEADER.len()).collect();
+    format!("{}\n{}", paragraph(&of_plan.to_string()), table(&Summary::HEADER, &numbers, of_plan.rows()))
 }
 
 /// Returns the whole part of a rate, for a person.

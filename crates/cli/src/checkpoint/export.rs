@@ -11,7 +11,7 @@ use libra_durable::disk::RealDisk;
 use libra_plan::shard_of;
 use serde_json::{Value, json};
 
-use super::{Output, bytes, count, table};
+use super::{Output, bytes, count};
 use libra_launch::arguments::write_json;
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory};
 use libra_launch::report::group;
@@ -66,16 +66,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         let _ = fs::remove_dir_all(&partial);
     })?;
     let rows = exported.iter().map(|file| {
-        let path = arguments.to.join(&file.file).display().to_string();
-        vec![file.table.clone(), path, group(file.rows), bytes(file.bytes)]
+        vec![file.table.clone(), file.file.clone(), group(file.rows), bytes(file.bytes)]
     });
-    output.print(&table(&["table", "file", "rows", "bytes"], &[2, 3], rows));
+    output.print_table(&["table", "file", "rows", "bytes"], &[2, 3], rows);
     let of_all = checkpoint.manifests().next().map_or(0, |manifest| manifest.description.shards);
     if checkpoint.parts.len() < of_all as usize {
         let shards = count(checkpoint.parts.len() as u64, "shard", "shards");
         output.print(&format!("these are the rows of {shards} of {of_all}"));
     }
-    output.print(&format!("checkpoint {} in {:.1} s", checkpoint.number, started.elapsed().as_secs_f64()));
+    output.print(&format!(
+        "checkpoint {} written to {} in {:.1} s",
+        checkpoint.number,
+        arguments.to.display(),
+        started.elapsed().as_secs_f64()
+    ));
     output.write(&index(&checkpoint, &exported, arguments.shards))
 }
 

@@ -72,7 +72,7 @@ fn the_summary_says_what_the_switch_saved() {
         "bf16",
     ]);
     let table = String::from_utf8(output.stdout).unwrap();
-    for word in ["HR@10", "chance 0.476", "absorbed", "saved the servers", "predicted"] {
+    for word in ["HR@10", "chance 0.476", "absorbed", "server updates avoided", "predicted"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
 }

@@ -6,6 +6,7 @@ mod checkpoints;
 mod durability;
 mod failover;
 mod jobs;
+mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;

@@ -125,7 +125,7 @@ impl Figures {
             format!("{epoch_bytes} bytes"),
             "the next, with one packet of one worker".to_owned(),
         ));
-        print(title, lines);
+        print(&title, lines);
     }
 }
 

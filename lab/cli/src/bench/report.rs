@@ -1,8 +1,7 @@
 //! The figures of a run: a table for a person, JSON for a machine.
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use libra_launch::table::table;
 use serde::Serialize;
 
 use super::keeping::CheckpointFigures;
@@ -139,22 +138,14 @@ impl Report {
             );
             lines.push(("checkpoint", million(during.pairs_per_second), note));
         }
-        print(title, lines);
+        print(&title, lines);
     }
 }
 
 /// Prints figures, each with a name and a remark.
-pub(super) fn print(title: String, lines: Vec<(&str, String, String)>) {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    table.set_header(vec!["bench".to_owned(), String::new(), title]);
-    for (name, figure, remark) in lines {
-        table.add_row(vec![name.to_owned(), figure, remark]);
-    }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
+pub(super) fn print(title: &str, lines: Vec<(&str, String, String)>) {
+    let rows = lines.into_iter().map(|(name, figure, remark)| vec![name.to_owned(), figure, remark]);
+    println!("{}", table(&["bench", "", &title], &[1], rows));
 }
 
 pub(super) fn million(rate: f64) -> String {

@@ -191,7 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let lines = lines.iter().map(|(rate, note)| ("", rate.clone(), note.clone())).collect();
     let of_what = recorded.map_or_else(|| format!("{:?}", arguments.skew), |recorded| recorded.of_what);
-    print(format!("{:?}, {of_what}: pairs a second", arguments.system), lines);
+    print(&format!("{:?}, {of_what}: pairs a second", arguments.system), lines);
     if let Some(path) = &arguments.json {
         write_json(path, &all)?;
     }

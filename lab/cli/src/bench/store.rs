@@ -263,6 +263,6 @@ impl Report {
         lines.push(("limits", million(random), "random accesses to as much memory, one core".to_owned()));
         let copied = format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9);
         lines.push(("", copied, "memcpy".to_owned()));
-        print(title, lines);
+        print(&title, lines);
     }
 }

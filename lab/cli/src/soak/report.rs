@@ -3,8 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 
 use super::Arguments;
@@ -14,6 +12,7 @@ use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::arguments::write_json;
 use libra_launch::event_log::milliseconds;
 use libra_launch::report::group;
+use libra_launch::table::summary;
 
 pub(super) struct Report<'a> {
     arguments: &'a Arguments,
@@ -117,11 +116,8 @@ impl<'a> Report<'a> {
     pub(super) fn print(&self) {
         let Self { arguments, history, verdict } = self;
         let counts = &history.counts;
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
-        let mut row = |name: &str, value: String, note: String| {
-            table.add_row([name.to_owned(), value, note]);
-        };
+        let mut rows: Vec<(String, String, String)> = Vec::new();
+        let mut row = |name: &str, value: String, note: String| rows.push((name.to_owned(), value, note));
         let percent = |rate: f64| format!("{}%", 100.0 * rate);
         let faults = &arguments.faults;
         row(
@@ -219,10 +215,7 @@ impl<'a> Report<'a> {
                 verdict.workers_killed
             ),
         );
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        println!("{}", summary(rows));
     }
 }
 

@@ -164,7 +164,7 @@ impl Report {
         );
         let cpu = |ns: f64| format!("{ns:.1} ns/pair");
         print(
-            title,
+            &title,
             vec![
                 (
                     "pairs",

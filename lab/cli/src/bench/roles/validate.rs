@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         );
         ("", million(one.predicted), format!("{} workers, {}: {note}", one.workers, one.system))
     });
-    print(format!("predicted for {cores} cores, from costs of {machine}"), lines.collect());
+    print(&format!("predicted for {cores} cores, from costs of {machine}"), lines.collect());
     if let Some(path) = &arguments.json {
         write_json(path, &Validation { medians, rounds })?;
     }
