@@ -13,7 +13,8 @@ use clap::{Args, Subcommand};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 use libra_launch::table::{paragraph, table};
 

@@ -12,7 +12,6 @@ use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use serde::Serialize;
 
 use crate::job_directory::JobDirectory;
 use crate::models::ModelOptions;
@@ -293,12 +292,6 @@ impl ColdPathArguments {
 /// run left cannot be taken for the result.
 pub fn clear(path: &Path) -> Result<()> {
     std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Writes what came of a command, for machines.
-pub fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(content)?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads a plan, and refuses one that was made for another model.

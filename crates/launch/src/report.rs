@@ -10,7 +10,7 @@ use libra_proto::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::arguments::write_json;
+use crate::document::write_json;
 use crate::event_log::{EventLog, Line};
 use crate::job::Job;
 use crate::table::{paragraph, summary, table};
@@ -119,7 +119,7 @@ impl<'c> Report<'c> {
         let mut json = json!({
             "quality": {
                 "loss": last.map(|epoch| epoch.loss),
-                "loss_of_nothing": job.workload.loss_of_nothing(),
+                "untrained_loss": job.workload.loss_of_nothing(),
             },
             "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
             "pushes": {
@@ -127,7 +127,7 @@ impl<'c> Report<'c> {
                 "rows": workers.rows,
                 "rows_hot": workers.rows_hot,
                 "rows_cold": workers.rows_cold,
-                "rows_too_large": workers.rows_too_large,
+                "rows_over_bound": workers.rows_too_large,
                 "hot_share": self.hot_share(),
                 "hot_share_predicted": job.plan().map(|plan| plan.predicted_share),
             },
@@ -136,12 +136,12 @@ impl<'c> Report<'c> {
                 "row_updates": servers.row_updates,
                 "row_updates_hot": servers.row_updates_hot,
                 "row_reads": servers.row_reads,
-                "epochs": servers.epochs,
+                "rounds": servers.epochs,
                 "duplicates": servers.duplicates,
                 "dropped": servers.dropped,
-                "pushes_refused": servers.pushes_refused,
-                "sums_refused": servers.sums_refused,
-                "refused": refusals_json(&self.refusals),
+                "pushes_rejected": servers.pushes_refused,
+                "sums_rejected": servers.sums_refused,
+                "rejected_gradients": refusals_json(&self.refusals),
                 "rows": servers.rows,
             },
             "switch": {
@@ -149,16 +149,16 @@ impl<'c> Report<'c> {
                 "pushes": switches.pushes,
                 "pulls": switches.pulls,
                 "duplicates": switches.duplicates,
-                "refused": switches.refused,
+                "nacks": switches.refused,
                 "malformed": switches.malformed,
                 "unknown_senders": switches.unknown_senders,
-                "epochs": switches.epochs,
+                "rounds": switches.epochs,
                 "slots_drained": switches.slots_drained,
             },
             "transport": {
                 "packets": workers.packets,
                 "retransmits": workers.retransmits,
-                "refused": workers.refused,
+                "nacks": workers.refused,
                 "dropped": workers.dropped,
                 "round_trip_us": workers.round_trip_us,
                 "stall_ms_max": self.stall_ms_max,
@@ -303,9 +303,9 @@ fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
 /// What a person should know of gradients that nobody applied.
 fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
     let line = |Refusal { server, worker, table, key, count }: &Refusal| {
-        let who = worker.map_or_else(|| "sums of epochs".to_owned(), |worker| format!("worker {worker}"));
+        let who = worker.map_or_else(|| "sums of rounds".to_owned(), |worker| format!("worker {worker}"));
         let note = format!("{who}, table \"{table}\", server {server}: not finite, the first in row {key}");
-        ("refused gradients", group(*count), note)
+        ("rejected gradients", group(*count), note)
     };
     let of_switches = (malformed > 0).then(|| {
         (
@@ -415,8 +415,8 @@ mod tests {
         let refusals = [of(Some(3), 1200), of(None, 1)];
         let lines = refusal_lines(&refusals, 0);
         let note = "worker 3, table \"item\", server 0: not finite, the first in row 17";
-        assert_eq!(lines[0], ("refused gradients", "1,200".to_owned(), note.to_owned()));
-        assert!(lines[1].2.starts_with("sums of epochs, table \"item\""), "{lines:?}");
+        assert_eq!(lines[0], ("rejected gradients", "1,200".to_owned(), note.to_owned()));
+        assert!(lines[1].2.starts_with("sums of rounds, table \"item\""), "{lines:?}");
         assert_eq!(refusal_lines(&[], 0), []);
         assert_eq!(refusal_lines(&[], 5).len(), 1);
         let first = json!({ "server": 0, "worker": 3, "table": "item", "first_row": 17, "count": 1200 });

@@ -14,7 +14,8 @@ use indicatif::ProgressBar;
 use libra_faultsim::{Options, Report, Scenario, TraceWriter};
 use serde_json::json;
 
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 use libra_launch::table::summary;
 
@@ -186,7 +187,7 @@ impl Sums {
             "lost": self.lost,
             "messages": self.messages,
             "operations": self.operations,
-            "epochs": self.epochs,
+            "rounds": self.epochs,
             "retransmits": self.retransmits,
             "views": self.views,
             "faults": self.faults,
@@ -212,7 +213,7 @@ fn print(sums: &Sums, seconds: f64) {
         sums.datagrams.to_string(),
         format!("{} lost, {} sent again", sums.lost, sums.retransmits),
     );
-    row("operations", sums.operations.to_string(), format!("{} epochs, {} views", sums.epochs, sums.views));
+    row("operations", sums.operations.to_string(), format!("{} rounds, {} views", sums.epochs, sums.views));
     let faults: Vec<String> = sums.faults.iter().map(|(fault, times)| format!("{fault} {times}")).collect();
     for (line, faults) in faults.chunks(3).enumerate() {
         row(if line == 0 { "faults" } else { "" }, String::new(), faults.join(", "));

@@ -12,7 +12,7 @@ use libra_plan::shard_of;
 use serde_json::{Value, json};
 
 use super::{Output, bytes, count};
-use libra_launch::arguments::write_json;
+use libra_launch::document::write_json;
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory};
 use libra_launch::report::group;
 

@@ -6,6 +6,7 @@ use libra_p4::{Resources, TOFINO};
 use serde_json::json;
 
 use super::SizeArguments;
+use libra_launch::document::to_text;
 use libra_launch::table::{paragraph, table};
 
 #[derive(Args)]
@@ -20,7 +21,7 @@ pub(crate) struct ResourcesArguments {
 pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
     let ours = Resources::of(&arguments.sizes.sizes())?;
     if arguments.json {
-        let text = json!({
+        let content = json!({
             "program": ours,
             "array_bytes": ours.array_bytes(),
             "table_bytes": ours.table_bytes(),
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
             "packets_per_second": ours.packets_per_second(),
             "share_of_port": ours.share_of_port(),
         });
-        println!("{}", serde_json::to_string_pretty(&text)?);
+        println!("{}", to_text(&content)?);
         return Ok(());
     }
     println!("{}", arrays(&ours));

@@ -45,7 +45,7 @@ fn learns_and_says_so(lanes: &str) {
         count("pushes", "rows_hot") > count("server", "row_updates_hot"),
         "the switch absorbed something"
     );
-    assert!(count("switch", "packets") > 0 && count("switch", "epochs") > 0);
+    assert!(count("switch", "packets") > 0 && count("switch", "rounds") > 0);
     assert!(count("switch", "duplicates") > 0 && count("transport", "retransmits") > 0);
     assert!(count("transport", "packets") > count("transport", "retransmits"));
     for field in ["total", "train"] {
@@ -172,7 +172,7 @@ fn workers_wait_for_each_other_in_the_mode_that_the_controller_was_given() {
         (&configuration["mode"], &configuration["training"]["mode"]),
         (&"sync".into(), &"sync".into())
     );
-    assert_eq!((&configuration["staleness"], &configuration["epoch_ms"]), (&Value::Null, &5.0.into()));
+    assert_eq!((&configuration["staleness"], &configuration["round_ms"]), (&Value::Null, &5.0.into()));
     assert!(report["quality"]["hr10"].as_f64().unwrap() > 0.8, "{report:#}");
 
     fs::write(&options, common + "mode = \"ssp\"\nstaleness = 1\nworkers = 3\n").unwrap();

@@ -165,6 +165,9 @@ pub(crate) fn tiny_data(directory: &Path) -> String {
     directory.to_str().unwrap().to_owned()
 }
 
+/// Reads a document that was written for machines. All of them begin with their schema.
 pub(crate) fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.starts_with("{\n  \"schema\": 2,\n"), "no schema: {}: {text:.80}", path.display());
+    serde_json::from_str(&text).unwrap()
 }

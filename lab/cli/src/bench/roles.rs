@@ -12,7 +12,8 @@ use clap::Args;
 use libra_perfsim::{Costs, Item};
 
 use super::report::print;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 
 /// How often a worker is measured.
 const PASSES: usize = 7;

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::recorded::Recorded;
 use super::report::{million, print};
 use super::roles::load;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 
 /// Settings with more pairs a push than this, of all workers, are computed, not simulated, unless --by says otherwise.
 const SIMULATED_PAIRS_MAX: u64 = 1 << 20;
@@ -191,9 +192,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let lines = lines.iter().map(|(rate, note)| ("", rate.clone(), note.clone())).collect();
     let of_what = recorded.map_or_else(|| format!("{:?}", arguments.skew), |recorded| recorded.of_what);
-    print(&format!("{:?}, {of_what}: pairs a second", arguments.system), lines);
+    print(&format!("{:?}, {of_what}: rows a second", arguments.system), lines);
     if let Some(path) = &arguments.json {
-        write_json(path, &all)?;
+        write_json(path, &json!({ "runs": all }))?;
     }
     Ok(())
 }
@@ -363,7 +364,7 @@ impl Arguments {
                 million(rate),
                 format!("{workers} workers, computed: links or round trips of the pool"),
             ));
-            return json!({ "pairs_per_second": rate });
+            return json!({ "rows_per_second": rate });
         }
         let estimate = estimate(setting, racks, self.oversubscription);
         let mut limits: Vec<_> = estimate.limits.iter().collect();

@@ -13,7 +13,8 @@ use super::limits::{RandomAccesses, memcpy};
 use super::report::{million, print};
 use super::rows::Rows;
 use super::usage::{processor_time, resident_bytes};
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 
 /// Reads, updates and random accesses take turns, so that all of them have the same neighbours on the machine; the best turn
