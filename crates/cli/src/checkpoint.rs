@@ -31,7 +31,8 @@ Examples:
   libra checkpoint inspect data 7 --key 4711         the row of key 4711 in checkpoint 7
   libra checkpoint verify data                       reads all; exit code 1 if anything is damaged
   libra checkpoint export data --to model            whole tables as safetensors, for Python
-  libra checkpoint prune data --keep 3 --dry-run     what would be removed")]
+  libra checkpoint prune data --keep-checkpoints 3 --dry-run
+                                                     what would be removed")]
 pub(crate) enum Command {
     List(list::Arguments),
     Inspect(inspect::Arguments),

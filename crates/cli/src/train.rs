@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
     /// Where servers keep a log (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[arg(long, alias = "state", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// What aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
@@ -102,17 +102,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
-    if arguments.state.is_none() && arguments.job.durability.needs_disk() {
-        bail!("--log, --checkpoint-every and --load need --state DIR, where servers keep what they have");
+    if arguments.state_dir.is_none() && arguments.job.durability.needs_disk() {
+        bail!(
+            "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
+        );
     }
     let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    if arguments.state.is_some() {
+    if arguments.state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
     let local = Local {
         job: &job,
-        options: LocalOptions { faults: rates, state_dir: arguments.state.clone(), standbys },
+        options: LocalOptions { faults: rates, state_dir: arguments.state_dir.clone(), standbys },
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),

@@ -36,7 +36,10 @@ fn table_of_width(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table
+        .load_style(UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width);
     if !header.is_empty() {
         table.set_header(header);
     }
@@ -88,7 +91,12 @@ mod tests {
     fn long_cells_are_wrapped_at_the_width() {
         let note = "word ".repeat(60);
         let path = "/long/path".repeat(12);
-        let rows = || [vec!["name".to_owned(), "1,234".to_owned(), note.clone()], vec!["path".into(), "7".into(), path.clone()]];
+        let rows = || {
+            [
+                vec!["name".to_owned(), "1,234".to_owned(), note.clone()],
+                vec!["path".into(), "7".into(), path.clone()],
+            ]
+        };
         for width in [100, 72, 40] {
             let text = table_of_width(width, &["what", "count", "note"], &[1], rows());
             assert!(widest(&text) <= width.into(), "{width} columns:\n{text}");

@@ -71,20 +71,29 @@ impl ModelKind {
     pub const ALL: [Self; 7] =
         [Self::Gmf, Self::Mlp, Self::Neumf, Self::Deeplight, Self::Lstm, Self::Oa, Self::Se];
 
-    /// What people call it.
+    /// Returns the name by which the model is chosen.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gmf => "gmf",
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
             Self::Deeplight => "deeplight",
-            Self::Oa => "oa",
-            Self::Se => "se",
+            Self::Oa => "ads-lr",
+            Self::Se => "search-lr",
             Self::Lstm => "lstm",
         }
     }
 
-    /// Settings with which it does well.
+    /// Returns the name that the model had before, by which it can still be chosen.
+    fn old_name(self) -> Option<&'static str> {
+        match self {
+            Self::Oa => Some("oa"),
+            Self::Se => Some("se"),
+            _ => None,
+        }
+    }
+
+    /// Returns settings with which the model trains well.
     pub fn config(self) -> TrainConfig {
         match self {
             Self::Gmf => ncf(Branches::Gmf),
@@ -190,7 +199,7 @@ impl FromStr for ModelKind {
     type Err = UnknownModel;
 
     fn from_str(name: &str) -> Result<Self, UnknownModel> {
-        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name || kind.old_name() == Some(name));
         known.ok_or_else(|| UnknownModel { name: name.to_owned() })
     }
 }
@@ -270,10 +279,15 @@ mod tests {
             assert_eq!(kind.config().check(), Ok(()));
             assert_eq!(kind.name().parse(), Ok(kind));
         }
+        assert_eq!(
+            ["oa", "se"].map(str::parse),
+            [Ok(ModelKind::Oa), Ok(ModelKind::Se)],
+            "the names of before"
+        );
         let error = "ncf".parse::<ModelKind>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "there is no model \"ncf\": the models are gmf, mlp, neumf, deeplight, lstm, oa, se"
+            "there is no model \"ncf\": the models are gmf, mlp, neumf, deeplight, lstm, ads-lr, search-lr"
         );
     }
 

@@ -55,7 +55,7 @@ impl TracesConfig {
     /// On-line advertising: with batches of 1024 the hottest 30,000 features take 51% of the updates.
     pub fn online_advertising() -> Self {
         Self {
-            name: "oa".to_owned(),
+            name: "ads-lr".to_owned(),
             features: 150_000_000,
             drawn: 40,
             exponent: 1.1768,
@@ -66,7 +66,12 @@ impl TracesConfig {
 
     /// Search: with batches of 1024 the hottest 30,000 features take 71% of the updates.
     pub fn search_engine() -> Self {
-        Self { name: "se".to_owned(), features: 9_000_000, exponent: 1.2934, ..Self::online_advertising() }
+        Self {
+            name: "search-lr".to_owned(),
+            features: 9_000_000,
+            exponent: 1.2934,
+            ..Self::online_advertising()
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -65,9 +65,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         // It was made above, by this process.
         let _ = fs::remove_dir_all(&partial);
     })?;
-    let rows = exported.iter().map(|file| {
-        vec![file.table.clone(), file.file.clone(), group(file.rows), bytes(file.bytes)]
-    });
+    let rows = exported
+        .iter()
+        .map(|file| vec![file.table.clone(), file.file.clone(), group(file.rows), bytes(file.bytes)]);
     output.print_table(&["table", "file", "rows", "bytes"], &[2, 3], rows);
     let of_all = checkpoint.manifests().next().map_or(0, |manifest| manifest.description.shards);
     if checkpoint.parts.len() < of_all as usize {

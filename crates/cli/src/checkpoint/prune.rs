@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
     /// The data directory of a job, or of one shard
     dir: PathBuf,
     /// Complete checkpoints to keep, at least 1
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: u32,
+    #[arg(long, alias = "keep", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_checkpoints: u32,
     /// Only says what would be removed
     #[arg(long)]
     dry_run: bool,
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     output.begin()?;
     let list = directory.list()?;
     let bar = output.bars().bytes_bar("verify", 0);
-    let sound = sound(&directory, &list, arguments.keep as usize, &bar, output);
+    let sound = sound(&directory, &list, arguments.keep_checkpoints as usize, &bar, output);
     bar.finish_and_clear();
     let (superfluous, needed) = superfluous(&directory, &list, &sound)?;
     if !dry_run {

@@ -29,7 +29,7 @@ fn learns_and_says_so(lanes: &str) {
     let mut arguments =
         vec!["train", "--data", &data, "--epochs", "12", "--batch", "64", "--sample", "1", "--factors", "4"];
     arguments.extend(faults);
-    arguments.extend(["--lanes", lanes, "--lane-cells", "2048"]);
+    arguments.extend(["--lanes", lanes, "--register-size", "2048"]);
     arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
     let output = run(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -68,13 +68,75 @@ fn the_summary_says_what_the_switch_saved() {
         "gmf",
         "--arithmetic",
         "f32",
-        "--wire",
+        "--wire-dtype",
         "bf16",
     ]);
     let table = String::from_utf8(output.stdout).unwrap();
     for word in ["HR@10", "chance 0.476", "absorbed", "server updates avoided", "predicted"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
+}
+
+#[test]
+fn old_names_of_options_work_as_the_new_ones() {
+    let directory = TempDir::new().unwrap();
+    let data = tiny_data(directory.path());
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let configuration = |names: [&str; 8], place: &str| {
+        let [cells, pushes, milliseconds, values, keep, increments, state, load] = names;
+        let run_once = |more: &[&str]| {
+            let fixed =
+                ["train", "--data", &data, "--epochs", "1", "--batch", "64", "--sample", "1", "--quiet"];
+            let options = [cells, "2048", pushes, "4", milliseconds, "7", values, "bf16"];
+            let output = run(&[&fixed[..], &options, more].concat());
+            assert!(output.status.success(), "{names:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let (first, second, report) =
+            (path(&format!("{place}-1")), path(&format!("{place}-2")), path("out.json"));
+        run_once(&[state, &first, keep, "3", increments, "1", "--optimizer", "adam:lr=0.01"]);
+        run_once(&[state, &second, load, &first, "--optimizer", "adam:rate=0.01", "--json", &report]);
+        let kept = run(&["checkpoint", "prune", &second, keep, "1", "--dry-run"]);
+        assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
+        let mut configuration = json(report.as_ref())["configuration"].clone();
+        assert_eq!(configuration["restore_from"].take(), first);
+        configuration
+    };
+    let new = [
+        "--register-size",
+        "--pushes-per-round",
+        "--round-ms",
+        "--wire-dtype",
+        "--keep-checkpoints",
+        "--incremental-checkpoints",
+        "--state-dir",
+        "--restore-from",
+    ];
+    let old = [
+        "--lane-cells",
+        "--pushes-per-epoch",
+        "--epoch-ms",
+        "--wire",
+        "--keep",
+        "--increments",
+        "--state",
+        "--load",
+    ];
+    let found = configuration(new, "new");
+    assert_eq!((&found["register_size"], &found["pushes_per_round"]), (&2048.into(), &4.into()));
+    assert_eq!((&found["round_ms"], &found["wire_dtype"]), (&7.0.into(), &"bf16".into()));
+    assert_eq!(configuration(old, "old"), found);
+
+    // The same holds for the keys of a file. Help has the new names only.
+    let file = path("options.toml");
+    let report = path("out.json");
+    for name in ["pushes-per-round", "pushes-per-epoch"] {
+        fs::write(&file, format!("data = '{data}'\nepochs = 1\nsample = 1.0\n{name} = 3\n")).unwrap();
+        let output = run(&["train", "--config", &file, "--quiet", "--json", &report]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(json(report.as_ref())["configuration"]["pushes_per_round"], 3, "{name}");
+    }
+    let help = String::from_utf8(run(&["train", "--help"]).stdout).unwrap();
+    assert!(help.contains("--pushes-per-round") && !help.contains("--pushes-per-epoch"), "{help}");
 }
 
 #[test]
@@ -193,9 +255,9 @@ fn a_cluster_learns_with_the_optimizer_that_was_asked_for() {
     let path = file.to_str().unwrap();
     // Of 21 candidates the first 10 count, so chance is 0.48, and 0.65 for the best of 40 epochs.
     for (rules, kind) in [
-        (&["--optimizer", "sgd:rate=8", "--layer-optimizer", "adagrad", "--clip", "norm:1"][..], "Sgd"),
-        (&["--optimizer", "rowwise-adagrad:rate=0.1", "--weight-decay", "0.000001"], "RowAdagrad"),
-        (&["--optimizer", "ftrl", "--layer-optimizer", "adam:rate=0.01"], "Ftrl"),
+        (&["--optimizer", "sgd:lr=8", "--layer-optimizer", "adagrad", "--clip", "norm:1"][..], "Sgd"),
+        (&["--optimizer", "rowwise-adagrad:lr=0.1", "--weight-decay", "0.000001"], "RowAdagrad"),
+        (&["--optimizer", "ftrl", "--layer-optimizer", "adam:lr=0.01"], "Ftrl"),
         (&["--optimizer", "rmsprop", "--schedule", "linear:steps=3000,floor=0.1"], "RmsProp"),
     ] {
         let arguments = ["train", "--data", &data, "--epochs", "40", "--batch", "64", "--sample", "1"];
@@ -219,8 +281,8 @@ fn all_members_hear_of_every_rule() {
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
     let options = directory.path().join("options.toml");
-    let rules = "optimizer = 'adamw:rate=0.02,beta2=0.99'\nschedule = 'cosine:steps=5000,warmup=10'\nweight-decay = 0.001\n\
-                 clip = 'value:0.5'\nlayer-optimizer = 'momentum:rate=0.05,nesterov=true'\n";
+    let rules = "optimizer = 'adamw:lr=0.02,beta2=0.99'\nschedule = 'cosine:steps=5000,warmup=10'\nweight-decay = 0.001\n\
+                 clip = 'value:0.5'\nlayer-optimizer = 'momentum:lr=0.05,nesterov=true'\n";
     fs::write(&options, format!("data = '{data}'\nbatch = 64\nsample = 1.0\nfactors = 4\n{rules}")).unwrap();
     let config = ["--config", options.to_str().unwrap(), "--epochs", "15", "--json", file.to_str().unwrap()];
     let (controller, address) = controller(&config);

@@ -24,7 +24,8 @@ fn train_prints_no_line_wider_than_100_columns() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let state = directory.path().join("state");
-    let options = ["train", "--data", &data, "--batch", "64", "--epochs", "2", "--state-dir", state.to_str().unwrap()];
+    let options =
+        ["train", "--data", &data, "--batch", "64", "--epochs", "2", "--state-dir", state.to_str().unwrap()];
     let table = text_within_100_columns(run(&options));
     assert!(table.contains("samples/s") && table.contains("checkpoints"), "{table}");
     for subcommand in ["list", "inspect", "verify"] {

@@ -19,7 +19,7 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Args, Debug, Clone)]
 pub(super) struct Keeping {
     /// Where servers keep a log and checkpoints; must be empty
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = "state-dir", alias = "state", value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
     /// Servers answer when what they applied is in a log on the disk
     #[arg(long, requires = "state")]

@@ -109,7 +109,7 @@ impl Arguments {
         Load {
             operation: self.operation,
             rows: self.rows.clone(),
-            wire: self.cold.wire,
+            wire: self.cold.wire_dtype,
             open: self.open.into(),
             seconds: self.seconds,
             workers: self.workers,

@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "S")]
     zipf: Option<f64>,
     /// Values of a row
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=240))]
+    #[arg(long = "embedding-dim", alias = "width", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=240))]
     width: u16,
     /// Distinct rows of a push
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -87,8 +87,8 @@ pub(crate) struct Arguments {
     /// Pushes of a worker that are under way at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     open: u16,
-    /// Pushes of an epoch
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Pushes of a round
+    #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pushes_per_epoch: u32,
     /// Entries of a packet at most
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u8).range(1..))]
@@ -137,8 +137,10 @@ enum Kind {
 #[serde(rename_all = "kebab-case")]
 enum Skewed {
     /// Online advertising: 30,000 of 150 million rows have half of all updates
+    #[value(name = "ads-lr", alias = "oa")]
     Oa,
     /// Search engine: 30,000 of 9 million rows have 70%
+    #[value(name = "search-lr", alias = "se")]
     Se,
 }
 

@@ -8,7 +8,8 @@ use crate::process::{json, run};
 fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
-    let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
+    let sizes =
+        ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--embedding-dim", "3"];
     // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
     // ways.
     for (operation, wire, bytes, rows) in [
@@ -17,7 +18,8 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
         ("push", "bf16", 7.0..10.0, &[]),
         ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
     ] {
-        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
+        let mut arguments =
+            vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire-dtype", wire];
         arguments.extend(rows);
         arguments.extend(sizes);
         arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
@@ -87,7 +89,7 @@ fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     for rows in [
-        &["--width", "3", "--optimizer", "adagrad"][..],
+        &["--embedding-dim", "3", "--optimizer", "adagrad"][..],
         &["--sparse", "--optimizer", "adam"],
         &["--ordered", "--fill", "5000", "--optimizer", "ftrl", "--zipf", "0"],
     ] {

@@ -64,11 +64,7 @@ fn what_a_training_pushes_is_recorded_and_replayed() {
         let (figures, said) = simulate(more);
         for figures in figures["runs"].as_array().unwrap() {
             let figures = &figures["replayed"];
-            assert_eq!(
-                (&figures["rows"], &figures["pushes"]),
-                (&rows.into(), &pushes.into()),
-                "{figures:#}"
-            );
+            assert_eq!((&figures["rows"], &figures["pushes"]), (&rows.into(), &pushes.into()), "{figures:#}");
             assert!(figures["rows_per_second"].as_f64().unwrap() > 0.0);
         }
         assert!(said.is_empty(), "{said}");
