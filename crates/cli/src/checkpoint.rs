@@ -51,10 +51,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// Where what came of it goes.
+/// Destinations of the result.
 #[derive(Args, Debug)]
 struct Output {
-    /// Writes what came of it to this file, for machines
+    /// Writes the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Prints nothing but errors

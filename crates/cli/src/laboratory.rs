@@ -1,4 +1,4 @@
-//! What was a command of this program and is one of `libra-lab` now.
+//! Commands that moved from this program to `libra-lab`.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -8,10 +8,10 @@ use clap::Subcommand;
 use libra_launch::arguments::load_plan;
 use libra_launch::report::plan_text;
 
-/// What to do with a plan.
+/// Commands about plans.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Says where a plan comes from, how many rows of which tables are hot, and what share of pushes it predicts
+    /// Shows the provenance of a plan, the hot rows of each table, and the predicted share of pushes
     Show {
         /// A file that `libra profile` wrote
         plan: PathBuf,

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     model: ModelArguments,
     #[command(flatten)]
     sample: SampleArguments,
-    /// Where to write the plan
+    /// File to write the plan to
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Prints nothing but errors

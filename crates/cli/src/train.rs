@@ -21,7 +21,7 @@ use libra_launch::event_log::FaultKind;
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::job::{Job, JobArguments};
 
-/// What aggregates the hot rows.
+/// Kind of switch that aggregates the hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SwitchKind {
     /// A software switch on a UDP socket
@@ -30,7 +30,7 @@ enum SwitchKind {
     None,
 }
 
-/// How often rows are checkpointed if there is a place for it and nobody says how often.
+/// Default interval between checkpoints, if there is a state directory.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Starts a whole cluster on this machine and trains a model on it.
@@ -40,10 +40,10 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
-    /// Where servers keep a log (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
+    /// Directory of the servers' logs (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// What aggregates the hot rows
+    /// Kind of switch that aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
     /// Switches that the regions of hot rows are dealt to

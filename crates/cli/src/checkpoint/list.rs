@@ -31,9 +31,9 @@ struct Line {
     complete: bool,
     /// Shards without it.
     missing: Vec<String>,
-    /// What is wrong with what is there.
+    /// Damage of the parts that are there.
     damaged: Vec<String>,
-    /// What it builds on, by shard the same; none if it is a full one.
+    /// The checkpoint that it builds on, the same in all shards; none if it is a full one.
     base: Option<u64>,
     /// In an increment, those that changed.
     rows: u64,

@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Complete checkpoints to keep, at least 1
     #[arg(long, alias = "keep", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep_checkpoints: u32,
-    /// Only says what would be removed
+    /// Only lists the directories that would be removed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -117,7 +117,7 @@ fn sound<'a>(
     sound
 }
 
-/// What may go, an increment before what it builds on; and the numbers that something kept needs.
+/// Returns the checkpoints to remove, an increment before those it builds on, and the numbers that kept ones need.
 fn superfluous(
     directory: &JobDirectory,
     list: &[JobCheckpoint],

@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
     Ok(())
 }
 
-/// How fast a port is: its stages take a packet a cycle, its parser does not.
+/// Returns a sentence about the speed of a port: its stages take a packet a cycle, its parser does not.
 fn rate(ours: &Resources) -> String {
     let share = ours.share_of_port();
     let verdict = if share < 1.0 { "not line rate" } else { "line rate" };
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_line_rate_is_said() {
+    fn a_rate_below_line_rate_is_named() {
         let of = |lanes| rate(&Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap());
         let usual = of(16);
         assert!(usual.starts_with("not line rate: "), "{usual}");

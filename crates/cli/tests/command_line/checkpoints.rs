@@ -433,7 +433,7 @@ fn parts_of_different_jobs_are_no_checkpoint() {
 }
 
 #[test]
-fn what_is_no_directory_of_checkpoints_is_refused_in_one_line() {
+fn a_directory_without_checkpoints_is_refused() {
     let job = Job::new(1);
     for subcommand in ["list", "inspect", "verify"] {
         job.refused(subcommand, &[], &["cannot read the directory", "data"]);

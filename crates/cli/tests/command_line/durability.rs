@@ -1,4 +1,4 @@
-//! What servers keep, and how a job goes on from it.
+//! State that servers keep, and jobs that resume from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ fn complete(state: &str, directory: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_job_is_kept_and_another_begins_with_its_rows_over_any_number_of_servers() {
+fn a_job_restores_a_checkpoint_on_any_number_of_servers() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -56,7 +56,7 @@ fn a_job_is_kept_and_another_begins_with_its_rows_over_any_number_of_servers() {
         let output =
             run(&train(&data, &state, &["--epochs", "1", "--servers", servers, "--restore-from", &load]));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // The first checkpoint is of what was loaded, before anybody trained.
+        // The first checkpoint holds the loaded rows, before any training.
         let loaded = export(&state, "1", &directory.path().join(format!("export-{servers}")));
         assert!(loaded == kept, "with {servers} servers");
     }
@@ -66,7 +66,7 @@ fn a_job_is_kept_and_another_begins_with_its_rows_over_any_number_of_servers() {
 }
 
 #[test]
-fn a_server_that_is_killed_goes_on_when_it_is_started_again() {
+fn a_restarted_server_resumes_from_its_log() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (file, state) = (directory.path().join("out.json"), directory.path().join("state"));
@@ -101,7 +101,7 @@ fn a_server_that_is_killed_goes_on_when_it_is_started_again() {
 }
 
 #[test]
-fn a_job_that_wants_a_log_names_the_server_without_a_place_for_it() {
+fn a_log_without_a_state_directory_is_refused() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (controller, address) = controller(&["--data", &data, "--factors", "4", "--sample", "1", "--log"]);

@@ -1,4 +1,4 @@
-//! Jobs that nothing befalls.
+//! Jobs without faults.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,17 +11,17 @@ use tempfile::TempDir;
 use crate::process::{controller, json, members, run, tiny_data};
 
 #[test]
-fn a_cluster_in_one_process_learns_and_says_so() {
-    learns_and_says_so("1");
+fn a_cluster_in_one_process_learns() {
+    check_that_it_learns("1");
 }
 
 // rule W13
 #[test]
-fn so_does_one_with_a_lane_for_each_place_of_a_packet() {
-    learns_and_says_so("16");
+fn a_cluster_with_16_lanes_learns() {
+    check_that_it_learns("16");
 }
 
-fn learns_and_says_so(lanes: &str) {
+fn check_that_it_learns(lanes: &str) {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
@@ -55,7 +55,7 @@ fn learns_and_says_so(lanes: &str) {
 }
 
 #[test]
-fn the_summary_says_what_the_switch_saved() {
+fn the_summary_has_quality_and_avoided_updates() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let output = run(&[
@@ -192,7 +192,7 @@ fn six_processes_train_one_model() {
     let config = ["--config", options.to_str().unwrap(), "--epochs", "12", "--json", file.to_str().unwrap()];
     let (controller, address) = controller(&config);
     let members = members(&address);
-    // Datagrams from nobody, and from a worker's host but no worker's port, are counted and dropped.
+    // Datagrams of strangers, also from a worker's host but no worker's port, are counted and dropped.
     let switch = &members[2];
     let at = switch.line_with("switch: at");
     let at = at.split([' ', ',']).find(|word| word.parse::<SocketAddr>().is_ok()).unwrap();
@@ -213,7 +213,7 @@ fn six_processes_train_one_model() {
 }
 
 #[test]
-fn workers_wait_for_each_other_in_the_mode_that_the_controller_was_given() {
+fn workers_wait_as_the_mode_of_the_controller_demands() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
@@ -276,7 +276,7 @@ fn best_hr10(json: &Value) -> f64 {
 }
 
 #[test]
-fn all_members_hear_of_every_rule() {
+fn every_update_rule_reaches_all_members() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");

@@ -57,7 +57,7 @@ impl Member {
         (code, lines.into_iter().last().unwrap_or_default())
     }
 
-    /// Waits for the end: exit code, and the lines it wrote that nobody has waited for.
+    /// Waits for the end: exit code, and the lines it wrote that no `line_with` has read.
     pub(crate) fn end_with_lines(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + DEADLINE;
         let status = loop {
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// The command fails with this code, and its first line says each of `words`.
+/// Checks that the command fails with this code, and that its line has each of `words`.
 pub(crate) fn assert_refused(arguments: &[&str], code: i32, words: &[&str]) {
     let output = run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);

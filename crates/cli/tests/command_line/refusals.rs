@@ -1,4 +1,4 @@
-//! What is wrong is said in one line.
+//! Errors of users get one line each.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};

@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    /// What the features of a row are.
+    /// Returns the layout of the features of a row.
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
@@ -100,7 +100,7 @@ impl Model {
         self.lanes + 1
     }
 
-    /// How many features there are: their keys are 0 to here.
+    /// Returns the number of features: their keys are those below it.
     pub(crate) fn features(&self) -> u32 {
         self.features
     }
