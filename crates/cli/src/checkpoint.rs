@@ -1,4 +1,4 @@
-//! `libra checkpoint`: what the servers of a job have written to disk.
+//! `libra checkpoint`: the checkpoints and logs of a job's servers.
 
 mod export;
 mod inspect;
@@ -18,10 +18,10 @@ use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 use libra_launch::table::{paragraph, table};
 
-/// Looks at, verifies, exports and prunes the checkpoints of a job
+/// Lists, verifies, exports and prunes the checkpoints of a job
 ///
 /// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each server, or one of those alone. In each are
-/// checkpoints (checkpoint-NUMBER) and the log of what came since (log-*.libra). A number is a checkpoint of the job when every
+/// checkpoints (checkpoint-NUMBER) and the log of later updates (log-*.libra). A number is a checkpoint of the job when every
 /// shard has it. Only `prune` changes anything; all others may run while the servers do.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
@@ -67,7 +67,7 @@ impl Output {
         Bars::new(self.quiet)
     }
 
-    /// Shows early whether the file can be written.
+    /// Fails early if the file cannot be written.
     fn begin(&self) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), clear)
     }

@@ -33,8 +33,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use libra_launch::{interrupt, member, plane};
 use mimalloc::MiMalloc;
 
-/// Messages are as large as what the system's allocator gives back to the kernel at once: it then makes and clears their pages
-/// again for each.
+/// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
+/// pages again for each.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -70,16 +70,16 @@ enum Command {
     Worker(member::WorkerArguments),
     #[command(hide = true)]
     XdpPass(plane::PassArguments),
-    /// The program of a switch in P4: what is generated for it
+    /// Generates the program of a switch in P4, and describes it
     #[command(subcommand)]
     P4(p4::Command),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Bench(laboratory::Arguments),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Sim(laboratory::Arguments),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Soak(laboratory::Arguments),
 }

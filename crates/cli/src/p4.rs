@@ -1,4 +1,4 @@
-//! `libra p4`: what the program of a P4 switch is made of.
+//! `libra p4`: generated sources, resources and tables of the program of a P4 switch.
 
 mod resources;
 mod tables;

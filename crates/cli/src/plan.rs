@@ -1,4 +1,4 @@
-//! `libra plan`: looks at plans.
+//! `libra plan`: shows plans.
 
 use std::path::PathBuf;
 

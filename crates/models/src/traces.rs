@@ -24,7 +24,7 @@ use crate::{
     trainer::{Trainer, read_rows},
 };
 
-/// The only data there are.
+/// The only data source of these models.
 const SOURCE: &str = "synthetic";
 
 /// The row of the weight that every sample has.

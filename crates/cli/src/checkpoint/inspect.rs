@@ -1,4 +1,4 @@
-//! `libra checkpoint inspect`: what is in one checkpoint.
+//! `libra checkpoint inspect`: the content of one checkpoint.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `libra checkpoint list`: what is there.
+//! `libra checkpoint list`: the checkpoints and logs of a job.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! `libra checkpoint prune`: removes what is superfluous.
+//! `libra checkpoint prune`: removes superfluous checkpoints.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::verify::Verdict;
 use super::{Output, bytes, count};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
 
-/// Removes all but the newest complete checkpoints, and what is left of interrupted ones
+/// Removes all but the newest complete checkpoints, and the leftovers of interrupted ones
 ///
 /// Kept are the newest N that every shard has and in which every checksum is right, which this finds out by reading them; all
 /// that they build on; and whatever is newer than the newest of them. Without any sound one, no checkpoint is removed. Logs stay:
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let directory = if dry_run {
         JobDirectory::open(&arguments.dir)?
     } else {
-        // A directory that is none is to be refused before a file is made in it.
+        // A directory without checkpoints is refused before a file is created in it.
         JobDirectory::open(&arguments.dir)?;
         JobDirectory::open_to_write(&arguments.dir)?
     };

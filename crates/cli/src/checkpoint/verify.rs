@@ -1,4 +1,4 @@
-//! `libra checkpoint verify`: is everything as it was written?
+//! `libra checkpoint verify`: compares all files with their checksums.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -107,7 +107,7 @@ impl Verdict {
                 (PartState::Missing, _) => {
                     self.notes.push(format!("{} has no checkpoint {number}: it is not complete", part.shard));
                 }
-                // Of what is there of it, all damage is named.
+                // All damage of the files that are there is named.
                 (PartState::Damaged(fault), Some(position)) => {
                     let before = self.damaged.len();
                     self.files(&directory.shards[position], (position, number), done, bar);

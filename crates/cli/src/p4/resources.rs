@@ -1,4 +1,4 @@
-//! `libra p4 resources`: what the program takes of a Tofino.
+//! `libra p4 resources`: resources of a Tofino that the program takes.
 
 use anyhow::Result;
 use clap::Args;
@@ -130,7 +130,7 @@ mod tests {
                 && usual.contains("52 million")
                 && usual.ends_with("80% of a 100G port that is full of them")
         );
-        // The fewer lanes, the more of a packet is no entry.
+        // With fewer lanes, entries are a smaller part of a packet.
         assert!(of(1).contains("8 states"));
     }
 }

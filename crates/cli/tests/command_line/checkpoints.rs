@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-/// Opens a directory to write to it. Between fork and exec, a process that another test starts holds the lock that this one has let go of.
+/// Opens a directory to write to it. A process that another test starts holds the lock of this one between fork and exec.
 fn open(directory: PathBuf) -> RealDisk {
     let deadline = Instant::now() + DEADLINE;
     loop {

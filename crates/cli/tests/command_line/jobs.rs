@@ -269,7 +269,7 @@ fn a_cluster_learns_with_the_optimizer_that_was_asked_for() {
     }
 }
 
-/// That of the best epoch. What is left out of so few pairs comes as a negative sample in the end, and is learnt as one.
+/// Returns the HR@10 of the best epoch: with so few pairs, test items are drawn as negatives in the end, and learnt as such.
 fn best_hr10(json: &Value) -> f64 {
     let epochs = json["epochs"].as_array().unwrap();
     epochs.iter().map(|epoch| epoch["hr10"].as_f64().unwrap()).fold(0.0, f64::max)

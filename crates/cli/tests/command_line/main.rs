@@ -1,4 +1,4 @@
-//! The binary as a black box: what a person types, and what they get.
+//! The binary as a black box: command lines, and their output.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 

@@ -90,7 +90,7 @@ impl Model {
         self.layout
     }
 
-    /// Lanes of a vector: k.
+    /// Values of a vector: k.
     pub(crate) fn lanes(&self) -> usize {
         self.lanes
     }

@@ -1,4 +1,4 @@
-//! In which order a worker trains on its rows.
+//! Order of the rows that a worker trains on.
 
 use std::{mem, sync::Arc};
 

@@ -66,7 +66,7 @@ impl<R: Read> PushReader<R> {
         };
         let path = path.to_owned();
         let mut reader = Self { source, path, head, at: 0, end, pushes: 0, body: Vec::new() };
-        // What is shorter than this is something else, or nothing.
+        // A shorter file is no recording.
         let alien = |path: &PathBuf| RecordError::NoRecording { path: path.clone() };
         if end < HEAD_START as u64 {
             return Err(alien(&reader.path));
