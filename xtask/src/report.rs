@@ -25,6 +25,9 @@ const NUMBERS: &[&str] = &[
     "samples_per_second",
 ];
 
+/// The version of the keys above, which every document begins with.
+const SCHEMA: u64 = 2;
+
 /// HR@10 of guessing is 0.1; a run that learnt is well above.
 const HR10_LEARNT: f64 = 0.2;
 
@@ -41,6 +44,10 @@ impl Report {
 
     fn parse(text: &str) -> Result<Self> {
         let report = Self(serde_json::from_str(text).context("is not JSON")?);
+        let schema = report.find("schema").and_then(Value::as_u64);
+        if schema != Some(SCHEMA) {
+            bail!("has schema {schema:?}, expected {SCHEMA}: build all programs from one version");
+        }
         let missing: Vec<_> = NUMBERS
             .iter()
             .copied()
@@ -137,6 +144,10 @@ mod tests {
         value["seconds"] = Value::Null;
         let error = parse(&value).unwrap_err().to_string();
         assert_eq!(error, "lacks numbers: switch.rounds, seconds.total, seconds.train");
+
+        let mut value = sound();
+        value["schema"] = 1.into();
+        assert!(parse(&value).unwrap_err().to_string().contains("expected 2"));
 
         let mut value = sound();
         value["configuration"] = Value::Null;
