@@ -129,12 +129,12 @@ fn train(program: &str) -> Result<()> {
         "--sample=1",
         "--hot-share=1",
         "--hot-slots=32000",
-        "--layer-optimizer=sgd:rate=1e-30",
+        "--layer-optimizer=sgd:lr=1e-30",
         "--lanes=16",
-        "--lane-cells=2048",
+        "--register-size=2048",
         // An epoch ends with the pushes of both workers, and not before one of them: what an optimizer makes of two sums is not what it
         // makes of one.
-        "--epoch-ms=10000",
+        "--round-ms=10000",
     ];
     let options = options.map(str::to_owned).to_vec();
     let job = Job::new("p4", "synthetic".to_owned(), options, LIMIT)?;

@@ -17,13 +17,16 @@ const NUMBERS: &[&str] = &[
     "server.row_updates_hot",
     "switch.packets",
     "switch.duplicates",
-    "switch.epochs",
+    "switch.rounds",
     "transport.packets",
     "transport.retransmits",
     "seconds.total",
     "seconds.train",
     "samples_per_second",
 ];
+
+/// The version of the keys above, which every document begins with.
+const SCHEMA: u64 = 2;
 
 /// HR@10 of guessing is 0.1; a run that learnt is well above.
 const HR10_LEARNT: f64 = 0.2;
@@ -41,6 +44,10 @@ impl Report {
 
     fn parse(text: &str) -> Result<Self> {
         let report = Self(serde_json::from_str(text).context("is not JSON")?);
+        let schema = report.find("schema").and_then(Value::as_u64);
+        if schema != Some(SCHEMA) {
+            bail!("has schema {schema:?}, expected {SCHEMA}: build all programs from one version");
+        }
         let missing: Vec<_> = NUMBERS
             .iter()
             .copied()
@@ -73,7 +80,7 @@ impl Report {
         if hr10 < HR10_LEARNT {
             bail!("HR@10 is {hr10:.4}: below {HR10_LEARNT}, hardly better than guessing (0.1)");
         }
-        for path in ["pushes.rows_hot", "switch.packets", "switch.epochs", "server.row_updates_hot"] {
+        for path in ["pushes.rows_hot", "switch.packets", "switch.rounds", "server.row_updates_hot"] {
             if self.number(path) <= 0.0 {
                 bail!("{path} is 0: the switch took no part in the training");
             }
@@ -107,10 +114,11 @@ mod tests {
 
     fn sound() -> Value {
         serde_json::json!({
+            "schema": 2,
             "quality": { "hr10": 0.6, "ndcg10": 0.3, "loss": 0.25 },
             "pushes": { "rows": 100, "rows_hot": 90, "rows_cold": 10 },
             "server": { "row_updates": 55, "row_updates_hot": 45 },
-            "switch": { "packets": 9, "duplicates": 0, "epochs": 3 },
+            "switch": { "packets": 9, "duplicates": 0, "rounds": 3 },
             "transport": { "packets": 9, "retransmits": 0 },
             "seconds": { "total": 2.5, "train": 1.5 },
             "samples_per_second": 1e5,
@@ -132,10 +140,14 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_number_is_named() {
         let mut value = sound();
-        value["switch"]["epochs"] = "three".into();
+        value["switch"]["rounds"] = "three".into();
         value["seconds"] = Value::Null;
         let error = parse(&value).unwrap_err().to_string();
-        assert_eq!(error, "lacks numbers: switch.epochs, seconds.total, seconds.train");
+        assert_eq!(error, "lacks numbers: switch.rounds, seconds.total, seconds.train");
+
+        let mut value = sound();
+        value["schema"] = 1.into();
+        assert!(parse(&value).unwrap_err().to_string().contains("expected 2"));
 
         let mut value = sound();
         value["configuration"] = Value::Null;
@@ -152,7 +164,7 @@ mod tests {
         assert!(
             refused(|value| value["quality"]["hr10"] = 0.11.into()).contains("hardly better than guessing")
         );
-        assert!(refused(|value| value["switch"]["epochs"] = 0.into()).contains("switch.epochs is 0"));
+        assert!(refused(|value| value["switch"]["rounds"] = 0.into()).contains("switch.rounds is 0"));
         assert!(
             refused(|value| value["server"]["row_updates_hot"] = 90.into()).contains("saved them nothing")
         );

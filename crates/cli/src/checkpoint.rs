@@ -1,4 +1,4 @@
-//! `libra checkpoint`: what the servers of a job have written to disk.
+//! `libra checkpoint`: the checkpoints and logs of a job's servers.
 
 mod export;
 mod inspect;
@@ -10,18 +10,18 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
+use libra_launch::table::{paragraph, table};
 
-/// Looks at, verifies, exports and prunes the checkpoints of a job
+/// Lists, verifies, exports and prunes the checkpoints of a job
 ///
 /// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each server, or one of those alone. In each are
-/// checkpoints (checkpoint-NUMBER) and the log of what came since (log-*.libra). A number is a checkpoint of the job when every
+/// checkpoints (checkpoint-NUMBER) and the log of later updates (log-*.libra). A number is a checkpoint of the job when every
 /// shard has it. Only `prune` changes anything; all others may run while the servers do.
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
@@ -31,7 +31,8 @@ Examples:
   libra checkpoint inspect data 7 --key 4711         the row of key 4711 in checkpoint 7
   libra checkpoint verify data                       reads all; exit code 1 if anything is damaged
   libra checkpoint export data --to model            whole tables as safetensors, for Python
-  libra checkpoint prune data --keep 3 --dry-run     what would be removed")]
+  libra checkpoint prune data --keep-checkpoints 3 --dry-run
+                                                     what would be removed")]
 pub(crate) enum Command {
     List(list::Arguments),
     Inspect(inspect::Arguments),
@@ -50,10 +51,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// Where what came of it goes.
+/// Destinations of the result.
 #[derive(Args, Debug)]
 struct Output {
-    /// Writes what came of it to this file, for machines
+    /// Writes the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Prints nothing but errors
@@ -66,36 +67,27 @@ impl Output {
         Bars::new(self.quiet)
     }
 
-    /// Shows early whether the file can be written.
+    /// Fails early if the file cannot be written.
     fn begin(&self) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), clear)
     }
 
-    fn print(&self, text: &impl std::fmt::Display) {
+    /// Prints a sentence, on as many lines as it takes.
+    fn print(&self, text: &str) {
         if !self.quiet {
-            println!("{text}");
+            println!("{}", paragraph(text));
+        }
+    }
+
+    fn print_table(&self, header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) {
+        if !self.quiet {
+            println!("{}", table(header, numbers, rows));
         }
     }
 
     fn write(&self, content: &impl Serialize) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), |path| write_json(path, content))
     }
-}
-
-/// A table for a person; the columns at these positions are numbers.
-fn table(header: &[&str], numbers: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in numbers {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }
 
 fn bytes(count: u64) -> String {

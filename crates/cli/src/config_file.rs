@@ -16,16 +16,16 @@ pub(crate) fn expand(cli: &Command, mut typed: Vec<OsString>) -> Result<Vec<OsSt
     let file = path.display();
     let text =
         std::fs::read_to_string(&path).with_context(|| format!("cannot read the configuration {file}"))?;
-    let options: BTreeMap<String, Value> =
+    let given: BTreeMap<String, Value> =
         toml::from_str(&text).with_context(|| format!("{file} is not a configuration"))?;
-    let known: Vec<&str> = subcommand
-        .get_arguments()
-        .filter(|argument| !argument.is_hide_set())
-        .filter_map(|argument| argument.get_long())
-        .collect();
+    let options = || subcommand.get_arguments().filter(|argument| !argument.is_hide_set());
+    let known: Vec<&str> = options().filter_map(|argument| argument.get_long()).collect();
+    // Names that options had before.
+    let aliases: Vec<&str> = options().filter_map(|argument| argument.get_all_aliases()).flatten().collect();
     let mut expanded = Vec::new();
-    for (key, value) in &options {
-        if !known.contains(&key.as_str()) || key == "config" {
+    for (key, value) in &given {
+        let is_known = known.contains(&key.as_str()) || aliases.contains(&key.as_str());
+        if !is_known || key == "config" {
             bail!("{file}: `{}` has no option `{key}`; it has {}", subcommand.get_name(), known.join(", "));
         }
         expanded.extend(option(key, value).with_context(|| format!("{file}: {key} = {value}"))?);

@@ -1,4 +1,4 @@
-//! `libra controller`: gathers a cluster, runs one job on it, prints what came of it.
+//! `libra controller`: gathers a cluster, runs one job on it, prints its report.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -13,14 +13,14 @@ use libra_launch::interrupt;
 use libra_launch::job::{Job, JobArguments, failure};
 use libra_launch::notices::news;
 
-/// Gathers a cluster, runs one job on it and prints what came of it.
+/// Gathers a cluster, runs one job on it and prints its report.
 ///
 /// Start it first; then, on any machine that reaches it, the servers, switches and workers that it waits for. Switches that
 /// come beyond those are standbys. Should the controller be lost, start it again with the same options: members look for it
 /// for 30 s, and it goes on with the cluster that they are.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Where to listen for the members
+    /// Address to listen on for the members
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
     listen: SocketAddr,
     /// Switches to wait for; with none, every row goes to the servers
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         sizes.servers, sizes.switches, sizes.workers
     ));
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    // Members would look for a controller that is only gone; of one that ends the job they hear so.
+    // Members would look for a controller that is only gone; one that ends the job notifies them.
     interrupt::on_first(move || {
         let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
     });

@@ -1,4 +1,4 @@
-//! What was a command of this program and is one of `libra-lab` now.
+//! Commands that moved from this program to `libra-lab`.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     rest: Vec<OsString>,
 }
 
-/// Becomes `libra-lab` with this command: the one beside this program, or else the one on the `PATH`.
+/// Replaces this process by `libra-lab` with this command: the one beside this program, or else the one on the `PATH`.
 pub(crate) fn run(command: &str, arguments: &Arguments) -> Result<()> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(LABORATORY)));
     let program = beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(LABORATORY));

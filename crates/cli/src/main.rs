@@ -6,7 +6,7 @@
 //! ```text
 //!  train       ──▶ Job: data, plan, Cluster ──▶ a controller, and a thread per member ──▶ Report
 //!  controller  ──▶ Job: data, plan, Cluster ──▶ a controller, waiting for members     ──▶ Report
-//!  server, switch, worker                   ──▶ one member; what to do, the controller says
+//!  server, switch, worker                   ──▶ one member, configured by the controller
 //!  profile     ──▶ trains on a sample       ──▶ a plan;      plan show ──▶ what is in it
 //!  checkpoint  ──▶ what servers have written, while they run or not ──▶ tables, verdicts, plain files
 //! ```
@@ -14,7 +14,7 @@
 //! Each subcommand has a file of its own. Roles carry two texts that only this crate reads: the `Task` of the
 //! controller for the workers, and the `Account` of each worker for the `Report`.
 //!
-//! Exit codes: 0 done, 1 failed (one line on stderr says why), 2 the command line is wrong, 130 interrupted.
+//! Exit codes: 0 done, 1 failed (one line on stderr names the reason), 2 the command line is wrong, 130 interrupted.
 
 #![forbid(unsafe_code)]
 
@@ -33,8 +33,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use libra_launch::{interrupt, member, plane};
 use mimalloc::MiMalloc;
 
-/// Messages are as large as what the system's allocator gives back to the kernel at once: it then makes and clears their pages
-/// again for each.
+/// Messages are so large that the system's allocator returns them to the kernel when they are freed; it then maps and clears their
+/// pages again for each.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -43,7 +43,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Without a cluster at hand, `libra train` starts one on this machine and trains on built-in data.
 /// Over several machines, start one `controller`, then `server`s, `switch`es and `worker`s that join it, in any order.
 #[derive(Parser)]
-#[command(name = "libra", version, max_term_width = 110, args_override_self = true)]
+#[command(name = "libra", version, max_term_width = 100, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,7 +60,7 @@ enum Command {
     Plan(plan::Command),
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Gathers a cluster, runs one job on it and prints what came of it
+    /// Gathers a cluster, runs one job on it and prints its report
     Controller(controller::Arguments),
     /// Owns one shard of the rows
     Server(member::ServerArguments),
@@ -70,16 +70,16 @@ enum Command {
     Worker(member::WorkerArguments),
     #[command(hide = true)]
     XdpPass(plane::PassArguments),
-    /// The program of a switch in P4: what is generated for it
+    /// Generates the program of a switch in P4, and describes it
     #[command(subcommand)]
     P4(p4::Command),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Bench(laboratory::Arguments),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Sim(laboratory::Arguments),
-    /// Belongs to `libra-lab`, and is handed to it
+    /// Runs the command of the same name of `libra-lab`
     #[command(hide = true, disable_help_flag = true)]
     Soak(laboratory::Arguments),
 }
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line, with what a `--config` file says put before what the user typed, so that the user has the last word.
+/// Parses the command line, with the options of a `--config` file before those typed by the user, so that the latter win.
 fn parse() -> anyhow::Result<Cli> {
     let typed: Vec<_> = std::env::args_os().collect();
     let arguments = config_file::expand(&Cli::command(), typed)?;

@@ -1,4 +1,4 @@
-//! `libra p4`: what the program of a P4 switch is made of.
+//! `libra p4`: generated sources, resources and tables of the program of a P4 switch.
 
 mod resources;
 mod tables;
@@ -18,13 +18,13 @@ pub(crate) enum Command {
     /// programs/p4 holds the rest of the program, and includes these files from its folder `generated`. With other sizes than the
     /// usual ones it is a program for a smaller or larger switch: generate into that folder, and compile again.
     Generate(GenerateArguments),
-    /// What the program takes of a Tofino: registers, tables, memory, stages and headers, next to what the paper's takes
+    /// Prints the resources of a Tofino that the program takes: registers, tables, memory, stages and headers
     ///
     /// An estimate from the sizes that generate the program. docs/operating/p4.md has what the compiler made of the usual ones.
     Resources(resources::ResourcesArguments),
     /// Prints what the tables of a switch hold, for its own command line
     ///
-    /// That is what the switch is told once, and the workers and regions that are named. An agent makes these changes by itself.
+    /// They are the setup of the switch, and the workers and regions that are named. An agent makes these changes by itself.
     /// For bmv2 the first lines clear its tables and registers.
     Tables(tables::TablesArguments),
 }
@@ -43,7 +43,7 @@ pub(crate) struct GenerateArguments {
 
 #[derive(Args)]
 struct SizeArguments {
-    /// How lanes add
+    /// Arithmetic of the lanes
     #[arg(long, value_enum, default_value_t = SumsName::Fixed)]
     sums: SumsName,
     /// Entries of a packet, and registers of sums that it passes [default: 16, and for --sums table 2]

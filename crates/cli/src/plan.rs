@@ -1,4 +1,4 @@
-//! `libra plan`: looks at plans.
+//! `libra plan`: shows plans.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,12 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use libra_launch::arguments::load_plan;
+use libra_launch::report::plan_text;
 
-/// What to do with a plan.
+/// Commands about plans.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Says where a plan comes from, how many rows of which tables are hot, and what share of pushes it predicts
+    /// Shows the provenance of a plan, the hot rows of each table, and the predicted share of pushes
     Show {
         /// A file that `libra profile` wrote
         plan: PathBuf,
@@ -19,6 +20,6 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     let Command::Show { plan } = command;
-    println!("{}", load_plan(plan)?.summary());
+    println!("{}", plan_text(&load_plan(plan)?));
     Ok(())
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use libra_launch::arguments::{ModelArguments, SampleArguments, clear};
 use libra_launch::leash;
 use libra_launch::progress::Bars;
+use libra_launch::report::plan_text;
 
 /// Trains on a sample of the data in memory, counts which rows its pushes update, and writes a plan of the hot ones.
 #[derive(Args, Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Arguments {
     model: ModelArguments,
     #[command(flatten)]
     sample: SampleArguments,
-    /// Where to write the plan
+    /// File to write the plan to
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Prints nothing but errors
@@ -42,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     std::fs::write(&arguments.out, plan.to_toml())
         .with_context(|| format!("cannot write the plan to {out}"))?;
     if !arguments.quiet {
-        println!("{}", plan.summary());
+        println!("{}", plan_text(&plan));
         println!("written to {out}");
     }
     Ok(())

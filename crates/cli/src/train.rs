@@ -21,7 +21,7 @@ use libra_launch::event_log::FaultKind;
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::job::{Job, JobArguments};
 
-/// What aggregates the hot rows.
+/// Kind of switch that aggregates the hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SwitchKind {
     /// A software switch on a UDP socket
@@ -30,7 +30,7 @@ enum SwitchKind {
     None,
 }
 
-/// How often rows are checkpointed if there is a place for it and nobody says how often.
+/// Default interval between checkpoints, if there is a state directory.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Starts a whole cluster on this machine and trains a model on it.
@@ -40,10 +40,10 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
-    /// Where servers keep a log (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// What aggregates the hot rows
+    /// Directory of the servers' logs (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
+    #[arg(long, alias = "state", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Kind of switch that aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
     /// Switches that the regions of hot rows are dealt to
@@ -102,17 +102,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if switches == 0 && (standbys > 0 || !faults.is_empty()) {
         bail!("with --switch none there is no switch to kill, to relieve or to stand by for");
     }
-    if arguments.state.is_none() && arguments.job.durability.needs_disk() {
-        bail!("--log, --checkpoint-every and --load need --state DIR, where servers keep what they have");
+    if arguments.state_dir.is_none() && arguments.job.durability.needs_disk() {
+        bail!(
+            "--log, --checkpoint-every and --restore-from need --state-dir DIR, where servers keep logs and checkpoints"
+        );
     }
     let mut job = Job::prepare(&arguments.job, switches, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    if arguments.state.is_some() {
+    if arguments.state_dir.is_some() {
         job.spec.durability.checkpoint_every.get_or_insert(CHECKPOINT_EVERY);
     }
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
     let local = Local {
         job: &job,
-        options: LocalOptions { faults: rates, state_dir: arguments.state.clone(), standbys },
+        options: LocalOptions { faults: rates, state_dir: arguments.state_dir.clone(), standbys },
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),

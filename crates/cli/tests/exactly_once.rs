@@ -65,7 +65,7 @@ fn width_of(key: u64) -> usize {
     if key >= LAYERS { LAYER_WIDTH } else { WIDTH }
 }
 
-/// What one worker pushes: keys, and gradients in units. Now and then a gradient is too large for the plan.
+/// Returns the pushes of one worker: keys, and gradients in units. Now and then a gradient is too large for the plan.
 fn pushes_of(worker: u16) -> Vec<(Vec<u64>, Vec<i32>)> {
     let mut draws = Draws(0x9e37_79b9_7f4a_7c15 + u64::from(worker));
     let push = |_| {
@@ -198,7 +198,7 @@ fn totals(outcome: &Outcome) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn the_sum_is_equal_to_the_bit_under_loss_duplication_and_reordering() {
+fn sums_are_equal_to_the_bit_on_a_faulty_network() {
     let (read, outcome) = run(1, ArithmeticMode::Fixed, FaultRates::new(0.05, 0.05, 0.1).unwrap());
     assert_equal_to_the_bit(&read);
     let (retransmits, duplicates, too_large, epochs) = totals(&outcome);
@@ -224,10 +224,10 @@ fn floating_point_slots_add_exact_numbers_exactly() {
     assert_equal_to_the_bit(&read);
 }
 
-/// What tables are off by stays far below what a packet too many or too few would change, in nearly all rows.
+/// The error of tables stays far below the change by one packet too many or too few, in nearly all rows.
 #[expect(clippy::cast_precision_loss, reason = "sums stay below 2^24 units")]
 #[test]
-fn slots_that_add_by_tables_are_off_by_what_tables_are_off() {
+fn slots_that_add_by_tables_have_the_error_of_tables() {
     let (read, outcome) = run(1, ArithmeticMode::Table, FaultRates::new(0.05, 0.05, 0.1).unwrap());
     let (retransmits, duplicates, too_large, _) = totals(&outcome);
     assert!(retransmits > 0 && duplicates > 0, "the faults were injected: {retransmits} and {duplicates}");

@@ -12,7 +12,6 @@ use libra_models::{ModelKind, TrainConfig, Workload};
 use libra_net::FaultRates;
 use libra_plan::{Budget, DEFAULT_C, DEFAULT_HEADROOM_BITS, DEFAULT_P, FOLDS, Plan, SLOT_BYTES};
 use libra_proto::{ArithmeticMode, ColdPath, Durability, Load, ValueFormat};
-use serde::Serialize;
 
 use crate::job_directory::JobDirectory;
 use crate::models::ModelOptions;
@@ -23,7 +22,7 @@ use crate::rule::RuleArguments;
 #[derive(Args, Debug, Clone)]
 pub struct ModelArguments {
     /// What to train: gmf, mlp, neumf (Neural Collaborative Filtering, He et al. 2017), deeplight (Deng et al. 2021), lstm (language
-    /// model, Jozefowicz et al. 2016), oa or se (made-up clicks as uneven as those of on-line advertising and search in Libra's paper; logistic regression with 150 and 9 million weights)
+    /// model, Jozefowicz et al. 2016), ads-lr or search-lr (logistic regression with 150 and 9 million weights on synthetic clicks, as uneven as those of on-line advertising and search in Libra's paper)
     #[arg(long, value_name = "MODEL", default_value = "neumf")]
     pub model: ModelKind,
     /// The model's data, or `synthetic` for built-in data
@@ -175,9 +174,9 @@ pub struct HotPathArguments {
     /// A plan written by `libra profile`; without it the job begins with a profile run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Pushes after which a switch closes an epoch; without it as many as there are workers
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pushes_per_epoch: Option<u32>,
+    /// Pushes after which a switch ends a round; without it as many as there are workers
+    #[arg(long, alias = "pushes-per-epoch", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pushes_per_round: Option<u32>,
     /// Largest IP packet that the network between workers and switches lets through, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(256..))]
     pub mtu: u16,
@@ -186,11 +185,11 @@ pub struct HotPathArguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     pub lanes: u8,
     /// Cells of each lane, at most: as many as a register of the switch has. Hot rows that do not fit go to another region
-    #[arg(long, value_name = "N", default_value_t = CELLS_MAX, value_parser = clap::value_parser!(u16).range(2..=i64::from(CELLS_MAX)))]
-    pub lane_cells: u16,
-    /// Milliseconds after which a switch closes an epoch that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub epoch_ms: Option<u64>,
+    #[arg(long, alias = "lane-cells", value_name = "N", default_value_t = CELLS_MAX, value_parser = clap::value_parser!(u16).range(2..=i64::from(CELLS_MAX)))]
+    pub register_size: u16,
+    /// Milliseconds after which a switch ends a round that has fewer [default: 20; with --mode ssp or sync, where workers wait for it, 5]
+    #[arg(long, alias = "epoch-ms", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub round_ms: Option<u64>,
 }
 
 /// MB of a checkpoint in a second: what those who push meanwhile feel, and not too much.
@@ -206,34 +205,34 @@ pub struct DurabilityArguments {
     #[arg(long, value_name = "S", value_parser = positive_seconds)]
     pub checkpoint_every: Option<Duration>,
     /// How many checkpoints each server keeps
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub keep: u16,
+    #[arg(long, alias = "keep", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub keep_checkpoints: u16,
     /// How many checkpoints between two full ones hold only what changed
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub increments: u16,
+    #[arg(long, alias = "increments", value_name = "N", default_value_t = 0)]
+    pub incremental_checkpoints: u16,
     /// MB of a checkpoint that a server writes in a second while it serves: more is faster, and costs those who push more
     #[arg(long, value_name = "N", default_value_t = CHECKPOINT_RATE, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_rate: u64,
     /// Begins with the rows of a checkpoint of another job, with any number of servers: DIR or DIR@NUMBER
-    #[arg(long, value_name = "DIR")]
-    pub load: Option<String>,
+    #[arg(long, alias = "load", value_name = "DIR")]
+    pub restore_from: Option<String>,
 }
 
 impl DurabilityArguments {
     /// Whether servers need a place for it.
     pub fn needs_disk(&self) -> bool {
-        self.log || self.checkpoint_every.is_some() || self.load.is_some()
+        self.log || self.checkpoint_every.is_some() || self.restore_from.is_some()
     }
 
     /// What servers are told, and the seed that the rows must follow from, if it is given.
     pub fn durability(&self) -> Result<(Durability, Option<u64>)> {
-        let loaded = self.load.as_deref().map(find_checkpoint).transpose()?;
+        let loaded = self.restore_from.as_deref().map(find_checkpoint).transpose()?;
         let seed = loaded.as_ref().map(|(_, seed)| *seed);
         let durability = Durability {
             log: self.log,
             checkpoint_every: self.checkpoint_every,
-            keep: self.keep,
-            increments: self.increments,
+            keep: self.keep_checkpoints,
+            increments: self.incremental_checkpoints,
             checkpoint_bytes_per_second: self.checkpoint_rate.saturating_mul(1_000_000),
             load: loaded.map(|(load, _)| load),
             ..Durability::NONE
@@ -250,10 +249,10 @@ fn find_checkpoint(text: &str) -> Result<(Load, u64)> {
         numbered.map_or((text, None), |(directory, number)| (directory, Some(number)));
     let checkpoint = JobDirectory::open(Path::new(directory))
         .and_then(|data| data.pick_complete(wanted))
-        .context("--load")?;
+        .context("--restore-from")?;
     let seed = checkpoint.manifests().next().map(|manifest| manifest.description.seed);
-    let seed = seed.context("--load: a checkpoint has a shard")?;
-    let directory = std::path::absolute(directory).context("--load")?.display().to_string();
+    let seed = seed.context("--restore-from: a checkpoint has a shard")?;
+    let directory = std::path::absolute(directory).context("--restore-from")?.display().to_string();
     Ok((Load { directory, number: checkpoint.number }, seed))
 }
 
@@ -278,14 +277,14 @@ fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
 #[derive(Args, Debug, Clone)]
 pub struct ColdPathArguments {
     /// How messages to and from servers carry gradients and values: f32, or bf16 or f16, which round them to half the bytes
-    #[arg(long, value_name = "FORMAT", default_value_t = ValueFormat::F32)]
-    pub wire: ValueFormat,
+    #[arg(long, alias = "wire", value_name = "FORMAT", default_value_t = ValueFormat::F32)]
+    pub wire_dtype: ValueFormat,
 }
 
 impl ColdPathArguments {
     /// Returns how rows that are not hot reach the servers.
     pub fn cold_path(&self) -> ColdPath {
-        ColdPath { values: self.wire }
+        ColdPath { values: self.wire_dtype }
     }
 }
 
@@ -293,12 +292,6 @@ impl ColdPathArguments {
 /// run left cannot be taken for the result.
 pub fn clear(path: &Path) -> Result<()> {
     std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Writes what came of a command, for machines.
-pub fn write_json(path: &Path, content: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(content)?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads a plan, and refuses one that was made for another model.

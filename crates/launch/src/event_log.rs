@@ -110,7 +110,7 @@ impl EventLog {
                 "seconds": self.seconds(change.at),
                 "view": change.view,
                 "regions_moved": change.moved,
-                "took_ms": milliseconds(change.took),
+                "duration_ms": milliseconds(change.took),
             })
         });
         let lost = self.lost.iter().map(|(at, peer, reason)| {
@@ -135,14 +135,14 @@ impl EventLog {
             json!({
                 "seconds": self.seconds(*at),
                 "member": peer.to_string(),
-                "away_ms": milliseconds(*took),
+                "downtime_ms": milliseconds(*took),
             })
         });
         let checkpoints = self.checkpoints.iter().map(|(at, number, outcome)| {
             json!({
                 "seconds": self.seconds(*at),
                 "number": number,
-                "took_ms": outcome.as_ref().ok().map(|took| milliseconds(*took)),
+                "duration_ms": outcome.as_ref().ok().map(|took| milliseconds(*took)),
                 "failure": outcome.as_ref().err(),
             })
         });

@@ -109,15 +109,15 @@ impl JobArguments {
             "memory_share": self.sample.memory_share,
             "hot_slots": self.sample.hot_slots,
             "arithmetic": self.hot.arithmetic.to_string(),
-            "pushes_per_epoch": job.spec.hot_path.pushes_per_epoch,
-            "epoch_ms": milliseconds(job.spec.hot_path.epoch_time_max),
+            "pushes_per_round": job.spec.hot_path.pushes_per_epoch,
+            "round_ms": milliseconds(job.spec.hot_path.epoch_time_max),
             "mtu": self.hot.mtu,
             "lanes": self.hot.lanes,
-            "lane_cells": self.hot.lane_cells,
+            "register_size": self.hot.register_size,
             "log": self.durability.log,
             "checkpoint_every": self.durability.checkpoint_every.map(|every| every.as_secs_f64()),
-            "load": self.durability.load,
-            "wire": self.cold.wire.to_string(),
+            "restore_from": self.durability.restore_from,
+            "wire_dtype": self.cold.wire_dtype.to_string(),
             "training": job.task.config,
         });
         if let (Some(fields), Value::Object(more)) = (configuration.as_object_mut(), more) {
@@ -234,10 +234,10 @@ fn hot_path(
     }
     let hot_path = HotPath {
         arithmetic: arguments.arithmetic,
-        pushes_per_epoch: arguments.pushes_per_epoch.unwrap_or(standard.pushes_per_epoch),
-        epoch_time_max: arguments.epoch_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
+        pushes_per_epoch: arguments.pushes_per_round.unwrap_or(standard.pushes_per_epoch),
+        epoch_time_max: arguments.round_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
         entries_max,
-        cells_max: arguments.lane_cells,
+        cells_max: arguments.register_size,
         ..standard
     };
     Ok(hot_path.with_lanes(lanes))

@@ -1,7 +1,7 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
 //! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, what is printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`]), and what ends processes ([`interrupt`], [`leash`]).
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and what ends processes ([`interrupt`], [`leash`]).
 //! It never decides what a role does: that is `libra-proto`'s.
 //!
 //! ```
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod document;
 pub mod event_log;
 pub mod fault_schedule;
 pub mod interrupt;
@@ -29,5 +30,6 @@ pub mod plane;
 pub mod progress;
 pub mod report;
 pub mod rule;
+pub mod table;
 pub mod task;
 pub mod training;

@@ -97,8 +97,8 @@ pub struct ServerArguments {
     listen: Option<SocketAddr>,
     /// Where to keep the log and the checkpoints that the job asks for. A server that was killed goes on when it is
     /// started again with the same directory
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[arg(long, alias = "state", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 }
 
 /// Adds up the gradients of hot rows, and brings the sums to the servers once an epoch.
@@ -135,7 +135,7 @@ pub struct WorkerArguments {
 pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options = arguments.member.options();
-    let node = match &arguments.state {
+    let node = match &arguments.state_dir {
         Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
         None => ServerNode::bind(options, arguments.listen)?,
     };

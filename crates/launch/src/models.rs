@@ -12,9 +12,9 @@ pub struct ModelOptions {
     /// gmf, mlp, neumf: predictive factors [default: 8]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     factors: Option<usize>,
-    /// deeplight, lstm: lanes of the vector of a feature or word [default: deeplight 10, lstm 200]
-    #[arg(long, value_name = "N", help_heading = HEADING)]
-    width: Option<usize>,
+    /// deeplight, lstm: dimension of the embedding of a feature or word [default: deeplight 10, lstm 200]
+    #[arg(long, alias = "width", value_name = "N", help_heading = HEADING)]
+    embedding_dim: Option<usize>,
     /// deeplight: outputs of each hidden layer, as in 400,400,400; `none` leaves the factorisation machine alone [default: 32,32]
     #[arg(long, value_name = "N,..", help_heading = HEADING, value_parser = parse_hidden)]
     hidden: Option<Hidden>,
@@ -27,15 +27,15 @@ pub struct ModelOptions {
     /// deeplight, lstm: share of the outputs of layers that a step of training leaves out [default: deeplight 0.5, lstm 0.25]
     #[arg(long, value_name = "F", help_heading = HEADING)]
     dropout: Option<f32>,
-    /// deeplight: share of the lanes of vectors, of the weights of pairs of fields, and of those of hidden layers that are pruned [default: 0]
+    /// deeplight: share of the values of embeddings, of the weights of pairs of fields, and of those of hidden layers that are pruned [default: 0]
     #[arg(long, value_name = "F", help_heading = HEADING)]
     prune: Option<f32>,
     /// deeplight: steps in which a hundredth of what is left to prune is pruned [default: 100; a small log needs fewer]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     prune_interval: Option<u32>,
     /// lstm: cells of a layer [default: 200]
-    #[arg(long, value_name = "N", help_heading = HEADING)]
-    cells: Option<usize>,
+    #[arg(long, alias = "cells", value_name = "N", help_heading = HEADING)]
+    hidden_size: Option<usize>,
     /// lstm: values that the cells of a layer are projected to; 0 for no projection [default: 0]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     projection: Option<usize>,
@@ -43,8 +43,8 @@ pub struct ModelOptions {
     #[arg(long, value_name = "N", help_heading = HEADING)]
     layers: Option<usize>,
     /// lstm: words of each stream in a batch, and how far back in time gradients go; --batch, the words of a step, is a multiple [default: 32]
-    #[arg(long, value_name = "N", help_heading = HEADING)]
-    steps: Option<usize>,
+    #[arg(long, alias = "steps", value_name = "N", help_heading = HEADING)]
+    sequence_length: Option<usize>,
     /// lstm: words drawn for each batch that stand for all that do not follow; as many as there are words make the softmax exact [default: 1024]
     #[arg(long, value_name = "N", help_heading = HEADING)]
     softmax_samples: Option<usize>,
@@ -78,7 +78,7 @@ impl ModelOptions {
         match model {
             ModelConfig::Ncf(ncf) => set(&mut ncf.factors, given.factors.take()),
             ModelConfig::Deeplight(deeplight) => {
-                set(&mut deeplight.width, given.width.take());
+                set(&mut deeplight.width, given.embedding_dim.take());
                 set(&mut deeplight.hidden, given.hidden.take().map(|hidden| hidden.0));
                 set(&mut deeplight.min_count, given.min_count.take());
                 set(&mut deeplight.test, given.test_share.take());
@@ -90,11 +90,11 @@ impl ModelOptions {
                 set(&mut deeplight.prune.interval, given.prune_interval.take());
             }
             ModelConfig::Lstm(lstm) => {
-                set(&mut lstm.embedding, given.width.take());
-                set(&mut lstm.hidden, given.cells.take());
+                set(&mut lstm.embedding, given.embedding_dim.take());
+                set(&mut lstm.hidden, given.hidden_size.take());
                 set(&mut lstm.projection, given.projection.take());
                 set(&mut lstm.layers, given.layers.take());
-                set(&mut lstm.steps, given.steps.take());
+                set(&mut lstm.steps, given.sequence_length.take());
                 set(&mut lstm.samples, given.softmax_samples.take());
                 set(&mut lstm.vocabulary, given.vocabulary.take());
                 set(&mut lstm.dropout, given.dropout.take());
@@ -108,17 +108,17 @@ impl ModelOptions {
     fn refuse_the_rest(&self, kind: ModelKind) -> Result<()> {
         let rest = [
             ("factors", self.factors.is_some()),
-            ("width", self.width.is_some()),
+            ("embedding-dim", self.embedding_dim.is_some()),
             ("hidden", self.hidden.is_some()),
             ("min-count", self.min_count.is_some()),
             ("test-share", self.test_share.is_some()),
             ("dropout", self.dropout.is_some()),
             ("prune", self.prune.is_some()),
             ("prune-interval", self.prune_interval.is_some()),
-            ("cells", self.cells.is_some()),
+            ("hidden-size", self.hidden_size.is_some()),
             ("projection", self.projection.is_some()),
             ("layers", self.layers.is_some()),
-            ("steps", self.steps.is_some()),
+            ("sequence-length", self.sequence_length.is_some()),
             ("softmax-samples", self.softmax_samples.is_some()),
             ("vocabulary", self.vocabulary.is_some()),
             ("batch-clip", self.batch_clip.is_some()),
@@ -155,7 +155,32 @@ mod tests {
         assert_eq!((&changed.hidden[..], changed.width), (&[400, 200][..], 10));
         assert_eq!((changed.prune.embeddings, changed.prune.layers), (0.9, 0.9));
         let error = options.apply(ModelKind::Oa, &mut ModelKind::Oa.config().model).unwrap_err();
-        assert_eq!(error.to_string(), "--hidden is not an option of oa: --help says of which model it is");
+        assert_eq!(
+            error.to_string(),
+            "--hidden is not an option of ads-lr: --help says of which model it is"
+        );
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ModelOptions,
+    }
+
+    #[test]
+    fn old_and_new_names_of_options_mean_the_same() {
+        let model = |names: [&str; 3]| {
+            let words = [names[0], "12", names[1], "34", names[2], "16"];
+            let line = <Line as clap::Parser>::parse_from([&["libra"], &words[..]].concat());
+            let mut model = ModelKind::Lstm.config().model;
+            line.options.apply(ModelKind::Lstm, &mut model).unwrap();
+            model
+        };
+        let ModelConfig::Lstm(lstm) = model(["--embedding-dim", "--hidden-size", "--sequence-length"]) else {
+            panic!("lstm is a language model")
+        };
+        assert_eq!((lstm.embedding, lstm.hidden, lstm.steps), (12, 34, 16));
+        assert_eq!(model(["--width", "--cells", "--steps"]), ModelConfig::Lstm(lstm));
     }
 
     #[test]

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use libra_models::Quality;
+use libra_plan::{Plan, Summary};
 use libra_proto::{
     Outcome, Refusal, ServerStatistics, Sizes, Statistics, SwitchStatistics, WorkerStatistics,
 };
 use serde_json::{Map, Value, json};
 
-use crate::arguments::write_json;
+use crate::document::write_json;
 use crate::event_log::{EventLog, Line};
 use crate::job::Job;
+use crate::table::{paragraph, summary, table};
 use crate::task::{Account, EpochAccount, Figure, size};
 
 /// One epoch of all workers together.
@@ -119,7 +119,7 @@ impl<'c> Report<'c> {
         let mut json = json!({
             "quality": {
                 "loss": last.map(|epoch| epoch.loss),
-                "loss_of_nothing": job.workload.loss_of_nothing(),
+                "untrained_loss": job.workload.loss_of_nothing(),
             },
             "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
             "pushes": {
@@ -127,7 +127,7 @@ impl<'c> Report<'c> {
                 "rows": workers.rows,
                 "rows_hot": workers.rows_hot,
                 "rows_cold": workers.rows_cold,
-                "rows_too_large": workers.rows_too_large,
+                "rows_over_bound": workers.rows_too_large,
                 "hot_share": self.hot_share(),
                 "hot_share_predicted": job.plan().map(|plan| plan.predicted_share),
             },
@@ -136,12 +136,12 @@ impl<'c> Report<'c> {
                 "row_updates": servers.row_updates,
                 "row_updates_hot": servers.row_updates_hot,
                 "row_reads": servers.row_reads,
-                "epochs": servers.epochs,
+                "rounds": servers.epochs,
                 "duplicates": servers.duplicates,
                 "dropped": servers.dropped,
-                "pushes_refused": servers.pushes_refused,
-                "sums_refused": servers.sums_refused,
-                "refused": refusals_json(&self.refusals),
+                "pushes_rejected": servers.pushes_refused,
+                "sums_rejected": servers.sums_refused,
+                "rejected_gradients": refusals_json(&self.refusals),
                 "rows": servers.rows,
             },
             "switch": {
@@ -149,16 +149,16 @@ impl<'c> Report<'c> {
                 "pushes": switches.pushes,
                 "pulls": switches.pulls,
                 "duplicates": switches.duplicates,
-                "refused": switches.refused,
+                "nacks": switches.refused,
                 "malformed": switches.malformed,
                 "unknown_senders": switches.unknown_senders,
-                "epochs": switches.epochs,
+                "rounds": switches.epochs,
                 "slots_drained": switches.slots_drained,
             },
             "transport": {
                 "packets": workers.packets,
                 "retransmits": workers.retransmits,
-                "refused": workers.refused,
+                "nacks": workers.refused,
                 "dropped": workers.dropped,
                 "round_trip_us": workers.round_trip_us,
                 "stall_ms_max": self.stall_ms_max,
@@ -187,13 +187,12 @@ impl<'c> Report<'c> {
 
     /// Prints the report for a person.
     pub fn print(&self, job: &Job) {
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
+        let mut rows: Vec<(String, String, String)> = Vec::new();
         let sizes = job.spec.sizes;
         let config = &job.task.config;
         let (workers, servers, switches) = (&self.workers, &self.servers, &self.switches);
         let mut row = |name: &str, value: String, note: String| {
-            table.add_row([name.to_owned(), value, note]);
+            rows.push((name.to_owned(), value, note));
         };
         row("job", job.workload.model(), format!("{}: {}", job.workload.data(), size(&*job.workload)));
         row(
@@ -211,7 +210,7 @@ impl<'c> Report<'c> {
                 row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
             let of_nothing = job.workload.loss_of_nothing();
-            row("loss", format!("{:.4}", last.loss), format!("{of_nothing:.4} knows nothing"));
+            row("loss", format!("{:.4}", last.loss), format!("untrained loss {of_nothing:.4}"));
         }
         row(
             "speed",
@@ -227,7 +226,7 @@ impl<'c> Report<'c> {
                 format!("found in {:.0}% of the data", 100.0 * plan.provenance.sample),
             );
             row(
-                "pushed rows that are hot",
+                "hot share of pushed rows",
                 percent(workers.rows_hot, workers.rows),
                 format!(
                     "{} of {}; predicted {:.1}%",
@@ -240,21 +239,21 @@ impl<'c> Report<'c> {
                 "switch",
                 format!("{} pushes of rows absorbed", group(absorbed)),
                 format!(
-                    "{} hot rows pushed, {} sums in {} epochs handed on",
+                    "{} hot rows pushed, {} sums of {} rounds sent to servers",
                     group(workers.rows_hot),
                     group(servers.row_updates_hot),
                     group(switches.epochs)
                 ),
             );
             row(
-                "saved the servers",
-                format!("{} of row updates", percent(absorbed, without)),
-                format!("{} instead of {}", group(servers.row_updates), group(without)),
+                "server updates avoided",
+                percent(absorbed, without),
+                format!("{} row updates instead of {}", group(servers.row_updates), group(without)),
             );
             row(
-                "",
-                format!("{} of row reads", percent(workers.rows_pulled_hot, workers.rows_pulled)),
-                format!("{} instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
+                "server reads avoided",
+                percent(workers.rows_pulled_hot, workers.rows_pulled),
+                format!("{} row reads instead of {}", group(servers.row_reads), group(workers.rows_pulled)),
             );
             row(
                 "hot path",
@@ -279,22 +278,19 @@ impl<'c> Report<'c> {
         }
         let lines = refusal_lines(&self.refusals, switches.malformed);
         for (name, value, note) in lines.into_iter().chain(self.events.lines()) {
-            table.add_row([name.to_owned(), value, note]);
+            row(name, value, note);
         }
         let short = self.epochs_short(sizes.workers);
         if short > 0 {
             let epochs = format!("{short} of {} epochs", self.epochs.len());
-            let note = "somebody's part was not trained, or nobody is left to account for it".to_owned();
-            table.add_row(["incomplete".to_owned(), epochs, note]);
+            let note = "a worker was lost: its part was not trained, or its account is missing".to_owned();
+            row("incomplete", epochs, note);
         }
         if !self.events.lines().is_empty() {
             let note = "between two acknowledged pushes of a worker, while more were under way".to_owned();
-            table.add_row(["longest stall".to_owned(), format!("{:.1} ms", self.stall_ms_max), note]);
+            row("longest stall", format!("{:.1} ms", self.stall_ms_max), note);
         }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        println!("{}", summary(rows));
     }
 }
 
@@ -307,9 +303,9 @@ fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
 /// What a person should know of gradients that nobody applied.
 fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
     let line = |Refusal { server, worker, table, key, count }: &Refusal| {
-        let who = worker.map_or_else(|| "sums of epochs".to_owned(), |worker| format!("worker {worker}"));
+        let who = worker.map_or_else(|| "sums of rounds".to_owned(), |worker| format!("worker {worker}"));
         let note = format!("{who}, table \"{table}\", server {server}: not finite, the first in row {key}");
-        ("refused gradients", group(*count), note)
+        ("rejected gradients", group(*count), note)
     };
     let of_switches = (malformed > 0).then(|| {
         (
@@ -371,6 +367,13 @@ pub fn quality_line(epoch: u32, quality: &Quality) -> String {
     format!("epoch {:>3}: {} on {} {of_what}", epoch + 1, measures.join(", "), group(count))
 }
 
+/// Returns a plan for a person: sentences about the whole, and a table of the model's tables.
+pub fn plan_text(plan: &Plan) -> String {
+    let of_plan = plan.summary();
+    let numbers: Vec<usize> = (1..Summary::HEADER.len()).collect();
+    format!("{}\n{}", paragraph(&of_plan.to_string()), table(&Summary::HEADER, &numbers, of_plan.rows()))
+}
+
 /// Returns the whole part of a rate, for a person.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is small and positive")]
 pub fn whole(value: f64) -> u64 {
@@ -412,8 +415,8 @@ mod tests {
         let refusals = [of(Some(3), 1200), of(None, 1)];
         let lines = refusal_lines(&refusals, 0);
         let note = "worker 3, table \"item\", server 0: not finite, the first in row 17";
-        assert_eq!(lines[0], ("refused gradients", "1,200".to_owned(), note.to_owned()));
-        assert!(lines[1].2.starts_with("sums of epochs, table \"item\""), "{lines:?}");
+        assert_eq!(lines[0], ("rejected gradients", "1,200".to_owned(), note.to_owned()));
+        assert!(lines[1].2.starts_with("sums of rounds, table \"item\""), "{lines:?}");
         assert_eq!(refusal_lines(&[], 0), []);
         assert_eq!(refusal_lines(&[], 5).len(), 1);
         let first = json!({ "server": 0, "worker": 3, "table": "item", "first_row": 17, "count": 1200 });

@@ -13,11 +13,11 @@ const HEADING: &str = "How gradients change rows";
 /// How gradients change the rows of embeddings, and those of layers.
 #[derive(Args, Debug, Clone)]
 pub struct RuleArguments {
-    /// sgd, momentum, adagrad, rowwise-adagrad, adam, adamw, ftrl or rmsprop; with numbers as in `adam:rate=0.001,beta1=0.8`
+    /// sgd, momentum, adagrad, rowwise-adagrad, adam, adamw, ftrl or rmsprop; with numbers as in `adam:lr=0.001,beta1=0.8`
     ///
     /// The numbers are those of the formula, and what is not given is as usual:
-    /// sgd (rate), momentum (rate, momentum, nesterov), adagrad and rowwise-adagrad (rate, epsilon), adam and adamw (rate, beta1,
-    /// beta2, epsilon), ftrl (alpha, beta, l1, l2), rmsprop (rate, decay, epsilon). The usual rates of embeddings, and of layers:
+    /// sgd (lr), momentum (lr, momentum, nesterov), adagrad and rowwise-adagrad (lr, epsilon), adam and adamw (lr, beta1,
+    /// beta2, epsilon), ftrl (alpha, beta, l1, l2), rmsprop (lr, decay, epsilon). The usual rates of embeddings, and of layers:
     /// sgd as many as a batch has samples, and 0.5; momentum a twentieth of that, and 0.05; both the same of adagrad (0.05),
     /// rowwise-adagrad (0.2), adam and adamw (0.002), ftrl (0.05) and rmsprop (0.005). If a rate is given, that of the layers
     /// changes as much. Without the option it is what does well for the model: adam for gmf, mlp and neumf.
@@ -173,7 +173,12 @@ const KINDS: [Kind; 8] = [
 impl Kind {
     /// What its learning rate is called: FTRL's falls by itself, and has another name in its formula.
     fn rate_name(&self) -> &'static str {
-        if self.name == "ftrl" { "alpha" } else { "rate" }
+        if self.name == "ftrl" { "alpha" } else { "lr" }
+    }
+
+    /// The name that its learning rate had before, and is still taken by.
+    fn old_rate_name(&self) -> Option<&'static str> {
+        (self.name != "ftrl").then_some("rate")
     }
 }
 
@@ -240,7 +245,10 @@ impl FromStr for OptimizerChoice {
         let kind = KINDS.iter().find(|kind| kind.name == name);
         let kind =
             kind.ok_or_else(|| format!("there is no optimizer `{name}`: there are {}", names.join(", ")))?;
-        let rate = typed.take(kind.rate_name(), number)?;
+        let mut rate = typed.take(kind.rate_name(), number)?;
+        if let (None, Some(old)) = (rate, kind.old_rate_name()) {
+            rate = typed.take(old, number)?;
+        }
         let field = |(field, usual): &(&str, f32)| {
             let parse = if *field == "nesterov" { truth } else { number };
             Ok(typed.take(field, parse)?.unwrap_or(*usual))
@@ -248,7 +256,8 @@ impl FromStr for OptimizerChoice {
         let fields = kind.fields.iter().map(field).collect::<Result<_, String>>()?;
         typed.end([&[(kind.rate_name(), 0.0)], kind.fields].concat().iter().map(|(field, _)| *field))?;
         let choice = Self { kind, rate, fields };
-        choice.of_layers().check().map_err(|wrong| wrong.to_string())?;
+        // The store calls it a rate: the message has the name of the field.
+        choice.of_layers().check().map_err(|wrong| wrong.to_string().replace("rate =", "lr ="))?;
         Ok(choice)
     }
 }
@@ -413,13 +422,14 @@ mod tests {
         let sgd = |rate| Optimizer::Sgd { rate };
         assert_eq!(optimizers("sgd"), [sgd(1000.0), sgd(0.5)]);
         // As far from what is usual.
-        assert_eq!(optimizers("sgd:rate=250"), [sgd(250.0), sgd(0.125)]);
-        let own = rules(&["--optimizer", "sgd:rate=250", "--layer-optimizer", "sgd:rate=2"]).unwrap();
+        assert_eq!(optimizers("sgd:lr=250"), [sgd(250.0), sgd(0.125)]);
+        assert_eq!(optimizers("sgd:rate=250"), optimizers("sgd:lr=250"), "the name that it had before");
+        let own = rules(&["--optimizer", "sgd:lr=250", "--layer-optimizer", "sgd:lr=2"]).unwrap();
         assert_eq!(own.map(|rule| rule.optimizer), [sgd(250.0), sgd(2.0)]);
         let momentum = |rate, momentum, nesterov| Optimizer::Momentum { rate, momentum, nesterov };
         assert_eq!(optimizers("momentum"), [momentum(50.0, 0.9, false), momentum(0.05, 0.9, false)]);
         assert_eq!(
-            optimizers("momentum:nesterov=true,rate=25,momentum=0.5"),
+            optimizers("momentum:nesterov=true,lr=25,momentum=0.5"),
             [momentum(25.0, 0.5, true), momentum(0.025, 0.5, true)]
         );
         assert_eq!(optimizers("adagrad"), [Optimizer::Adagrad { rate: 0.05, epsilon: 1e-8 }; 2]);
@@ -428,7 +438,7 @@ mod tests {
         let adam = Optimizer::Adam { rate: 0.002, beta1: 0.5, beta2: 0.999, epsilon: 1e-8 };
         assert_eq!(optimizers("adam:beta1=0.5"), [adam; 2]);
         let adamw = Optimizer::AdamW { rate: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1.0 };
-        assert_eq!(optimizers("adamw:rate=0.01,beta2=0.99,epsilon=1"), [adamw; 2]);
+        assert_eq!(optimizers("adamw:lr=0.01,beta2=0.99,epsilon=1"), [adamw; 2]);
         assert_eq!(optimizers("ftrl"), [Optimizer::Ftrl { alpha: 0.05, beta: 1e-6, l1: 0.0, l2: 0.0 }; 2]);
         let ftrl = Optimizer::Ftrl { alpha: 1.0, beta: 2.0, l1: 3.0, l2: 4.0 };
         assert_eq!(optimizers("ftrl:l2=4,l1=3,beta=2,alpha=1"), [ftrl; 2]);
@@ -487,18 +497,18 @@ mod tests {
                     "sgd, momentum, adagrad, rowwise-adagrad, adam, adamw, ftrl, rmsprop",
                 ][..],
             ),
-            ("--optimizer", "adam:bta1=0.5", &["`adam` has no field `bta1`", "rate, beta1, beta2, epsilon"]),
-            ("--optimizer", "sgd:momentum=0.5", &["`sgd` has no field `momentum`: it has rate"]),
-            ("--optimizer", "ftrl:rate=0.5", &["`ftrl` has no field `rate`: it has alpha, beta, l1, l2"]),
+            ("--optimizer", "adam:bta1=0.5", &["`adam` has no field `bta1`", "lr, beta1, beta2, epsilon"]),
+            ("--optimizer", "sgd:momentum=0.5", &["`sgd` has no field `momentum`: it has lr"]),
+            ("--optimizer", "ftrl:lr=0.5", &["`ftrl` has no field `lr`: it has alpha, beta, l1, l2"]),
             ("--optimizer", "adam:0.5", &["expected FIELD=VALUE behind `adam:`, not `0.5`"]),
             ("--optimizer", "adam:", &["expected FIELD=VALUE"]),
-            ("--optimizer", "adam:rate=fast", &["rate = `fast` is no number"]),
-            ("--optimizer", "adam:rate=1,rate=2", &["`rate` comes twice"]),
-            ("--optimizer", "adam:rate=-1", &["rate = -1 must be finite and above 0"]),
+            ("--optimizer", "adam:lr=fast", &["lr = `fast` is no number"]),
+            ("--optimizer", "adam:lr=1,lr=2", &["`lr` comes twice"]),
+            ("--optimizer", "adam:lr=-1", &["lr = -1 must be finite and above 0"]),
             ("--optimizer", "adam:beta2=1", &["beta2 = 1 must be at least 0 and below 1"]),
             ("--optimizer", "momentum:nesterov=1", &["nesterov = `1` must be true or false"]),
             ("--optimizer", "ftrl:beta=0", &["beta = 0 must be above 0 where l2 is 0"]),
-            ("--layer-optimizer", "adam:rate=NaN", &["--layer-optimizer", "rate = NaN"]),
+            ("--layer-optimizer", "adam:lr=NaN", &["--layer-optimizer", "lr = NaN"]),
             (
                 "--schedule",
                 "triangle",

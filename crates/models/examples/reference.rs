@@ -71,7 +71,7 @@ fn line(measures: &[Measure]) -> String {
     figures.collect::<Vec<String>>().join(", ")
 }
 
-/// Seconds that this thread has been running: on a busy machine they say more than those of the clock. 0 where there is no
+/// Processor time of this thread, in seconds: on a busy machine more reliable than those of the clock. 0 where there is no
 /// such count.
 fn processor_seconds() -> f64 {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

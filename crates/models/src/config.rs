@@ -1,4 +1,4 @@
-//! What to train and how, as a person writes it down.
+//! Settings of a training run.
 
 use std::{fmt, str::FromStr};
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Which model, with settings of its own.
+    /// The model, with settings of its own.
     pub model: ModelConfig,
     /// Passes over the training data.
     pub epochs: u32,
@@ -25,11 +25,11 @@ pub struct TrainConfig {
     pub batch: usize,
     /// Decides initial values, order, and whatever else is drawn.
     pub seed: u64,
-    /// How gradients change the rows of embeddings.
+    /// Update rule of the rows of embeddings.
     pub embeddings: Rule,
-    /// How gradients change the layers.
+    /// Update rule of the layers.
     pub layers: Rule,
-    /// How far workers may be apart.
+    /// Consistency: how far workers may be apart.
     pub mode: Mode,
 }
 
@@ -41,7 +41,7 @@ pub enum ModelConfig {
     Deeplight(DeepLightConfig),
     /// Neural Collaborative Filtering.
     Ncf(NcfConfig),
-    /// Logistic regression on made-up clicks.
+    /// Logistic regression on synthetic clicks.
     Traces(TracesConfig),
     /// A language model.
     Lstm(LstmConfig),
@@ -71,20 +71,29 @@ impl ModelKind {
     pub const ALL: [Self; 7] =
         [Self::Gmf, Self::Mlp, Self::Neumf, Self::Deeplight, Self::Lstm, Self::Oa, Self::Se];
 
-    /// What people call it.
+    /// Returns the name by which the model is chosen.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gmf => "gmf",
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
             Self::Deeplight => "deeplight",
-            Self::Oa => "oa",
-            Self::Se => "se",
+            Self::Oa => "ads-lr",
+            Self::Se => "search-lr",
             Self::Lstm => "lstm",
         }
     }
 
-    /// Settings with which it does well.
+    /// Returns the name that the model had before, by which it can still be chosen.
+    fn old_name(self) -> Option<&'static str> {
+        match self {
+            Self::Oa => Some("oa"),
+            Self::Se => Some("se"),
+            _ => None,
+        }
+    }
+
+    /// Returns settings with which the model trains well.
     pub fn config(self) -> TrainConfig {
         match self {
             Self::Gmf => ncf(Branches::Gmf),
@@ -138,8 +147,8 @@ fn traces(traces: TracesConfig) -> TrainConfig {
 
 /// 200 cells and values up to 0.1 are those of the small model of Zaremba et al. 2014, with one layer instead of two. On Penn Treebank one worker has
 /// a perplexity of 105.6 on the validation text after six passes, and two in `sync` through a switch 106.1. With a rate of 0.003 that does not fall
-/// these are 110.5 and 110.9 to 112.5: what is noise at a high rate is none at a low one. A warm-up of 30 steps to 0.01 has 108.5; on the text that
-/// is made up all three are the same within 2%.
+/// these are 110.5 and 110.9 to 112.5: what is noise at a high rate is none at a low one. A warm-up of 30 steps to 0.01 has 108.5; on the
+/// synthetic text all three are the same within 2%.
 fn lstm() -> TrainConfig {
     TrainConfig {
         model: ModelConfig::Lstm(LstmConfig::default()),
@@ -158,8 +167,8 @@ fn lstm() -> TrainConfig {
 /// The mean of four seeds is the same within 0.001 if the sum of two or four pushes is one update, as in a switch; with Adam at a rate
 /// of 0.001 it is 0.013 less for four. Width 10 is that of Deng et al. 2021, section 5. Layers of 32, a dropout of 0.5 and one row
 /// for values seen fewer than 20 times keep so few rows from being learnt by heart: AUC stays within 0.001 from epoch 8 to 12, while Adam
-/// without dropout, and with rows of their own for values seen 10 times, fell from 0.747 after 5 epochs to 0.722 after 10. A whole log,
-/// which was not at hand, should take fewer epochs, a larger batch, and layers of up to 400.
+/// without dropout, and with rows of their own for values seen 10 times, fell from 0.747 after 5 epochs to 0.722 after 10. A complete log
+/// was not available; it should take fewer epochs, a larger batch, and layers of up to 400.
 fn deeplight() -> TrainConfig {
     TrainConfig {
         model: ModelConfig::Deeplight(DeepLightConfig::default()),
@@ -190,7 +199,7 @@ impl FromStr for ModelKind {
     type Err = UnknownModel;
 
     fn from_str(name: &str) -> Result<Self, UnknownModel> {
-        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name || kind.old_name() == Some(name));
         known.ok_or_else(|| UnknownModel { name: name.to_owned() })
     }
 }
@@ -204,9 +213,9 @@ pub const BATCH_MAX: usize = 1 << 20;
 pub struct ConfigError {
     /// The setting.
     pub field: String,
-    /// What it was set to.
+    /// Its value.
     pub found: String,
-    /// What would do.
+    /// Values that it may have.
     pub expected: &'static str,
 }
 
@@ -270,10 +279,15 @@ mod tests {
             assert_eq!(kind.config().check(), Ok(()));
             assert_eq!(kind.name().parse(), Ok(kind));
         }
+        assert_eq!(
+            ["oa", "se"].map(str::parse),
+            [Ok(ModelKind::Oa), Ok(ModelKind::Se)],
+            "the names of before"
+        );
         let error = "ncf".parse::<ModelKind>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "there is no model \"ncf\": the models are gmf, mlp, neumf, deeplight, lstm, oa, se"
+            "there is no model \"ncf\": the models are gmf, mlp, neumf, deeplight, lstm, ads-lr, search-lr"
         );
     }
 

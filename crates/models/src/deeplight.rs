@@ -1,5 +1,5 @@
-//! DeepLight (Deng et al. 2021, arXiv:2002.06987): will a user click? A field-weighted factorisation machine beside a multi-layer
-//! perceptron, DeepFwFM, which can be pruned while it is trained. Criteo's click logs, or data made up.
+//! DeepLight (Deng et al. 2021, arXiv:2002.06987): predicts clicks. A field-weighted factorisation machine beside a multi-layer
+//! perceptron, DeepFwFM, pruned while it is trained, if asked for. Criteo's click logs, or synthetic data.
 
 pub mod data;
 mod model;
@@ -55,7 +55,7 @@ pub struct DeepLightConfig {
     pub dropout: f32,
     /// Standard deviation of the initial rows of features, which are normal with mean 0.
     pub deviation: f32,
-    /// How sparse the model is to become.
+    /// Target sparsity of the model.
     pub prune: Prune,
 }
 
@@ -97,7 +97,7 @@ impl DeepLightConfig {
         self.prune.check()
     }
 
-    /// How a log becomes a data set.
+    /// Returns the settings by which a log becomes a data set.
     pub fn reading(&self) -> Reading {
         Reading { min_count: self.min_count, test: self.test }
     }
@@ -168,7 +168,7 @@ impl Workload for DeepLight {
         2f64.ln()
     }
 
-    /// Chance, and whoever always says the share of clicks among the training rows.
+    /// Returns chance, and the loss of always predicting the share of clicks among the training rows.
     fn baselines(&self) -> Vec<Measure> {
         let rate = self.dataset.train.rate();
         let clicks = self.dataset.test.clicks as f64 / self.dataset.test.rows as f64;
@@ -196,7 +196,7 @@ struct DeepLightLearner {
     network: Network,
     pruning: Pruning,
     distinct: DistinctRows,
-    /// What dropout draws from.
+    /// Source of randomness of dropout.
     random: SmallRng,
     row: Row,
 }

@@ -1,4 +1,4 @@
-//! What a model has to offer, so that it can be trained.
+//! Interface of a model that can be trained.
 
 use std::{ops::Range, sync::Arc};
 
@@ -6,7 +6,7 @@ use libra_client::{Parameters, TableSpec};
 
 use crate::{Measure, Quality, TrainError, Training};
 
-/// Which part of a data set is trained on.
+/// Part of a data set that one worker trains on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     /// This worker, below `workers`.
@@ -41,7 +41,7 @@ impl Share {
         Ok(())
     }
 
-    /// Which of `count` things are this worker's, if each worker gets a run of neighbours.
+    /// Returns the range of `count` things that are this worker's, if each worker gets a run of neighbours.
     pub fn range(&self, count: usize) -> Range<usize> {
         let Range { start, end } = self.range_of(count as u64);
         let place = |at: u64| usize::try_from(at).expect("at most the count");
@@ -68,8 +68,8 @@ pub trait Workload: Send + Sync {
     /// A short name of the data set.
     fn data(&self) -> &str;
 
-    /// How much data there is: 6040 users, 3706 items. Other data have another size, as a rule: by it a worker notices that it does
-    /// not have what the controller has.
+    /// Size of the data: 6040 users, 3706 items. A worker compares it with the controller's to detect that it has
+    /// other data.
     fn size(&self) -> Vec<(u64, &'static str)>;
 
     /// The tables of the model (see [`LAYER_KEYS`](crate::LAYER_KEYS)), for the parameter server.
@@ -78,10 +78,10 @@ pub trait Workload: Send + Sync {
     /// Samples of one epoch, of all workers together.
     fn samples_per_epoch(&self) -> u64;
 
-    /// The loss of a model that knows nothing.
+    /// Returns the loss of an untrained model.
     fn loss_of_nothing(&self) -> f64;
 
-    /// How good one is without any model: what training has to beat.
+    /// Returns the quality of baselines without a model, which training has to beat.
     fn baselines(&self) -> Vec<Measure>;
 
     /// The training of one worker.
@@ -132,13 +132,13 @@ pub trait Learner {
         gradients: &mut Vec<f32>,
     ) -> Result<f64, TrainError>;
 
-    /// How good the parameters are as they are now, on this worker's part of the test data.
+    /// Measures the current parameters on this worker's part of the test data.
     ///
     /// # Errors
     /// The parameter server failed, or a score is not a number.
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
 
-    /// What the last evaluation found beside the quality: of the whole model, not of this worker's part. Nothing, as a rule.
+    /// Returns findings of the last evaluation beside the quality, about the whole model, not this worker's part. Most models have none.
     fn findings(&self) -> Vec<Measure> {
         Vec::new()
     }

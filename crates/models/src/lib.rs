@@ -1,15 +1,15 @@
-//! Trains sparse models against a parameter server: data sets, models, the training loop, and how good the result is.
+//! Trains sparse models against a parameter server: data sets, models, the training loop, and measures of quality.
 //!
-//! | model | what it foretells | data |
+//! | model | prediction | data |
 //! |---|---|---|
-//! | [`deeplight`] | whether a user will click | Criteo, or made up |
-//! | [`ncf`] | which item a user will touch | MovieLens, or made up |
-//! | [`lstm`] | which word follows | Penn Treebank, One Billion Word Benchmark, or made up |
-//! | [`traces`] | clicks of the paper's industrial tasks | made up, as uneven as the paper reports |
+//! | [`deeplight`] | clicks | Criteo, or synthetic |
+//! | [`ncf`] | the next item of a user | MovieLens, or synthetic |
+//! | [`lstm`] | the next word | Penn Treebank, One Billion Word Benchmark, or synthetic |
+//! | [`traces`] | clicks of the paper's industrial tasks | synthetic, with the skew that the paper reports |
 //!
-//! It never opens a socket, starts a thread or reads a clock; of the parameter server it knows the trait
+//! It never opens a socket, starts a thread or reads a clock; of the parameter server it uses the trait
 //! [`Parameters`](libra_client::Parameters) only, so the same loop runs over a cluster and over the memory of this process
-//! ([`LocalParameters`](libra_client::LocalParameters)). What it does is decided by seeds: the same data, settings and answers give the same pushes.
+//! ([`LocalParameters`](libra_client::LocalParameters)). Seeds decide everything: the same data, settings and answers give the same pushes.
 //!
 //! A model and its data are a [`Workload`], the training of one worker a [`Training`]. Behind both is a [`Learner`], which deals batches and
 //! computes; the loop is the same for all.
@@ -69,7 +69,7 @@ pub use quality::{Measure, Quality};
 pub use tables::{LAYER_KEYS, shapes};
 pub use trainer::{EpochReport, Progress, TrainError, Training};
 
-/// Opens the data that `source` names, a path or the name of data that is made up, for the model of `config`.
+/// Opens the data that `source` names, a path or `synthetic`, for the model of `config`.
 ///
 /// # Errors
 /// Settings or data cannot be used.

@@ -1,4 +1,4 @@
-//! The loss of a guess between two things.
+//! Binary cross-entropy.
 
 /// Sum of the binary cross-entropy of `labels` under the logits, which are replaced by its gradient times `share`.
 ///

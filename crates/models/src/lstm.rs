@@ -1,5 +1,5 @@
-//! Language model of LSTM with a sampled softmax (Jozefowicz et al. 2016, arXiv:1602.02410): which word follows? Penn Treebank, the One
-//! Billion Word Benchmark, or a text made up.
+//! Language model of LSTM with a sampled softmax (Jozefowicz et al. 2016, arXiv:1602.02410): predicts the next word. Penn Treebank, the One
+//! Billion Word Benchmark, or a synthetic text.
 
 pub mod data;
 
@@ -57,7 +57,7 @@ pub struct LstmConfig {
     /// Largest Euclidean norm of the gradient of a batch, over all its rows; a larger one is scaled to it. It is the gradient of the mean loss
     /// of a word.
     pub clip: f32,
-    /// Most words that are told apart; others are one unknown word.
+    /// Size of the vocabulary; rarer words are one unknown word.
     pub vocabulary: usize,
     /// All values begin evenly spread between minus this and this.
     pub range: f32,

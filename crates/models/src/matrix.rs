@@ -6,7 +6,7 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder, linalg::general_mat_mul};
 
-/// A matrix of someone else's values.
+/// A matrix of borrowed values.
 pub(crate) type Matrix<'a> = ArrayView2<'a, f32>;
 
 /// `rows` x `columns` values of which the slice begins with the first.

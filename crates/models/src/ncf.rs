@@ -1,4 +1,4 @@
-//! Neural Collaborative Filtering (He et al. 2017, arXiv:1708.05031): which item will a user touch? MovieLens, or data made up.
+//! Neural Collaborative Filtering (He et al. 2017, arXiv:1708.05031): predicts the item that a user touches next. MovieLens, or synthetic data.
 
 pub mod data;
 mod evaluation;
@@ -32,7 +32,7 @@ pub const NEGATIVES_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NcfConfig {
-    /// Which of the three models.
+    /// One of the three models.
     pub branches: Branches,
     /// Predictive factors F: how wide the last hidden layer is, and with it everything else.
     pub factors: usize,

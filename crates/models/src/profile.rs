@@ -56,7 +56,7 @@ pub fn profile(
     Ok(parameters.observer.finish())
 }
 
-/// How often a sample is passed over.
+/// Returns the number of passes over a sample.
 fn passes(sample: f64, pushes: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and the clamp does the rest")]
     let for_share = (TRAINED_SHARE / sample).ceil() as u64;
@@ -66,7 +66,7 @@ fn passes(sample: f64, pushes: u64) -> u32 {
     u32::try_from(passes).expect("clamped")
 }
 
-/// Where a plan made from `frequencies` comes from, for the plan to say.
+/// Returns the provenance of a plan made from `frequencies`.
 pub fn provenance(
     workload: &dyn Workload,
     config: &TrainConfig,

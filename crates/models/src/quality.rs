@@ -1,4 +1,4 @@
-//! How good a model is: sums over test data, so that the parts of several workers can be added, and what follows from them.
+//! Quality of a model: sums over test data, so that the parts of several workers can be added, and the measures computed from them.
 
 mod clicks;
 mod language;
@@ -17,11 +17,11 @@ pub struct Measure {
     pub key: &'static str,
     /// Its name for people.
     pub name: &'static str,
-    /// What was measured.
+    /// Its value.
     pub value: f64,
 }
 
-/// What was found on some test data.
+/// Quality of a model on some test data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
@@ -68,7 +68,7 @@ impl Quality {
         }
     }
 
-    /// How many test cases there were, and of what.
+    /// Returns the number of test cases, and their noun.
     pub fn cases(&self) -> (u64, &'static str) {
         match self {
             Self::Ranking(ranking) => (ranking.cases, "users"),

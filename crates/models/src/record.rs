@@ -54,12 +54,12 @@ const FRAME_HEAD: usize = 8 + 4 + 4 + 4;
 // Arrays are written as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "recordings are in little-endian order");
 
-/// Whose pushes a file has.
+/// Origin of the pushes in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// The worker, by its share of the data.
     pub worker: u32,
-    /// How many there were.
+    /// Number of workers.
     pub workers: u32,
     /// The model and the data, for people.
     pub model: String,
@@ -71,7 +71,7 @@ pub struct Head {
     pub tables: Vec<TableShape>,
 }
 
-/// Why pushes cannot be kept or read.
+/// Pushes cannot be recorded or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -88,7 +88,7 @@ pub enum RecordError {
         path: PathBuf,
         /// Pushes that are in it.
         pushes: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The operating system refused to read.
@@ -96,7 +96,7 @@ pub enum RecordError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is something else.
@@ -128,11 +128,11 @@ pub enum RecordError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the part begins that is not right.
+        /// Offset of the damaged part.
         at: u64,
         /// Whole pushes before.
         pushes: u64,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
 }

@@ -1,6 +1,6 @@
-//! On-line advertising (OA) and search (SE), the paper's industrial tasks: logistic regression on made-up clicks.
+//! On-line advertising (OA) and search (SE), the paper's industrial tasks: logistic regression on synthetic clicks.
 //!
-//! The paper's traces are not public. What it says of them is how many parameters their models have, and how uneven updates are: the hottest
+//! The paper's traces are not public. It reports the number of parameters of their models, and the skew of updates: the hottest
 //! 30,000 of 150 million take just over half of them (OA), and of 9 million about 70% (SE). The [`Generator`] makes clicks like that. A row of
 //! the model has one value, the weight of a feature, so parameters are rows here.
 
@@ -24,7 +24,7 @@ use crate::{
     trainer::{Trainer, read_rows},
 };
 
-/// The only data there are.
+/// The only data source of these models.
 const SOURCE: &str = "synthetic";
 
 /// The row of the weight that every sample has.
@@ -37,7 +37,7 @@ const TEST_EPOCH: u32 = u32::MAX;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracesConfig {
-    /// What people call it.
+    /// Name of the model.
     pub name: String,
     /// Features there are, and weights of the model.
     pub features: u64,
@@ -55,7 +55,7 @@ impl TracesConfig {
     /// On-line advertising: with batches of 1024 the hottest 30,000 features take 51% of the updates.
     pub fn online_advertising() -> Self {
         Self {
-            name: "oa".to_owned(),
+            name: "ads-lr".to_owned(),
             features: 150_000_000,
             drawn: 40,
             exponent: 1.1768,
@@ -66,7 +66,12 @@ impl TracesConfig {
 
     /// Search: with batches of 1024 the hottest 30,000 features take 71% of the updates.
     pub fn search_engine() -> Self {
-        Self { name: "se".to_owned(), features: 9_000_000, exponent: 1.2934, ..Self::online_advertising() }
+        Self {
+            name: "search-lr".to_owned(),
+            features: 9_000_000,
+            exponent: 1.2934,
+            ..Self::online_advertising()
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -89,7 +94,7 @@ impl TracesConfig {
     }
 }
 
-/// Logistic regression, and the clicks that it is to foretell.
+/// Logistic regression, and the clicks that it predicts.
 #[derive(Debug)]
 pub struct Traces {
     settings: TracesConfig,
@@ -99,7 +104,7 @@ pub struct Traces {
 
 impl Traces {
     /// # Errors
-    /// Settings cannot be used, or data are asked for that are not made up.
+    /// Settings cannot be used, or the source is not `synthetic`.
     pub fn open(settings: &TracesConfig, config: &TrainConfig, source: &str) -> Result<Self, TrainError> {
         config.check()?;
         settings.check()?;
@@ -208,7 +213,7 @@ struct TracesLearner {
 struct Samples {
     /// The rows of the features of all samples, one sample after the other; the last row is the bias.
     rows: Vec<u32>,
-    /// Where the rows of each sample end.
+    /// End of the rows of each sample.
     ends: Vec<usize>,
     labels: Vec<f32>,
 }

@@ -13,7 +13,7 @@ const PULLED_MAX: usize = 4096;
 /// Pulls of an evaluation that are under way at the same time.
 const PULLS_MAX: usize = 4;
 
-/// Why training stopped.
+/// Training stopped.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -31,7 +31,7 @@ pub enum TrainError {
     Worker {
         /// The worker.
         worker: usize,
-        /// How many there are.
+        /// Number of workers.
         workers: usize,
     },
     /// The share of the data set for a profile run is none.
@@ -74,7 +74,7 @@ pub enum TrainError {
     },
 }
 
-/// How far an epoch is.
+/// Progress of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// The epoch.
@@ -87,7 +87,7 @@ pub struct Progress {
     pub loss: f64,
 }
 
-/// What became of an epoch.
+/// Result of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpochReport {
     /// The epoch.
@@ -128,13 +128,13 @@ pub trait Training {
     /// The data cannot be read.
     fn deal_epoch(&mut self, epoch: u32, see: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError>;
 
-    /// How good the parameters are as they are now, on this worker's part of the test data. The answers of all workers are added.
+    /// Measures the current parameters on this worker's part of the test data. The results of all workers are added.
     ///
     /// # Errors
     /// The parameter server failed, or a score is not a number.
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError>;
 
-    /// What the last evaluation found beside the quality: of the whole model, not of this worker's part. Nothing, as a rule.
+    /// Returns findings of the last evaluation beside the quality, about the whole model, not this worker's part. Most models have none.
     fn findings(&self) -> Vec<Measure>;
 }
 

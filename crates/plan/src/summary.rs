@@ -1,4 +1,4 @@
-//! A plan in a screenful, for people.
+//! A plan in a screenful, for people: sentences about the whole, and a row of cells for each table.
 
 use std::fmt::{self, Display};
 
@@ -7,6 +7,9 @@ use crate::principle::SLOT_BYTES;
 use crate::scale::Scale;
 
 /// Shows a plan in a screenful; made by [`Plan::summary`].
+///
+/// As text it is the sentences about the whole plan; [`Self::HEADER`] and [`Self::rows`] are the cells of a table
+/// about the tables of the model.
 #[derive(Debug, Clone)]
 pub struct Summary<'a> {
     plan: &'a Plan,
@@ -50,6 +53,27 @@ impl Plan {
     }
 }
 
+impl Summary<'_> {
+    /// Names of the columns of [`Self::rows`]. All but the first hold numbers.
+    pub const HEADER: [&'static str; 7] =
+        ["table", "rows", "width", "hot rows", "slots", "pushes per row", "scales"];
+
+    /// Returns the cells for each table of the model, in the order of [`Self::HEADER`].
+    pub fn rows(&self) -> impl Iterator<Item = Vec<String>> {
+        self.tables.iter().map(|table| {
+            vec![
+                table.name.to_owned(),
+                table.rows.to_string(),
+                table.width.to_string(),
+                table.hot_rows.to_string(),
+                table.slots.to_string(),
+                table.counts.map_or_else(|| "-".into(), |(most, least)| format!("{most}..{least}")),
+                table.scales.map_or_else(|| "-".into(), |(least, most)| format!("{}..{}", least.0, most.0)),
+            ]
+        })
+    }
+}
+
 impl Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = self.plan;
@@ -79,33 +103,7 @@ impl Display for Summary<'_> {
             percent(used),
             percent(plan.budget.c)
         )?;
-        writeln!(
-            f,
-            "a bank takes {} pushes; a value is at most {}\n",
-            plan.pushes_per_bank_max(),
-            plan.bound()
-        )?;
-
-        let name_width = self.tables.iter().map(|table| table.name.chars().count()).max().unwrap_or(0).max(5);
-        writeln!(
-            f,
-            "{:<name_width$}  {:>12}  {:>6}  {:>9}  {:>9}  {:>17}  {:>9}",
-            "table", "rows", "width", "hot rows", "slots", "pushes per row", "scales"
-        )?;
-        for table in &self.tables {
-            writeln!(
-                f,
-                "{:<name_width$}  {:>12}  {:>6}  {:>9}  {:>9}  {:>17}  {:>9}",
-                table.name,
-                table.rows,
-                table.width,
-                table.hot_rows,
-                table.slots,
-                table.counts.map_or_else(|| "-".into(), |(most, least)| format!("{most}..{least}")),
-                table.scales.map_or_else(|| "-".into(), |(least, most)| format!("{}..{}", least.0, most.0)),
-            )?;
-        }
-        Ok(())
+        write!(f, "a bank takes {} pushes; a value is at most {}", plan.pushes_per_bank_max(), plan.bound())
     }
 }
 

@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use indicatif::ProgressBar;
 use libra_faultsim::{Options, Report, Scenario, TraceWriter};
 use serde_json::json;
 
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
+use libra_launch::table::summary;
 
 /// Runs whole clusters in virtual time under every fault, and checks that each gradient counts exactly once.
 ///
@@ -187,7 +187,7 @@ impl Sums {
             "lost": self.lost,
             "messages": self.messages,
             "operations": self.operations,
-            "epochs": self.epochs,
+            "rounds": self.epochs,
             "retransmits": self.retransmits,
             "views": self.views,
             "faults": self.faults,
@@ -199,11 +199,8 @@ impl Sums {
 }
 
 fn print(sums: &Sums, seconds: f64) {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    let mut row = |name: &str, value: String, note: String| {
-        table.add_row([name.to_owned(), value, note]);
-    };
+    let mut rows: Vec<(String, String, String)> = Vec::new();
+    let mut row = |name: &str, value: String, note: String| rows.push((name.to_owned(), value, note));
     let ms = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1e3);
     row(
         "scenarios",
@@ -216,7 +213,7 @@ fn print(sums: &Sums, seconds: f64) {
         sums.datagrams.to_string(),
         format!("{} lost, {} sent again", sums.lost, sums.retransmits),
     );
-    row("operations", sums.operations.to_string(), format!("{} epochs, {} views", sums.epochs, sums.views));
+    row("operations", sums.operations.to_string(), format!("{} rounds, {} views", sums.epochs, sums.views));
     let faults: Vec<String> = sums.faults.iter().map(|(fault, times)| format!("{fault} {times}")).collect();
     for (line, faults) in faults.chunks(3).enumerate() {
         row(if line == 0 { "faults" } else { "" }, String::new(), faults.join(", "));
@@ -224,5 +221,5 @@ fn print(sums: &Sums, seconds: f64) {
     row("slowest change of view", ms(sums.take_over_max), "from when the controller noticed".to_owned());
     row("slowest push", ms(sums.push_max), "while there were faults".to_owned());
     row("slowest operation", ms(sums.recovery_max), "once the faults were over".to_owned());
-    println!("{table}");
+    println!("{}", summary(rows));
 }

@@ -33,6 +33,7 @@ const DRAWN: usize = 24;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
     /// Updates of rows, each second.
+    #[serde(rename = "rows_per_second")]
     pub pairs_per_second: f64,
     /// The resource that has most to do.
     pub limit: &'static str,

@@ -14,6 +14,7 @@ pub struct Usage {
     /// Of the one that was busy most.
     pub most: f64,
     /// Nanoseconds of all of them for each pair.
+    #[serde(rename = "ns_per_row")]
     pub ns_per_pair: f64,
 }
 
@@ -34,10 +35,12 @@ pub struct LinkUsage {
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Updates of rows that were pushed and accepted, and the time in which they were.
+    #[serde(rename = "rows")]
     pub pairs: u64,
     /// See above.
     pub seconds: f64,
     /// The same, each second.
+    #[serde(rename = "rows_per_second")]
     pub pairs_per_second: f64,
     /// Pushes, likewise.
     pub pushes_per_second: f64,
@@ -54,6 +57,7 @@ pub struct Report {
     /// Streams on which servers got messages while it was measured.
     pub connections: usize,
     /// Pairs that went to servers as messages of workers, of all: by bytes of messages against keys.
+    #[serde(rename = "bytes_to_servers_per_row")]
     pub bytes_to_servers_per_pair: f64,
     /// Bytes that were dropped because a queue was full.
     pub bytes_dropped: u64,

@@ -11,21 +11,21 @@ use libra_durable::disk::RealDisk;
 use libra_plan::shard_of;
 use serde_json::{Value, json};
 
-use super::{Output, bytes, count, table};
-use libra_launch::arguments::write_json;
+use super::{Output, bytes, count};
+use libra_launch::document::write_json;
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory};
 use libra_launch::report::group;
 
 /// Memory for rows, beside 16 bytes for each row of the largest table.
 const MEMORY_BYTES: usize = 256 << 20;
-/// What a person may want to know of the files that are beside it.
+/// Name of the description of the exported files, beside them.
 const INDEX: &str = "export.json";
 
 /// Writes whole tables as safetensors files, which need nothing else to be read
 ///
 /// The rows of all shards are put together, with those that increments build on: one file for each
 /// table, POSITION-NAME.safetensors, by rising key: `keys` (U64), `values` and `state` (F32).
-/// `export.json` beside them says what they are of. Every byte is compared with its checksum before.
+/// `export.json` beside them describes them. Every byte is compared with its checksum before.
 /// In Python:
 ///
 ///   from safetensors.numpy import load_file
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     dir: PathBuf,
     /// The checkpoint; without it the newest complete one
     number: Option<u64>,
-    /// Where to write; must not be there, or be empty
+    /// Directory to write to; must not exist, or be empty
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// Divides each table among so many files, as so many servers would divide it
@@ -65,17 +65,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         // It was made above, by this process.
         let _ = fs::remove_dir_all(&partial);
     })?;
-    let rows = exported.iter().map(|file| {
-        let path = arguments.to.join(&file.file).display().to_string();
-        vec![file.table.clone(), path, group(file.rows), bytes(file.bytes)]
-    });
-    output.print(&table(&["table", "file", "rows", "bytes"], &[2, 3], rows));
+    let rows = exported
+        .iter()
+        .map(|file| vec![file.table.clone(), file.file.clone(), group(file.rows), bytes(file.bytes)]);
+    output.print_table(&["table", "file", "rows", "bytes"], &[2, 3], rows);
     let of_all = checkpoint.manifests().next().map_or(0, |manifest| manifest.description.shards);
     if checkpoint.parts.len() < of_all as usize {
         let shards = count(checkpoint.parts.len() as u64, "shard", "shards");
         output.print(&format!("these are the rows of {shards} of {of_all}"));
     }
-    output.print(&format!("checkpoint {} in {:.1} s", checkpoint.number, started.elapsed().as_secs_f64()));
+    output.print(&format!(
+        "checkpoint {} written to {} in {:.1} s",
+        checkpoint.number,
+        arguments.to.display(),
+        started.elapsed().as_secs_f64()
+    ));
     output.write(&index(&checkpoint, &exported, arguments.shards))
 }
 
@@ -128,7 +132,7 @@ fn write(
     let exported =
         export_split(&opened, &disk, MEMORY_BYTES, shards.into(), |key| shard_of(key, shards).into())?;
     drop(disk);
-    // For servers it says who writes; here it would puzzle.
+    // It names the process that writes to a shard: an export is not written any more.
     let _ = fs::remove_file(partial.join("lock"));
     write_json(&partial.join(INDEX), &index(checkpoint, &exported, shards))?;
     line.finish_and_clear();

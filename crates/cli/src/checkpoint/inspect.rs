@@ -1,4 +1,4 @@
-//! `libra checkpoint inspect`: what is in one checkpoint.
+//! `libra checkpoint inspect`: the content of one checkpoint.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Args;
 use libra_durable::checkpoint::{Content, Manifest};
 use serde_json::{Value, json};
 
-use super::{Output, bytes, table};
+use super::{Output, bytes};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
 use libra_launch::report::group;
 
@@ -114,7 +114,7 @@ fn print(checkpoint: &JobCheckpoint, output: &Output) {
             info.rule.to_string(),
         ]
     });
-    output.print(&table(&["table", "keys", "width", "state", "rows", "rule"], &[2, 3, 4], tables));
+    output.print_table(&["table", "keys", "width", "state", "rows", "rule"], &[2, 3, 4], tables);
     let shards = readable(checkpoint).map(|(shard, manifests)| {
         let manifest = manifests.last().expect("the chain has itself");
         let steps =
@@ -127,7 +127,7 @@ fn print(checkpoint: &JobCheckpoint, output: &Output) {
             steps.collect::<Vec<_>>().join(", "),
         ]
     });
-    output.print(&table(&["shard", "rows", "bytes", "covers of the log", "steps"], &[1, 2], shards));
+    output.print_table(&["shard", "rows", "bytes", "covers of the log", "steps"], &[1, 2], shards);
     let files = readable(checkpoint).flat_map(|(shard, manifests)| {
         let manifest = manifests.last().expect("the chain has itself");
         manifest.files.iter().map(move |file| {
@@ -139,7 +139,7 @@ fn print(checkpoint: &JobCheckpoint, output: &Output) {
             vec![shard.to_owned(), file.name.clone(), content, bytes(file.bytes)]
         })
     });
-    output.print(&table(&["shard", "file", "content", "bytes"], &[3], files));
+    output.print_table(&["shard", "file", "content", "bytes"], &[3], files);
 }
 
 /// Finds the row of a key, in whichever shard it is.

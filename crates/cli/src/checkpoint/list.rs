@@ -1,4 +1,4 @@
-//! `libra checkpoint list`: what is there.
+//! `libra checkpoint list`: the checkpoints and logs of a job.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use libra_durable::checkpoint::Manifest;
 use libra_durable::log::segments;
 use serde::Serialize;
 
-use super::{Output, bytes, table};
+use super::{Output, bytes};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState};
 use libra_launch::report::group;
 
@@ -31,9 +31,9 @@ struct Line {
     complete: bool,
     /// Shards without it.
     missing: Vec<String>,
-    /// What is wrong with what is there.
+    /// Damage of the parts that are there.
     damaged: Vec<String>,
-    /// What it builds on, by shard the same; none if it is a full one.
+    /// The checkpoint that it builds on, the same in all shards; none if it is a full one.
     base: Option<u64>,
     /// In an increment, those that changed.
     rows: u64,
@@ -108,7 +108,7 @@ fn line(checkpoint: &JobCheckpoint, directory: &JobDirectory) -> Line {
 
 fn print(listing: &Listing, output: &Output) {
     if listing.checkpoints.is_empty() {
-        output.print(&"no checkpoint");
+        output.print("no checkpoint");
     } else {
         let header = ["checkpoint", "", "kind", "rows", "bytes", "tables", "written (UTC)"];
         let rows = listing.checkpoints.iter().map(|line| {
@@ -122,7 +122,7 @@ fn print(listing: &Listing, output: &Output) {
                 line.written.map(date).unwrap_or_default(),
             ]
         });
-        output.print(&table(&header, &[0, 3, 4], rows));
+        output.print_table(&header, &[0, 3, 4], rows);
     }
     for fault in listing.checkpoints.iter().flat_map(|line| &line.damaged) {
         output.print(fault);
@@ -132,7 +132,7 @@ fn print(listing: &Listing, output: &Output) {
             let first = log.first_record.map(|first| format!("from {} on", group(first)));
             vec![log.shard.clone(), log.segments.to_string(), first.unwrap_or_default(), bytes(log.bytes)]
         });
-        output.print(&table(&["log of", "files", "records", "bytes"], &[1, 2, 3], rows));
+        output.print_table(&["log of", "files", "records", "bytes"], &[1, 2, 3], rows);
     }
     for leftover in &listing.leftovers {
         output.print(&format!("{leftover} is being written or removed, or was when that was interrupted"));

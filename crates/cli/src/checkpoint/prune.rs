@@ -1,4 +1,4 @@
-//! `libra checkpoint prune`: removes what is superfluous.
+//! `libra checkpoint prune`: removes superfluous checkpoints.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::verify::Verdict;
 use super::{Output, bytes, count};
 use libra_launch::job_directory::{JobCheckpoint, JobDirectory, PartState, bytes_in};
 
-/// Removes all but the newest complete checkpoints, and what is left of interrupted ones
+/// Removes all but the newest complete checkpoints, and the leftovers of interrupted ones
 ///
 /// Kept are the newest N that every shard has and in which every checksum is right, which this finds out by reading them; all
 /// that they build on; and whatever is newer than the newest of them. Without any sound one, no checkpoint is removed. Logs stay:
@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     /// The data directory of a job, or of one shard
     dir: PathBuf,
     /// Complete checkpoints to keep, at least 1
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: u32,
-    /// Only says what would be removed
+    #[arg(long, alias = "keep", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_checkpoints: u32,
+    /// Only lists the directories that would be removed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -63,14 +63,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let directory = if dry_run {
         JobDirectory::open(&arguments.dir)?
     } else {
-        // A directory that is none is to be refused before a file is made in it.
+        // A directory without checkpoints is refused before a file is created in it.
         JobDirectory::open(&arguments.dir)?;
         JobDirectory::open_to_write(&arguments.dir)?
     };
     output.begin()?;
     let list = directory.list()?;
     let bar = output.bars().bytes_bar("verify", 0);
-    let sound = sound(&directory, &list, arguments.keep as usize, &bar, output);
+    let sound = sound(&directory, &list, arguments.keep_checkpoints as usize, &bar, output);
     bar.finish_and_clear();
     let (superfluous, needed) = superfluous(&directory, &list, &sound)?;
     if !dry_run {
@@ -117,7 +117,7 @@ fn sound<'a>(
     sound
 }
 
-/// What may go, an increment before what it builds on; and the numbers that something kept needs.
+/// Returns the checkpoints to remove, an increment before those it builds on, and the numbers that kept ones need.
 fn superfluous(
     directory: &JobDirectory,
     list: &[JobCheckpoint],

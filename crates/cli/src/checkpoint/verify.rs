@@ -1,4 +1,4 @@
-//! `libra checkpoint verify`: is everything as it was written?
+//! `libra checkpoint verify`: compares all files with their checksums.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-/// What was read, and what of it is damaged.
+/// Counts of the files that were read, and the damage found.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Verdict {
     checkpoints: usize,
@@ -36,9 +36,9 @@ pub(super) struct Verdict {
     log_files: u64,
     log_records: u64,
     log_bytes: u64,
-    /// What is wrong, each with its file.
+    /// The damage found, each with its file.
     pub(super) damaged: Vec<String>,
-    /// What is not as it could be, and is no damage.
+    /// Remarks about the state of files that are not damaged.
     notes: Vec<String>,
     seconds: f64,
     bytes_per_second: f64,
@@ -107,7 +107,7 @@ impl Verdict {
                 (PartState::Missing, _) => {
                     self.notes.push(format!("{} has no checkpoint {number}: it is not complete", part.shard));
                 }
-                // Of what is there of it, all damage is named.
+                // All damage of the files that are there is named.
                 (PartState::Damaged(fault), Some(position)) => {
                     let before = self.damaged.len();
                     self.files(&directory.shards[position], (position, number), done, bar);

@@ -1,12 +1,13 @@
-//! `libra p4 resources`: what the program takes of a Tofino.
+//! `libra p4 resources`: resources of a Tofino that the program takes.
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::Table;
 use libra_p4::{Resources, TOFINO};
 use serde_json::json;
 
 use super::SizeArguments;
+use libra_launch::document::to_text;
+use libra_launch::table::{paragraph, table};
 
 #[derive(Args)]
 pub(crate) struct ResourcesArguments {
@@ -20,7 +21,7 @@ pub(crate) struct ResourcesArguments {
 pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
     let ours = Resources::of(&arguments.sizes.sizes())?;
     if arguments.json {
-        let text = json!({
+        let content = json!({
             "program": ours,
             "array_bytes": ours.array_bytes(),
             "table_bytes": ours.table_bytes(),
@@ -31,20 +32,20 @@ pub(super) fn run(arguments: &ResourcesArguments) -> Result<()> {
             "packets_per_second": ours.packets_per_second(),
             "share_of_port": ours.share_of_port(),
         });
-        println!("{}", serde_json::to_string_pretty(&text)?);
+        println!("{}", to_text(&content)?);
         return Ok(());
     }
     println!("{}", arrays(&ours));
     println!("{}", tables(&ours));
     println!("{}", totals(&ours));
-    println!("{}", rate(&ours));
+    println!("{}", paragraph(&rate(&ours)));
     for lack in ours.lacking() {
-        println!("does not fit: {lack}");
+        println!("{}", paragraph(&format!("does not fit: {lack}")));
     }
     Ok(())
 }
 
-/// How fast a port is: its stages take a packet a cycle, its parser does not.
+/// Returns a sentence about the speed of a port: its stages take a packet a cycle, its parser does not.
 fn rate(ours: &Resources) -> String {
     let share = ours.share_of_port();
     let verdict = if share < 1.0 { "not line rate" } else { "line rate" };
@@ -60,11 +61,10 @@ fn kilobytes(bytes: u64) -> String {
     format!("{:.1} KB", bytes as f64 / 1024.0)
 }
 
-fn arrays(ours: &Resources) -> Table {
-    let mut table = Table::new();
-    table.set_header(["register", "there are", "cells", "bits", "bytes", "memory blocks", "first stage"]);
-    for array in &ours.arrays {
-        table.add_row([
+fn arrays(ours: &Resources) -> String {
+    let header = ["register", "there are", "cells", "bits", "bytes", "memory blocks", "first stage"];
+    let rows = ours.arrays.iter().map(|array| {
+        vec![
             array.name.to_owned(),
             array.count.to_string(),
             array.cells.to_string(),
@@ -72,29 +72,26 @@ fn arrays(ours: &Resources) -> Table {
             kilobytes(array.bytes()),
             array.sram_blocks().to_string(),
             array.stage.to_string(),
-        ]);
-    }
-    table
+        ]
+    });
+    table(&header, &[1, 2, 3, 4, 5, 6], rows)
 }
 
-fn tables(ours: &Resources) -> Table {
-    let mut table = Table::new();
-    table.set_header(["table", "entries", "bits of a key", "bits of data", "bytes"]);
-    for size in &ours.tables {
-        table.add_row([
+fn tables(ours: &Resources) -> String {
+    let header = ["table", "entries", "bits of a key", "bits of data", "bytes"];
+    let rows = ours.tables.iter().map(|size| {
+        vec![
             size.name.to_owned(),
             size.entries.to_string(),
             size.key_bits.to_string(),
             size.data_bits.to_string(),
             kilobytes(size.bytes()),
-        ]);
-    }
-    table
+        ]
+    });
+    table(&header, &[1, 2, 3, 4], rows)
 }
 
-fn totals(ours: &Resources) -> Table {
-    let mut table = Table::new();
-    table.set_header(["in all", "this program", "a Tofino 1 has"]);
+fn totals(ours: &Resources) -> String {
     let (alus, blocks) =
         (TOFINO.stages * TOFINO.stateful_alus_of_stage, TOFINO.stages * TOFINO.sram_blocks_of_stage);
     let rows = [
@@ -113,10 +110,8 @@ fn totals(ours: &Resources) -> Table {
         ("PHV bits of metadata", ours.phv_bits.metadata.to_string(), String::new()),
         ("bytes of a packet", ours.packet_bytes.to_string(), TOFINO.packet_bytes.to_string()),
     ];
-    for (what, takes, has) in rows {
-        table.add_row([what.to_owned(), takes, has]);
-    }
-    table
+    let rows = rows.into_iter().map(|(resource, takes, has)| vec![resource.to_owned(), takes, has]);
+    table(&["in all", "this program", "a Tofino 1 has"], &[1, 2], rows)
 }
 
 #[cfg(test)]
@@ -126,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_line_rate_is_said() {
+    fn a_rate_below_line_rate_is_named() {
         let of = |lanes| rate(&Resources::of(&Sizes { lanes, ..Sizes::default() }).unwrap());
         let usual = of(16);
         assert!(usual.starts_with("not line rate: "), "{usual}");
@@ -135,7 +130,7 @@ mod tests {
                 && usual.contains("52 million")
                 && usual.ends_with("80% of a 100G port that is full of them")
         );
-        // The fewer lanes, the more of a packet is no entry.
+        // With fewer lanes, entries are a smaller part of a packet.
         assert!(of(1).contains("8 states"));
     }
 }

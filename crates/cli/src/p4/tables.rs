@@ -1,4 +1,4 @@
-//! `libra p4 tables`: what a switch is told before its agent speaks to it, as text for the switch's own command line.
+//! `libra p4 tables`: the setup of a switch before its agent connects, as text for the switch's own command line.
 
 use std::net::SocketAddrV4;
 
@@ -16,7 +16,7 @@ pub(crate) struct TablesArguments {
     /// The switch
     #[arg(long, value_enum)]
     target: Target,
-    /// Where workers send packets to
+    /// Address that workers send packets to
     #[arg(long, value_name = "IP:PORT")]
     address: SocketAddrV4,
     /// The switch's own hardware address
@@ -28,7 +28,7 @@ pub(crate) struct TablesArguments {
     /// All ports, for frames whose destination is not known
     #[arg(long, value_name = "PORT,..", value_delimiter = ',', required = true)]
     ports: Vec<u16>,
-    /// Who is behind a port, so that frames for it go nowhere else
+    /// Hardware address behind a port, so that frames for it are not flooded
     #[arg(long, value_name = "MAC=PORT", value_parser = station)]
     station: Vec<([u8; 6], u16)>,
     /// A worker: its job, its number, and where it sends from
@@ -144,7 +144,7 @@ mod tests {
         tables: TablesArguments,
     }
 
-    fn said(target: &str) -> Vec<String> {
+    fn lines_of(target: &str) -> Vec<String> {
         lines_for(target, "192", "192,132,133").unwrap()
     }
 
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn both_targets_are_told_the_same_number_of_entries() {
-        let (bmv2, tofino) = (said("bmv2"), said("tofino"));
+    fn both_targets_have_the_same_number_of_entries() {
+        let (bmv2, tofino) = (lines_of("bmv2"), lines_of("tofino"));
         let count = |lines: &[String], what: &str| lines.iter().filter(|line| line.contains(what)).count();
         assert_eq!(count(&bmv2, "table_add"), count(&tofino, ".add_with_"));
         assert!(tofino.contains(
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_an_example() {
+    fn malformed_options_are_refused_with_an_example() {
         assert!(station("02:00=1").unwrap_err().contains("02:4c"));
         assert!(worker("1=10.0.0.2:5000").unwrap_err().contains("1/0=10.0.0.2:5000"));
     }

@@ -97,8 +97,8 @@ impl Local<'_> {
 fn not_started(error: StartError) -> Error {
     match error {
         StartError::Unfinished { found } => anyhow!(
-            "--state: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
-             take another directory and --load this one"
+            "--state-dir: the job of {found} was not done, and its cluster is gone; to begin with its rows, \
+             take another directory and --restore-from this one"
         ),
         error => error.into(),
     }

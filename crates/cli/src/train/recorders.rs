@@ -1,4 +1,4 @@
-//! What workers push, into files.
+//! Records the pushes of workers in files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use libra_models::shapes;
 
 use libra_launch::job::Job;
 
-/// A file for each worker. They are made before anybody trains, so that whatever is in the way is told at once.
+/// A file for each worker. They are created before training begins, so that errors are reported at once.
 #[derive(Clone)]
 pub(super) struct Recorders(Arc<Mutex<State>>);
 
 struct State {
-    /// By the share of their workers, those that nobody has yet.
+    /// Writers that no worker has yet, by the share of their worker.
     writers: BTreeMap<u16, PushWriter>,
-    /// Why the first push could not be written that could not.
+    /// Reason of the first failure to write a push.
     failure: Option<String>,
 }
 
@@ -43,13 +43,13 @@ impl Recorders {
         Ok(Self(Arc::new(Mutex::new(State { writers, failure: None }))))
     }
 
-    /// Who keeps the pushes of a worker, by its share.
+    /// Returns the recorder of a worker, by its share.
     pub(super) fn of(&self, share: u16) -> Option<Recorder> {
         let writer = self.with(|state| state.writers.remove(&share))?;
         Some(Recorder { writer: Some(writer), recorders: self.clone() })
     }
 
-    /// Why something was not kept.
+    /// Returns the reason of the first failure to write, once.
     pub(super) fn failure(&self) -> Option<String> {
         self.with(|state| state.failure.take())
     }
@@ -59,7 +59,7 @@ impl Recorders {
     }
 }
 
-/// Keeps the pushes of one worker, until one cannot be written: somebody who trains would rather go on, and be told at the end.
+/// Records the pushes of one worker until one cannot be written: training goes on, and the failure is reported at its end.
 pub(super) struct Recorder {
     writer: Option<PushWriter>,
     recorders: Recorders,

@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-/// Opens a directory to write to it. Between fork and exec, a process that another test starts holds the lock that this one has let go of.
+/// Opens a directory to write to it. A process that another test starts holds the lock of this one between fork and exec.
 fn open(directory: PathBuf) -> RealDisk {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -374,10 +374,10 @@ fn pruning_keeps_what_is_needed_and_what_is_sound() {
     fs::create_dir(job.shard(1).join("checkpoint-9.partial")).unwrap();
     fs::write(job.shard(1).join("checkpoint-9.partial/x"), [0; 100]).unwrap();
     let before = contents(&job.path());
-    let (code, text, dry) = job.checkpoint("prune", &["--keep", "1", "--dry-run"]);
+    let (code, text, dry) = job.checkpoint("prune", &["--keep-checkpoints", "1", "--dry-run"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("would remove") && contents(&job.path()) == before);
-    let (code, text, pruned) = job.checkpoint("prune", &["--keep", "1"]);
+    let (code, text, pruned) = job.checkpoint("prune", &["--keep-checkpoints", "1"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!((&pruned["removed"], &pruned["freed_bytes"]), (&dry["removed"], &dry["freed_bytes"]));
     assert_eq!((pruned["kept"][0].as_u64(), pruned["kept_as_base"][0].as_u64()), (Some(5), Some(4)));
@@ -395,17 +395,21 @@ fn pruning_keeps_what_is_needed_and_what_is_sound() {
     // One that is damaged does not count, and stays as long as it is newer than those that do.
     job.write(6, None, 0..2 * ROWS);
     flip(&users(&job.shard(0), 6), 300);
-    let pruned = job.checkpoint("prune", &["--keep", "1"]).2;
+    let pruned = job.checkpoint("prune", &["--keep-checkpoints", "1"]).2;
     assert_eq!((&pruned["kept_newer"][0], &pruned["kept_as_base"][0]), (&6.into(), &4.into()));
     assert_eq!(of(&job.checkpoint("list", &[]).2), [6, 5, 4]);
     job.write(7, None, 0..2 * ROWS);
-    job.checkpoint("prune", &["--keep", "1"]);
+    job.checkpoint("prune", &["--keep-checkpoints", "1"]);
     assert_eq!(of(&job.checkpoint("list", &[]).2), [7]);
     flip(&users(&job.shard(0), 7), 300);
-    let (code, text, _) = job.checkpoint("prune", &["--keep", "1"]);
+    let (code, text, _) = job.checkpoint("prune", &["--keep-checkpoints", "1"]);
     assert!(code == Some(0) && text.contains("none was removed"), "{text}");
     assert_eq!(of(&job.checkpoint("list", &[]).2), [7]);
-    assert_refused(&["checkpoint", "prune", "x", "--keep", "0"], 2, &["--keep", "1.."]);
+    assert_refused(
+        &["checkpoint", "prune", "x", "--keep-checkpoints", "0"],
+        2,
+        &["--keep-checkpoints", "1.."],
+    );
 }
 
 #[test]
@@ -413,10 +417,10 @@ fn nothing_is_pruned_that_a_server_writes_to() {
     let job = some(2);
     let before = contents(&job.path());
     let server = open(job.shard(1));
-    job.refused("prune", &["--keep", "1"], &["server", "shard-1", "another process"]);
+    job.refused("prune", &["--keep-checkpoints", "1"], &["server", "shard-1", "another process"]);
     assert!(contents(&job.path()) == before);
     drop(server);
-    assert_eq!(job.checkpoint("prune", &["--keep", "1"]).0, Some(0));
+    assert_eq!(job.checkpoint("prune", &["--keep-checkpoints", "1"]).0, Some(0));
 }
 
 #[test]
@@ -429,15 +433,18 @@ fn parts_of_different_jobs_are_no_checkpoint() {
 }
 
 #[test]
-fn what_is_no_directory_of_checkpoints_is_refused_in_one_line() {
+fn a_directory_without_checkpoints_is_refused() {
     let job = Job::new(1);
     for subcommand in ["list", "inspect", "verify"] {
         job.refused(subcommand, &[], &["cannot read the directory", "data"]);
     }
     fs::create_dir(job.path()).unwrap();
-    for (subcommand, more) in
-        [("list", &[][..]), ("verify", &[]), ("export", &["--to", "x"]), ("prune", &["--keep", "1"])]
-    {
+    for (subcommand, more) in [
+        ("list", &[][..]),
+        ("verify", &[]),
+        ("export", &["--to", "x"]),
+        ("prune", &["--keep-checkpoints", "1"]),
+    ] {
         job.refused(subcommand, more, &["data is no directory of checkpoints", "shard-<n>"]);
     }
     assert!(contents(&job.path()).is_empty(), "nothing was made there");

@@ -1,4 +1,4 @@
-//! What servers keep, and how a job goes on from it.
+//! State that servers keep, and jobs that resume from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,9 @@ use tempfile::TempDir;
 use crate::process::{Member, assert_refused, controller, json, members, run, tiny_data};
 
 fn train<'a>(data: &'a str, state: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let all = ["train", "--data", data, "--batch", "64", "--sample", "1", "--factors", "4", "--state", state];
-    [&all[..], &["--keep", "100", "--quiet"], more].concat()
+    let all =
+        ["train", "--data", data, "--batch", "64", "--sample", "1", "--factors", "4", "--state-dir", state];
+    [&all[..], &["--keep-checkpoints", "100", "--quiet"], more].concat()
 }
 
 /// The files of a whole checkpoint, exported to `to`, by name.
@@ -35,12 +36,12 @@ fn complete(state: &str, directory: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_job_is_kept_and_another_begins_with_its_rows_over_any_number_of_servers() {
+fn a_job_restores_a_checkpoint_on_any_number_of_servers() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let first = path("first");
-    let options = ["--epochs", "20", "--log", "--checkpoint-every", "0.2", "--increments", "2"];
+    let options = ["--epochs", "20", "--log", "--checkpoint-every", "0.2", "--incremental-checkpoints", "2"];
     let output = run(&train(&data, &first, &options));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let numbers = complete(&first, directory.path());
@@ -52,26 +53,27 @@ fn a_job_is_kept_and_another_begins_with_its_rows_over_any_number_of_servers() {
     for servers in ["1", "3", "5"] {
         let state = path(servers);
         let load = format!("{first}@{newest}");
-        let output = run(&train(&data, &state, &["--epochs", "1", "--servers", servers, "--load", &load]));
+        let output =
+            run(&train(&data, &state, &["--epochs", "1", "--servers", servers, "--restore-from", &load]));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // The first checkpoint is of what was loaded, before anybody trained.
+        // The first checkpoint holds the loaded rows, before any training.
         let loaded = export(&state, "1", &directory.path().join(format!("export-{servers}")));
         assert!(loaded == kept, "with {servers} servers");
     }
-    assert_refused(&train(&data, &first, &["--epochs", "1"]), 1, &["job", "done", "--load"]);
-    assert_refused(&train(&data, &path("x"), &["--load", &path("none")]), 1, &["--load"]);
-    assert_refused(&["train", "--log"], 1, &["--state"]);
+    assert_refused(&train(&data, &first, &["--epochs", "1"]), 1, &["job", "done", "--restore-from"]);
+    assert_refused(&train(&data, &path("x"), &["--restore-from", &path("none")]), 1, &["--restore-from"]);
+    assert_refused(&["train", "--log"], 1, &["--state-dir"]);
 }
 
 #[test]
-fn a_server_that_is_killed_goes_on_when_it_is_started_again() {
+fn a_restarted_server_resumes_from_its_log() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (file, state) = (directory.path().join("out.json"), directory.path().join("state"));
     let (path, state) = (file.to_str().unwrap(), state.to_str().unwrap());
     let arguments = ["--data", &data, "--epochs", "400", "--batch", "64", "--sample", "1", "--factors", "4"];
     let (controller, address) = controller(&[&arguments[..], &["--log", "--json", path]].concat());
-    let server = || Member::start(&["server", "--controller", &address, "--state", state]);
+    let server = || Member::start(&["server", "--controller", &address, "--state-dir", state]);
     let (mut victim, others) = (server(), server());
     let rest: Vec<Member> =
         ["worker", "switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address])).into();
@@ -99,13 +101,13 @@ fn a_server_that_is_killed_goes_on_when_it_is_started_again() {
 }
 
 #[test]
-fn a_job_that_wants_a_log_names_the_server_without_a_place_for_it() {
+fn a_log_without_a_state_directory_is_refused() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (controller, address) = controller(&["--data", &data, "--factors", "4", "--sample", "1", "--log"]);
     let members = members(&address);
     let (code, last) = controller.end();
     assert_eq!(code, Some(1));
-    assert!(last.contains("server") && last.contains("--state DIR"), "{last}");
+    assert!(last.contains("server") && last.contains("--state-dir DIR"), "{last}");
     drop(members);
 }

@@ -8,14 +8,14 @@ use tempfile::TempDir;
 
 use crate::process::{Member, assert_refused, controller, json, members, run, tiny_data};
 
-/// How many workers have an account of each epoch.
+/// Returns the number of workers with an account of each epoch.
 fn workers_of_epochs(json: &Value) -> Vec<u64> {
     let epochs = json["epochs"].as_array().unwrap();
     epochs.iter().map(|epoch| epoch["workers"].as_u64().unwrap_or(0)).collect()
 }
 
 #[test]
-fn a_worker_that_disappears_is_missed_by_nobody_and_another_takes_its_place() {
+fn a_lost_worker_is_replaced_and_the_job_goes_on() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
@@ -47,7 +47,7 @@ fn a_worker_that_disappears_is_missed_by_nobody_and_another_takes_its_place() {
 }
 
 #[test]
-fn a_server_that_disappears_ends_the_job_for_everybody() {
+fn a_lost_server_without_a_log_ends_the_job() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (controller, address) = controller(&["--data", &data, "--epochs", "100000", "--sample", "1"]);
@@ -67,7 +67,7 @@ fn a_server_that_disappears_ends_the_job_for_everybody() {
 }
 
 #[test]
-fn a_controller_that_is_killed_and_started_again_goes_on_with_its_cluster() {
+fn a_restarted_controller_resumes_its_job() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let file = directory.path().join("out.json");
@@ -89,7 +89,7 @@ fn a_controller_that_is_killed_and_started_again_goes_on_with_its_cluster() {
     }
     let json = json(&file);
     assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
-    assert_eq!(workers_of_epochs(&json), [2; 120], "nobody has missed anything");
+    assert_eq!(workers_of_epochs(&json), [2; 120], "no worker has missed an epoch");
     assert_eq!(json["failover"]["recovered"], true);
     assert!(json["failover"]["lost"].as_array().unwrap().is_empty());
 }
@@ -133,7 +133,7 @@ fn an_interrupt_ends_everything_at_once() {
 }
 
 #[test]
-fn an_interrupt_of_the_controller_ends_the_job_for_everybody_at_once() {
+fn an_interrupt_of_the_controller_ends_all_members() {
     let directory = TempDir::new().unwrap();
     let data = tiny_data(directory.path());
     let (controller, address) = controller(&["--data", &data, "--epochs", "100000", "--sample", "1"]);

@@ -1,4 +1,4 @@
-//! The binary as a black box: what a person types, and what they get.
+//! The binary as a black box: command lines, and their output.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
@@ -6,6 +6,7 @@ mod checkpoints;
 mod durability;
 mod failover;
 mod jobs;
+mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;

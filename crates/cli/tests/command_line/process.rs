@@ -57,7 +57,7 @@ impl Member {
         (code, lines.into_iter().last().unwrap_or_default())
     }
 
-    /// Waits for the end: exit code, and the lines it wrote that nobody has waited for.
+    /// Waits for the end: exit code, and the lines it wrote that no `line_with` has read.
     pub(crate) fn end_with_lines(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + DEADLINE;
         let status = loop {
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// The command fails with this code, and its first line says each of `words`.
+/// Checks that the command fails with this code, and that its line has each of `words`.
 pub(crate) fn assert_refused(arguments: &[&str], code: i32, words: &[&str]) {
     let output = run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -165,6 +165,9 @@ pub(crate) fn tiny_data(directory: &Path) -> String {
     directory.to_str().unwrap().to_owned()
 }
 
+/// Reads a document that was written for machines. All of them begin with their schema.
 pub(crate) fn json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.starts_with("{\n  \"schema\": 2,\n"), "no schema: {}: {text:.80}", path.display());
+    serde_json::from_str(&text).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What is wrong is said in one line.
+//! Errors of users get one line each.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -16,7 +16,7 @@ fn every_bad_input_gets_one_clear_line() {
     assert_refused(&["train", "--workers", "0"], 2, &["--workers", "1..="]);
     assert_refused(&["train", "--epochs", "0"], 2, &["--epochs"]);
     assert_refused(&["train", "--optimizer", "adamax"], 2, &["--optimizer", "adamax", "adam, adamw"]);
-    assert_refused(&["train", "--optimizer", "adam:beta=1"], 2, &["`beta`", "rate, beta1, beta2, epsilon"]);
+    assert_refused(&["train", "--optimizer", "adam:beta=1"], 2, &["`beta`", "lr, beta1, beta2, epsilon"]);
     assert_refused(&["controller", "--schedule", "cosine"], 2, &["--schedule", "steps=N"]);
     assert_refused(&["profile", "--out", "x", "--clip", "norm:0"], 2, &["--clip", "limit = 0"]);
     assert_refused(
@@ -37,7 +37,7 @@ fn every_bad_input_gets_one_clear_line() {
     assert_refused(&["train", "--sample", "0"], 1, &["sample", "0"]);
     assert_refused(&["train", "--data", &path("nowhere")], 1, &["nowhere"]);
     assert_refused(&["train", "--lanes", "0"], 2, &["--lanes"]);
-    assert_refused(&["train", "--lane-cells", "1"], 2, &["--lane-cells", "2..=32768"]);
+    assert_refused(&["train", "--register-size", "1"], 2, &["--register-size", "2..=32768"]);
     assert_refused(&["train", "--lanes", "8"], 1, &["with 8 lanes", "more --lanes", "narrower model"]);
     assert_refused(
         &["train", "--lanes", "250"],

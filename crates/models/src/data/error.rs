@@ -1,10 +1,10 @@
-//! What can be wrong with a data set.
+//! Errors of data sets.
 
 use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-/// Why a data set cannot be read or used.
+/// A data set cannot be read or used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -19,10 +19,10 @@ pub enum DataError {
     Unreadable {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The directory holds none of the file names that are known.
+    /// The directory holds none of the known file names.
     #[error(
         "{} holds no data set that Libra can read; it reads either the three files `*.train.pairs.tsv` (or \
          `*.train.rating`), `*.test.rating` and `*.test.negative`, or the one file `u.data`",
@@ -32,7 +32,7 @@ pub enum DataError {
         /// The directory.
         path: PathBuf,
     },
-    /// It cannot be told which file of the directory is the click log.
+    /// More than one file of the directory could be the click log.
     #[error(
         "{} holds no file `train.txt`, nor one file alone beside a README: name the click log itself",
         path.display()
@@ -46,7 +46,7 @@ pub enum DataError {
     TooFewRows {
         /// The data set.
         name: String,
-        /// How many there are.
+        /// Their number.
         rows: usize,
     },
     /// A file ends before the rows that it had when it was opened.
@@ -70,7 +70,7 @@ pub enum DataError {
     Incomplete {
         /// The directory.
         path: PathBuf,
-        /// How the name of the file that is missing must end.
+        /// End of the name of the missing file.
         suffix: &'static str,
     },
     /// More than one file could be meant.
@@ -82,7 +82,7 @@ pub enum DataError {
     Ambiguous {
         /// The directory.
         path: PathBuf,
-        /// How these names end.
+        /// End of these names.
         suffix: &'static str,
         /// The names found.
         files: Vec<String>,
@@ -94,9 +94,9 @@ pub enum DataError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What was expected there.
+        /// Expected content.
         expected: &'static str,
-        /// What was there, shortened when long.
+        /// Actual content, shortened when long.
         found: String,
     },
     /// An id is too large for the arrays that are indexed by it.
@@ -126,9 +126,9 @@ pub enum DataError {
         other: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What the file of test pairs says.
+        /// The pair in the file of test pairs.
         expected: String,
-        /// What the file of negatives says.
+        /// The pair in the file of negatives.
         found: String,
     },
     /// No user has anything to be tested on.
@@ -149,15 +149,15 @@ pub enum DataError {
         what: &'static str,
         /// The id that is too large.
         id: u32,
-        /// How many there are.
+        /// Their number.
         limit: u32,
     },
-    /// A model whose data are always made up.
-    #[error("the data of {model} are made up: it takes `--data synthetic`, not {found:?}")]
+    /// The data of the model are always synthetic.
+    #[error("{model} has synthetic data only: give `--data synthetic`, not {found:?}")]
     MadeUp {
         /// The model.
         model: String,
-        /// What was given.
+        /// The source that was given.
         found: String,
     },
     /// There is nothing to learn from.
@@ -166,12 +166,12 @@ pub enum DataError {
         /// The data set.
         name: String,
     },
-    /// A text has nothing to foretell.
+    /// A text has no words to predict.
     #[error("data set {name}: the {which} text has no words")]
     NoWords {
         /// The data set.
         name: String,
-        /// Which text.
+        /// `training` or `validation`.
         which: &'static str,
     },
 }

@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 60;
 /// Longest line of a file that is not read whole, in bytes.
 const LINE_MAX: u64 = 1 << 20;
 
-/// What is read at once from a file that is not read whole, in bytes.
+/// Bytes that are read at once from a file that is not read whole.
 const READ_BYTES: usize = 1 << 18;
 
 /// One file, read whole.
@@ -52,13 +52,13 @@ pub(crate) struct LineReader {
     path: PathBuf,
     reader: BufReader<File>,
     line: Vec<u8>,
-    /// Where the line that was read last begins.
+    /// Start of the line that was read last.
     place: LinePlace,
-    /// Where the next one does.
+    /// Start of the next line.
     next: LinePlace,
 }
 
-/// Where a line begins.
+/// Start of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinePlace {
     /// Bytes before it.
@@ -85,7 +85,7 @@ impl LineReader {
         Ok(Self { path: path.to_owned(), reader, line: Vec::new(), place, next: place })
     }
 
-    /// Where the line begins that was read last.
+    /// Returns the start of the line that was read last.
     pub(crate) fn place(&self) -> LinePlace {
         self.place
     }

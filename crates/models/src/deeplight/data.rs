@@ -9,7 +9,7 @@
 //! In a directory the log is `train.txt`, or the one file beside a README. The last rows are tested on, the others trained on.
 //!
 //! A log is read twice when it is opened, to count its rows and then the values of its fields (see [`Vocabulary`]), and is checked as
-//! a whole. A short one ([`HELD_ROWS_MAX`]) is then held in memory; a longer one is read anew in every epoch, by each worker its own part.
+//! a whole. A short one ([`HELD_ROWS_MAX`]) is then held in memory; of a longer one, each worker reads its part again in every epoch.
 
 mod bags;
 mod criteo;
@@ -33,7 +33,7 @@ use crate::data::{DataError, Directory, name_of};
 /// Logs of up to so many rows are held in memory: 20 MB of Criteo's.
 pub const HELD_ROWS_MAX: usize = 1 << 17;
 
-/// What the features of a row are.
+/// Layout of the features of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One value, or none, of each of so many fields.
@@ -43,7 +43,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// How many fields there are.
+    /// Returns the number of fields.
     pub fn fields(self) -> usize {
         match self {
             Self::Fields(fields) => fields,
@@ -52,7 +52,7 @@ impl Layout {
     }
 }
 
-/// How a log becomes a data set.
+/// Settings by which a log becomes a data set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
     /// Values that occur less often among the training rows share one row of parameters.
@@ -66,18 +66,18 @@ pub struct Reading {
 pub struct Dataset {
     /// A short name, for reports and for the provenance of a plan.
     pub name: String,
-    /// What its rows are made of.
+    /// Layout of its rows.
     pub layout: Layout,
     /// The rows of parameters.
     pub vocabulary: Vocabulary,
-    /// How many of its rows are trained on, those in front, and how many have a click.
+    /// Counts of the rows to train on, at the front.
     pub train: Counts,
     /// The same of those that are tested on, behind them.
     pub test: Counts,
     log: Log,
 }
 
-/// How many rows.
+/// Counts of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All.
@@ -87,13 +87,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The share of clicks, kept away from 0 and 1, which no finite number of rows can tell.
+    /// Returns the share of clicks, kept away from 0 and 1, whose logarithms are infinite.
     pub fn rate(self) -> f64 {
         (self.clicks as f64 + 0.5) / (self.rows as f64 + 1.0)
     }
 }
 
-/// Where the rows are.
+/// Location of the rows.
 #[derive(Debug)]
 enum Log {
     Held(Held),

@@ -85,12 +85,12 @@ impl Model {
         }
     }
 
-    /// What the features of a row are.
+    /// Returns the layout of the features of a row.
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Lanes of a vector: k.
+    /// Values of a vector: k.
     pub(crate) fn lanes(&self) -> usize {
         self.lanes
     }
@@ -100,7 +100,7 @@ impl Model {
         self.lanes + 1
     }
 
-    /// How many features there are: their keys are 0 to here.
+    /// Returns the number of features: their keys are those below it.
     pub(crate) fn features(&self) -> u32 {
         self.features
     }

@@ -1,4 +1,4 @@
-//! Which weights count as 0, so that a model becomes sparse (Deng et al. 2021, section 4.3 and algorithm 1).
+//! Pruning: small weights count as 0, so that a model becomes sparse (Deng et al. 2021, section 4.3 and algorithm 1).
 //!
 //! The parameter server keeps every weight. A worker takes those nearest to 0 as 0, in training and in tests: of all vectors together, of R,
 //! and of each hidden layer, a share that grows towards its target. The gradient by a weight that counts as 0 is pushed like any
@@ -21,7 +21,7 @@ const SAMPLED_ROWS: u64 = 1 << 13;
 /// Batches between two changes of the limits, as in the code of Deng et al.
 const BATCHES: u64 = 10;
 
-/// How sparse a model is to become. After `n` steps since the warm-up, shares have grown to `1 - damping^(n / interval)` of their targets.
+/// Target sparsity of a model. After `n` steps since the warm-up, shares have grown to `1 - damping^(n / interval)` of their targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prune {
@@ -63,12 +63,12 @@ impl Prune {
         Ok(())
     }
 
-    /// Whether anything is to be pruned at all.
+    /// Returns true if anything is to be pruned.
     fn is_wanted(&self) -> bool {
         self.embeddings > 0.0 || self.pairs > 0.0 || self.layers > 0.0
     }
 
-    /// What part of the targets is reached after `steps` steps since the warm-up.
+    /// Returns the part of the targets that is reached after `steps` steps since the warm-up.
     fn reached(&self, steps: f64) -> f64 {
         1.0 - f64::from(self.damping).powf(steps.max(0.0) / f64::from(self.interval))
     }
@@ -81,14 +81,14 @@ pub(super) struct Pruning {
     widths: Widths,
     /// Batches of an epoch, of all workers together.
     epoch_batches: f64,
-    /// How many of them go by while this worker computes one.
+    /// Number of them that pass while this worker computes one.
     batch_batches: f64,
     epoch: u32,
     /// Batches of this worker in the epoch.
     batches: u64,
     /// Magnitudes of the lanes of some vectors, ascending: as they were before the epoch.
     magnitudes: Vec<f32>,
-    /// What was found by the last evaluation.
+    /// Findings of the last evaluation.
     found: Vec<Measure>,
 }
 
@@ -108,7 +108,7 @@ impl Pruning {
         }
     }
 
-    /// What was found by the last evaluation: shares that count as 0.
+    /// Returns the findings of the last evaluation: shares that count as 0.
     pub(super) fn found(&self) -> &[Measure] {
         &self.found
     }

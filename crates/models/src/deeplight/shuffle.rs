@@ -1,4 +1,4 @@
-//! In which order a worker trains on its rows.
+//! Order of the rows that a worker trains on.
 
 use std::{mem, sync::Arc};
 
@@ -84,7 +84,7 @@ impl Shuffle {
     }
 }
 
-/// The rows of a worker, or a sample of them: a row is in it by its number and the seed, whoever asks.
+/// The rows of a worker, or a sample of them. Number and seed alone decide if a row is in it.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     start: usize,

@@ -52,7 +52,7 @@ fn train(training: &mut dyn Training, parameters: &mut LocalParameters, epochs: 
 }
 
 #[test]
-fn a_model_learns_what_was_planted() {
+fn a_model_learns_planted_weights() {
     let workload = workload(&config(), &dataset());
     let baselines = workload.baselines();
     let mut parameters = local(&*workload);
@@ -144,7 +144,7 @@ fn every_bad_setting_is_named() {
 }
 
 #[test]
-fn what_is_not_a_number_is_an_error() {
+fn a_score_that_is_not_a_number_is_an_error() {
     let sgd = Optimizer::Sgd { rate: 1e30 };
     let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
     let workload = workload(&config, &dataset());
@@ -163,7 +163,7 @@ fn real_data() -> Option<PathBuf> {
 }
 
 #[test]
-fn the_head_of_criteo_is_foretold_as_well_as_by_others() {
+fn the_head_of_criteo_is_predicted_as_well_as_published() {
     let log = real_data().map(|path| path.join("criteo-head10k/train.head10k.txt"));
     let Some(log) = log.filter(|log| log.is_file()) else {
         eprintln!("not tested: there is no criteo-head10k in LIBRA_DATA or beside the repository");

@@ -5,8 +5,8 @@
 //! streams of worker 0:  |-- 0 ---|-- 1 ---|-- 2 ---|..
 //! batches:              |aaa|bbb|  |aaa|bbb| |aaa|bbb|     a: the first `steps` words of every stream
 //! ```
-//! What the model remembers of a stream at the end of a batch is where the next batch begins. Lengths of streams differ by one word at
-//! most; those that are longer come first, and their last words are a batch of their own. So each word is foretold once.
+//! The next batch begins with the model's state of each stream at the end of the one before. Lengths of streams differ by one word at
+//! most; those that are longer come first, and their last words are a batch of their own. So each word is predicted once.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) struct Batch {
     pub(super) seed: u64,
 }
 
-/// How batches are dealt.
+/// Shape and seed of the batches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dealing {
     /// Streams side by side.
@@ -58,9 +58,9 @@ pub(super) struct Dealer {
     worker: u64,
     /// The pieces of the text that are read, ascending; `None` for all.
     pieces: Option<Vec<u32>>,
-    /// Words that this worker foretells, counted over the pieces.
+    /// Words that this worker predicts, counted over the pieces.
     range: std::ops::Range<usize>,
-    /// How far all streams are.
+    /// Current step of all streams.
     step: usize,
     random: SmallRng,
     sampler: LogUniform,
@@ -97,7 +97,7 @@ impl Dealer {
         self.random = SmallRng::seed_from_u64(seed.wrapping_add(self.worker + 1));
     }
 
-    /// Words that this worker foretells in an epoch.
+    /// Returns the number of words that this worker predicts in an epoch.
     pub(super) fn samples_per_epoch(&self) -> u64 {
         self.range.len() as u64
     }
@@ -146,7 +146,7 @@ impl Dealer {
         batch.targets.len()
     }
 
-    /// Where in the text a word stands that is counted over the pieces.
+    /// Returns the position in the text of a word that is counted over the pieces.
     fn place(&self, index: usize) -> usize {
         match &self.pieces {
             Some(pieces) => pieces[index / PIECE] as usize * PIECE + index % PIECE,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_is_foretold_once_however_many_workers_there_are() {
+    fn each_word_is_predicted_once_by_any_number_of_workers() {
         for (samples, streams, workers) in [(1, 3, 2), (50, 3, 4), (100, 8, 1), (64, 4, 2)] {
             let mut found = Vec::new();
             for worker in 0..workers {

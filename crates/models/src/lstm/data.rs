@@ -1,4 +1,4 @@
-//! Texts: what the next word is learned from, and what it is foretold in.
+//! Texts: one to learn the next word from, and one to predict it in.
 //!
 //! | source | what it is |
 //! |---|---|
@@ -27,7 +27,7 @@ use crate::data::{DataError, Directory};
 pub struct Text {
     /// A short name, for reports and for the provenance of a plan.
     pub name: String,
-    /// How often each word occurs in the training text. Words are numbered from the most frequent one; of words that are equally
+    /// Occurrences of each word in the training text. Words are numbered from the most frequent one; of words that are equally
     /// frequent, the first in the order of their bytes comes first.
     pub counts: Vec<u64>,
     /// The words of the training text, sentence after sentence, with an `<eos>` before the first and after each.
@@ -60,17 +60,17 @@ impl Text {
         self.counts.len()
     }
 
-    /// Words of the training text that can be foretold: all but the first `<eos>`.
+    /// Returns the number of words of the training text that can be predicted: all but the first `<eos>`.
     pub fn samples(&self) -> usize {
         self.train.len().saturating_sub(1)
     }
 
-    /// Words of the validation text that can be foretold.
+    /// Returns the number of words of the validation text that can be predicted.
     pub fn cases(&self) -> usize {
         self.valid.len().saturating_sub(1)
     }
 
-    /// Checks that every word is in the vocabulary and that there is something to learn and to foretell. Texts that were read or
+    /// Checks that every word is in the vocabulary and that there is something to learn and to predict. Texts that were read or
     /// generated satisfy this; one put together by hand may not.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ const STREAMS_MAX: usize = 128;
 /// Words whose logits are computed at once, and of how many outputs: 1 MiB, which a second-level cache holds.
 const BLOCK: (usize, usize) = (256, 1024);
 
-/// How well the next word is foretold in a worker's runs of the validation text.
+/// Measures the prediction of the next word in a worker's runs of the validation text.
 pub(super) fn evaluate(
     model: &Model,
     network: &mut Network,
@@ -122,7 +122,7 @@ fn blocks(vocabulary: usize) -> impl Iterator<Item = Range<usize>> {
     (0..vocabulary).step_by(BLOCK.1).map(move |start| start..vocabulary.min(start + BLOCK.1))
 }
 
-/// How well one does who knows how frequent words are, and nothing else. Each word counts as if it had occurred once more: no word is
+/// Measures the prediction by the frequencies of words alone. Each word counts as if it had occurred once more: no word is
 /// impossible.
 pub(super) fn unigrams(text: &Text) -> Language {
     let total = text.counts.iter().sum::<u64>() + text.vocabulary() as u64;

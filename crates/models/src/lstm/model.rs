@@ -1,5 +1,5 @@
-//! The language model of Jozefowicz et al. 2016, "Exploring the Limits of Language Modeling" (arXiv:1602.02410), section 3: a word, and
-//! what was before it, foretell the next word.
+//! The language model of Jozefowicz et al. 2016, "Exploring the Limits of Language Modeling" (arXiv:1602.02410), section 3: a word and
+//! the words before it predict the next word.
 //!
 //! ```text
 //!  row of the word: E lanes (from the parameter server)

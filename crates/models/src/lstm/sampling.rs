@@ -1,4 +1,4 @@
-//! Which words stand for all others in a sampled softmax.
+//! Draws the words that stand for all others in a sampled softmax.
 
 use rand::{Rng, rngs::SmallRng};
 
@@ -9,7 +9,7 @@ use rand::{Rng, rngs::SmallRng};
 pub(super) struct LogUniform {
     words: usize,
     log_words: f64,
-    /// Whether a word was drawn; all false between two draws.
+    /// True for each word that was drawn; all false between two draws.
     drawn: Vec<bool>,
 }
 

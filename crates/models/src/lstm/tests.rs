@@ -50,7 +50,7 @@ fn language(training: &mut dyn Training, parameters: &mut dyn Parameters) -> Lan
 }
 
 #[test]
-fn it_learns_what_frequencies_do_not_tell() {
+fn it_learns_more_than_frequencies() {
     let text = text();
     for projection in [0, 12] {
         let config = config(|lstm| lstm.projection = projection);
@@ -75,8 +75,8 @@ fn it_learns_what_frequencies_do_not_tell() {
 }
 
 #[test]
-fn it_does_not_foretell_what_is_random() {
-    // Whoever saw the word that follows would do better than chance.
+fn random_words_are_not_predicted() {
+    // A model that saw the next word would do better than chance.
     let recipe = Synthetic {
         vocabulary: 30,
         sentences: 300,
@@ -206,7 +206,7 @@ impl Parameters for Poisoned {
 }
 
 #[test]
-fn what_is_not_a_number_is_an_error() {
+fn a_score_that_is_not_a_number_is_an_error() {
     let text = text();
     let mut training = training(&config(|_| ()), &text);
     let mut parameters = Poisoned(local(&config(|_| ()), &text));
@@ -217,7 +217,7 @@ fn what_is_not_a_number_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_refused() {
+fn settings_that_cannot_be_trained_are_refused() {
     let good = text();
     let new = |config: &TrainConfig, text: &Text, worker| {
         let workload = workload(config, &Arc::new(text.clone()));
@@ -244,7 +244,7 @@ fn what_cannot_be_trained_is_refused() {
 }
 
 #[test]
-fn a_workload_says_what_it_is() {
+fn a_workload_has_a_model_and_a_size() {
     let text = text();
     let small = workload(&config(|_| ()), &text).unwrap();
     assert_eq!((small.model(), small.data()), ("lstm, 16-24".to_owned(), "synthetic"));

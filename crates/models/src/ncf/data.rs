@@ -21,7 +21,7 @@ use crate::data::{DataError, Directory};
 /// Negatives that a test item is ranked against, where the data set does not bring its own (He et al. 2017, section 4.1).
 pub const TEST_NEGATIVES: usize = 99;
 
-/// What one user is tested on: the item it really touched, hidden among items it did not.
+/// The test case of one user: the item it touched, hidden among items it did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestCase {
     /// The user, from 0.
@@ -112,7 +112,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// How many training pairs each item occurs in: the score of the baseline that recommends what is popular.
+    /// Returns the number of training pairs of each item: the score of the baseline that recommends popular items.
     pub fn popularity(&self) -> Vec<f32> {
         let mut counts = vec![0.0; self.items as usize];
         for &(_, item) in &self.train {

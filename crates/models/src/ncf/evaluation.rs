@@ -67,7 +67,7 @@ fn distinct_negatives(case: &TestCase, negatives: &mut Vec<u32>) {
     negatives.dedup();
 }
 
-/// How well one does who recommends whatever is popular.
+/// Returns the quality of recommending the most popular items to every user.
 pub(super) fn popularity(dataset: &Dataset) -> Ranking {
     let counts = dataset.popularity();
     let mut quality = Ranking::default();

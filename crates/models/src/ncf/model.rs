@@ -28,7 +28,7 @@ pub(crate) use sparse::SampleRows;
 use super::data::Dataset;
 use crate::{LAYER_KEYS, TrainConfig, ncf::NcfConfig};
 
-/// Which branches a model has.
+/// Branches of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Branches {
@@ -134,7 +134,7 @@ impl Model {
         u64::from(self.users) + u64::from(item)
     }
 
-    /// How many rows users and items have together; their keys are 0 to here.
+    /// Returns the number of rows of users and items together; their keys are those below it.
     pub(crate) fn embedding_rows(&self) -> usize {
         self.users as usize + self.items as usize
     }

@@ -27,12 +27,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// How many samples it holds.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.users.len()
     }
 
-    /// Whether it holds no samples.
+    /// Returns true if it holds no samples.
     pub(crate) fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
@@ -50,7 +50,7 @@ impl Batch {
     }
 }
 
-/// Which pairs one worker trains on, and how.
+/// Selection of the pairs that one worker trains on, and its sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dealing {
     /// This worker, below `workers`.
@@ -82,7 +82,7 @@ pub(crate) struct Sampler {
     /// The positives that are trained on, as indices, ascending; `None` for all of them.
     subset: Option<Vec<u32>>,
     order: Vec<u32>,
-    /// Where this worker's next positive stands in `order`.
+    /// Index of this worker's next positive in `order`.
     next: usize,
     /// The user that negatives are still owed for, and how many.
     owed: (u32, usize),

@@ -99,7 +99,7 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
     assert!((sum.gain - expected.gain).abs() < 1e-9);
 }
 
-/// Says what is asked of it, and answers with rows of one value.
+/// Records the calls, and answers with rows of one value.
 struct Script {
     value: f32,
     answer_missing: usize,
@@ -175,7 +175,7 @@ fn the_next_pull_is_under_way_while_a_batch_is_computed() {
 }
 
 #[test]
-fn a_model_that_knows_nothing_scores_nothing() {
+fn equal_scores_have_a_hit_rate_of_zero() {
     let dataset = dataset();
     let mut script = Script::new(&config(), &dataset, 0.5);
     let quality = ranking(&mut *training(&config(), &dataset), &mut script);
@@ -183,7 +183,7 @@ fn a_model_that_knows_nothing_scores_nothing() {
 }
 
 #[test]
-fn what_is_not_a_number_is_an_error() {
+fn a_score_that_is_not_a_number_is_an_error() {
     let dataset = dataset();
     let mut training = training(&config(), &dataset);
     let mut script = Script::new(&config(), &dataset, f32::NAN);
@@ -211,7 +211,7 @@ fn a_rate_that_is_too_high_ends_as_an_error() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_refused() {
+fn settings_that_cannot_be_trained_are_refused() {
     let new = |config: &TrainConfig, dataset: &Dataset, worker| {
         let workload = workload(config, &Arc::new(dataset.clone()));
         workload.and_then(|workload| workload.training(Share::of(worker, 2))).map(|_| ()).unwrap_err()

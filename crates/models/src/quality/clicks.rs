@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Probabilities are told apart in so many steps of their logit.
+/// Number of steps of the logit by which probabilities are distinguished.
 const STEPS: i32 = 1 << 13;
 /// Logits beyond this are as good as sure.
 const LOGIT_MAX: f32 = 16.0;
 
-/// How well clicks were foretold.
+/// Quality of predicted probabilities of clicks.
 ///
 /// The area under the curve of true against false positives is a matter of order between all pairs of test cases. So that the parts of
 /// several workers can be added, and a test set of any size be measured, it is counted how many cases there are of each logit, in steps of
@@ -23,7 +23,7 @@ pub struct Clicks {
 }
 
 impl Clicks {
-    /// What was found on cases with these logits.
+    /// Returns the quality on cases with these logits.
     ///
     /// # Panics
     /// If there are not as many labels as logits.
@@ -62,7 +62,7 @@ impl Clicks {
         });
     }
 
-    /// How many cases there were.
+    /// Returns the number of cases.
     pub fn cases(&self) -> u64 {
         self.clicks + self.others
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_nothing_gets_a_half() {
+    fn equal_scores_have_an_auc_of_one_half() {
         let quality = Clicks::of(&[0.0; 4], [true, false, false, true].into_iter());
         assert_eq!((quality.auc(), quality.cases()), (0.5, 4));
         assert!((quality.log_loss() - 2f64.ln()).abs() < 1e-12);

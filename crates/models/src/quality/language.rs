@@ -4,12 +4,12 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// How surprising the words of a text were.
+/// Surprise of the words of a text, from which perplexity follows.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Language {
     /// Sum over words of -ln of the probability that the model gave them.
     pub nats: f64,
-    /// How many words.
+    /// Number of words.
     pub words: u64,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Length of the list that is recommended.
 pub const LIST: usize = 10;
 
-/// How well the items that users really touched were placed.
+/// Quality of the places that a model gives to the items that users touched.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ranking {
     /// Cases whose item is among the first ten.
@@ -47,9 +47,9 @@ impl AddAssign for Ranking {
     }
 }
 
-/// How many of `negatives` come before the item.
+/// Returns the number of `negatives` that come before the item.
 ///
-/// A tie counts against the item: a model that says the same of everything knows nothing, and must score nothing.
+/// A tie counts against the item: a model that gives all items the same score must not count as a good one.
 pub fn better(item: f32, negatives: &[f32]) -> usize {
     negatives.iter().filter(|&&score| score >= item).count()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_worth_what_the_paper_says() {
+    fn gains_of_places_are_those_of_the_paper() {
         let mut quality = Ranking::default();
         quality.add_rank(0);
         quality.add_rank(2);

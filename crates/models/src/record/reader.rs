@@ -30,7 +30,7 @@ pub struct PushReader<R = BufReader<File>> {
     source: R,
     path: PathBuf,
     head: Head,
-    /// Where the next frame begins, and where the file ends.
+    /// Offset of the next frame, and of the end of the file.
     at: u64,
     end: u64,
     pushes: u64,
@@ -66,7 +66,7 @@ impl<R: Read> PushReader<R> {
         };
         let path = path.to_owned();
         let mut reader = Self { source, path, head, at: 0, end, pushes: 0, body: Vec::new() };
-        // What is shorter than this is something else, or nothing.
+        // A shorter file is no recording.
         let alien = |path: &PathBuf| RecordError::NoRecording { path: path.clone() };
         if end < HEAD_START as u64 {
             return Err(alien(&reader.path));
@@ -86,12 +86,12 @@ impl<R: Read> PushReader<R> {
         if crc32c::crc32c_append(crc32c::crc32c(&start), text) != number(sum) {
             return Err(reader.damaged("a head with a wrong checksum"));
         }
-        reader.head = postcard::from_bytes(text).map_err(|_| reader.damaged("a head that says nothing"))?;
+        reader.head = postcard::from_bytes(text).map_err(|_| reader.damaged("a malformed head"))?;
         reader.at = (HEAD_START + reader.body.len()) as u64;
         Ok(reader)
     }
 
-    /// Whose pushes these are.
+    /// Returns the origin of the pushes.
     pub fn head(&self) -> &Head {
         &self.head
     }
@@ -130,7 +130,7 @@ impl<R: Read> PushReader<R> {
         Ok(Some(RecordedPush { step, keys, gradients }))
     }
 
-    /// Reads so many bytes into the body. Memory is taken as they come, whatever a damaged length says.
+    /// Reads so many bytes into the body. Memory is allocated as they arrive, so a damaged length cannot exhaust it.
     fn read(&mut self, bytes: usize) -> Result<(), RecordError> {
         self.body.clear();
         let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut self.body);

@@ -46,9 +46,9 @@ fn push() -> impl Strategy<Value = (Vec<u64>, Vec<f32>)> {
 }
 
 proptest! {
-    /// What was written is read, to the bit; and of a file that was cut anywhere what is whole.
+    /// All pushes that were written are read, to the bit; of a file that was cut anywhere, the whole ones.
     #[test]
-    fn pushes_are_read_as_they_were_made(pushes in prop::collection::vec(push(), 0..6), cut in any::<prop::sample::Index>()) {
+    fn pushes_are_read_as_they_were_written(pushes in prop::collection::vec(push(), 0..6), cut in any::<prop::sample::Index>()) {
         let bytes = written(&pushes);
         let (found, error) = read(&bytes);
         prop_assert!(error.is_none(), "{error:?}");
@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn errors_name_the_file_and_what_is_wrong() {
+fn errors_name_the_file_and_the_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(file_name(0));
     drop(PushWriter::create(&path, &head()).unwrap());
@@ -130,7 +130,7 @@ fn errors_name_the_file_and_what_is_wrong() {
     );
 }
 
-/// Whoever writes a push that no table has finds it refused, checksums and all.
+/// A push that no table can have is refused, even if its checksums are right.
 #[test]
 fn a_push_that_fits_no_table_is_damage() {
     for (keys, gradients) in [(vec![100], vec![0.0; 3]), (vec![5], vec![0.0; 2])] {

@@ -1,4 +1,4 @@
-//! Clicks that are made up.
+//! Generator of synthetic clicks.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ const WEIGHT_DEVIATION: f32 = 0.35;
 /// The planted weight that every sample has: clicks are rare.
 const PLANTED_BIAS: f32 = -1.5;
 
-/// How many samples follow from one seed of their own: any of them can be made without those before.
+/// Number of samples that share a seed: any run of samples can be generated without those before.
 const RUN: u64 = 256;
 
 /// Makes samples, always the same of the same settings.
 ///
-/// A sample draws features by rank, from a Zipf distribution; the key of a rank is a permutation, so that neighbouring keys say nothing of how hot
-/// they are. Each feature has a planted weight, normal and decided by its key alone, and the sample is a click with the logistic of the sum of its
+/// A sample draws features by rank, from a Zipf distribution; the key of a rank is a permutation, so that neighbouring keys are not
+/// equally hot. Each feature has a planted weight, normal and decided by its key alone, and the sample is a click with the logistic of the sum of its
 /// weights: so there is something to learn, and a best that can be reached.
 #[derive(Debug, Clone)]
 pub struct Generator {
@@ -31,7 +31,7 @@ pub struct Generator {
     seed: u64,
 }
 
-/// What was made.
+/// The sample.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Sample {
     /// Keys, ascending, each once.

@@ -22,7 +22,7 @@ fn clicks(quality: Quality) -> Clicks {
 }
 
 #[test]
-fn it_learns_what_was_planted_and_parts_of_the_test_add_up() {
+fn it_learns_planted_weights_and_test_parts_add_up() {
     let config = config();
     let workload = crate::open(&config, SOURCE).unwrap();
     let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed).unwrap());

@@ -24,9 +24,9 @@ struct Regression {
     batch: u64,
     worker: u64,
     workers: u64,
-    /// Where its next batch begins.
+    /// First sample of its next batch.
     next: u64,
-    /// Where its samples end, if it has fewer than others.
+    /// End of its samples, if it has fewer than others.
     end: u64,
 }
 
@@ -40,7 +40,7 @@ impl Regression {
         [first, (first + 3 + sample % 5) % WEIGHTS, (first + 11 + sample % 2) % WEIGHTS]
     }
 
-    /// What the weights shall become explains the samples.
+    /// Returns the target of a sample, which the weights can fit exactly.
     fn target(sample: u64) -> f32 {
         Self::features(sample).iter().map(|key| *key as f32 / 8.0 - 1.0).sum()
     }
@@ -88,11 +88,11 @@ impl Learner for Regression {
     }
 
     fn evaluate(&mut self, _: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        unreachable!("nobody asks how good it is")
+        unreachable!("no test evaluates it")
     }
 }
 
-/// What the workers of a job share.
+/// State that the workers of a job share.
 struct Shared {
     job: Mutex<Job>,
     changed: Condvar,
@@ -101,7 +101,7 @@ struct Shared {
 struct Job {
     store: LocalParameters,
     clocks: Vec<u64>,
-    /// Who has come to the barrier.
+    /// Workers that wait at the barrier.
     waits: Vec<bool>,
     barriers: u64,
     pulls: u64,
@@ -237,7 +237,7 @@ fn workers_in_step_are_one_worker_with_all_their_batches() {
     assert!(one.iter().any(|weight| weight.abs() > 0.3), "{one:?}");
 }
 
-/// How many pulls and pushes a worker begins in a mode while another does nothing, before it has to wait; none if it need not.
+/// Returns the number of pulls and pushes that a worker begins in a mode while another is idle, before it waits; none if it never waits.
 fn held_up_after(mode: Mode) -> Option<(u64, u64)> {
     let shared = Shared::new(2, 0.01);
     let fast = train(&shared, 0, Regression::new(20, 0, 1), mode);
@@ -246,7 +246,7 @@ fn held_up_after(mode: Mode) -> Option<(u64, u64)> {
     let job = shared.wait(|job| job.held_up > 0 || job.waits[0]);
     let held_up = (job.held_up > 0).then_some((job.pulls, job.pushes));
     drop(job);
-    // It comes to the barrier without a step, and nobody waits for it any more.
+    // It reaches the barrier without a step, so the other no longer waits for it.
     slow.barrier().unwrap();
     slow.barrier().unwrap();
     join([fast]);
@@ -254,7 +254,7 @@ fn held_up_after(mode: Mode) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn a_slow_worker_holds_others_up_as_the_mode_says() {
+fn a_slow_worker_blocks_others_as_the_mode_demands() {
     assert_eq!(held_up_after(Mode::Async), None);
     // Steps 0 to 3 have read, 0 to 2 are done; what step 4 reads would miss four steps of the slow one.
     assert_eq!(held_up_after(Mode::Ssp { staleness: 3 }), Some((4, 3)));
@@ -264,7 +264,7 @@ fn a_slow_worker_holds_others_up_as_the_mode_says() {
 }
 
 #[test]
-fn workers_with_fewer_batches_hold_nobody_up() {
+fn workers_with_fewer_batches_do_not_block_the_others() {
     for mode in [Mode::Sync, Mode::Ssp { staleness: 1 }] {
         let shared = Shared::new(3, 0.02);
         let ends = [SAMPLES, SAMPLES / 4, 0];
@@ -275,7 +275,7 @@ fn workers_with_fewer_batches_hold_nobody_up() {
 }
 
 #[test]
-fn a_mode_is_told_in_words() {
-    let told = [Mode::Async, Mode::Ssp { staleness: 3 }, Mode::Sync].map(|mode| mode.to_string());
-    assert_eq!(told, ["async", "ssp, staleness 3", "sync"]);
+fn modes_are_printed_in_words() {
+    let printed = [Mode::Async, Mode::Ssp { staleness: 3 }, Mode::Sync].map(|mode| mode.to_string());
+    assert_eq!(printed, ["async", "ssp, staleness 3", "sync"]);
 }

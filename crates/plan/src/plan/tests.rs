@@ -163,12 +163,16 @@ plan 3 for deepfm on clicks
 made by libra 0.1.0, seed 1: 8.0 % of the data, 10 pushes of 512 records
 4 hot rows are expected to take 75.0 % of the row updates (wanted: 90.0 %)
 25 slots of 4 bytes take 0.0 % of the on-chip memory (allowed: 5.0 %)
-a bank takes 4096 pushes; a value is at most 524287
-
-table          rows   width   hot rows      slots     pushes per row     scales
-item            500       8          3         24               9..5     -2..16
-dense           100  100000          0          0                  -          -
-user            100       1          1          1               1..1     20..20
-";
-    assert_eq!(plan.summary().to_string(), expected);
+a bank takes 4096 pushes; a value is at most 524287";
+    let summary = plan.summary();
+    assert_eq!(summary.to_string(), expected);
+    let rows: Vec<_> = summary.rows().collect();
+    assert_eq!(
+        rows,
+        [
+            ["item", "500", "8", "3", "24", "9..5", "-2..16"],
+            ["dense", "100", "100000", "0", "0", "-", "-"],
+            ["user", "100", "1", "1", "1", "1..1", "20..20"],
+        ]
+    );
 }

@@ -43,7 +43,7 @@ impl Server {
         let durability = start.cluster.durability.clone();
         if durability.needs_disk() && !self.membership.has_disk() {
             let reason =
-                "the job has a log or checkpoints, and this server has no place for them (--state DIR)";
+                "the job has a log or checkpoints, and this server has no place for them (--state-dir DIR)";
             return self.membership.abort(&format!("server {number}: {reason}"));
         }
         let journal = Journal::new(durability.log, 0);

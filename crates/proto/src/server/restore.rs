@@ -20,7 +20,7 @@ pub enum RestoreError {
     State(String),
     /// The job was done.
     #[error(
-        "the job that it is of was done; another job can begin with its rows (--load), in another directory"
+        "the job that it is of was done; another job can begin with its rows (--restore-from), in another directory"
     )]
     Done,
     /// Rows do not fit the shard and the tables that the state names.

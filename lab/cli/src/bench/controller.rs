@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use self::counterpart::{Cost, Counterpart};
 use self::region::RegionCost;
 use super::report::print;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 
 /// Views told after the start; the median counts.
 const VIEWS: u16 = 5;
@@ -93,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         figures.push(figure);
     }
     if let Some(path) = json {
-        write_json(path, &figures)?;
+        write_json(path, &json!({ "runs": figures }))?;
     }
     Ok(())
 }
@@ -125,7 +127,7 @@ impl Figures {
             format!("{epoch_bytes} bytes"),
             "the next, with one packet of one worker".to_owned(),
         ));
-        print(title, lines);
+        print(&title, lines);
     }
 }
 

@@ -26,7 +26,8 @@ use super::load::{Load, Operation};
 use super::processes::{Cast, Processes, abort_on_interrupt, went};
 use super::rows::{Fill, Kind, Rows};
 use super::usage::Watch;
-use libra_launch::arguments::{FaultArguments, clear, write_json};
+use libra_launch::arguments::{FaultArguments, clear};
+use libra_launch::document::write_json;
 use libra_launch::job::failure;
 use libra_launch::leash;
 use libra_launch::network;
@@ -79,7 +80,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     open: u16,
     /// Pushes that a bank takes before it is closed and its sums go to the server
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pushes_per_epoch: u32,
     #[command(flatten)]
     faults: FaultArguments,

@@ -19,7 +19,7 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Args, Debug, Clone)]
 pub(super) struct Keeping {
     /// Where servers keep a log and checkpoints; must be empty
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = "state-dir", alias = "state", value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
     /// Servers answer when what they applied is in a log on the disk
     #[arg(long, requires = "state")]
@@ -60,7 +60,7 @@ pub(super) struct CheckpointFigures {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Pace {
-    pub(super) pairs_per_second: f64,
+    pub(super) rows_per_second: f64,
     /// The longest time in which a worker that had several operations under way got none done.
     pub(super) stall_ms_max: f64,
 }
@@ -83,16 +83,16 @@ impl CheckpointFigures {
                 pace.stall_ms_max = pace.stall_ms_max.max(1e3 * seconds(at - last));
                 last = at;
             }
-            let pairs = |count: u32| f64::from(count) * batch as f64;
-            during.pairs_per_second += pairs(counts[1]) / inside_seconds.max(1e-9);
-            otherwise.pairs_per_second += pairs(counts[0]) / outside_seconds.max(1e-9);
+            let rows = |count: u32| f64::from(count) * batch as f64;
+            during.rows_per_second += rows(counts[1]) / inside_seconds.max(1e-9);
+            otherwise.rows_per_second += rows(counts[0]) / outside_seconds.max(1e-9);
         }
         Self { seconds: seconds(span.end - span.start), during, otherwise }
     }
 
     /// How much of the pace was left.
     pub(super) fn ratio(&self) -> f64 {
-        self.during.pairs_per_second / self.otherwise.pairs_per_second
+        self.during.rows_per_second / self.otherwise.rows_per_second
     }
 }
 
@@ -115,8 +115,8 @@ mod tests {
         };
         let figures = CheckpointFigures::new(&[account], 10, &(5_200_000_000..5_400_000_000));
         assert!((figures.seconds - 0.2).abs() < 1e-9);
-        assert!((figures.otherwise.pairs_per_second - 9987.5).abs() < 20.0, "{figures:?}");
-        assert!((figures.during.pairs_per_second - 4000.0).abs() < 60.0, "{figures:?}");
+        assert!((figures.otherwise.rows_per_second - 9987.5).abs() < 20.0, "{figures:?}");
+        assert!((figures.during.rows_per_second - 4000.0).abs() < 60.0, "{figures:?}");
         assert!((figures.during.stall_ms_max - 42.0).abs() < 1e-6, "{figures:?}");
         assert!((figures.otherwise.stall_ms_max - 1.0).abs() < 1e-6, "{figures:?}");
         assert!((figures.ratio() - 0.4).abs() < 0.01);

@@ -37,6 +37,7 @@ pub(super) struct Load {
     #[serde(flatten)]
     pub(super) rows: Rows,
     /// How messages carry gradients and values.
+    #[serde(rename = "wire_dtype")]
     pub(super) wire: ValueFormat,
     /// Operations of a worker that are under way at once.
     pub(super) open: usize,

@@ -31,7 +31,8 @@ use clap::{Args, ValueEnum};
 
 use self::finding::Finding;
 use self::tasks::Tasks;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 
 /// An item of the paper's evaluation.

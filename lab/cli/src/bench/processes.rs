@@ -43,7 +43,7 @@ impl Processes {
         let mut processes = Self { servers: Vec::new(), switches: Vec::new(), workers: Vec::new() };
         for _ in 0..cast.sizes.servers {
             let mut server = member(&["server", "--leashed", "--quiet"], controller)?;
-            server.args(cast.state.iter().flat_map(|state| [OsStr::new("--state"), state.as_os_str()]));
+            server.args(cast.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
             processes.servers.push(start(server, Stdio::null())?);
         }
         for _ in 0..cast.sizes.switches {

@@ -19,7 +19,8 @@ use super::processes::{Cast, Processes, abort_on_interrupt, went};
 use super::report::Report;
 use super::rows::Rows;
 use super::worker::{Account, wall_clock};
-use libra_launch::arguments::{ColdPathArguments, clear, write_json};
+use libra_launch::arguments::{ColdPathArguments, clear};
+use libra_launch::document::write_json;
 use libra_launch::job::failure;
 use libra_launch::progress::Bars;
 
@@ -108,7 +109,7 @@ impl Arguments {
         Load {
             operation: self.operation,
             rows: self.rows.clone(),
-            wire: self.cold.wire,
+            wire: self.cold.wire_dtype,
             open: self.open.into(),
             seconds: self.seconds,
             workers: self.workers,

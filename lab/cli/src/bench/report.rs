@@ -1,8 +1,7 @@
 //! The figures of a run: a table for a person, JSON for a machine.
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use libra_launch::table::table;
 use serde::Serialize;
 
 use super::keeping::CheckpointFigures;
@@ -16,10 +15,9 @@ use super::worker::{Account, Together};
 pub(super) struct Report {
     load: Load,
     servers: u16,
-    /// A pair is a key and its row.
-    pairs_per_second: f64,
+    rows_per_second: f64,
     /// Of messages, in both directions, without TCP's own.
-    bytes_per_pair: f64,
+    bytes_per_row: f64,
     server: Server,
     /// From the beginning of an operation to its answer.
     latency_us: Latency,
@@ -32,7 +30,7 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 struct Server {
     /// Processor time, user and system.
-    cpu_ns_per_pair: f64,
+    cpu_ns_per_row: f64,
     resident_bytes: u64,
     /// Of all rows. Unknown where not all were made beforehand: nobody counts those that pushes have made.
     resident_bytes_per_row: Option<f64>,
@@ -48,7 +46,7 @@ impl Report {
         limits: Limits,
         checkpoint: Option<CheckpointFigures>,
     ) -> Result<Self> {
-        let Together { begun, ended, pairs_per_second, pairs } = Together::of(accounts)?;
+        let Together { begun, ended, rows_per_second, rows: rows_between } = Together::of(accounts)?;
         let usage = watch.between(begun, ended)?;
         let rows: u64 = accounts.iter().map(|account| account.rows).sum();
         let bytes: u64 = accounts.iter().map(|account| account.bytes).sum();
@@ -56,10 +54,10 @@ impl Report {
         Ok(Self {
             load: load.clone(),
             servers,
-            pairs_per_second,
-            bytes_per_pair: bytes as f64 / rows as f64,
+            rows_per_second,
+            bytes_per_row: bytes as f64 / rows as f64,
             server: Server {
-                cpu_ns_per_pair: usage.cpu_ns as f64 / pairs,
+                cpu_ns_per_row: usage.cpu_ns as f64 / rows_between,
                 resident_bytes: usage.resident_bytes,
                 resident_bytes_per_row: (load.rows.made() == load.rows.keys)
                     .then(|| usage.resident_bytes as f64 / load.rows.keys as f64),
@@ -89,24 +87,24 @@ impl Report {
             rows.zipf,
             load.seconds
         );
-        let ratio = self.pairs_per_second / random;
+        let ratio = self.rows_per_second / random;
         let mut lines = vec![
             (
-                "pairs",
-                million(self.pairs_per_second),
+                "rows",
+                million(self.rows_per_second),
                 format!("{:.2} of the random accesses of one core", ratio),
             ),
             (
                 "server CPU",
-                format!("{:.1} ns/pair", server.cpu_ns_per_pair),
+                format!("{:.1} ns/row", server.cpu_ns_per_row),
                 "user and system, all servers".to_owned(),
             ),
             (
                 "bytes",
-                format!("{:.2} a pair", self.bytes_per_pair),
+                format!("{:.2} a row", self.bytes_per_row),
                 format!(
                     "{:.2} of what one TCP stream carries",
-                    self.bytes_per_pair * self.pairs_per_second / stream
+                    self.bytes_per_row * self.rows_per_second / stream
                 ),
             ),
             (
@@ -137,24 +135,16 @@ impl Report {
                 during.stall_ms_max,
                 otherwise.stall_ms_max
             );
-            lines.push(("checkpoint", million(during.pairs_per_second), note));
+            lines.push(("checkpoint", million(during.rows_per_second), note));
         }
-        print(title, lines);
+        print(&title, lines);
     }
 }
 
 /// Prints figures, each with a name and a remark.
-pub(super) fn print(title: String, lines: Vec<(&str, String, String)>) {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    table.set_header(vec!["bench".to_owned(), String::new(), title]);
-    for (name, figure, remark) in lines {
-        table.add_row(vec![name.to_owned(), figure, remark]);
-    }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
+pub(super) fn print(title: &str, lines: Vec<(&str, String, String)>) {
+    let rows = lines.into_iter().map(|(name, figure, remark)| vec![name.to_owned(), figure, remark]);
+    println!("{}", table(&["bench", "", &title], &[1], rows));
 }
 
 pub(super) fn million(rate: f64) -> String {

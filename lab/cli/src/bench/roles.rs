@@ -12,7 +12,8 @@ use clap::Args;
 use libra_perfsim::{Costs, Item};
 
 use super::report::print;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 
 /// How often a worker is measured.
 const PASSES: usize = 7;
@@ -138,12 +139,12 @@ fn tell(costs: &Costs) {
             let digits = if *price < 10.0 { 3 } else { 0 };
             ("", format!("{price:.digits$} ns"), format!("{item:?}"))
         };
-        print(format!("{name}: nanoseconds of a processor"), prices.0.iter().map(line).collect());
+        print(&format!("{name}: nanoseconds of a processor"), prices.0.iter().map(line).collect());
     }
     let waking = costs.wake_latency_ns.0.iter().map(|[idle, latency]| {
         ("", format!("{latency:.0} ns"), format!("after {:.0} us of idleness", idle / 1000.0))
     });
-    print("an idle core wakes".to_owned(), waking.collect());
+    print("an idle core wakes", waking.collect());
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub(super) struct Rows {
     #[arg(long)]
     pub(super) sparse: bool,
     /// Values of a row
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long = "embedding-dim", alias = "width", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[serde(rename = "embedding_dim")]
     pub(super) width: u16,
     /// How gradients change rows; it decides how many values of state each has beside its own
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Kind::Sgd)]

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::recorded::Recorded;
 use super::report::{million, print};
 use super::roles::load;
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 
 /// Settings with more pairs a push than this, of all workers, are computed, not simulated, unless --by says otherwise.
 const SIMULATED_PAIRS_MAX: u64 = 1 << 20;
@@ -69,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "S")]
     zipf: Option<f64>,
     /// Values of a row
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=240))]
+    #[arg(long = "embedding-dim", alias = "width", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=240))]
     width: u16,
     /// Distinct rows of a push
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -86,8 +87,8 @@ pub(crate) struct Arguments {
     /// Pushes of a worker that are under way at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     open: u16,
-    /// Pushes of an epoch
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Pushes of a round
+    #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pushes_per_epoch: u32,
     /// Entries of a packet at most
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u8).range(1..))]
@@ -136,8 +137,10 @@ enum Kind {
 #[serde(rename_all = "kebab-case")]
 enum Skewed {
     /// Online advertising: 30,000 of 150 million rows have half of all updates
+    #[value(name = "ads-lr", alias = "oa")]
     Oa,
     /// Search engine: 30,000 of 9 million rows have 70%
+    #[value(name = "search-lr", alias = "se")]
     Se,
 }
 
@@ -191,9 +194,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let lines = lines.iter().map(|(rate, note)| ("", rate.clone(), note.clone())).collect();
     let of_what = recorded.map_or_else(|| format!("{:?}", arguments.skew), |recorded| recorded.of_what);
-    print(format!("{:?}, {of_what}: pairs a second", arguments.system), lines);
+    print(&format!("{:?}, {of_what}: rows a second", arguments.system), lines);
     if let Some(path) = &arguments.json {
-        write_json(path, &all)?;
+        write_json(path, &json!({ "runs": all }))?;
     }
     Ok(())
 }
@@ -363,7 +366,7 @@ impl Arguments {
                 million(rate),
                 format!("{workers} workers, computed: links or round trips of the pool"),
             ));
-            return json!({ "pairs_per_second": rate });
+            return json!({ "rows_per_second": rate });
         }
         let estimate = estimate(setting, racks, self.oversubscription);
         let mut limits: Vec<_> = estimate.limits.iter().collect();

@@ -13,7 +13,8 @@ use super::limits::{RandomAccesses, memcpy};
 use super::report::{million, print};
 use super::rows::Rows;
 use super::usage::{processor_time, resident_bytes};
-use libra_launch::arguments::{clear, write_json};
+use libra_launch::arguments::clear;
+use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 
 /// Reads, updates and random accesses take turns, so that all of them have the same neighbours on the machine; the best turn
@@ -263,6 +264,6 @@ impl Report {
         lines.push(("limits", million(random), "random accesses to as much memory, one core".to_owned()));
         let copied = format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9);
         lines.push(("", copied, "memcpy".to_owned()));
-        print(title, lines);
+        print(&title, lines);
     }
 }

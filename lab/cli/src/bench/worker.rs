@@ -59,7 +59,7 @@ impl Account {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
-    pub(super) fn pairs_per_second(&self) -> f64 {
+    pub(super) fn rows_per_second(&self) -> f64 {
         self.rows as f64 / ((self.ended - self.begun) as f64 / 1e9)
     }
 }
@@ -70,9 +70,9 @@ pub(super) struct Together {
     /// When all of them measured, in nanoseconds since 1970.
     pub(super) begun: u64,
     pub(super) ended: u64,
-    pub(super) pairs_per_second: f64,
+    pub(super) rows_per_second: f64,
     /// Between those two.
-    pub(super) pairs: f64,
+    pub(super) rows: f64,
 }
 
 impl Together {
@@ -80,8 +80,8 @@ impl Together {
     pub(super) fn of(accounts: &[Account]) -> Result<Self> {
         let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
         let ended = accounts.iter().map(|account| account.ended).min().context("no worker has reported")?;
-        let pairs_per_second = accounts.iter().map(Account::pairs_per_second).sum();
-        Ok(Self { begun, ended, pairs_per_second, pairs: pairs_per_second * (ended - begun) as f64 / 1e9 })
+        let rows_per_second = accounts.iter().map(Account::rows_per_second).sum();
+        Ok(Self { begun, ended, rows_per_second, rows: rows_per_second * (ended - begun) as f64 / 1e9 })
     }
 }
 

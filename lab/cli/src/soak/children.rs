@@ -104,7 +104,7 @@ impl<'s> Children<'s> {
                 command.args(["server", "--leashed", "--controller", &controller]);
                 if self.settings.needs_disk() {
                     // Whoever comes after one that was killed goes on with the shard that nobody has.
-                    command.arg("--state").arg(self.directory.join("state"));
+                    command.arg("--state-dir").arg(self.directory.join("state"));
                 }
             }
             Kind::Switch => {

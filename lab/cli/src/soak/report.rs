@@ -3,17 +3,16 @@
 use std::path::Path;
 
 use anyhow::Result;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 
 use super::Arguments;
 use super::check::Verdict;
 use super::controller::News;
 use super::history::{FaultKind, History, InjectedFault, lost};
-use libra_launch::arguments::write_json;
+use libra_launch::document::write_json;
 use libra_launch::event_log::milliseconds;
 use libra_launch::report::group;
+use libra_launch::table::summary;
 
 pub(super) struct Report<'a> {
     arguments: &'a Arguments,
@@ -51,8 +50,8 @@ impl<'a> Report<'a> {
         let counts = &history.counts;
         let injected = history.injected.iter().map(|injected| {
             json!({
-                "what": kind(injected),
-                "whom": injected.whom,
+                "action": kind(injected),
+                "target": injected.whom,
                 "seconds": history.seconds(injected.at),
                 "recovery_ms": history.recovery(injected).map(milliseconds),
                 "stall_ms": history.stall_after(injected).map(milliseconds),
@@ -71,22 +70,22 @@ impl<'a> Report<'a> {
                 "rows": counts.workers.rows,
                 "rows_hot": counts.workers.rows_hot,
                 "rows_cold": counts.workers.rows_cold,
-                "rows_too_large": counts.workers.rows_too_large,
+                "rows_over_bound": counts.workers.rows_too_large,
             },
             "transport": {
                 "packets": counts.workers.packets,
                 "retransmits": counts.workers.retransmits,
                 "duplicates": counts.switches.duplicates,
-                "refused": counts.workers.refused,
+                "nacks": counts.workers.refused,
                 "stall_ms_max": self.stall_ms_max(),
             },
             "server": {
-                "epochs": counts.servers.epochs,
+                "rounds": counts.servers.epochs,
                 "duplicates": counts.servers.duplicates,
                 "replays": counts.servers.replays,
                 "fenced": counts.servers.fenced,
                 "lost_pushes": counts.servers.lost_pushes,
-                "lost_epochs": counts.servers.lost_epochs,
+                "lost_rounds": counts.servers.lost_epochs,
                 "checkpoints": history.count(|news| matches!(news, News::Checkpointed { .. })),
             },
             "failover": {
@@ -94,7 +93,7 @@ impl<'a> Report<'a> {
                 "regions_moved": self.regions_moved(),
                 "recoveries": history.count(|news| matches!(news, News::Recovered)),
                 "lost": lost(&history.notes),
-                "struck": injected.collect::<Vec<_>>(),
+                "injected_faults": injected.collect::<Vec<_>>(),
             },
             "configuration": {
                 "workers": arguments.workers,
@@ -117,11 +116,8 @@ impl<'a> Report<'a> {
     pub(super) fn print(&self) {
         let Self { arguments, history, verdict } = self;
         let counts = &history.counts;
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
-        let mut row = |name: &str, value: String, note: String| {
-            table.add_row([name.to_owned(), value, note]);
-        };
+        let mut rows: Vec<(String, String, String)> = Vec::new();
+        let mut row = |name: &str, value: String, note: String| rows.push((name.to_owned(), value, note));
         let percent = |rate: f64| format!("{}%", 100.0 * rate);
         let faults = &arguments.faults;
         row(
@@ -152,7 +148,7 @@ impl<'a> Report<'a> {
             "rows pushed",
             group(counts.workers.rows),
             format!(
-                "{} hot, {} of the others too large for the plan",
+                "{} hot, {} of the others over the bound of the plan",
                 group(counts.workers.rows_hot),
                 group(counts.workers.rows_too_large)
             ),
@@ -168,7 +164,7 @@ impl<'a> Report<'a> {
             ),
         );
         row(
-            "epochs",
+            "rounds",
             group(counts.servers.epochs),
             format!(
                 "{} replays to shards, {} messages fenced, {} duplicates",
@@ -181,7 +177,7 @@ impl<'a> Report<'a> {
                 "checkpoints",
                 history.count(|news| matches!(news, News::Checkpointed { .. })).to_string(),
                 format!(
-                    "{}; lost by servers: {} acknowledged pushes, {} epochs",
+                    "{}; lost by servers: {} acknowledged pushes, {} rounds",
                     if arguments.log { "with a log" } else { "without a log" },
                     group(counts.lost_pushes),
                     group(counts.lost_epochs)
@@ -219,10 +215,7 @@ impl<'a> Report<'a> {
                 verdict.workers_killed
             ),
         );
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
+        println!("{}", summary(rows));
     }
 }
 

@@ -8,7 +8,8 @@ use crate::process::{json, run};
 fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
-    let sizes = ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--width", "3"];
+    let sizes =
+        ["--workers", "2", "--servers", "2", "--keys", "20000", "--batch", "500", "--embedding-dim", "3"];
     // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
     // ways.
     for (operation, wire, bytes, rows) in [
@@ -17,20 +18,21 @@ fn a_benchmark_of_servers_says_what_they_do_and_what_the_machine_does() {
         ("push", "bf16", 7.0..10.0, &[]),
         ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
     ] {
-        let mut arguments = vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire", wire];
+        let mut arguments =
+            vec!["bench", "push-pull", "--seconds", "0.5", "--op", operation, "--wire-dtype", wire];
         arguments.extend(rows);
         arguments.extend(sizes);
         arguments.extend(["--quiet", "--json", file.to_str().unwrap()]);
         let output = run(&arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
-        assert_eq!(json["load"]["wire"], wire);
-        assert!(bytes.contains(&json["bytes_per_pair"].as_f64().unwrap()), "{json:#}");
+        assert_eq!(json["load"]["wire_dtype"], wire);
+        assert!(bytes.contains(&json["bytes_per_row"].as_f64().unwrap()), "{json:#}");
         let figures = [
-            &json["pairs_per_second"],
-            &json["server"]["cpu_ns_per_pair"],
+            &json["rows_per_second"],
+            &json["server"]["cpu_ns_per_row"],
             &json["server"]["resident_bytes"],
-            &json["bytes_per_pair"],
+            &json["bytes_per_row"],
             &json["latency_us"]["p50"],
             &json["latency_us"]["p99"],
             &json["limits"]["random_accesses_per_second"],
@@ -62,20 +64,20 @@ fn a_benchmark_of_the_hot_path_says_what_each_member_takes_for_a_pair() {
         let profile = (size[0] == "--profile").then_some(size[1]);
         assert_eq!((json["plane"].as_str(), json["profile"].as_str()), (Some("udp"), profile));
         let figures = [
-            &json["goodput"]["pairs_per_second"],
+            &json["goodput"]["values_per_second"],
             &json["goodput"]["packets_per_second"],
-            &json["goodput"]["least_share"],
-            &json["switch"]["cpu_ns_per_pair"],
+            &json["goodput"]["min_fair_share"],
+            &json["switch"]["cpu_ns_per_value"],
             &json["switch"]["share_of_limit"],
-            &json["workers"]["cpu_ns_per_pair"],
-            &json["cold"]["pairs_per_second"],
-            &json["cold"]["server"]["cpu_ns_per_pair"],
+            &json["workers"]["cpu_ns_per_value"],
+            &json["cold"]["values_per_second"],
+            &json["cold"]["server"]["cpu_ns_per_value"],
             &json["latency_us"]["p50"],
             &json["latency_us"]["p99"],
             &json["limits"]["additions_per_second"],
             &json["limits"]["memcpy_bytes_per_second"],
         ];
-        assert!(json["retransmits"].is_u64() && json["switch"]["program_ns_per_pair"].is_null());
+        assert!(json["retransmits"].is_u64() && json["switch"]["program_ns_per_value"].is_null());
         let figures = figures.map(|figure| figure.as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{json:#}");
         assert!(figures[0] / figures[1] <= entries, "packets hold more than they can: {json:#}");
@@ -87,7 +89,7 @@ fn a_benchmark_of_the_store_says_what_it_does_and_what_memory_does() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("out.json");
     for rows in [
-        &["--width", "3", "--optimizer", "adagrad"][..],
+        &["--embedding-dim", "3", "--optimizer", "adagrad"][..],
         &["--sparse", "--optimizer", "adam"],
         &["--ordered", "--fill", "5000", "--optimizer", "ftrl", "--zipf", "0"],
     ] {

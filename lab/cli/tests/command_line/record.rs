@@ -62,19 +62,15 @@ fn what_a_training_pushes_is_recorded_and_replayed() {
     for more in [&["--workers", "2,3", "--loss", "0.01"][..], &["--workers", "1,8", "--system", "ps-sparse"]]
     {
         let (figures, said) = simulate(more);
-        for figures in figures.as_array().unwrap() {
+        for figures in figures["runs"].as_array().unwrap() {
             let figures = &figures["replayed"];
-            assert_eq!(
-                (&figures["pairs"], &figures["pushes"]),
-                (&rows.into(), &pushes.into()),
-                "{figures:#}"
-            );
-            assert!(figures["pairs_per_second"].as_f64().unwrap() > 0.0);
+            assert_eq!((&figures["rows"], &figures["pushes"]), (&rows.into(), &pushes.into()), "{figures:#}");
+            assert!(figures["rows_per_second"].as_f64().unwrap() > 0.0);
         }
         assert!(said.is_empty(), "{said}");
     }
     let (figures, _) = simulate(&["--workers", "2", "--pushes", "3"]);
-    assert_eq!(figures[0]["replayed"]["pushes"], 6);
+    assert_eq!(figures["runs"][0]["replayed"]["pushes"], 6);
 
     // Nothing is overwritten.
     let again = libra(&train);
@@ -88,7 +84,7 @@ fn what_a_training_pushes_is_recorded_and_replayed() {
     fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     assert!(matches!(recorded(&recording, 1), Err(RecordError::Cut { .. })));
     let (figures, said) = simulate(&["--workers", "2"]);
-    assert_eq!(figures[0]["replayed"]["pushes"], pushes - 1);
+    assert_eq!(figures["runs"][0]["replayed"]["pushes"], pushes - 1);
     assert!(said.contains("worker-1.pushes is cut off"), "{said}");
     let mut changed = bytes;
     let middle = changed.len() / 2;

@@ -45,8 +45,8 @@ fn a_soak_is_equal_to_the_bit_whoever_is_killed() {
     assert_eq!((&json["equal"], &json["differences"]), (&Value::Bool(true), &Value::from(0)));
     assert_eq!(json["workers"]["killed"], 1);
     assert_eq!(json["failover"]["recoveries"], 1);
-    for struck in json["failover"]["struck"].as_array().unwrap() {
-        assert!(struck["recovery_ms"].as_f64().is_some(), "{struck:#}");
+    for fault in json["failover"]["injected_faults"].as_array().unwrap() {
+        assert!(fault["recovery_ms"].as_f64().is_some() && fault["target"].is_string(), "{fault:#}");
     }
     assert!(json["transport"]["retransmits"].as_u64().unwrap() > 0);
     assert_refused(

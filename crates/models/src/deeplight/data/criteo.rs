@@ -31,7 +31,7 @@ pub(super) fn parse(line: Line<'_>, row: &mut RawRow) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Whether there was a click.
+/// Returns true for a click.
 pub(super) fn label(line: Line<'_>, column: &[u8]) -> Result<bool, DataError> {
     match column {
         b"0" => Ok(false),

@@ -24,7 +24,7 @@ pub(crate) struct Row {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     clicked: Vec<bool>,
-    /// Where each row ends in `parameters`.
+    /// End of each row in `parameters`.
     ends: Vec<usize>,
     parameters: Vec<u32>,
 }

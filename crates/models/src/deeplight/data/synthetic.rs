@@ -49,7 +49,7 @@ impl Default for Synthetic {
     }
 }
 
-/// What is planted in one field.
+/// Planted weights of one field.
 struct Field {
     ranks: Zipf<f64>,
     weights: Vec<f32>,

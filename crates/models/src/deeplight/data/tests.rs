@@ -90,7 +90,7 @@ fn a_log_that_is_streamed_has_the_rows_of_one_that_is_held() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn errors_name_the_line() {
     let good = line("0", "1", "68fd1e64");
     let bad = |bad: String| error(&(good.clone() + &bad));
     assert_eq!(bad(line("2", "", "")), "line 2: expected a label, 0 or 1, found \"2\"");
@@ -125,7 +125,7 @@ fn a_directory_holds_one_log() {
 }
 
 #[test]
-fn what_is_made_up_follows_from_its_seed() {
+fn synthetic_data_follow_from_their_seed() {
     let make = |seed| Synthetic { rows: 1000, seed, ..Synthetic::default() }.generate(READING).unwrap();
     let (one, same, other) = (make(1), make(1), make(2));
     assert_eq!(one.train, same.train);

@@ -1,4 +1,4 @@
-//! Which values of which field have a row of parameters.
+//! The vocabulary: values of fields that have a row of parameters.
 
 use std::collections::HashMap;
 
@@ -109,12 +109,12 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// How many rows there are: their numbers are 0 to here.
+    /// Returns the number of rows: their numbers are those below it.
     pub fn rows(&self) -> u32 {
         self.count
     }
 
-    /// How many values have a row of their own.
+    /// Returns the number of values with a row of their own.
     pub fn values(&self) -> usize {
         self.rows.len()
     }

@@ -18,9 +18,9 @@ pub(super) struct DenseNet {
     rows: Vec<Vec<f32>>,
     /// The weights of each layer, with inputs and outputs exchanged: what the way back takes.
     transposed: Vec<Vec<f32>>,
-    /// What came out of each hidden layer: samples x outputs.
+    /// Outputs of each hidden layer: samples x outputs.
     outputs: Vec<Vec<f32>>,
-    /// What each of those was multiplied with: 0, or so much that the mean stays. Empty without dropout.
+    /// Factors of those: 0, or large enough to keep the mean. Empty without dropout.
     masks: Vec<Vec<f32>>,
 }
 

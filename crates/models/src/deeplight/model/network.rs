@@ -15,14 +15,14 @@ const PART_SAMPLES: usize = 64;
 pub(crate) struct Samples {
     /// The features of all samples, one after the other: indices into the rows of a pull.
     features: Vec<u32>,
-    /// Where those of each sample end.
+    /// End of the features of each sample.
     ends: Vec<usize>,
-    /// Whether there was a click: 1 or 0.
+    /// Clicks: 1 or 0.
     labels: Vec<f32>,
 }
 
 impl Samples {
-    /// How many there are.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
@@ -39,7 +39,7 @@ impl Samples {
         self.labels.push(f32::from(u8::from(clicked)));
     }
 
-    /// Whether each had a click.
+    /// Returns true for each sample with a click.
     pub(crate) fn clicked(&self) -> impl ExactSizeIterator<Item = bool> {
         self.labels.iter().map(|&label| label > 0.5)
     }
@@ -73,7 +73,7 @@ pub(crate) struct Network {
     layer_values: usize,
     sparse: SparseNet,
     dense: DenseNet,
-    /// Which weights count as 0.
+    /// Limits below which weights count as 0.
     pub(crate) limits: Limits,
     inputs: Vec<f32>,
     by_input: Vec<f32>,

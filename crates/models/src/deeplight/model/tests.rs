@@ -163,7 +163,7 @@ fn a_batch_of_several_parts_is_the_same_as_one() {
 }
 
 #[test]
-fn weights_below_their_limit_count_as_zero_and_still_have_gradients() {
+fn pruned_weights_count_as_zero_and_have_gradients() {
     for model in models() {
         let (values, samples) = case(&model);
         let mut network = Network::new(&model);
@@ -218,7 +218,7 @@ fn dropout_leaves_out_in_training_alone() {
 }
 
 #[test]
-fn what_is_not_a_number_shows_in_the_loss() {
+fn a_value_that_is_not_a_number_shows_in_the_loss() {
     for model in models() {
         let (values, samples) = case(&model);
         // In every row, and in the last layer.

@@ -30,7 +30,7 @@ pub(super) fn read(directory: &Directory, vocabulary: usize) -> Result<Text, Dat
     })?;
     let held_out = directory.path.join(HELD_OUT);
     let valid = parts(&held_out, |name| name.starts_with("news.en.heldout-") && name.ends_with("-of-00050"))?;
-    // One of the fifty is enough to measure on, but not that which everybody is compared on, unless there is no other.
+    // One of the fifty is enough to measure on, but not the one of published results, unless there is no other.
     let valid = valid.iter().find(|path| !path.ends_with(TEST)).unwrap_or(&valid[0]);
     build(directory.name(), &train, valid, OCCURRENCES_MIN, vocabulary)
 }

@@ -14,18 +14,18 @@ const FOLLOWERS: usize = 4;
 /// Recipe of a synthetic text.
 ///
 /// Words occur after Zipf's law. Each sentence has a topic, which is not written down; in each topic, each word has a few followers of
-/// its own. So the word before tells something about the next one, and the words before that, which give the topic away, tell more.
+/// its own. So the previous word carries information about the next one, and the words before that, which reveal the topic, carry more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synthetic {
     /// Different words, beside the end of a sentence and the unknown one.
     pub vocabulary: u32,
-    /// Sentences to learn from; a tenth as many are to be foretold.
+    /// Sentences to learn from; a tenth as many are to be predicted.
     pub sentences: usize,
     /// Words of a sentence.
     pub length: usize,
     /// Topics.
     pub topics: usize,
-    /// How probable it is that the next word is a follower of this one, between 0 and 1.
+    /// Probability that the next word is a follower of this one, between 0 and 1.
     pub strength: f64,
     /// Exponent of Zipf's law.
     pub exponent: f64,

@@ -1,4 +1,4 @@
-//! Which words there are, by how often they occur.
+//! The vocabulary: words by their frequency.
 
 use std::collections::HashMap;
 

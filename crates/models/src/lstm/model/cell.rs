@@ -62,10 +62,10 @@ struct Parts<'a> {
     projection: Matrix<'a>,
 }
 
-/// What a layer did in a batch: what it needs on the way back. All are matrices with a row for each stream of each step.
+/// Intermediate results of a layer for the backward pass. All are matrices with a row for each stream of each step.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    /// What came in.
+    /// Inputs.
     pub(super) inputs: Vec<f32>,
     /// The gates i, f, g, o; on the way back the gradients of what went into them.
     gates: Vec<f32>,
@@ -73,13 +73,13 @@ pub(super) struct Trace {
     cells: Vec<f32>,
     /// tanh of the cells after each step.
     squashed: Vec<f32>,
-    /// The cells as they are seen from outside, with a projection only: without, they are what comes out.
+    /// The hidden state, with a projection only: without, it is the output.
     seen: Vec<f32>,
-    /// What came out, before the first step and after each.
+    /// Outputs, before the first step and after each.
     outputs: Vec<f32>,
 }
 
-/// What a layer remembers of each stream.
+/// State of a layer for each stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Remembered {
     pub(super) cells: Vec<f32>,
@@ -87,7 +87,7 @@ pub(super) struct Remembered {
 }
 
 impl Trace {
-    /// What came out after each step.
+    /// Returns the outputs after each step.
     pub(super) fn outputs(&self, cell: &Cell, streams: usize) -> &[f32] {
         &self.outputs[streams * cell.outputs()..]
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{lstm::batches::Batch, matrix::add};
 
-/// What the model remembers of each stream: nothing at first.
+/// State of the model for each stream: zero at first.
 #[derive(Debug, Clone)]
 pub(in crate::lstm) struct Memory {
     layers: Vec<Remembered>,
@@ -59,7 +59,7 @@ pub(in crate::lstm) struct Network {
     cells: Vec<Cell>,
     model: Model,
     traces: Vec<Trace>,
-    /// What came out of the last layer, after dropout: a row for each sample.
+    /// Outputs of the last layer, after dropout: a row for each sample.
     hidden: Vec<f32>,
     softmax: Sampled,
     dropout: Dropout,
@@ -105,7 +105,7 @@ impl Network {
         loss
     }
 
-    /// What comes out of the last layer for words whose rows are in `words`, without dropout: a row for each.
+    /// Computes the outputs of the last layer for words whose rows are in `words`, without dropout: a row for each.
     pub(in crate::lstm) fn read(
         &mut self,
         words: &[f32],
@@ -179,12 +179,12 @@ impl Network {
 /// Sets values to zero at random, and makes the others larger, where a value goes up from layer to layer but not from step to step
 /// (Zaremba et al. 2014, arXiv:1409.2329).
 struct Dropout {
-    /// How many of 65,536 are dropped.
+    /// Number of values dropped of each 65,536.
     threshold: u16,
-    /// What the others are multiplied by.
+    /// Factor of the others.
     factor: f32,
     random: SmallRng,
-    /// What the values of each place were multiplied by.
+    /// Factors of the values of each place.
     factors: Vec<Vec<f32>>,
 }
 

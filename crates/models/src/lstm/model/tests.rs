@@ -35,7 +35,7 @@ fn case(model: &Model) -> (Vec<f32>, Batch, Memory) {
     (values, batch, memory)
 }
 
-/// What a layer makes of one step of one stream, as its documentation writes it.
+/// Computes one step of one stream in a layer, by the formulas of its documentation.
 fn naive_cell(cell: &Cell, row: &[f64], input: &[f64], cells: &mut Vec<f64>, output: &mut Vec<f64>) {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let gates = 4 * cell.hidden;
@@ -127,7 +127,7 @@ fn gradients_are_those_of_finite_differences() {
 }
 
 #[test]
-fn what_is_remembered_goes_from_batch_to_batch() {
+fn memory_is_carried_from_batch_to_batch() {
     let model = model(&settings(2, 4));
     let (values, batch, start) = case(&model);
     let mut network = Network::new(&model, 0.0);
@@ -162,7 +162,7 @@ fn dropout_keeps_the_mean_and_is_the_same_on_the_way_back() {
     assert_eq!(run(&mut network, 3), run(&mut network, 3));
     assert_ne!(run(&mut network, 3).0, run(&mut network, 4).0);
 
-    // The gradient of one value foretells what happens to the loss when it is moved while the same are dropped.
+    // The gradient of one value predicts the change of the loss when it is moved while the same are dropped.
     let (loss, gradients) = run(&mut network, 3);
     for place in (0..values.len()).step_by(5) {
         let mut moved = values.clone();
@@ -176,7 +176,7 @@ fn dropout_keeps_the_mean_and_is_the_same_on_the_way_back() {
 }
 
 #[test]
-fn what_is_not_a_number_shows_in_the_loss() {
+fn a_value_that_is_not_a_number_shows_in_the_loss() {
     let model = model(&settings(2, 0));
     let (values, batch, memory) = case(&model);
     let mut network = Network::new(&model, 0.0);

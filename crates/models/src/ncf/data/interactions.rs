@@ -1,4 +1,4 @@
-//! Who touched what: the set that negatives are drawn outside of.
+//! Pairs of users and items they touched: the set that negatives are drawn outside of.
 
 use std::{hint, ops::Range};
 
@@ -7,7 +7,7 @@ use rand::Rng;
 /// Largest size of the bitmap, in bits: 64 MB.
 const BITS_MAX: u64 = 1 << 29;
 
-/// How often an item is drawn again that turns out to be touched, before the exact way is taken.
+/// Number of times that a touched item is drawn again before the exact method is used.
 const DRAWS_MAX: usize = 4;
 
 /// For every user the sorted set of its items.
@@ -17,7 +17,7 @@ pub struct Interactions {
     /// A bit for each user and item, unless that would be too large. Looking there costs one access to memory, a search in
     /// the sorted set several that wait for each other.
     bits: Option<Vec<u64>>,
-    /// Where the items of each user start in `touched`; one longer than there are users.
+    /// Start of the items of each user in `touched`; one longer than there are users.
     starts: Vec<usize>,
     touched: Vec<u32>,
 }
@@ -89,7 +89,7 @@ impl Interactions {
         &self.touched[self.range(user)]
     }
 
-    /// Whether `user` touched `item`.
+    /// Returns true if `user` touched `item`.
     pub fn contains(&self, user: u32, item: u32) -> bool {
         match &self.bits {
             Some(bits) => {
@@ -100,7 +100,7 @@ impl Interactions {
         }
     }
 
-    /// How many items `user` never touched.
+    /// Returns the number of items that `user` never touched.
     pub fn untouched(&self, user: u32) -> u32 {
         // The set holds distinct items below `items`, so its length fits and is not larger.
         self.items - u32::try_from(self.range(user).len()).expect("a set of u32 items")

@@ -9,7 +9,7 @@ use super::{Dataset, Interactions, TEST_NEGATIVES, TestCase, ratings::draw_negat
 ///
 /// Items have a popularity after Zipf's law, users and items a hidden taste vector each; a user picks items with probability
 /// proportional to `popularity * exp(strength * agreement of tastes)`, each item at most once. So there is something that
-/// popularity alone cannot tell, and a model of latent factors can find.
+/// popularity alone cannot predict, and a model of latent factors can learn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synthetic {
     /// Users.
@@ -20,7 +20,7 @@ pub struct Synthetic {
     pub picks_min: u32,
     /// Length of the hidden taste vectors.
     pub tastes: usize,
-    /// How much taste counts against popularity; 0 is popularity alone.
+    /// Weight of taste against popularity; 0 is popularity alone.
     pub strength: f32,
     /// Exponent of the popularity: the item of rank r has weight `r^-exponent`.
     pub exponent: f32,
@@ -86,7 +86,7 @@ impl Synthetic {
         Dataset { name: "synthetic".to_owned(), users, items, train, test }
     }
 
-    /// The logarithm of each item's weight; which item is popular is shuffled, so that ids tell nothing.
+    /// Returns the logarithm of each item's weight, in random order, so that ids do not correlate with popularity.
     fn log_popularity(&self, items: u32, random: &mut SmallRng) -> Vec<f32> {
         let mut weights: Vec<f32> =
             (0..items).map(|rank| -self.exponent * ((rank + 1) as f32).ln()).collect();

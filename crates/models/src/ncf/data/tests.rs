@@ -65,7 +65,7 @@ fn a_pair_rated_twice_is_not_trained_on_when_it_is_tested() {
 }
 
 #[test]
-fn synthetic_data_are_as_the_recipe_says() {
+fn synthetic_data_match_the_recipe() {
     let recipe = Synthetic { users: 80, items: 200, picks_min: 8, ..Synthetic::default() };
     let dataset = recipe.generate();
     dataset.check().unwrap();

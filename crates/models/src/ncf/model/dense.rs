@@ -14,7 +14,7 @@ pub(super) struct DenseNet {
     rows: Vec<f32>,
 }
 
-/// What a forward pass leaves for the backward pass.
+/// Intermediate results of a forward pass that the backward pass uses.
 struct Activations {
     /// The outputs of each hidden layer.
     hidden: Vec<Vec<f32>>,

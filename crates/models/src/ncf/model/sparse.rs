@@ -2,7 +2,7 @@
 
 use super::Model;
 
-/// Which rows the samples of a batch use: indices into the rows of a pull.
+/// Rows that the samples of a batch use: indices into the rows of a pull.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SampleRows {
     /// The user's row of each sample.
@@ -12,7 +12,7 @@ pub(crate) struct SampleRows {
 }
 
 impl SampleRows {
-    /// How many samples.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.users.len()
     }
@@ -28,7 +28,7 @@ impl SampleRows {
     }
 }
 
-/// What goes into the layers, or the gradient of it. One row a sample.
+/// Inputs of the layers, or their gradients. One row a sample.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Inputs {
     /// Products of the factors: samples x F, or empty.

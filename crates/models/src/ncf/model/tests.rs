@@ -141,7 +141,7 @@ fn a_sure_model_has_a_finite_loss() {
 }
 
 #[test]
-fn what_is_not_a_number_shows_in_the_loss() {
+fn a_value_that_is_not_a_number_shows_in_the_loss() {
     for model in Branches::ALL.map(|kind| model(kind, 2)) {
         let mut network = Network::new(&model);
         let (values, samples, labels) = case(&model);

@@ -335,7 +335,7 @@ fn a_server_without_a_disk_does_not_take_part_in_a_job_that_wants_one() {
     let mut counter = Counter::starting(Server::new(address(0), address(1)), LOG);
     let said = counter.answers(CONTROLLER);
     let Some(Message::Abort { reason }) = said.last() else { panic!("{said:?}") };
-    assert!(reason.contains("--state"), "{reason}");
+    assert!(reason.contains("--state-dir"), "{reason}");
 }
 
 // rule L2

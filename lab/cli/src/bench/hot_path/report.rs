@@ -12,7 +12,7 @@ use crate::bench::usage::Watch;
 use crate::bench::worker::{Account, Together};
 use libra_launch::plane::PlaneKind;
 
-/// A pair is a slot and a value; each counts once, however often its packet was sent.
+/// Each value counts once, however often its packet was sent.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     plane: PlaneKind,
@@ -21,6 +21,7 @@ pub(super) struct Report {
     profile: Option<Profile>,
     lanes: u8,
     entries_max: u8,
+    #[serde(rename = "pushes_per_round")]
     pushes_per_epoch: u32,
     /// Probability that a datagram is lost, each way.
     loss: f64,
@@ -33,41 +34,41 @@ pub(super) struct Report {
     latency_us: Latency,
     /// Packets that workers sent again, of the whole job.
     retransmits: u64,
-    /// The same pairs without a switch.
+    /// The same values without a switch.
     cold: Cold,
     limits: Limits,
 }
 
 #[derive(Debug, Serialize)]
 struct Goodput {
-    pairs_per_second: f64,
+    values_per_second: f64,
     /// From workers to the switch.
     packets_per_second: f64,
     /// The least that a worker got, of its fair share.
-    least_share: f64,
+    min_fair_share: f64,
 }
 
 /// All processes of a kind.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Processor {
     /// User and system.
-    cpu_ns_per_pair: f64,
+    cpu_ns_per_value: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Switch {
     /// User and system, of epochs and of the program in the kernel as well.
-    cpu_ns_per_pair: f64,
+    cpu_ns_per_value: f64,
     /// Of it what the program in the kernel took, without what the kernel does to receive and send.
-    program_ns_per_pair: Option<f64>,
-    pairs_per_second_per_core: f64,
+    program_ns_per_value: Option<f64>,
+    values_per_second_per_core: f64,
     /// Of the additions that a core can do in memory.
     share_of_limit: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Cold {
-    pairs_per_second: f64,
+    values_per_second: f64,
     workers: Processor,
     server: Processor,
     /// What the switch makes of it.
@@ -77,7 +78,7 @@ struct Cold {
 /// Of one core each.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Limits {
-    /// Pairs added into as many slots, streamed from memory.
+    /// Values added into as many slots, streamed from memory.
     pub(super) additions_per_second: f64,
     pub(super) memcpy_bytes_per_second: f64,
 }
@@ -86,7 +87,7 @@ impl Processor {
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
     fn of(watch: Watch, together: Together) -> Result<Self> {
         let usage = watch.between(together.begun, together.ended)?;
-        Ok(Self { cpu_ns_per_pair: usage.cpu_ns as f64 / together.pairs })
+        Ok(Self { cpu_ns_per_value: usage.cpu_ns as f64 / together.rows })
     }
 }
 
@@ -105,16 +106,16 @@ impl Report {
         }
         let accounts = Account::of(&hot.outcome)?;
         let together = Together::of(&accounts)?;
-        let pairs_per_second = together.pairs_per_second;
+        let values_per_second = together.rows_per_second;
         // Of the whole job, with what comes before the measurement.
         let packets_per_row =
             of_workers.packets as f64 / (of_workers.rows_hot + of_workers.rows_pulled_hot) as f64;
-        let least = accounts.iter().map(Account::pairs_per_second).fold(f64::INFINITY, f64::min);
+        let least = accounts.iter().map(Account::rows_per_second).fold(f64::INFINITY, f64::min);
         // What runs in the kernel runs on the time of whoever sent the packet.
         let program = hot.program.map(|packet| packet.as_nanos() as f64 * packets_per_row);
-        let process = Processor::of(hot.switches, together)?.cpu_ns_per_pair;
-        let cpu_ns_per_pair = process + program.unwrap_or(0.0);
-        let per_core = 1e9 / cpu_ns_per_pair;
+        let process = Processor::of(hot.switches, together)?.cpu_ns_per_value;
+        let cpu_ns_per_value = process + program.unwrap_or(0.0);
+        let per_core = 1e9 / cpu_ns_per_value;
         Ok(Self {
             plane: arguments.plane,
             path: if arguments.site.is_some() { PathKind::Veth } else { PathKind::Loopback },
@@ -125,14 +126,14 @@ impl Report {
             loss: arguments.faults.loss,
             load: load.clone(),
             goodput: Goodput {
-                pairs_per_second,
-                packets_per_second: pairs_per_second * packets_per_row,
-                least_share: least * accounts.len() as f64 / pairs_per_second,
+                values_per_second,
+                packets_per_second: values_per_second * packets_per_row,
+                min_fair_share: least * accounts.len() as f64 / values_per_second,
             },
             switch: Switch {
-                cpu_ns_per_pair,
-                program_ns_per_pair: program,
-                pairs_per_second_per_core: per_core,
+                cpu_ns_per_value,
+                program_ns_per_value: program,
+                values_per_second_per_core: per_core,
                 share_of_limit: per_core / limits.additions_per_second,
             },
             workers: Processor::of(hot.workers, together)?,
@@ -141,7 +142,7 @@ impl Report {
                 accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect(),
             )?,
             retransmits: of_workers.retransmits,
-            cold: Cold::new(cold, pairs_per_second)?,
+            cold: Cold::new(cold, values_per_second)?,
             limits,
         })
     }
@@ -149,7 +150,7 @@ impl Report {
     pub(super) fn print(&self) {
         let Self { load, goodput, switch, cold, latency_us, limits, .. } = self;
         let title = format!(
-            "{} workers, 1 {} switch, {}; {} slots; {} of {} rows, {} under way; at most {} entries a packet, {} pushes an epoch; Zipf {}; {} s",
+            "{} workers, 1 {} switch, {}; {} slots; {} of {} rows, {} under way; at most {} entries a packet, {} pushes a round; Zipf {}; {} s",
             load.workers,
             if self.plane == PlaneKind::Udp { "UDP" } else { "XDP" },
             if self.path == PathKind::Veth { "veth" } else { "loopback" },
@@ -162,14 +163,14 @@ impl Report {
             load.rows.zipf,
             load.seconds
         );
-        let cpu = |ns: f64| format!("{ns:.1} ns/pair");
+        let cpu = |ns: f64| format!("{ns:.1} ns/value");
         print(
-            title,
+            &title,
             vec![
                 (
-                    "pairs",
-                    million(goodput.pairs_per_second),
-                    format!("the slowest worker got {:.2} of its fair share", goodput.least_share),
+                    "values",
+                    million(goodput.values_per_second),
+                    format!("the slowest worker got {:.2} of its fair share", goodput.min_fair_share),
                 ),
                 (
                     "packets",
@@ -178,33 +179,33 @@ impl Report {
                 ),
                 (
                     "switch CPU",
-                    cpu(switch.cpu_ns_per_pair),
+                    cpu(switch.cpu_ns_per_value),
                     format!(
                         "user and system: {} a core, {:.2} of what memory allows{}",
-                        million(switch.pairs_per_second_per_core),
+                        million(switch.values_per_second_per_core),
                         switch.share_of_limit,
                         switch
-                            .program_ns_per_pair
+                            .program_ns_per_value
                             .map_or_else(String::new, |ns| format!("; {ns:.2} ns in the XDP program"))
                     ),
                 ),
-                ("worker CPU", cpu(self.workers.cpu_ns_per_pair), "all workers".to_owned()),
-                ("server CPU", cpu(self.server.cpu_ns_per_pair), String::new()),
+                ("worker CPU", cpu(self.workers.cpu_ns_per_value), "all workers".to_owned()),
+                ("server CPU", cpu(self.server.cpu_ns_per_value), String::new()),
                 latency_us.line(),
                 (
                     "no switch",
-                    million(cold.pairs_per_second),
+                    million(cold.values_per_second),
                     format!(
-                        "the same pairs at the server: the switch makes it {:.2} times that; workers {}, server {}",
+                        "the same values at the server: the switch makes it {:.2} times that; workers {}, server {}",
                         cold.gain,
-                        cpu(cold.workers.cpu_ns_per_pair),
-                        cpu(cold.server.cpu_ns_per_pair)
+                        cpu(cold.workers.cpu_ns_per_value),
+                        cpu(cold.server.cpu_ns_per_value)
                     ),
                 ),
                 (
                     "limits",
                     million(limits.additions_per_second),
-                    "additions to as many slots, of pairs from memory".to_owned(),
+                    "additions to as many slots, of values from memory".to_owned(),
                 ),
                 ("", format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9), "memcpy".to_owned()),
             ],
@@ -216,10 +217,10 @@ impl Cold {
     fn new(measured: Measured, hot: f64) -> Result<Self> {
         let together = Together::of(&Account::of(&measured.outcome)?)?;
         Ok(Self {
-            pairs_per_second: together.pairs_per_second,
+            values_per_second: together.rows_per_second,
             workers: Processor::of(measured.workers, together)?,
             server: Processor::of(measured.servers, together)?,
-            gain: hot / together.pairs_per_second,
+            gain: hot / together.rows_per_second,
         })
     }
 }

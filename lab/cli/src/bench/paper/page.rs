@@ -1,8 +1,7 @@
 //! The report: a page that needs nothing but itself, and a table for the terminal.
 
 use anyhow::Result;
-use comfy_table::Table as Lines;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use libra_launch::table;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{DARK, LIGHT, Palette, draw};
@@ -125,16 +124,13 @@ fn table(table: &Table) -> Markup {
 }
 
 /// The scoreboard for a terminal.
-pub(super) fn scoreboard(findings: &[Finding]) -> Lines {
-    let mut lines = Lines::new();
-    lines.load_style(UTF8_HORIZONTAL_ONLY);
-    lines.set_header(["what", "paper", "ours", ""]);
-    for claim in findings.iter().flat_map(|finding| &finding.claims) {
+pub(super) fn scoreboard(findings: &[Finding]) -> String {
+    let rows = findings.iter().flat_map(|finding| &finding.claims).map(|claim| {
         let ours = format!("{} ({})", claim.unit.text(claim.ours), claim.source.name());
         let verdict = claim.holds().map_or("", |holds| if holds { "holds" } else { "differs" });
-        lines.add_row([claim.what.clone(), claim.paper.clone(), ours, verdict.to_owned()]);
-    }
-    lines
+        vec![claim.what.clone(), claim.paper.clone(), ours, verdict.to_owned()]
+    });
+    table::table(&["claim", "paper", "ours", ""], &[], rows)
 }
 
 #[cfg(test)]
@@ -177,6 +173,6 @@ mod tests {
         }
         // The name of SVG's namespace is the only address.
         assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
-        assert!(scoreboard(&[finding]).to_string().contains("differs"));
+        assert!(scoreboard(&[finding]).contains("differs"));
     }
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use libra_perfsim::{Costs, Host, Item, Model, PowerLaw, Prices, Recorded, Setting, Site, System, Work, fit};
 
+use libra_launch::table::paragraph;
+
 /// A replay is repeated, and each step counts with the median of what it took: it does the same each time, and is interrupted in some.
 const REPLAYS: usize = 5;
 
@@ -134,5 +136,6 @@ fn price(
 pub(super) fn tell_fit(name: &str, prices: &Prices, samples: &[(Work, f64)]) {
     let ratios: Vec<String> =
         samples.iter().map(|(work, nanos)| format!("{:.2}", prices.of(work) / nanos)).collect();
-    println!("{name}: prices explain, of what each run took, {}", ratios.join(", "));
+    let sentence = format!("{name}: prices explain, of what each run took, {}", ratios.join(", "));
+    println!("{}", paragraph(&sentence));
 }

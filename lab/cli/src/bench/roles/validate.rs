@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Arguments, Calibration};
 use crate::bench::report::{million, print};
-use libra_launch::arguments::write_json;
+use libra_launch::document::write_json;
 use libra_launch::leash;
 
 /// What `libra-lab bench hot-path` uses when it is not told otherwise.
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         let errors: Vec<String> =
             rounds.iter().map(|round| format!("{:+.0}%", round[place].error * 100.0)).collect();
         let note = format!(
-            "measured {}; error {:+.0}%, of {}; ns a pair of workers, switch, server: {} for {}; others took {:.2} cores",
+            "measured {}; error {:+.0}%, of {}; ns a value of workers, switch, server: {} for {}; others took {:.2} cores",
             million(one.measured),
             one.error * 100.0,
             errors.join(", "),
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         );
         ("", million(one.predicted), format!("{} workers, {}: {note}", one.workers, one.system))
     });
-    print(format!("predicted for {cores} cores, from costs of {machine}"), lines.collect());
+    print(&format!("predicted for {cores} cores, from costs of {machine}"), lines.collect());
     if let Some(path) = &arguments.json {
         write_json(path, &Validation { medians, rounds })?;
     }
@@ -169,15 +169,15 @@ fn measure(workers: u16, seconds: f64, cores: usize) -> Result<Measured> {
             .and_then(Value::as_f64)
             .with_context(|| format!("the benchmark reports no {path}"))
     };
-    let hot = number("/goodput/pairs_per_second")?;
-    let cold = number("/cold/pairs_per_second")?;
+    let hot = number("/goodput/values_per_second")?;
+    let cold = number("/cold/values_per_second")?;
     let ns = [
         [
-            number("/workers/cpu_ns_per_pair")?,
-            number("/switch/cpu_ns_per_pair")?,
-            number("/server/cpu_ns_per_pair")?,
+            number("/workers/cpu_ns_per_value")?,
+            number("/switch/cpu_ns_per_value")?,
+            number("/server/cpu_ns_per_value")?,
         ],
-        [number("/cold/workers/cpu_ns_per_pair")?, 0.0, number("/cold/server/cpu_ns_per_pair")?],
+        [number("/cold/workers/cpu_ns_per_value")?, 0.0, number("/cold/server/cpu_ns_per_value")?],
     ];
     let others = ((used - own) / wall).clamp(0.0, cores as f64);
     Ok(Measured { pairs_per_second: [hot, cold], ns, others })
