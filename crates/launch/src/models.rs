@@ -155,10 +155,7 @@ mod tests {
         assert_eq!((&changed.hidden[..], changed.width), (&[400, 200][..], 10));
         assert_eq!((changed.prune.embeddings, changed.prune.layers), (0.9, 0.9));
         let error = options.apply(ModelKind::Oa, &mut ModelKind::Oa.config().model).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "--hidden is not an option of ads-lr: --help names its model"
-        );
+        assert_eq!(error.to_string(), "--hidden is not an option of ads-lr: --help names its model");
     }
 
     #[derive(clap::Parser)]

@@ -89,7 +89,11 @@ impl DatagramSocket {
             let tried = socket.try_io(Interest::READABLE, |_| {
                 count = receive()?;
                 // Fewer than one call can take are all that there was: the runtime need not find that out by a call of its own.
-                if count < RECEIVED_RUNS_MAX.min(BATCH_SIZE) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                if count < RECEIVED_RUNS_MAX.min(BATCH_SIZE) {
+                    Err(io::ErrorKind::WouldBlock.into())
+                } else {
+                    Ok(())
+                }
             });
             match tried {
                 Err(error) if count == 0 => Err(error),
@@ -112,7 +116,7 @@ impl DatagramSocket {
         call: impl FnOnce(&AsyncFd<UdpSocket>, &mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
     ) -> io::Result<bool> {
         let Self { socket, state, receive, .. } = self;
-        let mut metas = [RecvMeta::default(); RECEIVES];
+        let mut metas = [RecvMeta::default(); RECEIVED_RUNS_MAX];
         let mut slices = receive.each_mut().map(|buffer| IoSliceMut::new(buffer));
         let received =
             call(socket, &mut || state.recv(UdpSockRef::from(socket.get_ref()), &mut slices, &mut metas));
@@ -123,7 +127,7 @@ impl DatagramSocket {
             Err(error) => return Err(error),
         };
         // Runs of one sender are taken one behind the other: the answers to them leave in one call.
-        let mut order: [usize; RECEIVES] = core::array::from_fn(|place| place);
+        let mut order: [usize; RECEIVED_RUNS_MAX] = core::array::from_fn(|place| place);
         let order = &mut order[..count];
         order.sort_by_key(|place| metas[*place].addr);
         for &mut place in order {
@@ -146,7 +150,6 @@ impl DatagramSocket {
     /// Sends datagrams in runs to one destination, of one length but for the last of a run.
     async fn send_runs(&self, outgoing: &Outgoing) -> io::Result<()> {
         let Self { socket, state, .. } = self;
-        let length = |place: usize| outgoing.get(place).map(|(to, datagram)| (to, datagram.len()));
         let mut start = 0;
         while let Some(run) = outgoing.run_at(start, self.run_datagrams_max()) {
             let DatagramRun { to: destination, bytes: contents, stride: segment, end } = run;
