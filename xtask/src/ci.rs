@@ -31,7 +31,7 @@ const STEPS: &[Step] = &[
     ("smoke", smoke::run),
     ("examples", examples::run),
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
-    ("planted bugs", || cargo(PLANTED)),
+    ("mutants", || cargo(MUTANTS)),
     ("soak", || lab(SOAK)),
     ("flood", || flood::run(&flood::Options::for_ci())),
     ("paper", paper),
@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
 
 const TEST: &str = "test";
 /// The faults that the simulator, and the conformance vectors in software and in the program of a P4 switch, must find; a build of its own, for no other has them.
-const PLANTED: &[&str] = &[
+const MUTANTS: &[&str] = &[
     "test",
     "--quiet",
     "--release",
@@ -54,9 +54,9 @@ const PLANTED: &[&str] = &[
     "--package",
     "libra-p4model",
     "--features",
-    "planted-bugs",
+    "mutants",
     "--test",
-    "planted",
+    "mutants",
 ];
 /// Real processes that are killed, for a quarter of a minute.
 const SOAK: &[&str] = &[

@@ -23,7 +23,7 @@ use crate::{Outcome, shell};
 /// Time that a soak may take to start and to end, beside its own time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pause between the start of all members and the flood.
-const CALM: Duration = Duration::from_millis(1500);
+const QUIET_BEFORE: Duration = Duration::from_millis(1500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Args)]
@@ -71,7 +71,7 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Nowhere,
-    Nobody,
+    Outside,
     Members,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Aim {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Nowhere => "no flood",
-            Self::Nobody => "flood beside the job",
+            Self::Outside => "flood beside the job",
             Self::Members => "flood at members",
         })
     }
@@ -110,15 +110,15 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let target = shell::target_directory()?;
     let (release, folder) = (target.join("release"), target.join("flood"));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let site = Site { release, folder, options };
+    let testbed = Testbed { release, folder, options };
     let mut runs = Vec::new();
     for round in 0..options.rounds {
-        let mut aims = [Aim::Nowhere, Aim::Nobody, Aim::Members];
+        let mut aims = [Aim::Nowhere, Aim::Outside, Aim::Members];
         if round % 2 == 1 {
             aims.reverse();
         }
         for aim in aims {
-            let run = site.run(aim).with_context(|| format!("the soak with {aim}"))?;
+            let run = testbed.run(aim).with_context(|| format!("the soak with {aim}"))?;
             run.print();
             runs.push(run);
         }
@@ -127,14 +127,14 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-struct Site<'a> {
+struct Testbed<'a> {
     /// The folder of the programs.
     release: PathBuf,
     folder: PathBuf,
     options: &'a Options,
 }
 
-impl Site<'_> {
+impl Testbed<'_> {
     fn run(&self, aim: Aim) -> Result<Run> {
         let json = self.folder.join("soak.json");
         drop(std::fs::remove_file(&json));
@@ -145,11 +145,11 @@ impl Site<'_> {
         let mut soak = Running::start("soak", soak, self.folder.join("soak.log"))?;
         // Controller, two servers, a switch, two workers.
         let mut members = Members::find(&mut soak, 6)?;
-        pause(&mut soak, CALM)?;
+        pause(&mut soak, QUIET_BEFORE)?;
         members.begin()?;
         let targets = match aim {
             Aim::Nowhere => None,
-            Aim::Nobody => Some(Targets::nobody()?),
+            Aim::Outside => Some(Targets::outside_of_job()?),
             Aim::Members => Some(Targets { streams: members.streams(), datagrams: members.datagrams() }),
         };
         let length = Duration::from_secs(self.options.seconds.saturating_sub(3).max(1));
@@ -261,8 +261,8 @@ fn judge(options: &Options, runs: &[Run]) -> Result<()> {
         mean
     };
     let of = |aim| mean(aim, |run| run.speed);
-    let (alone, beside, amid) = (of(Aim::Nowhere), of(Aim::Nobody), of(Aim::Members));
-    let efficiency = mean(Aim::Members, Run::efficiency) / mean(Aim::Nobody, Run::efficiency);
+    let (alone, beside, amid) = (of(Aim::Nowhere), of(Aim::Outside), of(Aim::Members));
+    let efficiency = mean(Aim::Members, Run::efficiency) / mean(Aim::Outside, Run::efficiency);
     let amid_runs = || runs.iter().filter(|run| run.aim == Aim::Members);
     let growth = amid_runs().map(Run::growth).fold(0.0, f64::max);
     let joined = amid_runs().filter_map(|run| run.joined).max().unwrap_or_default().as_secs_f64();

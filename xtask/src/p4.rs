@@ -132,7 +132,7 @@ fn train(program: &str) -> Result<()> {
         "--layer-optimizer=sgd:lr=1e-30",
         "--lanes=16",
         "--register-size=2048",
-        // An epoch ends with the pushes of both workers, and not before one of them: what an optimizer makes of two sums is not what it
+        // A round ends with the pushes of both workers, and not before one of them: what an optimizer makes of two sums is not what it
         // makes of one.
         "--round-ms=10000",
     ];
@@ -146,7 +146,7 @@ fn train(program: &str) -> Result<()> {
     println!("software: {}", software.summary());
     println!("bmv2:     {}", bmv2.summary());
     for report in [&software, &bmv2] {
-        if report.number("switch.epochs") == 0.0 {
+        if report.number("switch.rounds") == 0.0 {
             bail!("a training did not go through its switch");
         }
     }

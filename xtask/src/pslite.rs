@@ -121,7 +121,7 @@ const PROGRAMS: &[(&str, bool)] = &[
     ("test_kv_app_benchmark", false),
 ];
 /// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(180);
+const RUN_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Compiles ps-lite's own tests against our headers, and runs each many times.
 pub(crate) fn ps_lite(options: &PsLiteOptions) -> Result<Outcome> {
@@ -177,7 +177,7 @@ fn run(program: &Path, one_process: bool, drop_percent: &str, options: &PsLiteOp
         command.env("LIBRA_WORKER_PROCESSES", "1").env("LIBRA_ROLE_ARGUMENT", "1");
     }
     let mut child = command.spawn().context("cannot start the launcher")?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RUN_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libra_dataplane::{
-    CELLS_MAX, ENTRIES_MAX, ENTRY_BYTES, F32_NAN, Flags, HEADER_BYTES, Header, Kind, MAGIC, NackReason,
-    SEQ_MAX, TOUCH_BLOCK, VERSION, WINDOW,
+    CELLS_MAX, DIRTY_BLOCK, ENTRIES_MAX, ENTRY_BYTES, F32_NAN, Flags, HEADER_BYTES, Header, Kind, MAGIC,
+    NackReason, SEQ_MAX, VERSION, WINDOW,
 };
 
 #[allow(dead_code, reason = "the crate uses more of it than the programs")]
@@ -80,7 +80,7 @@ fn header() -> String {
         ("HEADER_BYTES", HEADER_BYTES as u64),
         ("MAGIC", MAGIC.into()),
         ("SEQ_MAX", SEQ_MAX.into()),
-        ("TOUCH_BLOCK", TOUCH_BLOCK as u64),
+        ("DIRTY_BLOCK", DIRTY_BLOCK as u64),
         ("VERSION", VERSION.into()),
         ("WINDOW", WINDOW as u64),
         ("REGIONS_OF_JOB", layout::REGIONS_OF_JOB.into()),
@@ -147,7 +147,7 @@ fn places() -> Vec<(&'static str, u64)> {
         ("PLAN", Header { plan: u16::MAX, ..zero }),
         ("VIEW", Header { view: u16::MAX, ..zero }),
         ("REGION", Header { region: u8::MAX, ..zero }),
-        ("EPOCH", Header { epoch: u16::MAX, ..zero }),
+        ("ROUND", Header { round: u16::MAX, ..zero }),
         ("DURABLE", Header { durable: u16::MAX, ..zero }),
         ("SEQ", Header { seq: u32::MAX, ..zero }),
         ("TAG", Header { tag: u64::MAX, ..zero }),

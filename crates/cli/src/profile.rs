@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use libra_launch::arguments::{ModelArguments, SampleArguments, clear};
-use libra_launch::leash;
+use libra_launch::parent_guard;
 use libra_launch::progress::Bars;
 use libra_launch::report::plan_text;
 
@@ -27,13 +27,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Ends with its standard input: for processes that another one has started
-    #[arg(long, hide = true)]
-    leashed: bool,
+    #[arg(long, hide = true, alias = "leashed")]
+    exit_with_parent: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.leashed {
-        leash::hold(|_| ())?;
+    if arguments.exit_with_parent {
+        parent_guard::exit_with_parent(|_| ())?;
     }
     let config = arguments.model.config()?;
     let workload = libra_models::open(&config, &arguments.model.data)?;

@@ -108,7 +108,7 @@ fn expected(key: u64, pushes: &[(Vec<u64>, Vec<i32>)]) -> Vec<i64> {
 fn run(switches: u16, arithmetic: ArithmeticMode, faults: FaultRates) -> (Vec<f32>, Outcome) {
     let sizes = Sizes { servers: 2, switches, workers: WORKERS };
     let hot_path =
-        HotPath { arithmetic, epoch_time_max: Duration::from_millis(5), ..HotPath::for_workers(WORKERS) };
+        HotPath { arithmetic, round_time_max: Duration::from_millis(5), ..HotPath::for_workers(WORKERS) };
     let cluster = Cluster::new(9, tables(), (switches > 0).then(plan), hot_path);
 
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
@@ -180,7 +180,7 @@ fn assert_equal_to_the_bit(read: &[f32]) {
 }
 
 fn totals(outcome: &Outcome) -> (u64, u64, u64, u64) {
-    let (mut retransmits, mut duplicates, mut too_large, mut epochs) = (0, 0, 0, 0);
+    let (mut retransmits, mut duplicates, mut too_large, mut rounds) = (0, 0, 0, 0);
     for (_, statistics) in &outcome.statistics {
         match statistics {
             Statistics::Worker(worker) => {
@@ -189,22 +189,22 @@ fn totals(outcome: &Outcome) -> (u64, u64, u64, u64) {
             }
             Statistics::Switch(switch) => {
                 duplicates += switch.duplicates;
-                epochs += switch.epochs;
+                rounds += switch.rounds;
             }
             Statistics::Server(_) => {}
         }
     }
-    (retransmits, duplicates, too_large, epochs)
+    (retransmits, duplicates, too_large, rounds)
 }
 
 #[test]
 fn sums_are_equal_to_the_bit_on_a_faulty_network() {
     let (read, outcome) = run(1, ArithmeticMode::Fixed, FaultRates::new(0.05, 0.05, 0.1).unwrap());
     assert_equal_to_the_bit(&read);
-    let (retransmits, duplicates, too_large, epochs) = totals(&outcome);
+    let (retransmits, duplicates, too_large, rounds) = totals(&outcome);
     assert!(retransmits > 0 && duplicates > 0, "the faults were injected: {retransmits} and {duplicates}");
     assert!(too_large > 0, "some gradients took the cold way");
-    assert!(epochs > 10, "and there were several epochs: {epochs}");
+    assert!(rounds > 10, "and there were several rounds: {rounds}");
 }
 
 #[test]

@@ -57,7 +57,9 @@ pub use libra_proto::{
     Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Statistics, Tick, VERSION,
     ValueFormat, WorkerCommand, WorkerEvent,
 };
-pub use libra_store::{Decay, Init, Optimizer, OutOfRange, Rule, Schedule, Store, TableError, TableSpec};
+pub use libra_store::{
+    Decay, Init, Optimizer, OutOfRange, Schedule, Store, TableError, TableSpec, UpdateRule,
+};
 pub use local_cluster::{LocalCluster, LocalEvent, LocalOptions, LocalOutcome, LocalSwitches};
 pub use local_parameters::LocalParameters;
 pub use observer::{Observed, PushObserver};

@@ -37,7 +37,7 @@ impl LocalParameters {
         Self::with_pushes_per_update(store, 1)
     }
 
-    /// The sum of every `pushes` pushes is applied as one update, as if all rows were hot in a switch whose epochs have that
+    /// The sum of every `pushes` pushes is applied as one update, as if all rows were hot in a switch whose rounds have that
     /// many pushes. 0 counts as 1.
     pub fn with_pushes_per_update(store: Store, pushes: usize) -> Self {
         Self {

@@ -81,7 +81,7 @@ impl JobSpec {
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
-        self.hot_path.epoch_time_max = round_time(mode, self.sizes.workers);
+        self.hot_path.round_time_max = round_time(mode, self.sizes.workers);
         self
     }
 
@@ -130,7 +130,7 @@ impl JobSpec {
 
 /// The longest time that a round stays open, where nothing else is asked for.
 pub fn round_time(mode: Mode, workers: u16) -> Duration {
-    if mode == Mode::Async { HotPath::for_workers(workers).epoch_time_max } else { ROUND_TIME_AWAITED }
+    if mode == Mode::Async { HotPath::for_workers(workers).round_time_max } else { ROUND_TIME_AWAITED }
 }
 
 #[cfg(test)]
@@ -189,6 +189,6 @@ mod tests {
         let spec = JobSpec { front_end: "epochs = 3".to_owned(), seed: 7, ..spec };
         let cluster = spec.cluster();
         assert_eq!((cluster.mode, &cluster.task[..], cluster.seed), (Mode::Sync, "epochs = 3", 7));
-        assert_eq!((cluster.hot_path.epoch_time_max, cluster.plan), (ROUND_TIME_AWAITED, spec.plan));
+        assert_eq!((cluster.hot_path.round_time_max, cluster.plan), (ROUND_TIME_AWAITED, spec.plan));
     }
 }

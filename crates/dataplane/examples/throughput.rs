@@ -14,12 +14,12 @@ use libra_dataplane::{
 const ENTRIES: [u8; 2] = [16, 240];
 const BURST: usize = 32;
 /// Packets between two flips.
-const EPOCH: u32 = 64;
+const ROUND: u32 = 64;
 
 type Packets = Vec<Box<[u8]>>;
 
 fn main() {
-    println!("bursts of {BURST}, a flip and a drain every {EPOCH} packets, one core");
+    println!("bursts of {BURST}, a flip and a drain every {ROUND} packets, one core");
     ENTRIES.into_iter().for_each(report_all);
 }
 
@@ -134,7 +134,7 @@ fn report(
                 black_box(answer);
             });
             processing += before.elapsed();
-            if seq % EPOCH == 0 {
+            if seq % ROUND == 0 {
                 let before = Instant::now();
                 let region = pipeline.region_mut(1, 0).expect("it was made above");
                 region.flip().expect("it was drained");

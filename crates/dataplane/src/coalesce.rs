@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::counters::Done;
+use crate::counters::Executed;
 use crate::packet::PacketWriter;
 use crate::wire::{ENTRY_BYTES, HEADER_BYTES, Header};
 
@@ -29,8 +29,8 @@ pub(crate) struct Coalesced {
 #[derive(Clone, Copy)]
 pub(crate) struct Newest {
     pub(crate) push: Header,
-    /// Its outcome. The epoch that took it is that of all others, too.
-    pub(crate) done: Done,
+    /// Its outcome. The round that took it is that of all others, too.
+    pub(crate) executed: Executed,
 }
 
 impl Coalesced {
@@ -44,15 +44,15 @@ impl Coalesced {
 
     /// Takes up what became of a push that was taken. `false` if it cannot be acknowledged with those that are there (rule W8): send them first.
     #[inline]
-    pub(crate) fn add(&mut self, push: &Header, done: Done) -> bool {
+    pub(crate) fn add(&mut self, push: &Header, executed: Executed) -> bool {
         // The rest of an acknowledgement is the same for all that a region takes while it is not changed.
         let goes_with = |newest: &Newest| {
-            let Newest { push: other, done: Done { epoch, .. } } = newest;
-            (other.plan, other.region, *epoch) == (push.plan, push.region, done.epoch)
+            let Newest { push: other, executed: Executed { round, .. } } = newest;
+            (other.plan, other.region, *round) == (push.plan, push.region, executed.round)
         };
         let fits = self.newest.as_ref().is_none_or(goes_with) && self.extend(push.seq);
         if fits {
-            self.newest.get_or_insert(Newest { push: *push, done }).push.seq = push.seq;
+            self.newest.get_or_insert(Newest { push: *push, executed }).push.seq = push.seq;
             self.packets = self.packets.saturating_add(1);
         }
         fits
@@ -154,7 +154,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::counters::{Deed, Fate};
+    use crate::counters::{Action, Outcome};
     use crate::packet::{Packet, SeqRange};
     use crate::wire::{Flags, Kind};
 
@@ -195,20 +195,23 @@ mod tests {
             };
             let mut acknowledged = Coalesced::new();
             let this = (push, 6);
-            let done = |epoch| Done { deed: Deed::Pushed, flags: Flags::NONE, epoch };
-            let ack = |Newest { push, done }| Fate::Done(done).answer(&push, 4, 7).unwrap();
-            for ((push, epoch), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
+            let executed = |round| Executed { action: Action::Pushed, flags: Flags::NONE, round };
+            let ack = |Newest { push, executed }| Outcome::Executed(executed).answer(&push, 4, 7).unwrap();
+            for ((push, round), seq) in [(this, 0), (this, 1), (other, 2), (other, 3), (this, 4)] {
                 let push = Header { seq, ..push };
-                if !acknowledged.add(&push, done(epoch)) {
+                if !acknowledged.add(&push, executed(round)) {
                     acknowledged.flush(ack(acknowledged.newest().unwrap()), 0, |_| false, &mut emit);
-                    assert!(acknowledged.add(&push, done(epoch)));
+                    assert!(acknowledged.add(&push, executed(round)));
                 }
             }
             acknowledged.flush(ack(acknowledged.newest().unwrap()), 0, |_| false, &mut emit);
             let pairs = [(this, [0, 1].as_slice()), (other, &[2, 3]), (this, &[4])];
             assert_eq!(
                 sent,
-                pairs.map(|((push, epoch), seqs)| (ack(Newest { push, done: done(epoch) }), seqs.to_vec()))
+                pairs.map(|((push, round), seqs)| (
+                    ack(Newest { push, executed: executed(round) }),
+                    seqs.to_vec()
+                ))
             );
         }
     }

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::arithmetic::Arithmetic;
-use crate::pass::Shape;
-use crate::touched;
+use crate::dirty;
+use crate::entries::Shape;
 use crate::window::WINDOW_WORDS;
 use crate::wire::CELLS_MAX;
 
@@ -14,7 +14,7 @@ pub trait Memory: AsRef<[u32]> + AsMut<[u32]> {}
 impl<T: AsRef<[u32]> + AsMut<[u32]>> Memory for T {}
 
 /// Slots that share one mark "something was added here since the last drain".
-pub const TOUCH_BLOCK: usize = 8;
+pub const DIRTY_BLOCK: usize = 8;
 
 /// Configuration of a region, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ impl RegionConfig {
         MemoryWords {
             values: self.slots(),
             sums: self.slots(),
-            touched: touched::words(self.slots()),
+            dirty: dirty::words(self.slots()),
             windows: usize::from(self.flows).wrapping_mul(WINDOW_WORDS),
             changed: usize::from(self.flows),
         }
@@ -96,8 +96,8 @@ pub struct MemoryWords {
     pub values: usize,
     /// The sums of one bank: one word per slot.
     pub sums: usize,
-    /// The marks of one bank: one word per block of [`TOUCH_BLOCK`] slots.
-    pub touched: usize,
+    /// The marks of one bank: one word per block of [`DIRTY_BLOCK`] slots.
+    pub dirty: usize,
     /// All windows: [`WINDOW_WORDS`] per flow.
     pub windows: usize,
     /// The marks of flows: one word per flow.
@@ -112,7 +112,7 @@ pub struct RegionMemory<M> {
     /// The sums of the even and of the odd bank.
     pub sums: [M; 2],
     /// Blocks of the even and of the odd bank that were added to.
-    pub touched: [M; 2],
+    pub dirty: [M; 2],
     /// The windows of all flows, one after the other.
     pub windows: M,
     /// Flows that have taken a packet since that was last forgotten.
@@ -138,7 +138,7 @@ impl<M> RegionMemory<M> {
         Self {
             values: words(size.values),
             sums: [words(size.sums), words(size.sums)],
-            touched: [words(size.touched), words(size.touched)],
+            dirty: [words(size.dirty), words(size.dirty)],
             windows: words(size.windows),
             changed: words(size.changed),
         }

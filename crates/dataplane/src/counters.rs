@@ -65,14 +65,14 @@ pub struct Counters {
 
 /// Outcome of one packet: it selects the counter and the answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fate {
-    Done(Done),
+pub(crate) enum Outcome {
+    Executed(Executed),
     Refused(NackReason),
     Dropped(DropReason),
 }
 
-impl Fate {
-    /// The header of the answer to this request, of a region with this view and this durable epoch (rule W7). Who asked under an older
+impl Outcome {
+    /// The header of the answer to this request, of a region with this view and this durable round (rule W7). Who asked under an older
     /// view learns which it is.
     pub(crate) const fn answer(
         self,
@@ -80,29 +80,29 @@ impl Fate {
         view: u16,
         durable: u16,
     ) -> Result<Header, DropReason> {
-        let (kind, flags, epoch) = match self {
-            Self::Done(Done { deed, flags, epoch }) => (deed.answer(), flags, epoch),
+        let (kind, flags, round) = match self {
+            Self::Executed(Executed { action, flags, round }) => (action.answer(), flags, round),
             Self::Refused(reason) => (Kind::Nack, Flags::NONE, reason as u16),
             Self::Dropped(reason) => return Err(reason),
         };
         let entries = if flags.contains(Flags::VALUES) { request.entries } else { 0 };
-        Ok(Header { kind, flags, entries, view, epoch, durable, tag: 0, ..*request })
+        Ok(Header { kind, flags, entries, view, round, durable, tag: 0, ..*request })
     }
 }
 
 /// A packet that was carried out. The entries that its answer counts are in place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Done {
-    pub(crate) deed: Deed,
+pub(crate) struct Executed {
+    pub(crate) action: Action,
     /// Of the answer.
     pub(crate) flags: Flags,
-    /// Of the answer: the epoch that took the packet.
-    pub(crate) epoch: u16,
+    /// Of the answer: the round that took the packet.
+    pub(crate) round: u16,
 }
 
 /// Effect of a packet that was carried out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     Pushed,
     Duplicate,
     Pulled,
@@ -110,7 +110,7 @@ pub(crate) enum Deed {
     Drained,
 }
 
-impl Deed {
+impl Action {
     const fn answer(self) -> Kind {
         match self {
             Self::Pushed | Self::Duplicate | Self::Installed => Kind::Ack,
@@ -161,22 +161,22 @@ impl Counters {
         }
     }
 
-    pub(crate) const fn count(&mut self, fate: Fate) {
-        let counter = match fate {
-            Fate::Done(Done { deed: Deed::Pushed, .. }) => &mut self.pushes,
-            Fate::Done(Done { deed: Deed::Duplicate, .. }) => &mut self.duplicates,
-            Fate::Done(Done { deed: Deed::Pulled, .. }) => &mut self.pulls,
-            Fate::Done(Done { deed: Deed::Installed, .. }) => &mut self.installs,
-            Fate::Done(Done { deed: Deed::Drained, .. }) => &mut self.drains,
-            Fate::Refused(NackReason::BankFull) => &mut self.bank_full,
-            Fate::Refused(NackReason::StalePlan) => &mut self.stale_plan,
-            Fate::Refused(NackReason::NotInstalled) => &mut self.not_installed,
-            Fate::Refused(NackReason::UnknownFlow) => &mut self.unknown_flow,
-            Fate::Refused(NackReason::Inactive) => &mut self.inactive,
-            Fate::Refused(NackReason::StaleView) => &mut self.stale_view,
-            Fate::Dropped(DropReason::Malformed(_)) => &mut self.malformed,
-            Fate::Dropped(DropReason::Unexpected) => &mut self.unexpected,
-            Fate::Dropped(DropReason::Foreign) => &mut self.foreign,
+    pub(crate) const fn count(&mut self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Executed(Executed { action: Action::Pushed, .. }) => &mut self.pushes,
+            Outcome::Executed(Executed { action: Action::Duplicate, .. }) => &mut self.duplicates,
+            Outcome::Executed(Executed { action: Action::Pulled, .. }) => &mut self.pulls,
+            Outcome::Executed(Executed { action: Action::Installed, .. }) => &mut self.installs,
+            Outcome::Executed(Executed { action: Action::Drained, .. }) => &mut self.drains,
+            Outcome::Refused(NackReason::BankFull) => &mut self.bank_full,
+            Outcome::Refused(NackReason::StalePlan) => &mut self.stale_plan,
+            Outcome::Refused(NackReason::NotInstalled) => &mut self.not_installed,
+            Outcome::Refused(NackReason::UnknownFlow) => &mut self.unknown_flow,
+            Outcome::Refused(NackReason::Inactive) => &mut self.inactive,
+            Outcome::Refused(NackReason::StaleView) => &mut self.stale_view,
+            Outcome::Dropped(DropReason::Malformed(_)) => &mut self.malformed,
+            Outcome::Dropped(DropReason::Unexpected) => &mut self.unexpected,
+            Outcome::Dropped(DropReason::Foreign) => &mut self.foreign,
         };
         *counter = counter.wrapping_add(1);
         self.packets = self.packets.wrapping_add(1);

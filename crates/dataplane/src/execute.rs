@@ -1,12 +1,12 @@
 //! Execution of each kind of packet on its region.
 
 use crate::config::Memory;
-use crate::counters::{Deed, Done, DropReason, Fate};
+use crate::counters::{Action, DropReason, Executed, Outcome};
+use crate::entries;
+use crate::mutants::{Mutant, is_enabled};
 use crate::packet::{body, body_mut};
-use crate::pass;
-use crate::planted::{PlantedBug, is_planted};
 use crate::region::Region;
-use crate::window::{SEQ_MAX, Seen, Window, accept};
+use crate::window::{DedupWindow, SEQ_MAX, Seen, accept};
 use crate::wire::{Flags, Header, Kind, Malformed, NackReason};
 
 /// Reason why a packet was not carried out. It changed nothing (rule W6).
@@ -17,7 +17,7 @@ pub(crate) enum Refusal {
     Drop(DropReason),
 }
 
-impl From<Refusal> for Fate {
+impl From<Refusal> for Outcome {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Nack(reason) => Self::Refused(reason),
@@ -41,7 +41,12 @@ impl From<Malformed> for Refusal {
 impl<M: Memory> Region<M> {
     /// Carries out a packet for this region.
     #[inline]
-    pub(crate) fn execute(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
+    pub(crate) fn execute(
+        &mut self,
+        header: &Header,
+        flow: u16,
+        packet: &mut [u8],
+    ) -> Result<Executed, Refusal> {
         match header.kind {
             Kind::Push => self.execute_push(header, flow, packet),
             Kind::Pull => self.execute_pull(header, flow, packet),
@@ -52,7 +57,7 @@ impl<M: Memory> Region<M> {
     }
 
     #[inline]
-    fn execute_push(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
+    fn execute_push(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Executed, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(flow)?;
@@ -62,12 +67,12 @@ impl<M: Memory> Region<M> {
         if header.seq > SEQ_MAX {
             return Err(Malformed::Sequence.into());
         }
-        let adding = pass::check_push(self.config.shape(), self.config.arithmetic, body(packet))?;
+        let adding = entries::check_push(self.config.shape(), self.config.arithmetic, body(packet))?;
 
         let (active, full) = (self.active_bank(), self.is_bank_full());
         let words = self.window_words_mut(flow).ok_or(NackReason::UnknownFlow)?;
-        let (deed, epoch) = match Window::new(words).seen(header.seq) {
-            Seen::Duplicate { bank } => (Deed::Duplicate, self.epoch_of(bank)),
+        let (action, round) = match DedupWindow::new(words).seen(header.seq) {
+            Seen::Duplicate { bank } => (Action::Duplicate, self.round_of(bank)),
             // Not marked as seen: the packet will come again after the flip (rule D4).
             Seen::New if full => return Err(NackReason::BankFull.into()),
             Seen::New => {
@@ -75,57 +80,57 @@ impl<M: Memory> Region<M> {
                 accept(words, header.seq, active);
                 self.mark_changed(flow);
                 self.add(adding, header.flags.contains(Flags::LAST));
-                (Deed::Pushed, self.epoch())
+                (Action::Pushed, self.round())
             }
         };
 
         // Without values to give, the answer has none (rule W9).
         let flags = if header.flags.contains(Flags::VALUES) && self.is_readable() {
-            pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
+            entries::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
             Flags::VALUES
         } else {
             Flags::NONE
         };
         self.counters.count_retransmit(header.flags);
-        Ok(Done { deed, flags, epoch })
+        Ok(Executed { action, flags, round })
     }
 
-    fn execute_pull(&self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Done, Refusal> {
+    fn execute_pull(&self, header: &Header, flow: u16, packet: &mut [u8]) -> Result<Executed, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         self.check_flow(flow)?;
-        // Without entries it is a probe for epoch and durable, and those are always there (rule W10).
+        // Without entries it is a probe for round and durable, and those are always there (rule W10).
         if !self.is_readable() && header.entries > 0 {
             return Err(NackReason::NotInstalled.into());
         }
-        pass::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
-        Ok(Done { deed: Deed::Pulled, flags: Flags::VALUES, epoch: self.epoch() })
+        entries::read(self.config.shape(), body_mut(packet), self.memory.values.as_ref())?;
+        Ok(Executed { action: Action::Pulled, flags: Flags::VALUES, round: self.round() })
     }
 
-    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<Done, Refusal> {
+    fn execute_install(&mut self, header: &Header, packet: &[u8]) -> Result<Executed, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
-        pass::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
-        Ok(Done { deed: Deed::Installed, flags: Flags::NONE, epoch: self.epoch() })
+        entries::install(self.config.shape(), body(packet), self.memory.values.as_mut())?;
+        Ok(Executed { action: Action::Installed, flags: Flags::NONE, round: self.round() })
     }
 
-    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<Done, Refusal> {
+    fn execute_drain(&mut self, header: &Header, packet: &mut [u8]) -> Result<Executed, Refusal> {
         self.check_plan(header)?;
         self.check_view(header)?;
         let idle = self.idle_bank();
         let sums = idle.of_mut(&mut self.memory.sums).as_mut();
-        let touched = idle.of_mut(&mut self.memory.touched).as_mut();
-        pass::drain(self.config.shape(), body_mut(packet), sums, touched)?;
-        Ok(Done { deed: Deed::Drained, flags: Flags::VALUES, epoch: self.epoch_of(idle) })
+        let dirty = idle.of_mut(&mut self.memory.dirty).as_mut();
+        entries::drain(self.config.shape(), body_mut(packet), sums, dirty)?;
+        Ok(Executed { action: Action::Drained, flags: Flags::VALUES, round: self.round_of(idle) })
     }
 
     fn check_plan(&self, header: &Header) -> Result<(), NackReason> {
-        let right = header.plan == self.config.plan || is_planted(PlantedBug::StalePlanAccepted);
+        let right = header.plan == self.config.plan || is_enabled(Mutant::StalePlanAccepted);
         if right { Ok(()) } else { Err(NackReason::StalePlan) }
     }
 
     fn check_view(&self, header: &Header) -> Result<(), NackReason> {
-        let right = header.view == self.config.view || is_planted(PlantedBug::StaleViewAccepted);
+        let right = header.view == self.config.view || is_enabled(Mutant::StaleViewAccepted);
         if right { Ok(()) } else { Err(NackReason::StaleView) }
     }
 

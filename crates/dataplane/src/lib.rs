@@ -8,8 +8,8 @@
 //!                       +--------------- Pipeline ----------------+
 //!                       |  +-------------- Region -------------+  |
 //!  worker -- PUSH ----> |  |  windows: was it taken before?    |  |
-//!         <-- ACK ----- |  |  sums: bank of the active epoch <-+--+-- flip, by the agent
-//!                       |  |        bank of the idle epoch ----+--+-> DRAIN, to the shard
+//!         <-- ACK ----- |  |  sums: bank of the active round <-+--+-- flip, by the agent
+//!                       |  |        bank of the idle round ----+--+-> DRAIN, to the shard
 //!         -- PULL ----> |  |  values <-------------------------+--+-- INSTALL, from the shard
 //!         <-- values -- |  +-----------------------------------+  |
 //!                       +-----------------------------------------+
@@ -31,7 +31,7 @@
 //! for (worker, gradient) in [(0, 40), (1, 2), (1, 2)] {
 //!     let header = Header {
 //!         kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker, plan: 1, view: 1,
-//!         region: 0, epoch: 0, durable: 0, seq: 0, tag: 0,
+//!         region: 0, round: 0, durable: 0, seq: 0, tag: 0,
 //!     };
 //!     let mut writer = PacketWriter::new(header, &mut buffer);
 //!     assert!(writer.push(3, gradient));
@@ -41,7 +41,7 @@
 //!     assert_eq!(Header::parse(&buffer[..bytes])?.kind, Kind::Ack);
 //! }
 //!
-//! // The agent closes the epoch and drains it: everything was added exactly once.
+//! // The agent closes the round and drains it: everything was added exactly once.
 //! let region = pipeline.region_mut(1, 0).expect("it was made above");
 //! assert_eq!(region.flip()?, 1);
 //! let mut sums = Vec::new();
@@ -60,27 +60,27 @@ mod arithmetic;
 mod coalesce;
 mod config;
 mod counters;
+mod dirty;
+mod entries;
 mod execute;
+pub mod mutants;
 mod packet;
-mod pass;
 mod pipeline;
-pub mod planted;
 mod region;
+mod simd;
 mod table;
-mod touched;
-mod wide;
 mod window;
 mod wire;
 
 pub use arithmetic::{Arithmetic, F32_NAN, add_f32};
-pub use config::{ConfigError, Memory, MemoryWords, RegionConfig, RegionMemory, TOUCH_BLOCK};
+pub use config::{ConfigError, DIRTY_BLOCK, Memory, MemoryWords, RegionConfig, RegionMemory};
 pub use counters::{Counters, DropReason, Verdict};
 pub use packet::{Entry, Packet, PacketWriter, SeqRange};
 pub use pipeline::{DuplicateRegion, Pipeline, Sender};
 pub use region::{BankPackets, FlipError, Region};
 pub use table::{FLOAT_TABLES, FloatTables, SplitTables};
-pub use window::{Bank, SEQ_MAX, Seen, WINDOW, WINDOW_WORDS, Window};
+pub use window::{Bank, DedupWindow, SEQ_MAX, Seen, WINDOW, WINDOW_WORDS};
 pub use wire::{
     CELLS_MAX, ENTRIES_MAX, ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind, MAGIC, Malformed, NackReason,
-    VERSION, entries_in, epoch_newer, packet_bytes,
+    VERSION, entries_in, packet_bytes, round_newer,
 };

@@ -118,7 +118,7 @@ pub(crate) fn body_mut(packet: &mut [u8]) -> &mut [EntryBytes] {
 ///
 /// let header = Header {
 ///     kind: Kind::Push, flags: Flags::LAST, entries: 0, job: 1, worker: 2, plan: 1, view: 1,
-///     region: 0, epoch: 0, durable: 0, seq: 7, tag: 0,
+///     region: 0, round: 0, durable: 0, seq: 7, tag: 0,
 /// };
 /// let mut buffer = [0; 1472];
 /// let mut writer = PacketWriter::new(header, &mut buffer);
@@ -214,7 +214,7 @@ mod tests {
         plan: 0x0506,
         view: 0x0708,
         region: 9,
-        epoch: 0x0A0B,
+        round: 0x0A0B,
         durable: 0x0C0D,
         seq: 0x0E0F_1011,
         tag: 0x1213_1415_1617_1819,

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 
 use crate::coalesce::{Coalesced, Newest};
 use crate::config::Memory;
-use crate::counters::{Counters, Deed, Done, DropReason, Fate, Verdict};
+use crate::counters::{Action, Counters, DropReason, Executed, Outcome, Verdict};
 use crate::region::Region;
 use crate::wire::{Flags, Header, Kind, NackReason};
 
@@ -142,8 +142,8 @@ where
             Ok(header) => header,
             Err(malformed) => return Verdict::Drop(self.drop_stray(DropReason::Malformed(malformed))),
         };
-        let fate = self.execute(&header, flow.unwrap_or(header.worker), packet);
-        match self.answer(&header, fate) {
+        let outcome = self.execute(&header, flow.unwrap_or(header.worker), packet);
+        match self.answer(&header, outcome) {
             Ok(answer) => {
                 answer.emit(packet);
                 Verdict::Reply(answer.packet_bytes())
@@ -183,15 +183,19 @@ where
                 continue;
             }
             match self.execute(&header, flow, packet) {
-                Fate::Done(done @ Done { deed: Deed::Pushed | Deed::Duplicate, flags: Flags::NONE, .. }) => {
-                    if !acknowledged.add(&header, done) {
+                Outcome::Executed(
+                    executed @ Executed {
+                        action: Action::Pushed | Action::Duplicate, flags: Flags::NONE, ..
+                    },
+                ) => {
+                    if !acknowledged.add(&header, executed) {
                         self.acknowledge(flow, &mut acknowledged, &mut emit);
-                        let fits = acknowledged.add(&header, done);
+                        let fits = acknowledged.add(&header, executed);
                         debug_assert!(fits, "nothing is there that it could not go with");
                     }
                 }
-                fate => {
-                    if let Ok(answer) = self.answer(&header, fate) {
+                outcome => {
+                    if let Ok(answer) = self.answer(&header, outcome) {
                         self.acknowledge(flow, &mut acknowledged, &mut emit);
                         answer.emit(packet);
                         emit(packet.get(..answer.packet_bytes()).unwrap_or_default());
@@ -203,37 +207,37 @@ where
     }
 
     fn acknowledge(&self, flow: u16, acknowledged: &mut Coalesced, emit: &mut impl FnMut(&[u8])) {
-        let Some(Newest { push, done }) = acknowledged.newest() else { return };
+        let Some(Newest { push, executed }) = acknowledged.newest() else { return };
         let Some(region) = self.region(push.job, push.region) else { return };
-        let Some(taken) = region.taken_by(flow, done.epoch) else { return };
-        let Ok(ack) = self.answer(&push, Fate::Done(done)) else { return };
+        let Some(taken) = region.taken_by(flow, executed.round) else { return };
+        let Ok(ack) = self.answer(&push, Outcome::Executed(executed)) else { return };
         acknowledged.flush(ack, taken.next(), |seq| taken.contains(seq), emit);
     }
 
     /// The header of the answer. The entries that it counts are in place.
-    fn answer(&self, header: &Header, fate: Fate) -> Result<Header, DropReason> {
+    fn answer(&self, header: &Header, outcome: Outcome) -> Result<Header, DropReason> {
         let region = self.region(header.job, header.region);
         let (view, durable) =
             region.map_or((header.view, 0), |region| (region.config.view, region.durable()));
-        fate.answer(header, view, durable)
+        outcome.answer(header, view, durable)
     }
 
     /// Carries out a packet, and counts it.
     #[inline]
-    fn execute(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Fate {
+    fn execute(&mut self, header: &Header, flow: u16, packet: &mut [u8]) -> Outcome {
         let Some(region) = self.find(header.job, header.region) else {
-            let fate = match header.kind {
-                Kind::Ack | Kind::Nack | Kind::Stream => Fate::Dropped(DropReason::Unexpected),
+            let outcome = match header.kind {
+                Kind::Ack | Kind::Nack | Kind::Stream => Outcome::Dropped(DropReason::Unexpected),
                 Kind::Push | Kind::Pull | Kind::Install | Kind::Drain => {
-                    Fate::Refused(NackReason::UnknownFlow)
+                    Outcome::Refused(NackReason::UnknownFlow)
                 }
             };
-            self.strays.count(fate);
-            return fate;
+            self.strays.count(outcome);
+            return outcome;
         };
-        let fate = region.execute(header, flow, packet).map_or_else(Fate::from, Fate::Done);
-        region.counters.count(fate);
-        fate
+        let outcome = region.execute(header, flow, packet).map_or_else(Outcome::from, Outcome::Executed);
+        region.counters.count(outcome);
+        outcome
     }
 
     fn find(&mut self, job: u16, region: u8) -> Option<&mut Region<M>> {
@@ -245,7 +249,7 @@ where
     }
 
     fn drop_stray(&mut self, reason: DropReason) -> DropReason {
-        self.strays.count(Fate::Dropped(reason));
+        self.strays.count(Outcome::Dropped(reason));
         reason
     }
 }

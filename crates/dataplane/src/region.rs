@@ -5,12 +5,12 @@ use core::ops::Range;
 
 use crate::config::{ConfigError, Memory, RegionConfig, RegionMemory};
 use crate::counters::Counters;
+use crate::dirty;
+use crate::entries;
+use crate::mutants::{Mutant, is_enabled};
 use crate::packet::EntryBytes;
-use crate::pass;
-use crate::planted::{PlantedBug, is_planted};
-use crate::touched;
-use crate::window::{Bank, Seen, WINDOW_U32, WINDOW_WORDS, Window, accept};
-use crate::wire::epoch_newer;
+use crate::window::{Bank, DedupWindow, Seen, WINDOW_U32, WINDOW_WORDS, accept};
+use crate::wire::round_newer;
 
 /// Reason why a bank could not be flipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,16 +49,16 @@ pub struct Region<M> {
     pub(crate) memory: RegionMemory<M>,
     pub(crate) counters: Counters,
     packets: [BankPackets; 2],
-    epoch: u16,
+    round: u16,
     durable: u16,
     readable: bool,
     active: bool,
 }
 
-/// The packets of a flow that an acknowledgement naming some epoch may report as taken.
+/// The packets of a flow that an acknowledgement naming some round may report as taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken<'a> {
-    window: Window<'a>,
+    window: DedupWindow<'a>,
     /// Of which banks.
     by: [bool; 2],
 }
@@ -75,7 +75,7 @@ impl Taken<'_> {
 }
 
 impl<M: Memory> Region<M> {
-    /// A region in this memory, which it clears. Its epoch is 1, none is durable; it takes pushes, and is not readable.
+    /// A region in this memory, which it clears. Its round is 1, none is durable; it takes pushes, and is not readable.
     ///
     /// # Errors
     /// When the numbers of `config` make no region, or an array has not the length that they ask for.
@@ -83,13 +83,13 @@ impl<M: Memory> Region<M> {
         config.check()?;
         let words = config.memory_words();
         let [sums_even, sums_odd] = &mut memory.sums;
-        let [touched_even, touched_odd] = &mut memory.touched;
+        let [dirty_even, dirty_odd] = &mut memory.dirty;
         for (array, name, expected) in [
             (&mut memory.values, "values", words.values),
             (sums_even, "sums", words.sums),
             (sums_odd, "sums", words.sums),
-            (touched_even, "touched", words.touched),
-            (touched_odd, "touched", words.touched),
+            (dirty_even, "dirty", words.dirty),
+            (dirty_odd, "dirty", words.dirty),
             (&mut memory.windows, "windows", words.windows),
             (&mut memory.changed, "changed", words.changed),
         ] {
@@ -104,7 +104,7 @@ impl<M: Memory> Region<M> {
             memory,
             counters: Counters::default(),
             packets: [BankPackets::default(); 2],
-            epoch: 1,
+            round: 1,
             durable: 0,
             readable: false,
             active: true,
@@ -117,21 +117,21 @@ impl<M: Memory> Region<M> {
         &self.config
     }
 
-    /// The epoch that takes packets now.
+    /// The round that takes packets now.
     #[must_use]
-    pub const fn epoch(&self) -> u16 {
-        self.epoch
+    pub const fn round(&self) -> u16 {
+        self.round
     }
 
-    /// The newest epoch that is committed and installed, as in every answer.
+    /// The newest round that is committed and installed, as in every answer.
     #[must_use]
     pub const fn durable(&self) -> u16 {
         self.durable
     }
 
-    /// Sets the newest epoch that is committed and installed.
-    pub const fn set_durable(&mut self, epoch: u16) {
-        self.durable = epoch;
+    /// Sets the newest round that is committed and installed.
+    pub const fn set_durable(&mut self, round: u16) {
+        self.durable = round;
     }
 
     /// Returns true if values may be read.
@@ -156,25 +156,25 @@ impl<M: Memory> Region<M> {
         self.active = active;
     }
 
-    /// Goes on after the last committed epoch of a switch that is gone: the epoch becomes `durable + 1` (rule D6).
+    /// Goes on after the last committed round of a switch that is gone: the round becomes `durable + 1` (rule D6).
     ///
     /// For a standby, before its first packet; with [`mark_seen`](Self::mark_seen) for what the shard has of each flow.
     ///
     /// # Panics
     /// If the region has taken packets or was flipped.
     pub fn resume_after(&mut self, durable: u16) {
-        let fresh = self.epoch == 1 && self.packets == [BankPackets::default(); 2];
+        let fresh = self.round == 1 && self.packets == [BankPackets::default(); 2];
         assert!(fresh, "a region resumes before its first packet");
         self.durable = durable;
-        self.epoch = durable.wrapping_add(1);
+        self.round = durable.wrapping_add(1);
     }
 
-    /// Remembers that packets were accepted in an epoch before this one, so that they are not added again. `false`,
+    /// Remembers that packets were accepted in a round before this one, so that they are not added again. `false`,
     /// and nothing done, if there is no such flow.
     ///
-    /// To restore what [`Window::accepted`] listed, call it for each range, ascending.
+    /// To restore what [`DedupWindow::accepted`] listed, call it for each range, ascending.
     pub fn mark_seen(&mut self, flow: u16, seqs: Range<u32>) -> bool {
-        if is_planted(PlantedBug::MarkSeenForgotten) {
+        if is_enabled(Mutant::MarkSeenForgotten) {
             return self.window(flow).is_some();
         }
         let bank = self.idle_bank();
@@ -182,7 +182,7 @@ impl<M: Memory> Region<M> {
         // Older ones would be overwritten anyway.
         let first = seqs.start.max(seqs.end.saturating_sub(WINDOW_U32));
         for seq in first..seqs.end {
-            if !Window::new(words).contains(seq) {
+            if !DedupWindow::new(words).contains(seq) {
                 accept(words, seq, bank);
             }
         }
@@ -225,7 +225,7 @@ impl<M: Memory> Region<M> {
         Ok(())
     }
 
-    /// Swaps the banks, and returns the epoch that this closed (rule D5).
+    /// Swaps the banks, and returns the round that this closed (rule D5).
     ///
     /// # Errors
     /// If the idle bank still holds sums; nothing was changed.
@@ -233,8 +233,8 @@ impl<M: Memory> Region<M> {
         if !self.is_idle_clean() {
             return Err(FlipError::IdleBankNotDrained);
         }
-        let closed = self.epoch;
-        self.epoch = closed.wrapping_add(1);
+        let closed = self.round;
+        self.round = closed.wrapping_add(1);
         *self.active_bank().of_mut(&mut self.packets) = BankPackets::default();
         Ok(closed)
     }
@@ -242,30 +242,30 @@ impl<M: Memory> Region<M> {
     /// Returns true if nothing is left to drain.
     #[must_use]
     pub fn is_idle_clean(&self) -> bool {
-        touched::is_clean(self.idle_bank().of(&self.memory.touched).as_ref())
+        dirty::is_clean(self.idle_bank().of(&self.memory.dirty).as_ref())
     }
 
-    /// The blocks of the idle bank that hold sums, ascending. Block b is the slots from `b * TOUCH_BLOCK` on.
-    pub fn touched_blocks(&self) -> impl Iterator<Item = u32> {
-        touched::blocks(self.idle_bank().of(&self.memory.touched).as_ref())
+    /// The blocks of the idle bank that hold sums, ascending. Block b is the slots from `b * DIRTY_BLOCK` on.
+    pub fn dirty_blocks(&self) -> impl Iterator<Item = u32> {
+        dirty::blocks(self.idle_bank().of(&self.memory.dirty).as_ref())
     }
 
-    /// Clears the idle bank, and hands over what was in it: for each touched block its first slot and its sums, of
-    /// [`TOUCH_BLOCK`](crate::TOUCH_BLOCK) slots or fewer at the end of the region.
+    /// Clears the idle bank, and hands over what was in it: for each dirty block its first slot and its sums, of
+    /// [`DIRTY_BLOCK`](crate::DIRTY_BLOCK) slots or fewer at the end of the region.
     ///
-    /// The same as `DRAIN` packets for all [`touched_blocks`](Self::touched_blocks), without the packets.
+    /// The same as `DRAIN` packets for all [`dirty_blocks`](Self::dirty_blocks), without the packets.
     pub fn drain(&mut self, mut take: impl FnMut(u32, &[u32])) {
         let idle = self.idle_bank();
         let sums = idle.of_mut(&mut self.memory.sums).as_mut();
-        let touched = idle.of_mut(&mut self.memory.touched).as_mut();
-        for block in touched::blocks(touched) {
-            let first_slot = touched::first_slot(block);
-            if let Some(sums) = touched::block_mut(sums, first_slot as usize) {
+        let dirty = idle.of_mut(&mut self.memory.dirty).as_mut();
+        for block in dirty::blocks(dirty) {
+            let first_slot = dirty::first_slot(block);
+            if let Some(sums) = dirty::block_mut(sums, first_slot as usize) {
                 take(first_slot, sums);
                 sums.fill(0);
             }
         }
-        touched.fill(0);
+        dirty.fill(0);
     }
 
     /// Writes the values of neighbouring slots, from `first_slot` on, for workers to read. `false`, and nothing written, if there are not
@@ -305,15 +305,15 @@ impl<M: Memory> Region<M> {
         self.active_packets().last
     }
 
-    /// Returns the window of a flow: all it had accepted so far; right after a flip, its part of the cut. `None` if there is no such
+    /// Returns the window of a flow: all it had accepted so far; right after a flip, its part of the contents of the round. `None` if there is no such
     /// flow.
     #[must_use]
-    pub fn window(&self, flow: u16) -> Option<Window<'_>> {
-        self.memory.windows.as_ref().as_chunks().0.get(usize::from(flow)).map(Window::new)
+    pub fn window(&self, flow: u16) -> Option<DedupWindow<'_>> {
+        self.memory.windows.as_ref().as_chunks().0.get(usize::from(flow)).map(DedupWindow::new)
     }
 
     /// The flows that have taken a packet since that was last [forgotten](Self::forget_changes), ascending: right after a flip those of
-    /// the closed epoch, if it was forgotten after the flip before.
+    /// the closed round, if it was forgotten after the flip before.
     pub fn changed_flows(&self) -> impl Iterator<Item = u16> {
         (0u16..).zip(self.memory.changed.as_ref()).filter(|(_, mark)| **mark != 0).map(|(flow, _)| flow)
     }
@@ -342,7 +342,7 @@ impl<M: Memory> Region<M> {
     }
 
     pub(crate) const fn active_bank(&self) -> Bank {
-        Bank::of_epoch(self.epoch)
+        Bank::of_round(self.round)
     }
 
     pub(crate) const fn idle_bank(&self) -> Bank {
@@ -354,20 +354,20 @@ impl<M: Memory> Region<M> {
         self.pushes_in_bank() >= self.config.bank_packets_max
     }
 
-    /// The epoch that took the packet which a window remembers for this bank, or a newer one that is sure to close (rule D2).
+    /// The round that took the packet which a window remembers for this bank, or a newer one that is sure to close (rule D2).
     ///
-    /// An active bank that is empty has not taken the packet: it was an older epoch of the same bank. To name the present
-    /// one would leave the worker waiting for the end of an epoch that may never have a packet, and so never end.
-    pub(crate) const fn epoch_of(&self, bank: Bank) -> u16 {
+    /// An active bank that is empty has not taken the packet: it was an older round of the same bank. To name the present
+    /// one would leave the worker waiting for the end of a round that may never have a packet, and so never end.
+    pub(crate) const fn round_of(&self, bank: Bank) -> u16 {
         match (bank, self.active_bank()) {
-            (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) if self.pushes_in_bank() > 0 => self.epoch,
-            _ => self.epoch.wrapping_sub(1),
+            (Bank::Even, Bank::Even) | (Bank::Odd, Bank::Odd) if self.pushes_in_bank() > 0 => self.round,
+            _ => self.round.wrapping_sub(1),
         }
     }
 
-    /// Returns the packets of a flow that were taken by this epoch or one before it, the idle one or the active one.
-    pub(crate) fn taken_by(&self, flow: u16, epoch: u16) -> Option<Taken<'_>> {
-        let by = |bank| !epoch_newer(self.epoch_of(bank), epoch);
+    /// Returns the packets of a flow that were taken by this round or one before it, the idle one or the active one.
+    pub(crate) fn taken_by(&self, flow: u16, round: u16) -> Option<Taken<'_>> {
+        let by = |bank| !round_newer(self.round_of(bank), round);
         let (even, odd) = (by(Bank::Even), by(Bank::Odd));
         self.window(flow).map(|window| Taken { window, by: [even, odd] })
     }
@@ -391,8 +391,8 @@ impl<M: Memory> Region<M> {
         let packets = bank.of_mut(&mut self.packets);
         packets.pushes = packets.pushes.wrapping_add(1);
         packets.last = packets.last.wrapping_add(u32::from(last));
-        if is_planted(PlantedBug::FlipInTheMiddle) && self.counters.pushes % 7 == 6 {
-            let (before, after) = pass::halves(self.config.shape(), body);
+        if is_enabled(Mutant::FlipInTheMiddle) && self.counters.pushes % 7 == 6 {
+            let (before, after) = entries::halves(self.config.shape(), body);
             self.add_to(bank, before);
             self.add_to(bank.other(), after);
             return;
@@ -403,7 +403,7 @@ impl<M: Memory> Region<M> {
     #[inline]
     fn add_to(&mut self, bank: Bank, body: &[EntryBytes]) {
         let sums = bank.of_mut(&mut self.memory.sums).as_mut();
-        let touched = bank.of_mut(&mut self.memory.touched).as_mut();
-        pass::add(self.config.shape(), self.config.arithmetic, body, sums, touched);
+        let dirty = bank.of_mut(&mut self.memory.dirty).as_mut();
+        entries::add(self.config.shape(), self.config.arithmetic, body, sums, dirty);
     }
 }

@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use crate::planted::{PlantedBug, is_planted};
+use crate::mutants::{Mutant, is_enabled};
 
 /// Sequence numbers that a flow remembers one by one. A power of two.
 pub const WINDOW: usize = 1024;
@@ -20,20 +20,20 @@ pub const SEQ_MAX: u32 = u32::MAX - 1;
 pub(crate) const WINDOW_U32: u32 = WINDOW as u32;
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW <= 1 << 16);
 
-/// One of the two accumulators of a slot. An epoch adds into the bank of its parity, so neighbours never share one.
+/// One of the two accumulators of a slot. A round adds into the bank of its parity, so neighbours never share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bank {
-    /// The bank of even epochs.
+    /// The bank of even rounds.
     Even,
-    /// The bank of odd epochs.
+    /// The bank of odd rounds.
     Odd,
 }
 
 impl Bank {
-    /// The bank that takes the packets of `epoch`.
+    /// The bank that takes the packets of `round`.
     #[must_use]
-    pub const fn of_epoch(epoch: u16) -> Self {
-        if epoch & 1 == 0 { Self::Even } else { Self::Odd }
+    pub const fn of_round(round: u16) -> Self {
+        if round & 1 == 0 { Self::Even } else { Self::Odd }
     }
 
     /// The other one.
@@ -87,11 +87,11 @@ pub enum Seen {
 
 /// The memory of one flow, to read. Zeroed memory has seen nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Window<'a> {
+pub struct DedupWindow<'a> {
     words: &'a [u32; WINDOW_WORDS],
 }
 
-impl<'a> Window<'a> {
+impl<'a> DedupWindow<'a> {
     /// The window in this memory.
     #[must_use]
     pub const fn new(words: &'a [u32; WINDOW_WORDS]) -> Self {
@@ -110,10 +110,10 @@ impl<'a> Window<'a> {
     #[must_use]
     pub fn seen(self, seq: u32) -> Seen {
         let word = self.entry(seq);
-        if is_planted(PlantedBug::NoDedup) {
+        if is_enabled(Mutant::NoDedup) {
             return Seen::New;
         }
-        if is_planted(PlantedBug::GenerationNotChecked) && word >> 1 > 0 {
+        if is_enabled(Mutant::GenerationNotChecked) && word >> 1 > 0 {
             return Seen::Duplicate { bank: Bank::from_bit(word) };
         }
         if word >> 1 >= generation(seq) { Seen::Duplicate { bank: Bank::from_bit(word) } } else { Seen::New }
@@ -138,10 +138,10 @@ impl<'a> Window<'a> {
         seq < self.floor() || self.entry(seq) >> 1 == generation(seq)
     }
 
-    /// Everything accepted so far, as ascending ranges with gaps between them: the part of this flow in a cut.
+    /// Everything accepted so far, as ascending ranges with gaps between them: the part of this flow in the contents of a round.
     pub fn accepted(self) -> impl Iterator<Item = Range<u32>> + use<'a> {
         let mut next = self.next_seq();
-        if is_planted(PlantedBug::CutOffByOne) {
+        if is_enabled(Mutant::AckedOffByOne) {
             next = next.saturating_sub(1);
         }
         let mut at = 0;
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn zeroed_memory_has_seen_nothing() {
         let words = [0; WINDOW_WORDS];
-        let window = Window::new(&words);
+        let window = DedupWindow::new(&words);
         assert_eq!(window.next_seq(), 0);
         assert_eq!(window.accepted().count(), 0);
         for seq in [0, 1, 1023, 1024, SEQ_MAX] {
@@ -202,7 +202,7 @@ mod tests {
     fn the_last_sequence_number_is_like_any_other() {
         let mut words = [0; WINDOW_WORDS];
         accept(&mut words, SEQ_MAX, Bank::Odd);
-        let window = Window::new(&words);
+        let window = DedupWindow::new(&words);
         assert_eq!(window.seen(SEQ_MAX), Seen::Duplicate { bank: Bank::Odd });
         assert!(window.contains(SEQ_MAX));
         assert_eq!(window.next_seq(), u32::MAX);
@@ -219,16 +219,16 @@ mod tests {
             // A path that stays mostly in order, with a packet now and then from anywhere in the window.
             let reach = if pick % 7 == 0 { WINDOW_U32 } else { 4 };
             let seq = lowest_open + u32::from(pick / 7) % reach;
-            let bank = Bank::of_epoch(u16::try_from(step / 100).unwrap());
-            let seen = Window::new(&words).seen(seq);
+            let bank = Bank::of_round(u16::try_from(step / 100).unwrap());
+            let seen = DedupWindow::new(&words).seen(seq);
             assert_eq!(seen == Seen::New, !accepted.contains(&seq), "seq {seq}");
             if seen == Seen::New {
                 accept(&mut words, seq, bank);
-                assert_eq!(Window::new(&words).seen(seq), Seen::Duplicate { bank });
+                assert_eq!(DedupWindow::new(&words).seen(seq), Seen::Duplicate { bank });
                 accepted.insert(seq);
             }
         }
-        let window = Window::new(&words);
+        let window = DedupWindow::new(&words);
         let enumerated: Vec<u32> = window.accepted().flatten().collect();
         assert!(enumerated.iter().copied().eq(accepted.iter().copied()));
         for seq in 0..window.next_seq() + 2 * WINDOW_U32 {

@@ -7,7 +7,7 @@
 //!  4 job u16              | worker u16
 //!  8 plan u16             | view u16
 //! 12 region u8 | version u8
-//! 14 epoch u16            | durable u16
+//! 14 round u16            | durable u16
 //! 18 seq u32
 //! 22 tag u64
 //! 30 entries x { cell u16, value u32 }
@@ -24,8 +24,8 @@
 //! | `ACK` with `VALUES` | | cell, current value |
 //! | `ACK` without | | count, first sequence number of a range; none at all means `seq` alone |
 //!
-//! Every answer carries in `durable` the newest epoch of its region that is committed and installed, in `epoch` the
-//! epoch that took the packet, and in `view` the view of the region; in a `NACK`, `epoch` holds the [`NackReason`].
+//! Every answer carries in `durable` the newest round of its region that is committed and installed, in `round` the
+//! round that took the packet, and in `view` the view of the region; in a `NACK`, `round` holds the [`NackReason`].
 //!
 //! A *view* is the number of an assignment of regions to switches, raised whenever a region moves to another switch; its
 //! lower 16 bits are on the wire. A region takes packets of its own view only, so that neither a packet nor an answer
@@ -76,17 +76,17 @@ pub const fn entries_in(bytes: usize) -> u8 {
     }
 }
 
-/// Returns true if epoch `a` is newer than epoch `b`, where epochs wrap around (rule W11, serial number arithmetic of RFC 1982).
+/// Returns true if round `a` is newer than round `b`, where rounds wrap around (rule W11, serial number arithmetic of RFC 1982).
 ///
-/// Epochs that are 2^15 apart compare as not newer both ways; no two epochs that are alive at once are that far apart.
+/// Rounds that are 2^15 apart compare as not newer both ways; no two rounds that are alive at once are that far apart.
 ///
 /// ```
-/// use libra_dataplane::epoch_newer;
-/// assert!(epoch_newer(8, 7) && !epoch_newer(7, 7) && !epoch_newer(7, 8));
-/// assert!(epoch_newer(2, u16::MAX));
+/// use libra_dataplane::round_newer;
+/// assert!(round_newer(8, 7) && !round_newer(7, 7) && !round_newer(7, 8));
+/// assert!(round_newer(2, u16::MAX));
 /// ```
 #[must_use]
-pub const fn epoch_newer(a: u16, b: u16) -> bool {
+pub const fn round_newer(a: u16, b: u16) -> bool {
     let distance = a.wrapping_sub(b);
     distance != 0 && distance < 1 << 15
 }
@@ -279,9 +279,9 @@ pub struct Header {
     pub view: u16,
     /// The region, counted per job.
     pub region: u8,
-    /// In an answer: the epoch that took the packet; in a `NACK`: the code of the [`NackReason`]; else zero.
-    pub epoch: u16,
-    /// In an answer: the newest epoch of the region that is committed and installed; else zero.
+    /// In an answer: the round that took the packet; in a `NACK`: the code of the [`NackReason`]; else zero.
+    pub round: u16,
+    /// In an answer: the newest round of the region that is committed and installed; else zero.
     pub durable: u16,
     /// Sequence number in the flow (job, worker, region).
     pub seq: u32,
@@ -302,7 +302,7 @@ impl Header {
             plan: 0,
             view: 0,
             region: 0,
-            epoch: 0,
+            round: 0,
             durable: 0,
             seq: 0,
             tag: 0,
@@ -342,8 +342,8 @@ impl Header {
             view1,
             region,
             version,
-            epoch0,
-            epoch1,
+            round0,
+            round1,
             durable0,
             durable1,
             seq0,
@@ -372,7 +372,7 @@ impl Header {
             plan: u16::from_be_bytes([plan0, plan1]),
             view: u16::from_be_bytes([view0, view1]),
             region,
-            epoch: u16::from_be_bytes([epoch0, epoch1]),
+            round: u16::from_be_bytes([round0, round1]),
             durable: u16::from_be_bytes([durable0, durable1]),
             seq: u32::from_be_bytes([seq0, seq1, seq2, seq3]),
             tag: u64::from_be_bytes(*tag),
@@ -386,7 +386,7 @@ impl Header {
         let [worker0, worker1] = self.worker.to_be_bytes();
         let [plan0, plan1] = self.plan.to_be_bytes();
         let [view0, view1] = self.view.to_be_bytes();
-        let [epoch0, epoch1] = self.epoch.to_be_bytes();
+        let [round0, round1] = self.round.to_be_bytes();
         let [durable0, durable1] = self.durable.to_be_bytes();
         let [seq0, seq1, seq2, seq3] = self.seq.to_be_bytes();
         let [tag0, tag1, tag2, tag3, tag4, tag5, tag6, tag7] = self.tag.to_be_bytes();
@@ -396,7 +396,7 @@ impl Header {
             job0, job1, worker0, worker1,
             plan0, plan1, view0, view1,
             self.region, VERSION,
-            epoch0, epoch1, durable0, durable1,
+            round0, round1, durable0, durable1,
             seq0, seq1, seq2, seq3,
             tag0, tag1, tag2, tag3, tag4, tag5, tag6, tag7,
         ];
@@ -421,7 +421,7 @@ impl Header {
     #[must_use]
     pub const fn nack_reason(&self) -> Option<NackReason> {
         match self.kind {
-            Kind::Nack => NackReason::from_code(self.epoch),
+            Kind::Nack => NackReason::from_code(self.round),
             _ => None,
         }
     }
@@ -445,7 +445,7 @@ mod tests {
         plan: 0x0506,
         view: 0x0708,
         region: 9,
-        epoch: 0x0A0B,
+        round: 0x0A0B,
         durable: 0x0C0D,
         seq: 0x0E0F_1011,
         tag: 0x1213_1415_1617_1819,

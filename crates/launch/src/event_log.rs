@@ -97,7 +97,7 @@ impl EventLog {
         self.changes.iter().map(|change| change.moved).sum()
     }
 
-    /// Time from a fault until the regions of the switch had another holder.
+    /// Time from a fault until the regions of the switch had another owner.
     fn take_over(&self, injected: &InjectedFault) -> Option<(Duration, &Change)> {
         let change = self.changes.iter().find(|change| change.moved > 0 && change.at > injected.at)?;
         Some((change.at - injected.at, change))

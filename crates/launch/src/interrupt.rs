@@ -6,21 +6,21 @@ use std::sync::{Mutex, PoisonError};
 /// The exit code of a process that was interrupted.
 pub const EXIT_CODE: u8 = 130;
 
-type Farewell = Box<dyn FnOnce() + Send>;
+type Shutdown = Box<dyn FnOnce() + Send>;
 
-static FAREWELL: Mutex<Option<Farewell>> = Mutex::new(None);
+static SHUTDOWN: Mutex<Option<Shutdown>> = Mutex::new(None);
 static HAPPENED: AtomicBool = AtomicBool::new(false);
-static IS_TOLD_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+static IS_REPORTED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Handles interrupts from now on.
 pub fn watch() {
     let watched = ctrlc::set_handler(|| {
-        if !IS_TOLD_ELSEWHERE.load(Ordering::SeqCst) {
+        if !IS_REPORTED_ELSEWHERE.load(Ordering::SeqCst) {
             eprintln!("libra: interrupted");
         }
         HAPPENED.store(true, Ordering::SeqCst);
-        match FAREWELL.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(farewell) => farewell(),
+        match SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(shutdown) => shutdown(),
             None => std::process::exit(EXIT_CODE.into()),
         }
     });
@@ -30,13 +30,13 @@ pub fn watch() {
 }
 
 /// This process is one of several that a Ctrl-C reaches; another one reports it.
-pub fn leave_telling_to_another() {
-    IS_TOLD_ELSEWHERE.store(true, Ordering::SeqCst);
+pub fn report_elsewhere() {
+    IS_REPORTED_ELSEWHERE.store(true, Ordering::SeqCst);
 }
 
-/// The first interrupt calls `farewell`, which ends the work of this process.
-pub fn on_first(farewell: impl FnOnce() + Send + 'static) {
-    *FAREWELL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(farewell));
+/// The first interrupt calls `shutdown`, which ends the work of this process.
+pub fn on_first(shutdown: impl FnOnce() + Send + 'static) {
+    *SHUTDOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(shutdown));
 }
 
 /// Returns true if there was one.

@@ -18,7 +18,7 @@ use crate::arguments::{
     read_plan,
 };
 use crate::event_log::{EventLog, milliseconds};
-use crate::leash;
+use crate::parent_guard;
 use crate::progress::Bars;
 use crate::report::Report;
 use crate::task::Task;
@@ -53,8 +53,8 @@ pub struct JobArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Ends with its standard input: for processes that another one has started
-    #[arg(long, hide = true)]
-    leashed: bool,
+    #[arg(long, hide = true, alias = "leashed")]
+    exit_with_parent: bool,
 }
 
 impl JobArguments {
@@ -109,8 +109,8 @@ impl JobArguments {
             "memory_share": self.sample.memory_share,
             "hot_slots": self.sample.hot_slots,
             "arithmetic": self.hot.arithmetic.to_string(),
-            "pushes_per_round": job.spec.hot_path.pushes_per_epoch,
-            "round_ms": milliseconds(job.spec.hot_path.epoch_time_max),
+            "pushes_per_round": job.spec.hot_path.pushes_per_round,
+            "round_ms": milliseconds(job.spec.hot_path.round_time_max),
             "mtu": self.hot.mtu,
             "lanes": self.hot.lanes,
             "register_size": self.hot.register_size,
@@ -142,8 +142,8 @@ impl Job {
     pub fn prepare(arguments: &JobArguments, switches: u16, controller: SocketAddr) -> Result<Self> {
         let JobArguments { training, sample, hot, cold, .. } = arguments;
         let (bars, sizes) = (arguments.bars(), arguments.sizes(switches));
-        if arguments.leashed {
-            leash::hold(|_| ())?;
+        if arguments.exit_with_parent {
+            parent_guard::exit_with_parent(|_| ())?;
         }
         if let Some(path) = &arguments.json {
             clear(path)?;
@@ -234,8 +234,8 @@ fn hot_path(
     }
     let hot_path = HotPath {
         arithmetic: arguments.arithmetic,
-        pushes_per_epoch: arguments.pushes_per_round.unwrap_or(standard.pushes_per_epoch),
-        epoch_time_max: arguments.round_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
+        pushes_per_round: arguments.pushes_per_round.unwrap_or(standard.pushes_per_round),
+        round_time_max: arguments.round_ms.map_or_else(|| round_time(mode, workers), Duration::from_millis),
         entries_max,
         cells_max: arguments.register_size,
         ..standard

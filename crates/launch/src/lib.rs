@@ -1,7 +1,7 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
 //! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, the lines printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and the end of processes ([`interrupt`], [`leash`]).
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and the end of processes ([`interrupt`], [`parent_guard`]).
 //! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
@@ -20,12 +20,12 @@ pub mod fault_schedule;
 pub mod interrupt;
 pub mod job;
 pub mod job_directory;
-pub mod leash;
 pub mod member;
 pub mod models;
 pub mod network;
 pub mod notices;
 pub mod p4;
+pub mod parent_guard;
 pub mod plane;
 pub mod progress;
 pub mod report;

@@ -13,9 +13,9 @@ use libra_proto::{MemberEvent, Peer, ServerEvent};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
-use crate::leash;
 use crate::notices::turned_away;
 use crate::p4::P4Switch;
+use crate::parent_guard;
 use crate::plane::PlaneArguments;
 use crate::progress::Bars;
 use crate::report::quality_line;
@@ -38,20 +38,23 @@ struct MemberArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Ends with its standard input: for processes that another one has started
-    #[arg(long, hide = true)]
-    leashed: bool,
+    #[arg(long, hide = true, alias = "leashed")]
+    exit_with_parent: bool,
 }
 
 impl MemberArguments {
     fn begin(&self) -> Result<Bars> {
-        if self.leashed {
-            leash::hold(|_| ())?;
+        if self.exit_with_parent {
+            parent_guard::exit_with_parent(|_| ())?;
         }
         Ok(Bars::new(self.quiet))
     }
 
     fn options(&self) -> NodeOptions {
-        NodeOptions { patience: Duration::from_secs(self.patience), ..NodeOptions::new(self.controller) }
+        NodeOptions {
+            connect_timeout: Duration::from_secs(self.patience),
+            ..NodeOptions::new(self.controller)
+        }
     }
 
     fn options_with_faults(&self, faults: FaultRates) -> NodeOptions {
@@ -101,7 +104,7 @@ pub struct ServerArguments {
     state_dir: Option<PathBuf>,
 }
 
-/// Adds up the gradients of hot rows, and brings the sums to the servers once an epoch.
+/// Adds up the gradients of hot rows, and brings the sums to the servers once a round.
 #[derive(Args, Debug)]
 pub struct SwitchArguments {
     #[command(flatten)]

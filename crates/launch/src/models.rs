@@ -100,7 +100,7 @@ impl ModelOptions {
                 set(&mut lstm.dropout, given.dropout.take());
                 set(&mut lstm.clip, given.batch_clip.take());
             }
-            ModelConfig::Traces(_) => {}
+            ModelConfig::SyntheticLr(_) => {}
         }
         given.refuse_the_rest(kind)
     }
@@ -154,7 +154,7 @@ mod tests {
         let ModelConfig::Deeplight(changed) = &deeplight else { panic!("{deeplight:?}") };
         assert_eq!((&changed.hidden[..], changed.width), (&[400, 200][..], 10));
         assert_eq!((changed.prune.embeddings, changed.prune.layers), (0.9, 0.9));
-        let error = options.apply(ModelKind::Oa, &mut ModelKind::Oa.config().model).unwrap_err();
+        let error = options.apply(ModelKind::AdsLr, &mut ModelKind::AdsLr.config().model).unwrap_err();
         assert_eq!(error.to_string(), "--hidden is not an option of ads-lr: --help names its model");
     }
 

@@ -92,7 +92,7 @@ impl Network {
     pub fn xdp_seat(&mut self, index: usize, program: &Path) -> Result<Seat> {
         let seat = self.seat(index)?;
         let mut pass = inside_of(&self.hosts, program);
-        pass.args(["xdp-pass", "--leashed", "--interface", &seat.port]);
+        pass.args(["xdp-pass", "--exit-with-parent", "--interface", &seat.port]);
         pass.stdin(Stdio::piped()).stdout(Stdio::null());
         self.passing.push(pass.spawn().context("cannot start the program on a port")?);
         Ok(seat)

@@ -8,8 +8,8 @@ use libra_p4::Sizes;
 use libra_xdp::{Attached, Mode, PassProgram, XdpPlane, merge_arrivals};
 use serde::{Deserialize, Serialize};
 
-use crate::leash;
 use crate::p4::{P4Arguments, P4Switch};
+use crate::parent_guard;
 
 /// Data planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
@@ -135,8 +135,8 @@ pub struct PassArguments {
     #[arg(long, value_name = "IF")]
     interface: String,
     /// Ends with its standard input: for processes that another one has started
-    #[arg(long, hide = true)]
-    leashed: bool,
+    #[arg(long, hide = true, alias = "leashed")]
+    exit_with_parent: bool,
 }
 
 /// Runs `xdp-pass`.
@@ -146,8 +146,8 @@ pub fn pass(arguments: &PassArguments) -> Result<()> {
     if let Err(error) = merge_arrivals(&arguments.interface) {
         eprintln!("libra: workers behind {} receive each answer by itself: {error}", arguments.interface);
     }
-    if arguments.leashed {
-        leash::hold(|_| ())?;
+    if arguments.exit_with_parent {
+        parent_guard::exit_with_parent(|_| ())?;
     }
     loop {
         std::thread::park();

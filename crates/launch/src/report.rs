@@ -61,7 +61,7 @@ impl<'c> Report<'c> {
         let accounts =
             outcome.reports.iter().map(|text| Account::from_text(text)).collect::<Result<Vec<Account>>>()?;
         let count = accounts.iter().map(Account::epochs_end).max().unwrap_or(0);
-        let epoch = |epoch: usize| together(accounts.iter().filter_map(|account| account.epoch(epoch)));
+        let epoch = |epoch: usize| aggregate(accounts.iter().filter_map(|account| account.epoch(epoch)));
         let epochs = (0..count).map(epoch).collect::<Result<_>>()?;
         let mut report = Self {
             epochs,
@@ -119,7 +119,7 @@ impl<'c> Report<'c> {
         let mut json = json!({
             "quality": {
                 "loss": last.map(|epoch| epoch.loss),
-                "untrained_loss": job.workload.loss_of_nothing(),
+                "untrained_loss": job.workload.untrained_loss(),
             },
             "epochs": self.epochs.iter().map(|epoch| epoch.as_ref().map(Epoch::json)).collect::<Vec<_>>(),
             "pushes": {
@@ -136,7 +136,7 @@ impl<'c> Report<'c> {
                 "row_updates": servers.row_updates,
                 "row_updates_hot": servers.row_updates_hot,
                 "row_reads": servers.row_reads,
-                "rounds": servers.epochs,
+                "rounds": servers.rounds,
                 "duplicates": servers.duplicates,
                 "dropped": servers.dropped,
                 "pushes_rejected": servers.pushes_refused,
@@ -152,7 +152,7 @@ impl<'c> Report<'c> {
                 "nacks": switches.refused,
                 "malformed": switches.malformed,
                 "unknown_senders": switches.unknown_senders,
-                "rounds": switches.epochs,
+                "rounds": switches.rounds,
                 "slots_drained": switches.slots_drained,
             },
             "transport": {
@@ -209,8 +209,8 @@ impl<'c> Report<'c> {
             for measure in &last.measures {
                 row(&measure.name, format!("{:.4}", measure.value), std::mem::take(&mut note));
             }
-            let of_nothing = job.workload.loss_of_nothing();
-            row("loss", format!("{:.4}", last.loss), format!("untrained loss {of_nothing:.4}"));
+            let untrained = job.workload.untrained_loss();
+            row("loss", format!("{:.4}", last.loss), format!("untrained loss {untrained:.4}"));
         }
         row(
             "speed",
@@ -242,7 +242,7 @@ impl<'c> Report<'c> {
                     "{} hot rows pushed, {} sums of {} rounds sent to servers",
                     group(workers.rows_hot),
                     group(servers.row_updates_hot),
-                    group(switches.epochs)
+                    group(switches.rounds)
                 ),
             );
             row(
@@ -317,7 +317,7 @@ fn refusal_lines(refusals: &[Refusal], malformed: u64) -> Vec<Line> {
     refusals.iter().map(line).chain(of_switches).collect()
 }
 
-fn together<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
+fn aggregate<'a>(accounts: impl Iterator<Item = &'a EpochAccount>) -> Result<Option<Epoch>> {
     let mut workers = 0;
     let mut quality: Option<Quality> = None;
     let mut findings: Vec<Figure> = Vec::new();

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use growth::{parse_admission, parse_eviction};
-use libra_store::{Admission, Clip, Decay, Eviction, Growth, Optimizer, OutOfRange, Rule, Schedule};
+use libra_store::{
+    Admission, Clip, Decay, Eviction, Optimizer, OutOfRange, RowLifecycle, Schedule, UpdateRule,
+};
 
 const HEADING: &str = "How gradients change rows";
 
@@ -26,7 +28,7 @@ pub struct RuleArguments {
     /// Schedule of the rate: constant, step, exponential, linear, cosine or inverse-root, as in `cosine:steps=9000,warmup=100`
     ///
     /// step and exponential take every=N and factor=F; linear and cosine take steps=N and floor=F, which may be left out (0); all
-    /// take warmup=N, steps over which the rate rises to its full value. A step is a push, or the sum of an epoch of a switch, that
+    /// take warmup=N, steps over which the rate rises to its full value. A step is a push, or the sum of a round of a switch, that
     /// touches rows of the table at a server: N pushes of all workers together are at most N steps. ftrl takes no schedule.
     #[arg(long, value_name = "NAME[:FIELD=N,..]", help_heading = HEADING, value_parser = parse_schedule)]
     schedule: Option<Schedule>,
@@ -65,14 +67,14 @@ pub struct RuleArguments {
 
 impl RuleArguments {
     /// Returns `usual` with the changes of the options, for a batch of so many samples.
-    pub fn embeddings(&self, usual: &Rule, batch: usize) -> Rule {
+    pub fn embeddings(&self, usual: &UpdateRule, batch: usize) -> UpdateRule {
         let chosen = self.optimizer.as_ref().map(|choice| choice.of_embeddings(batch));
-        Rule {
+        UpdateRule {
             optimizer: chosen.unwrap_or(usual.optimizer),
             schedule: self.schedule.unwrap_or(usual.schedule),
             weight_decay: self.weight_decay.unwrap_or(usual.weight_decay),
             clip: self.clip.unwrap_or(usual.clip),
-            growth: Growth {
+            growth: RowLifecycle {
                 admission: self.admission.or(usual.growth.admission),
                 eviction: self.eviction.or(usual.growth.eviction),
             },
@@ -80,15 +82,15 @@ impl RuleArguments {
     }
 
     /// The same for layers.
-    pub fn layers(&self, usual: &Rule, batch: usize) -> Rule {
+    pub fn layers(&self, usual: &UpdateRule, batch: usize) -> UpdateRule {
         let own = self.layer_optimizer.as_ref().map(OptimizerChoice::of_layers);
         let chosen = own.or_else(|| self.optimizer.as_ref().map(|choice| choice.of_layers_too(batch)));
-        Rule {
+        UpdateRule {
             optimizer: chosen.unwrap_or(usual.optimizer),
             schedule: self.layer_schedule.or(self.schedule).unwrap_or(usual.schedule),
             weight_decay: self.layer_weight_decay.or(self.weight_decay).unwrap_or(usual.weight_decay),
             clip: self.layer_clip.or(self.clip).unwrap_or(usual.clip),
-            growth: Growth::default(),
+            growth: RowLifecycle::default(),
         }
     }
 }
@@ -290,12 +292,12 @@ fn parse_schedule(text: &str) -> Result<Schedule, String> {
     };
     typed.end(fields.iter().copied().chain(["warmup"]))?;
     let schedule = Schedule { warmup, decay };
-    checked(Rule { schedule, ..plain() }).map(|rule| rule.schedule)
+    checked(UpdateRule { schedule, ..plain() }).map(|rule| rule.schedule)
 }
 
 fn parse_decay(text: &str) -> Result<f32, String> {
     let weight_decay = number("weight decay", text)?;
-    checked(Rule { weight_decay, ..plain() }).map(|rule| rule.weight_decay)
+    checked(UpdateRule { weight_decay, ..plain() }).map(|rule| rule.weight_decay)
 }
 
 fn parse_clip(text: &str) -> Result<Clip, String> {
@@ -305,15 +307,15 @@ fn parse_clip(text: &str) -> Result<Clip, String> {
         None if text == "none" => Clip::None,
         _ => return Err("expected none, value:LIMIT or norm:LIMIT, as in norm:1.0".to_owned()),
     };
-    checked(Rule { clip, ..plain() }).map(|rule| rule.clip)
+    checked(UpdateRule { clip, ..plain() }).map(|rule| rule.clip)
 }
 
 /// A rule in which nothing is wrong.
-fn plain() -> Rule {
+fn plain() -> UpdateRule {
     Optimizer::Sgd { rate: 1.0 }.into()
 }
 
-fn checked(rule: Rule) -> Result<Rule, String> {
+fn checked(rule: UpdateRule) -> Result<UpdateRule, String> {
     rule.check().map_err(|wrong: OutOfRange| wrong.to_string())?;
     Ok(rule)
 }
@@ -399,7 +401,7 @@ mod tests {
         rules: RuleArguments,
     }
 
-    pub(super) fn rules(words: &[&str]) -> Result<[Rule; 2], String> {
+    pub(super) fn rules(words: &[&str]) -> Result<[UpdateRule; 2], String> {
         let line = Line::try_parse_from([&["libra"], words].concat()).map_err(|error| error.to_string())?;
         let usual = libra_models::ModelKind::Neumf.config();
         Ok([line.rules.embeddings(&usual.embeddings, 1000), line.rules.layers(&usual.layers, 1000)])

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use libra_client::{Observed, Parameters, PushObserver, Worker};
-use libra_models::{Progress, Quality, Share, Workload};
+use libra_models::{Partition, Progress, Quality, Workload};
 
 use crate::event_log::milliseconds;
 use crate::task::{Account, EpochAccount, Figure, Task};
@@ -48,7 +48,7 @@ fn train(
     watch: &mut dyn FnMut(Step),
 ) -> Result<Account> {
     let (number, workers) = (usize::from(worker.share()), usize::from(worker.cluster().shares));
-    let mut training = workload.training(Share::of(number, workers))?;
+    let mut training = workload.training(Partition::of(number, workers))?;
     let mut epochs = Vec::new();
     let (first_epoch, barriers) = entry(worker.next_barrier(), task.config.epochs);
     for _ in 0..barriers {

@@ -12,8 +12,8 @@ use std::{
     time::Instant,
 };
 
-use libra_client::{LocalParameters, Optimizer, Rule, Store};
-use libra_models::{Measure, ModelConfig, ModelKind, Share, TrainConfig, open};
+use libra_client::{LocalParameters, Optimizer, Store, UpdateRule};
+use libra_models::{Measure, ModelConfig, ModelKind, Partition, TrainConfig, open};
 
 const USAGE: &str = "settings (name=value): model=gmf|mlp|neumf|deeplight (first) data=synthetic|PATH epochs=N batch=N seed=1 \
                      optimizer=adam|adamw|adagrad|sgd rate=RATE layer_rate=RATE decay=0 layer_decay=0 sum=1 (pushes whose sum is one \
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("without a model: {}", line(&workload.baselines()));
     println!("{config:?}, {sum} pushes an update");
 
-    let mut training = workload.clone().training(Share::WHOLE)?;
+    let mut training = workload.clone().training(Partition::WHOLE)?;
     let store = Store::new(workload.tables(), config.seed)?;
     let mut parameters = LocalParameters::with_pushes_per_update(store, sum);
     let watched = std::io::stderr().is_terminal();
@@ -79,7 +79,7 @@ fn processor_seconds() -> f64 {
     nanoseconds.unwrap_or(0.0) * 1e-9
 }
 
-fn rule(name: &str, rate: f32, weight_decay: f32) -> Result<Rule, String> {
+fn rule(name: &str, rate: f32, weight_decay: f32) -> Result<UpdateRule, String> {
     let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
     let optimizer = match name {
         "adam" => Optimizer::Adam { rate, beta1, beta2, epsilon },
@@ -88,7 +88,7 @@ fn rule(name: &str, rate: f32, weight_decay: f32) -> Result<Rule, String> {
         "sgd" => Optimizer::Sgd { rate },
         _ => return Err(format!("there is no optimizer {name:?}; {USAGE}")),
     };
-    Ok(Rule { weight_decay, ..optimizer.into() })
+    Ok(UpdateRule { weight_decay, ..optimizer.into() })
 }
 
 fn settings() -> Result<Settings, Box<dyn Error>> {

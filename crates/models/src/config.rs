@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use libra_client::{Decay, Mode, Optimizer, OutOfRange, Rule, Schedule};
+use libra_client::{Decay, Mode, Optimizer, OutOfRange, Schedule, UpdateRule};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use crate::{
     deeplight::DeepLightConfig,
     lstm::LstmConfig,
     ncf::{Branches, NcfConfig},
-    traces::TracesConfig,
+    synthetic_lr::SyntheticLrConfig,
 };
 
 /// Settings of a training run. Every worker of a job must have the same.
@@ -26,9 +26,9 @@ pub struct TrainConfig {
     /// Decides initial values, order, and whatever else is drawn.
     pub seed: u64,
     /// Update rule of the rows of embeddings.
-    pub embeddings: Rule,
+    pub embeddings: UpdateRule,
     /// Update rule of the layers.
-    pub layers: Rule,
+    pub layers: UpdateRule,
     /// Consistency: how far workers may be apart.
     pub mode: Mode,
 }
@@ -42,7 +42,7 @@ pub enum ModelConfig {
     /// Neural Collaborative Filtering.
     Ncf(NcfConfig),
     /// Logistic regression on synthetic clicks.
-    Traces(TracesConfig),
+    SyntheticLr(SyntheticLrConfig),
     /// A language model.
     Lstm(LstmConfig),
 }
@@ -59,9 +59,9 @@ pub enum ModelKind {
     /// DeepLight: a field-weighted factorisation machine beside a multi-layer perceptron.
     Deeplight,
     /// On-line advertising: clicks as uneven as those of the paper's first industrial task.
-    Oa,
+    AdsLr,
     /// Search, the second.
-    Se,
+    SearchLr,
     /// Language model of LSTM with a sampled softmax.
     Lstm,
 }
@@ -69,7 +69,7 @@ pub enum ModelKind {
 impl ModelKind {
     /// All of them.
     pub const ALL: [Self; 7] =
-        [Self::Gmf, Self::Mlp, Self::Neumf, Self::Deeplight, Self::Lstm, Self::Oa, Self::Se];
+        [Self::Gmf, Self::Mlp, Self::Neumf, Self::Deeplight, Self::Lstm, Self::AdsLr, Self::SearchLr];
 
     /// Returns the name by which the model is chosen.
     pub fn name(self) -> &'static str {
@@ -78,8 +78,8 @@ impl ModelKind {
             Self::Mlp => "mlp",
             Self::Neumf => "neumf",
             Self::Deeplight => "deeplight",
-            Self::Oa => "ads-lr",
-            Self::Se => "search-lr",
+            Self::AdsLr => "ads-lr",
+            Self::SearchLr => "search-lr",
             Self::Lstm => "lstm",
         }
     }
@@ -87,8 +87,8 @@ impl ModelKind {
     /// Returns the name that the model had before, by which it can still be chosen.
     fn old_name(self) -> Option<&'static str> {
         match self {
-            Self::Oa => Some("oa"),
-            Self::Se => Some("se"),
+            Self::AdsLr => Some("oa"),
+            Self::SearchLr => Some("se"),
             _ => None,
         }
     }
@@ -101,19 +101,19 @@ impl ModelKind {
             Self::Neumf => ncf(Branches::Neumf),
             Self::Deeplight => deeplight(),
             Self::Lstm => lstm(),
-            Self::Oa => traces(TracesConfig::online_advertising()),
-            Self::Se => traces(TracesConfig::search_engine()),
+            Self::AdsLr => synthetic_lr(SyntheticLrConfig::online_advertising()),
+            Self::SearchLr => synthetic_lr(SyntheticLrConfig::search_engine()),
         }
     }
 }
 
 /// Adagrad at this rate.
-fn adagrad(rate: f32) -> Rule {
+fn adagrad(rate: f32) -> UpdateRule {
     Optimizer::Adagrad { rate, epsilon: 1e-8 }.into()
 }
 
 /// Adam at this rate.
-fn adam(rate: f32) -> Rule {
+fn adam(rate: f32) -> UpdateRule {
     Optimizer::Adam { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }.into()
 }
 
@@ -133,9 +133,9 @@ fn ncf(branches: Branches) -> TrainConfig {
 }
 
 /// One pass brings AUC within 0.05 of that of the weights that made the clicks; most features come once or never.
-fn traces(traces: TracesConfig) -> TrainConfig {
+fn synthetic_lr(synthetic_lr: SyntheticLrConfig) -> TrainConfig {
     TrainConfig {
-        model: ModelConfig::Traces(traces),
+        model: ModelConfig::SyntheticLr(synthetic_lr),
         epochs: 1,
         batch: 1024,
         seed: 1,
@@ -156,7 +156,7 @@ fn lstm() -> TrainConfig {
         batch: 1024,
         seed: 1,
         embeddings: adagrad(0.1),
-        layers: Rule { schedule: Schedule { warmup: 100, decay: Decay::InverseRoot }, ..adam(0.006) },
+        layers: UpdateRule { schedule: Schedule { warmup: 100, decay: Decay::InverseRoot }, ..adam(0.006) },
         mode: Mode::Async,
     }
 }
@@ -246,13 +246,13 @@ impl TrainConfig {
         match &self.model {
             ModelConfig::Deeplight(deeplight) => deeplight.check(),
             ModelConfig::Ncf(ncf) => ncf.check(),
-            ModelConfig::Traces(traces) => traces.check(),
+            ModelConfig::SyntheticLr(synthetic_lr) => synthetic_lr.check(),
             ModelConfig::Lstm(lstm) => lstm.check(self.batch),
         }
     }
 }
 
-fn check_rule(setting: &str, rule: &Rule) -> Result<(), ConfigError> {
+fn check_rule(setting: &str, rule: &UpdateRule) -> Result<(), ConfigError> {
     rule.check().map_err(|OutOfRange { field, value, wanted }| ConfigError {
         field: format!("{setting}.{field}"),
         found: value.to_string(),
@@ -281,7 +281,7 @@ mod tests {
         }
         assert_eq!(
             ["oa", "se"].map(str::parse),
-            [Ok(ModelKind::Oa), Ok(ModelKind::Se)],
+            [Ok(ModelKind::AdsLr), Ok(ModelKind::SearchLr)],
             "the names of before"
         );
         let error = "ncf".parse::<ModelKind>().unwrap_err();
@@ -312,10 +312,11 @@ mod tests {
         let optimizer = Optimizer::Adam { rate: 0.5, beta1: 1.0, beta2: 0.9, epsilon: 1e-8 };
         let error = TrainConfig { layers: optimizer.into(), ..good.clone() }.check().unwrap_err();
         assert_eq!(error.to_string(), "layers.beta1 = 1: it must be at least 0 and below 1");
-        let layers = Rule { weight_decay: -1.0, ..good.layers };
+        let layers = UpdateRule { weight_decay: -1.0, ..good.layers };
         assert_eq!(field(TrainConfig { layers, ..good.clone() }), "layers.weight_decay");
         let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
-        let embeddings = Rule { schedule: Schedule { warmup: 5, ..Schedule::default() }, ..ftrl.into() };
+        let embeddings =
+            UpdateRule { schedule: Schedule { warmup: 5, ..Schedule::default() }, ..ftrl.into() };
         let error = TrainConfig { embeddings, ..good }.check().unwrap_err();
         assert!(error.to_string().contains("it must be constant beside FTRL"), "{error}");
         assert_eq!(error.field, "embeddings.schedule");

@@ -20,7 +20,7 @@ use prune::Pruning;
 use shuffle::Shuffle;
 
 use crate::{
-    Learner, Measure, Quality, Share, TrainConfig, TrainError, Training, Workload,
+    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload,
     config::ConfigError,
     quality::Clicks,
     rows::DistinctRows,
@@ -49,9 +49,9 @@ pub struct DeepLightConfig {
     pub hidden: Vec<usize>,
     /// Values that occur less often among the training rows share one row of parameters for each field.
     pub min_count: u32,
-    /// Share of the rows, from the end of the log, that is tested on.
+    /// Partition of the rows, from the end of the log, that is tested on.
     pub test: f64,
-    /// Share of the outputs of hidden layers that is left out of a training step.
+    /// Partition of the outputs of hidden layers that is left out of a training step.
     pub dropout: f32,
     /// Standard deviation of the initial rows of features, which are normal with mean 0.
     pub deviation: f32,
@@ -164,7 +164,7 @@ impl Workload for DeepLight {
         self.dataset.train.rows as u64
     }
 
-    fn loss_of_nothing(&self) -> f64 {
+    fn untrained_loss(&self) -> f64 {
         2f64.ln()
     }
 
@@ -179,9 +179,9 @@ impl Workload for DeepLight {
         ]
     }
 
-    fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
+    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, share)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(DeepLightLearner::new(&self, partition)?, &tables, self.config.mode)))
     }
 }
 
@@ -189,7 +189,7 @@ impl Workload for DeepLight {
 struct DeepLightLearner {
     dataset: Arc<Dataset>,
     model: Model,
-    share: Share,
+    partition: Partition,
     batch: usize,
     seed: u64,
     shuffle: Shuffle,
@@ -202,20 +202,20 @@ struct DeepLightLearner {
 }
 
 impl DeepLightLearner {
-    fn new(workload: &DeepLight, share: Share) -> Result<Self, TrainError> {
-        share.check()?;
+    fn new(workload: &DeepLight, partition: Partition) -> Result<Self, TrainError> {
+        partition.check()?;
         let DeepLight { settings, config, dataset, model } = workload;
-        let shuffle = Shuffle::new(dataset, share, config.seed)?;
+        let shuffle = Shuffle::new(dataset, partition, config.seed)?;
         let batches = |rows: usize| rows.div_ceil(config.batch) as u64;
         let own = batches(shuffle.rows());
-        let all = if share.workers == 1 { own } else { batches(dataset.train.rows) };
+        let all = if partition.workers == 1 { own } else { batches(dataset.train.rows) };
         Ok(Self {
             pruning: Pruning::new(&settings.prune, model, all, own),
             network: Network::new(model),
             distinct: DistinctRows::new(model.features() as usize),
             dataset: dataset.clone(),
             model: model.clone(),
-            share,
+            partition,
             batch: config.batch,
             seed: config.seed,
             shuffle,
@@ -236,7 +236,7 @@ impl Learner for DeepLightLearner {
     type Batch = Samples;
 
     fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
-        let drawn = u64::from(epoch) << 32 ^ self.share.worker as u64;
+        let drawn = u64::from(epoch) << 32 ^ self.partition.worker as u64;
         self.random = SmallRng::seed_from_u64(self.seed ^ drawn ^ 0xd20b_0d20_b0d2_0b0d);
         Ok(self.shuffle.start_epoch(epoch)?)
     }
@@ -249,7 +249,7 @@ impl Learner for DeepLightLearner {
         self.shuffle.rows() as u64
     }
 
-    fn deal(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+    fn next_batch(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
         samples.clear();
         self.distinct.start();
         while samples.len() < self.batch && self.shuffle.next(&mut self.row)? {
@@ -280,7 +280,7 @@ impl Learner for DeepLightLearner {
         self.network.load_layers(&layers);
 
         let all = self.dataset.test_rows();
-        let own = self.share.range(all.len());
+        let own = self.partition.range(all.len());
         let mut number = all.start + own.start;
         let mut cursor = Cursor::new(&self.dataset, number..all.start + own.end)?;
         let mut quality = Clicks::default();

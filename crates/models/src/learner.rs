@@ -8,16 +8,16 @@ use crate::{Measure, Quality, TrainError, Training};
 
 /// Part of a data set that one worker trains on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
+pub struct Partition {
     /// This worker, below `workers`.
     pub worker: usize,
     /// All workers.
     pub workers: usize,
-    /// Share of the training data that all workers together train on, drawn by the seed: above 0, at most 1.
+    /// Partition of the training data that all workers together train on, drawn by the seed: above 0, at most 1.
     pub sample: f64,
 }
 
-impl Share {
+impl Partition {
     /// Everything, for a single worker.
     pub const WHOLE: Self = Self { worker: 0, workers: 1, sample: 1.0 };
 
@@ -79,7 +79,7 @@ pub trait Workload: Send + Sync {
     fn samples_per_epoch(&self) -> u64;
 
     /// Returns the loss of an untrained model.
-    fn loss_of_nothing(&self) -> f64;
+    fn untrained_loss(&self) -> f64;
 
     /// Returns the quality of baselines without a model, which training has to beat.
     fn baselines(&self) -> Vec<Measure>;
@@ -88,7 +88,7 @@ pub trait Workload: Send + Sync {
     ///
     /// # Errors
     /// There is no such share, or data or settings cannot be used.
-    fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError>;
+    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError>;
 }
 
 /// A model at one worker: deals batches, and computes.
@@ -118,7 +118,7 @@ pub trait Learner {
     ///
     /// # Errors
     /// The data cannot be read.
-    fn deal(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError>;
+    fn next_batch(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError>;
 
     /// The mean loss of a batch. `values` holds its rows in the order of their keys; `gradients` is replaced by the gradients of the mean, laid out
     /// like them.

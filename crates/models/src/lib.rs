@@ -5,7 +5,7 @@
 //! | [`deeplight`] | clicks | Criteo, or synthetic |
 //! | [`ncf`] | the next item of a user | MovieLens, or synthetic |
 //! | [`lstm`] | the next word | Penn Treebank, One Billion Word Benchmark, or synthetic |
-//! | [`traces`] | clicks of the paper's industrial tasks | synthetic, with the skew that the paper reports |
+//! | [`synthetic_lr`] | clicks of the paper's industrial tasks | synthetic, with the skew that the paper reports |
 //!
 //! It never opens a socket, starts a thread or reads a clock; of the parameter server it uses the trait
 //! [`Parameters`](libra_client::Parameters) only, so the same loop runs over a cluster and over the memory of this process
@@ -15,23 +15,23 @@
 //! computes; the loop is the same for all.
 //!
 //! ```text
-//!  Learner::deal ──► distinct rows ──► pull ──► Learner::step ──► gradients ──┐
-//!                                       │                                     │
-//!                                   Parameters ◄────────── push ──────────────┘
+//!  Learner::next_batch ──► distinct rows ──► pull ──► Learner::step ──► gradients ──┐
+//!                                             │                                     │
+//!                                         Parameters ◄────────── push ──────────────┘
 //! ```
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use libra_client::{LocalParameters, Store};
-//! use libra_models::{ModelKind, Share, open};
+//! use libra_models::{ModelKind, Partition, open};
 //!
 //! let config = ModelKind::Neumf.config();
 //! let workload = open(&config, "synthetic")?;
-//! let mut training = workload.clone().training(Share::WHOLE)?;
+//! let mut training = workload.clone().training(Partition::WHOLE)?;
 //! let mut parameters = LocalParameters::new(Store::new(workload.tables(), config.seed)?);
 //! let report = training.train_epoch(&mut parameters, 0, &mut |_progress| ())?;
-//! assert!(report.loss < workload.loss_of_nothing());
+//! assert!(report.loss < workload.untrained_loss());
 //! for measure in training.evaluate(&mut parameters)?.measures() {
 //!     println!("{} {:.3}", measure.name, measure.value);
 //! }
@@ -45,7 +45,7 @@ pub mod lstm;
 pub mod ncf;
 pub mod quality;
 pub mod record;
-pub mod traces;
+pub mod synthetic_lr;
 
 mod activation;
 mod affine;
@@ -63,7 +63,7 @@ use std::sync::Arc;
 
 pub use config::{BATCH_MAX, ConfigError, ModelConfig, ModelKind, TrainConfig, UnknownModel};
 pub use data::DataError;
-pub use learner::{Learner, Share, Workload};
+pub use learner::{Learner, Partition, Workload};
 pub use profile::{profile, provenance};
 pub use quality::{Measure, Quality};
 pub use tables::{LAYER_KEYS, shapes};
@@ -84,7 +84,9 @@ pub fn open(config: &TrainConfig, source: &str) -> Result<Arc<dyn Workload>, Tra
             let dataset = Arc::new(ncf::Dataset::open(source, config.seed)?);
             Ok(Arc::new(ncf::Ncf::new(settings, config, dataset)?))
         }
-        ModelConfig::Traces(settings) => Ok(Arc::new(traces::Traces::open(settings, config, source)?)),
+        ModelConfig::SyntheticLr(settings) => {
+            Ok(Arc::new(synthetic_lr::SyntheticLr::open(settings, config, source)?))
+        }
         ModelConfig::Lstm(settings) => {
             let text = Arc::new(lstm::Text::open(source, config.seed, settings.vocabulary)?);
             Ok(Arc::new(lstm::Lstm::new(settings, config, text)?))

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use libra_client::{Parameters, TableSpec};
 use serde::{Deserialize, Serialize};
 
-use batches::{Batch, Dealer, Dealing};
+use batches::{Batch, BatchConfig, BatchReader};
 pub use data::{Synthetic, Text};
 use model::{Memory, Model, Network};
 
 use crate::{
-    Learner, Measure, Quality, Share, TrainConfig, TrainError, Training, Workload, config::ConfigError,
+    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload, config::ConfigError,
     matrix::dot, trainer::Trainer,
 };
 
@@ -167,7 +167,7 @@ impl Workload for Lstm {
         self.text.samples() as u64
     }
 
-    fn loss_of_nothing(&self) -> f64 {
+    fn untrained_loss(&self) -> f64 {
         (self.text.vocabulary() as f64).ln()
     }
 
@@ -176,9 +176,9 @@ impl Workload for Lstm {
         vec![Measure { key: "perplexity_of_unigrams", name: "how frequent words are, alone", value }]
     }
 
-    fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
+    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(LstmLearner::new(&self, share)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(LstmLearner::new(&self, partition)?, &tables, self.config.mode)))
     }
 }
 
@@ -186,8 +186,8 @@ impl Workload for Lstm {
 struct LstmLearner {
     text: Arc<Text>,
     model: Model,
-    share: Share,
-    dealer: Dealer,
+    partition: Partition,
+    batch_reader: BatchReader,
     network: Network,
     /// Of the streams that are trained on. Batches are computed in the order in which they are dealt, so it goes from one to the next.
     memory: Memory,
@@ -196,22 +196,22 @@ struct LstmLearner {
 }
 
 impl LstmLearner {
-    fn new(workload: &Lstm, share: Share) -> Result<Self, TrainError> {
-        share.check()?;
+    fn new(workload: &Lstm, partition: Partition) -> Result<Self, TrainError> {
+        partition.check()?;
         let Lstm { settings, config, text, model } = workload;
-        let dealing = Dealing {
+        let batch_config = BatchConfig {
             streams: config.batch / settings.steps,
             steps: settings.steps,
             samples: settings.samples,
             seed: config.seed,
         };
         Ok(Self {
-            dealer: Dealer::new(text.clone(), *model, dealing, share),
+            batch_reader: BatchReader::new(text.clone(), *model, batch_config, partition),
             network: Network::new(model, settings.dropout),
-            memory: Memory::new(model, dealing.streams),
+            memory: Memory::new(model, batch_config.streams),
             text: text.clone(),
             model: *model,
-            share,
+            partition,
             batch: config.batch,
             clip: settings.clip,
         })
@@ -222,17 +222,17 @@ impl Learner for LstmLearner {
     type Batch = Batch;
 
     fn start_epoch(&mut self, epoch: u32) -> Result<(), TrainError> {
-        self.dealer.start_epoch(epoch);
+        self.batch_reader.start_epoch(epoch);
         self.memory.forget();
         Ok(())
     }
 
     fn samples_per_epoch(&self) -> u64 {
-        self.dealer.samples_per_epoch()
+        self.batch_reader.samples_per_epoch()
     }
 
-    fn deal(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
-        Ok(self.dealer.deal(batch, keys))
+    fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+        Ok(self.batch_reader.next_batch(batch, keys))
     }
 
     /// The gradients of a short batch at the end of the text are those of its mean times the share of a batch that it has: a few words
@@ -245,8 +245,8 @@ impl Learner for LstmLearner {
     }
 
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let Self { model, network, text, share, .. } = self;
-        Ok(Quality::Language(evaluation::evaluate(model, network, parameters, text, *share)?))
+        let Self { model, network, text, partition, .. } = self;
+        Ok(Quality::Language(evaluation::evaluate(model, network, parameters, text, *partition)?))
     }
 }
 

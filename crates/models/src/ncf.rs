@@ -15,10 +15,10 @@ pub use data::{Dataset, Synthetic, TestCase};
 pub use model::Branches;
 use model::{Model, Network, SampleRows};
 pub use sampling::NoNegatives;
-use sampling::{Batch, Dealing, Sampler};
+use sampling::{Batch, BatchConfig, Sampler};
 
 use crate::{
-    Learner, Measure, Quality, Share, TrainConfig, TrainError, Training, Workload, config::ConfigError,
+    Learner, Measure, Partition, Quality, TrainConfig, TrainError, Training, Workload, config::ConfigError,
     quality::LIST, rows::DistinctRows, trainer::Trainer,
 };
 
@@ -112,7 +112,7 @@ impl Workload for Ncf {
         (self.dataset.train.len() * (1 + self.settings.negatives)) as u64
     }
 
-    fn loss_of_nothing(&self) -> f64 {
+    fn untrained_loss(&self) -> f64 {
         2f64.ln()
     }
 
@@ -129,9 +129,9 @@ impl Workload for Ncf {
         ]
     }
 
-    fn training(self: Arc<Self>, share: Share) -> Result<Box<dyn Training>, TrainError> {
+    fn training(self: Arc<Self>, partition: Partition) -> Result<Box<dyn Training>, TrainError> {
         let tables = self.model.tables();
-        Ok(Box::new(Trainer::new(NcfLearner::new(&self, share)?, &tables, self.config.mode)))
+        Ok(Box::new(Trainer::new(NcfLearner::new(&self, partition)?, &tables, self.config.mode)))
     }
 }
 
@@ -139,7 +139,7 @@ impl Workload for Ncf {
 struct NcfLearner {
     dataset: Arc<Dataset>,
     model: Model,
-    share: Share,
+    partition: Partition,
     sampler: Sampler,
     network: Network,
     distinct: DistinctRows,
@@ -154,11 +154,11 @@ struct Samples {
 }
 
 impl NcfLearner {
-    fn new(workload: &Ncf, share: Share) -> Result<Self, TrainError> {
-        share.check()?;
+    fn new(workload: &Ncf, partition: Partition) -> Result<Self, TrainError> {
+        partition.check()?;
         let Ncf { settings, config, dataset, model } = workload;
-        let Share { worker, workers, sample } = share;
-        let dealing = Dealing {
+        let Partition { worker, workers, sample } = partition;
+        let batch_config = BatchConfig {
             worker,
             workers,
             batch: config.batch,
@@ -167,12 +167,12 @@ impl NcfLearner {
         };
         let subset = draw(dataset.train.len(), sample, config.seed);
         Ok(Self {
-            sampler: Sampler::new(dataset.clone(), subset, dealing)?,
+            sampler: Sampler::new(dataset.clone(), subset, batch_config)?,
             network: Network::new(model),
             distinct: DistinctRows::new(model.embedding_rows()),
             dataset: dataset.clone(),
             model: *model,
-            share,
+            partition,
             batch: Batch::default(),
         })
     }
@@ -190,7 +190,7 @@ impl Learner for NcfLearner {
         self.sampler.samples_per_epoch()
     }
 
-    fn deal(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+    fn next_batch(&mut self, samples: &mut Samples, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
         samples.rows.clear();
         samples.labels.clear();
         if self.sampler.next_batch(&mut self.batch) {
@@ -216,7 +216,7 @@ impl Learner for NcfLearner {
     }
 
     fn evaluate(&mut self, parameters: &mut dyn Parameters) -> Result<Quality, TrainError> {
-        let cases = &self.dataset.test[self.share.range(self.dataset.test.len())];
+        let cases = &self.dataset.test[self.partition.range(self.dataset.test.len())];
         let Self { model, network, distinct, .. } = self;
         Ok(Quality::Ranking(evaluation::evaluate(model, network, distinct, parameters, cases)?))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libra_client::{Frequencies, LocalParameters, Observed, Profile, Provenance, Store};
 
-use crate::{Progress, Share, TrainConfig, TrainError, Workload, tables::shapes};
+use crate::{Partition, Progress, TrainConfig, TrainError, Workload, tables::shapes};
 
 /// Passes over the sample together train on at least this share of the data set ..
 const TRAINED_SHARE: f64 = 0.25;
@@ -33,7 +33,7 @@ pub fn profile(
     sample: f64,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Frequencies, TrainError> {
-    let mut training = workload.clone().training(Share { sample, ..Share::WHOLE })?;
+    let mut training = workload.clone().training(Partition { sample, ..Partition::WHOLE })?;
     let tables = workload.tables();
     let shapes = shapes(tables.clone());
     let store = Store::new(tables, config.seed)?;

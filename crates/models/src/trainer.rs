@@ -126,7 +126,7 @@ pub trait Training {
     ///
     /// # Errors
     /// The data cannot be read.
-    fn deal_epoch(&mut self, epoch: u32, see: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError>;
+    fn visit_epoch(&mut self, epoch: u32, visit: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError>;
 
     /// Measures the current parameters on this worker's part of the test data. The results of all workers are added.
     ///
@@ -176,7 +176,7 @@ impl<L: Learner> Trainer<L> {
         step.pull = None;
         // About as many as the last time.
         let mut keys = Vec::with_capacity(step.rows);
-        step.samples = self.learner.deal(&mut step.batch, &mut keys)?;
+        step.samples = self.learner.next_batch(&mut step.batch, &mut keys)?;
         step.rows = keys.len().max(step.rows);
         if step.samples > 0 {
             step.values = self.widths.sum(&keys);
@@ -238,10 +238,10 @@ impl<L: Learner> Training for Trainer<L> {
         Ok(report)
     }
 
-    fn deal_epoch(&mut self, epoch: u32, see: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError> {
+    fn visit_epoch(&mut self, epoch: u32, visit: &mut dyn FnMut(&[u64]) -> bool) -> Result<(), TrainError> {
         self.learner.start_epoch(epoch)?;
         let mut keys = Vec::new();
-        while self.learner.deal(&mut self.steps[0].batch, &mut keys)? > 0 && see(&keys) {
+        while self.learner.next_batch(&mut self.steps[0].batch, &mut keys)? > 0 && visit(&keys) {
             keys.clear();
         }
         Ok(())

@@ -27,7 +27,7 @@ const WAITING_MAX: usize = 64;
 /// Time in which its first message must be complete.
 pub(crate) const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(5);
 /// Members whose first message is read and that the role has not taken yet. Beyond, the door waits until it has.
-const HEARD_MAX: usize = 64;
+const IDENTIFIED_MAX: usize = 64;
 /// Reads of one stream before the others have their turn.
 const READS_MAX: usize = 16;
 /// Bytes that long first messages may take together, for each is read into memory that grows as it comes.
@@ -45,7 +45,7 @@ pub(crate) enum Callers {
     /// Workers and switches: this is a server.
     Clients,
     /// Any peer: this is a measurement, and there is no first message.
-    Anybody,
+    Unidentified,
 }
 
 impl Callers {
@@ -80,11 +80,11 @@ pub(crate) struct Door {
 impl Door {
     /// Accepts streams from now on, and counts those that are turned away. Must be called inside a runtime.
     pub(crate) fn open(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
-        let (heard, inbox) = mpsc::channel(HEARD_MAX);
+        let (identified, inbox) = mpsc::channel(IDENTIFIED_MAX);
         let mut keeper = Keeper::new(listener, callers, tally);
         let task = tokio::spawn(async move {
             // It ends with the role that it works for.
-            while let Ok(place) = heard.reserve().await {
+            while let Ok(place) = identified.reserve().await {
                 place.send(keeper.next().await);
             }
         });
@@ -139,7 +139,7 @@ enum Look {
     Nothing,
     /// There is more, and others have a turn first.
     More,
-    Heard(Message),
+    Identified(Message),
     /// It is not one of ours.
     Stranger(String),
 }
@@ -147,7 +147,7 @@ enum Look {
 impl Waiting {
     /// Reads what is there. `ready` is true if the runtime has reported data.
     fn look(&mut self, callers: Callers, ready: bool) -> Look {
-        if callers == Callers::Anybody {
+        if callers == Callers::Unidentified {
             return Look::Nothing;
         }
         for _ in 0..READS_MAX {
@@ -157,7 +157,7 @@ impl Waiting {
             };
             if let Some(frame) = self.frame.get(LENGTH_BYTES..).filter(|_| self.frame.len() == wanted) {
                 return match Message::decode(frame) {
-                    Ok(message) if callers.begin_with(&message) => Look::Heard(message),
+                    Ok(message) if callers.begin_with(&message) => Look::Identified(message),
                     Ok(_) => Look::Stranger("its first message does not identify it".to_owned()),
                     Err(error) => Look::Stranger(error.to_string()),
                 };
@@ -221,7 +221,7 @@ struct Keeper {
     tally: Arc<Tally>,
     /// The oldest first, so that its time is over first.
     waiting: VecDeque<Waiting>,
-    heard: VecDeque<Caller>,
+    identified: VecDeque<Caller>,
     timer: Pin<Box<Sleep>>,
     /// Until when nothing is accepted.
     pause: Option<Pin<Box<Sleep>>>,
@@ -235,7 +235,7 @@ impl Keeper {
             callers,
             tally,
             waiting: VecDeque::new(),
-            heard: VecDeque::new(),
+            identified: VecDeque::new(),
             timer,
             pause: None,
         }
@@ -249,7 +249,7 @@ impl Keeper {
         self.accept(context);
         self.look_at_all(context);
         self.end_waits(context);
-        match self.heard.pop_front() {
+        match self.identified.pop_front() {
             Some(caller) => Poll::Ready(caller),
             None => Poll::Pending,
         }
@@ -268,7 +268,7 @@ impl Keeper {
                 // It may have taken the readiness back; the next look registers again.
                 Look::Nothing => waiting.stream.poll_read_ready(context).is_ready(),
                 Look::More => true,
-                Look::Heard(_) | Look::Stranger(_) => false,
+                Look::Identified(_) | Look::Stranger(_) => false,
             };
             if again {
                 context.waker().wake_by_ref();
@@ -284,9 +284,9 @@ impl Keeper {
     fn settle(&mut self, place: usize, look: Look) -> bool {
         match look {
             Look::Nothing | Look::More => return true,
-            Look::Heard(message) => {
+            Look::Identified(message) => {
                 if let Some(Waiting { stream, remote, frame, .. }) = self.waiting.remove(place) {
-                    self.heard.push_back(Caller { stream, remote, first: Some((message, frame.len())) });
+                    self.identified.push_back(Caller { stream, remote, first: Some((message, frame.len())) });
                 }
             }
             Look::Stranger(reason) => self.turn_away(place, &reason),
@@ -324,8 +324,8 @@ impl Keeper {
         }
         for _ in 0..WAITING_MAX {
             match self.listener.poll_accept(context) {
-                Poll::Ready(Ok((stream, remote))) if self.callers == Callers::Anybody => {
-                    self.heard.push_back(Caller { stream, remote, first: None });
+                Poll::Ready(Ok((stream, remote))) if self.callers == Callers::Unidentified => {
+                    self.identified.push_back(Caller { stream, remote, first: None });
                 }
                 Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote),
                 Poll::Ready(Err(error)) if is_of_the_peer(&error) => {}
@@ -340,7 +340,7 @@ impl Keeper {
                 }
                 Poll::Pending => return,
             }
-            if self.heard.len() >= HEARD_MAX {
+            if self.identified.len() >= IDENTIFIED_MAX {
                 return;
             }
         }

@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use crate::datagrams::DatagramSocket;
 use crate::door::{Caller, Callers, Door};
 use crate::links::{Input, Links};
-use crate::turns::take_turns;
+use crate::sched::set_sched_batch;
 
 /// After so many turns the runtime has one: a socket that is always readable would keep it from looking at streams, so that a switch in
-/// a flood of packets would be taken for dead, and long before that its epochs would wait for the shards' answers until banks are full.
+/// a flood of packets would be taken for dead, and long before that its rounds would wait for the shards' answers until banks are full.
 const TURNS_MAX: u32 = 4;
 /// With nothing to wait for, the loop still looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -40,7 +40,7 @@ pub(crate) struct Ports {
 impl Ports {
     /// Streams, and nothing else.
     pub(crate) fn new(links: Links) -> Self {
-        let callers = Callers::Anybody;
+        let callers = Callers::Unidentified;
         Self { listener: None, callers, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
     }
 }
@@ -65,7 +65,7 @@ pub(crate) async fn drive<R: Role, T>(
     mut commands: mpsc::UnboundedReceiver<R::Command>,
     mut on_event: impl FnMut(R::Event) -> ControlFlow<T>,
 ) -> io::Result<T> {
-    take_turns();
+    set_sched_batch();
     let clock = Clock(tokio::time::Instant::now());
     let (callers, tally) = (ports.callers, ports.links.tally());
     let mut door = ports.listener.take().map(|listener| Door::open(listener, callers, tally));

@@ -57,8 +57,8 @@ mod links;
 mod node;
 mod plane_thread;
 pub mod probe;
+mod sched;
 mod storage;
-mod turns;
 mod watch;
 mod worker;
 

@@ -34,7 +34,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// keepalives take to notice that a peer is gone to which nothing is sent.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(11);
 /// Time for written messages to leave at the end.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An event or a message of a stream.
 pub(crate) enum Input {
@@ -48,28 +48,28 @@ pub(crate) struct Links {
     inputs: mpsc::Receiver<(Link, Input)>,
     report: mpsc::Sender<(Link, Input)>,
     /// Streams whose messages the role was given since its outputs were last drained.
-    handed: Vec<Arc<Gauge>>,
+    handed: Vec<Arc<Backpressure>>,
     /// Streams that were closed here, which the role has not been told yet.
     ended: VecDeque<(Link, Input)>,
     tally: Arc<Tally>,
     tasks: JoinSet<()>,
     accepted: u64,
     /// Time to try to reach a peer that does not listen yet.
-    patience: Duration,
+    connect_timeout: Duration,
     bytes: Arc<AtomicU64>,
 }
 
 /// The role's end of a stream.
 struct Stream {
     frames: mpsc::UnboundedSender<Vec<u8>>,
-    gauge: Arc<Gauge>,
+    backpressure: Arc<Backpressure>,
     remote: SocketAddr,
     task: Option<AbortHandle>,
 }
 
 /// Flow control between a role and one of its streams.
 #[derive(Debug, Default)]
-struct Gauge {
+struct Backpressure {
     /// Messages that the role was not given yet, or has not answered.
     unhandled: AtomicUsize,
     /// Bytes that the kernel has not taken yet.
@@ -83,7 +83,7 @@ struct Gauge {
     closed: Notify,
 }
 
-impl Gauge {
+impl Backpressure {
     /// Waits until there is little enough of both. A stream that this end has opened is always read: were both ends to wait until the
     /// other reads, neither would.
     async fn room(&self, accepted: bool) {
@@ -135,7 +135,7 @@ impl Gauge {
 }
 
 impl Links {
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) fn new(connect_timeout: Duration) -> Self {
         let (report, inputs) = mpsc::channel(QUEUE);
         Self {
             streams: HashMap::new(),
@@ -146,7 +146,7 @@ impl Links {
             tally: Arc::default(),
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
-            patience,
+            connect_timeout,
             bytes: Arc::default(),
         }
     }
@@ -168,8 +168,8 @@ impl Links {
 
     /// Returns the next thing that happened on any stream. The caller has sent the answers to earlier ones.
     pub(crate) async fn next(&mut self) -> (Link, Input) {
-        for gauge in self.handed.drain(..) {
-            gauge.handled();
+        for backpressure in self.handed.drain(..) {
+            backpressure.handled();
         }
         if let Some(ended) = self.ended.pop_front() {
             return ended;
@@ -186,21 +186,21 @@ impl Links {
 
     fn hand_out(&mut self, (link, input): (Link, Input)) -> (Link, Input) {
         if let (Input::Message(_), Some(stream)) = (&input, self.streams.get(&link)) {
-            self.handed.push(Arc::clone(&stream.gauge));
+            self.handed.push(Arc::clone(&stream.backpressure));
         }
         (link, input)
     }
 
     pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
-        let (patience, conversation) = (self.patience, self.register(link, address));
-        conversation.gauge.admit(MESSAGE_BYTES_MAX);
+        let (connect_timeout, stream_task) = (self.connect_timeout, self.register(link, address));
+        stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
         let task = self.tasks.spawn(async move {
-            match connect(address, patience).await {
-                Ok(stream) => conversation.hold(stream, None).await,
+            match connect(address, connect_timeout).await {
+                Ok(stream) => stream_task.run(stream, None).await,
                 Err(error) => {
                     let reason = error.to_string();
                     let closed = Input::Event(LinkEvent::Closed { reason });
-                    let _ = conversation.report.send((link, closed)).await;
+                    let _ = stream_task.report.send((link, closed)).await;
                 }
             }
         });
@@ -216,29 +216,30 @@ impl Links {
             return self.tally.add(remote, "2^31 streams were accepted, and no more can be");
         };
         self.accepted = next;
-        let conversation = self.register(link, remote);
+        let stream_task = self.register(link, remote);
         if first.is_none() {
-            conversation.gauge.admit(MESSAGE_BYTES_MAX);
+            stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
         }
-        let task = self.tasks.spawn(conversation.hold(stream, first));
+        let task = self.tasks.spawn(stream_task.run(stream, first));
         self.has_task(link, task);
     }
 
     /// Takes messages of a stream, none with more bytes than this.
     pub(crate) fn admit(&mut self, link: Link, message_bytes_max: usize) {
         if let Some(stream) = self.streams.get(&link) {
-            stream.gauge.admit(message_bytes_max);
+            stream.backpressure.admit(message_bytes_max);
         }
     }
 
-    fn register(&mut self, link: Link, remote: SocketAddr) -> Conversation {
+    fn register(&mut self, link: Link, remote: SocketAddr) -> StreamTask {
         // Reaps the tasks of streams that have ended: a set keeps their memory until they are joined.
         while self.tasks.try_join_next().is_some() {}
         let (frames, outbox) = mpsc::unbounded_channel();
-        let gauge = Arc::<Gauge>::default();
-        self.streams.insert(link, Stream { frames, gauge: Arc::clone(&gauge), remote, task: None });
+        let backpressure = Arc::<Backpressure>::default();
+        self.streams
+            .insert(link, Stream { frames, backpressure: Arc::clone(&backpressure), remote, task: None });
         let (report, bytes, tally) = (self.report.clone(), Arc::clone(&self.bytes), self.tally());
-        Conversation { link, remote, outbox, gauge, report, bytes, tally }
+        StreamTask { link, remote, outbox, backpressure, report, bytes, tally }
     }
 
     fn has_task(&mut self, link: Link, task: AbortHandle) {
@@ -253,8 +254,8 @@ impl Links {
         let mut frame = message.encode_behind(&frames::NO_LENGTH);
         frames::seal(&mut frame);
         self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        stream.gauge.unwritten.fetch_add(frame.len(), Ordering::Relaxed);
-        let unwritten = stream.gauge.unwritten.load(Ordering::Relaxed);
+        stream.backpressure.unwritten.fetch_add(frame.len(), Ordering::Relaxed);
+        let unwritten = stream.backpressure.unwritten.load(Ordering::Relaxed);
         let is_first = unwritten == frame.len();
         let _ = stream.frames.send(frame);
         if unwritten > UNWRITTEN_BYTES_END && !is_first {
@@ -272,7 +273,7 @@ impl Links {
 
     pub(crate) fn close(&mut self, link: Link) {
         if let Some(stream) = self.streams.remove(&link) {
-            stream.gauge.closed.notify_one();
+            stream.backpressure.closed.notify_one();
         }
     }
 
@@ -281,12 +282,13 @@ impl Links {
         self.streams.clear();
         self.inputs.close();
         let _ =
-            tokio::time::timeout(FAREWELL, async { while self.tasks.join_next().await.is_some() {} }).await;
+            tokio::time::timeout(DRAIN_TIMEOUT, async { while self.tasks.join_next().await.is_some() {} })
+                .await;
     }
 }
 
-async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
-    let deadline = Deadline::now() + patience;
+async fn connect(address: SocketAddr, connect_timeout: Duration) -> io::Result<TcpStream> {
+    let deadline = Deadline::now() + connect_timeout;
     loop {
         let attempt =
             tokio::time::timeout_at(deadline.max(Deadline::now() + RETRY_PAUSE), TcpStream::connect(address));
@@ -296,7 +298,7 @@ async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStrea
             Err(_) => io::Error::from(io::ErrorKind::TimedOut),
         };
         if Deadline::now() + RETRY_PAUSE >= deadline {
-            let message = format!("{error} (tried for {:.1} s)", patience.as_secs_f64());
+            let message = format!("{error} (tried for {:.1} s)", connect_timeout.as_secs_f64());
             return Err(io::Error::new(error.kind(), message));
         }
         tokio::time::sleep(RETRY_PAUSE).await;
@@ -304,28 +306,28 @@ async fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStrea
 }
 
 /// State of the task of a stream.
-struct Conversation {
+struct StreamTask {
     link: Link,
     remote: SocketAddr,
     outbox: mpsc::UnboundedReceiver<Vec<u8>>,
-    gauge: Arc<Gauge>,
+    backpressure: Arc<Backpressure>,
     report: mpsc::Sender<(Link, Input)>,
     bytes: Arc<AtomicU64>,
     tally: Arc<Tally>,
 }
 
-impl Conversation {
+impl StreamTask {
     /// Reads and writes one stream until either end closes it.
-    async fn hold(self, stream: TcpStream, first: Option<(Message, usize)>) {
-        let gauge = Arc::clone(&self.gauge);
+    async fn run(self, stream: TcpStream, first: Option<(Message, usize)>) {
+        let backpressure = Arc::clone(&self.backpressure);
         tokio::select! {
-            () = self.hold_open(stream, first) => {}
-            () = gauge.overdue() => {}
+            () = self.serve(stream, first) => {}
+            () = backpressure.overdue() => {}
         }
     }
 
-    async fn hold_open(self, stream: TcpStream, first: Option<(Message, usize)>) {
-        let Self { link, remote, outbox, gauge, report, bytes, tally } = self;
+    async fn serve(self, stream: TcpStream, first: Option<(Message, usize)>) {
+        let Self { link, remote, outbox, backpressure, report, bytes, tally } = self;
         let _ = stream.set_nodelay(true);
         // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
         let keepalive = socket2::TcpKeepalive::new()
@@ -340,7 +342,7 @@ impl Conversation {
         }
         if let Some((message, length)) = first {
             bytes.fetch_add(length as u64, Ordering::Relaxed);
-            gauge.unhandled.fetch_add(1, Ordering::Relaxed);
+            backpressure.unhandled.fetch_add(1, Ordering::Relaxed);
             if report.send((link, Input::Message(message))).await.is_err() {
                 return;
             }
@@ -348,8 +350,10 @@ impl Conversation {
         let (reader, writer) = stream.into_split();
         let mut frames = FrameReader::new(reader);
         let reason = {
-            let (read, write) =
-                (read(link, &mut frames, &report, &gauge, &bytes), write(writer, outbox, &gauge));
+            let (read, write) = (
+                read(link, &mut frames, &report, &backpressure, &bytes),
+                write(writer, outbox, &backpressure),
+            );
             tokio::pin!(read, write);
             tokio::select! {
                 biased;
@@ -358,8 +362,8 @@ impl Conversation {
                     Ok(()) => None,
                     // Data that the other end sent before is there to be read: it may name the reason.
                     Err(error) => {
-                        gauge.break_off();
-                        let read = tokio::time::timeout(FAREWELL, read).await;
+                        backpressure.break_off();
+                        let read = tokio::time::timeout(DRAIN_TIMEOUT, read).await;
                         Some(read.unwrap_or_else(|_| (error.to_string(), false)))
                     }
                 },
@@ -375,7 +379,7 @@ impl Conversation {
             // We closed it. Later data of the other end has no reader; but a stream that is dropped with something unread is
             // reset, and the other end may lose our last messages.
             None => {
-                drop(tokio::time::timeout(FAREWELL, frames.drain()).await);
+                drop(tokio::time::timeout(DRAIN_TIMEOUT, frames.drain()).await);
             }
         }
     }
@@ -386,15 +390,15 @@ async fn read(
     link: Link,
     frames: &mut FrameReader<OwnedReadHalf>,
     report: &mpsc::Sender<(Link, Input)>,
-    gauge: &Gauge,
+    backpressure: &Backpressure,
     bytes: &AtomicU64,
 ) -> (String, bool) {
     // The role admits the caller in the same turn or closes the stream.
-    let Ok(bytes_max) = tokio::time::timeout(FIRST_MESSAGE_MAX, gauge.admission()).await else {
+    let Ok(bytes_max) = tokio::time::timeout(FIRST_MESSAGE_MAX, backpressure.admission()).await else {
         return ("the caller was not admitted".to_owned(), true);
     };
     loop {
-        gauge.room(link.0 >= Link::ACCEPTED).await;
+        backpressure.room(link.0 >= Link::ACCEPTED).await;
         let message = match frames.next(bytes_max).await {
             Ok(Some(frame)) => {
                 bytes.fetch_add((frame.len() + LENGTH_BYTES) as u64, Ordering::Relaxed);
@@ -405,10 +409,10 @@ async fn read(
         };
         match message {
             Ok(message) => {
-                gauge.unhandled.fetch_add(1, Ordering::Relaxed);
+                backpressure.unhandled.fetch_add(1, Ordering::Relaxed);
                 // The receiver is gone while a role drains, and its last messages must still leave.
                 if report.send((link, Input::Message(message))).await.is_err() {
-                    gauge.handled();
+                    backpressure.handled();
                 }
             }
             Err(reason) => return reason,
@@ -420,11 +424,11 @@ async fn read(
 async fn write(
     mut writer: OwnedWriteHalf,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,
-    gauge: &Gauge,
+    backpressure: &Backpressure,
 ) -> io::Result<()> {
     let mut waiting = Vec::new();
     while outbox.recv_many(&mut waiting, 64).await > 0 {
-        write_frames(&mut writer, &waiting, |bytes| gauge.written(bytes)).await?;
+        write_frames(&mut writer, &waiting, |bytes| backpressure.written(bytes)).await?;
         waiting.clear();
     }
     writer.shutdown().await

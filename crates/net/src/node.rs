@@ -83,7 +83,7 @@ pub struct NodeOptions {
     /// Address at which the controller accepts streams.
     pub controller: SocketAddr,
     /// Time to try to reach a peer that does not listen yet.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
     /// Faults to inject into outgoing datagrams.
     pub faults: FaultRates,
     /// Seed that decides which of them.
@@ -95,8 +95,8 @@ pub struct NodeOptions {
 impl NodeOptions {
     /// No faults, five seconds to reach a peer, and loops that sleep.
     pub fn new(controller: SocketAddr) -> Self {
-        let (patience, faults) = (Duration::from_secs(5), FaultRates::default());
-        Self { controller, patience, faults, fault_seed: 0, busy_poll: Duration::ZERO }
+        let (connect_timeout, faults) = (Duration::from_secs(5), FaultRates::default());
+        Self { controller, connect_timeout, faults, fault_seed: 0, busy_poll: Duration::ZERO }
     }
 
     pub(crate) fn faults(&self) -> Option<Faults> {
@@ -264,7 +264,7 @@ impl ServerNode {
             None if has_disk => Server::new(self.options.controller, self.address).with_disk(),
             None => Server::new(self.options.controller, self.address),
         };
-        let links = Links::new(self.options.patience);
+        let links = Links::new(self.options.connect_timeout);
         let callers = Callers::Clients;
         let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
@@ -346,7 +346,7 @@ impl<P: Plane> SwitchNode<P> {
             watch(wakes, Interest::READABLE)
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
-        let links = Links::new(self.options.patience);
+        let links = Links::new(self.options.connect_timeout);
         let busy_poll = self.options.busy_poll;
         let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {

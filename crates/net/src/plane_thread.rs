@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     fn plane() -> (DeferredPlane<PlaneThread>, UnixStream) {
         let (thread, wakes) = PlaneThread::start(SoftPlane::default(), |_| Ok(())).unwrap();
@@ -122,9 +122,9 @@ mod tests {
     fn wait(plane: &mut DeferredPlane<PlaneThread>, until: impl Fn(&DeferredPlane<PlaneThread>) -> bool) {
         let begun = Instant::now();
         while !until(plane) {
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
             thread::sleep(LOOKS_EVERY);
-            plane.awake();
+            plane.clear_wakeups();
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
         plane.set_workers(&BTreeMap::new());
         assert_eq!(plane.progress(), Progress { asked: 2, done: 0 });
         wakes.set_nonblocking(false).unwrap();
-        wakes.set_read_timeout(Some(PATIENCE)).unwrap();
+        wakes.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!((&wakes).read(&mut [0]).is_ok_and(|read| read == 1), "it wakes its agent");
         wait(&mut plane, |plane| plane.progress().done == 2);
         assert_eq!(plane.failure(), None);

@@ -24,7 +24,7 @@ use crate::datagrams::DatagramSocket;
 use crate::driver::{Ports, drive};
 use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, listen, runtime};
-use crate::turns::give_way;
+use crate::sched::set_sched_idle;
 
 /// A role that receives nothing for so long is done, or has lost something.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -42,7 +42,7 @@ pub enum Kind {
 
 /// Counters and times of one of the two threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Side {
+pub struct ThreadStats {
     /// Processor time, user and system.
     pub cpu_ns: u64,
     /// Turns of its loop.
@@ -50,22 +50,22 @@ pub struct Side {
     /// Number of sleeps.
     pub sleeps: u64,
     /// Runs of datagrams and their bytes, or messages and theirs, that came.
-    pub came: u64,
+    pub rx: u64,
     /// See above.
-    pub bytes_came: u64,
+    pub rx_bytes: u64,
     /// Runs or messages that left.
-    pub left: u64,
+    pub tx: u64,
     /// See above.
-    pub bytes_left: u64,
+    pub tx_bytes: u64,
 }
 
 /// Result of an exchange.
 #[derive(Debug, Clone, Default)]
 pub struct Exchanged {
     /// The thread that asks.
-    pub asks: Side,
+    pub asks: ThreadStats,
     /// The thread that answers.
-    pub answers: Side,
+    pub answers: ThreadStats,
     /// From asking to the answer, in nanoseconds, in no order.
     pub round_trips: Vec<u64>,
 }
@@ -95,18 +95,18 @@ pub fn exchange(kind: Kind, window: usize, rounds: u64, apart: bool) -> io::Resu
 
 /// Keeps every core from sleeping, with threads that any other thread preempts at once (`SCHED_IDLE`, see sched(7)).
 #[derive(Debug)]
-pub struct Awake {
+pub struct NoIdle {
     ended: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-impl Awake {
+impl NoIdle {
     /// From now on, until it is dropped.
     #[must_use]
     pub fn new() -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let spin = |ended: Arc<AtomicBool>| {
-            give_way();
+            set_sched_idle();
             while !ended.load(Ordering::Relaxed) {
                 spin_loop();
             }
@@ -117,13 +117,13 @@ impl Awake {
     }
 }
 
-impl Default for Awake {
+impl Default for NoIdle {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Awake {
+impl Drop for NoIdle {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -197,7 +197,7 @@ fn run(
     peer: Option<SocketAddr>,
     bound: Option<std::sync::mpsc::Sender<SocketAddr>>,
     (window, rounds): (usize, u64),
-) -> io::Result<(Side, Vec<u64>)> {
+) -> io::Result<(ThreadStats, Vec<u64>)> {
     let runtime = runtime().map_err(io::Error::other)?;
     runtime.block_on(async {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -236,12 +236,12 @@ struct Probe {
     /// When the questions under way were asked.
     asked: std::collections::VecDeque<Instant>,
     done: u64,
-    side: Side,
+    stats: ThreadStats,
     began: Option<(u64, u64)>,
     drained: bool,
     heard_at: Instant,
     trips: Vec<u64>,
-    end: Option<io::Result<(Side, Vec<u64>)>>,
+    end: Option<io::Result<(ThreadStats, Vec<u64>)>>,
     actions: Vec<Action>,
     payload: Vec<u8>,
 }
@@ -261,7 +261,7 @@ impl Probe {
             owed_messages: 0,
             asked: std::collections::VecDeque::new(),
             done: 0,
-            side: Side::default(),
+            stats: ThreadStats::default(),
             began: None,
             drained: false,
             heard_at: Instant::ZERO,
@@ -282,7 +282,7 @@ impl Probe {
         self.done += 1;
         if self.done == WARM_UP {
             self.began = used();
-            self.side = Side::default();
+            self.stats = ThreadStats::default();
         } else if self.is_measured()
             && let Some(asked) = self.asked.front()
         {
@@ -304,9 +304,9 @@ impl Probe {
             self.end = Some(Err(io::Error::other("nothing was exchanged")));
             return;
         };
-        self.side.cpu_ns = cpu_now.saturating_sub(cpu);
-        self.side.sleeps = sleeps_now.saturating_sub(sleeps);
-        self.end = Some(Ok((self.side, core::mem::take(&mut self.trips))));
+        self.stats.cpu_ns = cpu_now.saturating_sub(cpu);
+        self.stats.sleeps = sleeps_now.saturating_sub(sleeps);
+        self.end = Some(Ok((self.stats, core::mem::take(&mut self.trips))));
     }
 
     /// Asks as often as the window lets it.
@@ -319,14 +319,14 @@ impl Probe {
     }
 
     fn count_came(&mut self, bytes: usize) {
-        self.side.came += 1;
-        self.side.bytes_came += bytes as u64;
+        self.stats.rx += 1;
+        self.stats.rx_bytes += bytes as u64;
     }
 
     fn count_left(&mut self, bytes: usize) {
         if self.is_measured() {
-            self.side.left += 1;
-            self.side.bytes_left += bytes as u64;
+            self.stats.tx += 1;
+            self.stats.tx_bytes += bytes as u64;
         }
     }
 }
@@ -342,7 +342,7 @@ fn used() -> Option<(u64, u64)> {
 
 impl Role for Probe {
     type Command = ();
-    type Event = io::Result<(Side, Vec<u64>)>;
+    type Event = io::Result<(ThreadStats, Vec<u64>)>;
 
     fn handle_start(&mut self, now: Instant) {
         self.heard_at = now + Duration::from_secs(2);
@@ -391,7 +391,7 @@ impl Role for Probe {
     fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         outgoing.clear();
         if !core::mem::replace(&mut self.drained, true) {
-            self.side.turns += 1;
+            self.stats.turns += 1;
         }
         let Kind::Datagrams(packets, bytes) = self.kind else { return };
         if let Some(peer) = self.peer {
@@ -449,7 +449,7 @@ mod tests {
             let measured = 150 - WARM_UP;
             assert_eq!(exchanged.round_trips.len() as u64, measured, "{kind:?}");
             // A run that the kernel has merged counts once.
-            assert!((measured / 2..=measured).contains(&exchanged.answers.came), "{kind:?}");
+            assert!((measured / 2..=measured).contains(&exchanged.answers.rx), "{kind:?}");
             assert!(exchanged.asks.cpu_ns > 0 && exchanged.answers.turns > 0);
         }
     }

@@ -102,7 +102,7 @@ fn keep_log(
     events: &UnboundedSender<StorageEvent>,
 ) {
     let begun = std::time::Instant::now();
-    let say = |event: Option<StorageEvent>| {
+    let report = |event: Option<StorageEvent>| {
         if let Some(event) = event {
             let _ = events.send(event);
         }
@@ -121,9 +121,9 @@ fn keep_log(
             }
         };
         for request in first.into_iter().chain(requests.try_iter()) {
-            say(log.handle(request));
+            report(log.handle(request));
         }
-        say(log.sync(Instant::ZERO + begun.elapsed()));
+        report(log.sync(Instant::ZERO + begun.elapsed()));
     }
     // Records that did not get there were not answered, or the server went on without a log and reported that.
     let _ = log.close();

@@ -28,7 +28,7 @@ fn join(controller: SocketAddr) -> TcpStream {
         stream: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))),
         datagrams: None,
         receive_bytes: 0,
-        returns: false,
+        is_restartable: false,
         is_slow: false,
     };
     let message = Message::Join(join).encode();

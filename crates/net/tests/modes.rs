@@ -46,7 +46,7 @@ fn run<T: Send + 'static>(
     // Whole numbers are added exactly.
     let hot_path = HotPath {
         arithmetic: ArithmeticMode::F32,
-        epoch_time_max: Duration::from_millis(2),
+        round_time_max: Duration::from_millis(2),
         ..HotPath::for_workers(workers)
     };
     let cluster = Cluster::new(9, vec![table()], Some(plan()), hot_path);

@@ -21,13 +21,13 @@ impl Stream {
         Self(TcpStream::connect(address).unwrap())
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send(&mut self, message: &Message) {
         let frame = message.encode();
         self.0.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes()).unwrap();
         self.0.write_all(&frame).unwrap();
     }
 
-    fn hear(&mut self) -> Message {
+    fn receive(&mut self) -> Message {
         let mut length = [0; 4];
         self.0.read_exact(&mut length).unwrap();
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
@@ -35,9 +35,9 @@ impl Stream {
         Message::decode(&frame).unwrap()
     }
 
-    fn hear_until<T>(&mut self, wanted: impl Fn(Message) -> Option<T>) -> T {
+    fn receive_until<T>(&mut self, wanted: impl Fn(Message) -> Option<T>) -> T {
         loop {
-            if let Some(found) = wanted(self.hear()) {
+            if let Some(found) = wanted(self.receive()) {
                 return found;
             }
         }
@@ -73,39 +73,39 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
 
     let mut control = Stream::open(address);
     let datagrams = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
-    control.say(&Message::Join(Join {
+    control.send(&Message::Join(Join {
         version: VERSION,
         kind: Kind::Worker,
         stream: None,
         datagrams,
         receive_bytes: 0,
-        returns: false,
+        is_restartable: false,
         is_slow: false,
     }));
-    let Start { you, cluster, .. } = control.hear_until(|message| match message {
+    let Start { you, cluster, .. } = control.receive_until(|message| match message {
         Message::Start(start) => Some(*start),
         _ => None,
     });
-    control.say(&Message::Viewed { number: cluster.view.number });
+    control.send(&Message::Viewed { number: cluster.view.number });
     let mut shard = Stream::open(cluster.servers[0]);
-    shard.say(&Message::Hello(Hello {
+    shard.send(&Message::Hello(Hello {
         instance: cluster.instance,
         from: you,
         answered: Answered::default(),
     }));
     for number in 1..=3 {
-        shard.say(&push(number, vec![1.0, f32::NEG_INFINITY]));
+        shard.send(&push(number, vec![1.0, f32::NEG_INFINITY]));
         let bits = f32::NEG_INFINITY.to_bits();
-        assert_eq!(shard.hear(), Message::PushRefused { number, key: 17, lane: 0, bits });
+        assert_eq!(shard.receive(), Message::PushRefused { number, key: 17, lane: 0, bits });
     }
     // On the same stream it goes on; nothing of what was refused was added.
-    shard.say(&push(4, vec![1.0, 2.0]));
-    let Message::Pushed { number: 4, values, .. } = shard.hear() else { panic!("the push is applied") };
+    shard.send(&push(4, vec![1.0, 2.0]));
+    let Message::Pushed { number: 4, values, .. } = shard.receive() else { panic!("the push is applied") };
     assert_eq!(values.into_vec(), [-1.0, -2.0]);
 
     let statistics = Statistics::Worker(WorkerStatistics::default());
-    control.say(&Message::Report { text: String::new(), statistics });
-    control.hear_until(|message| matches!(message, Message::Finish).then_some(()));
+    control.send(&Message::Report { text: String::new(), statistics });
+    control.receive_until(|message| matches!(message, Message::Finish).then_some(()));
     serving.join().unwrap().unwrap();
     let (outcome, told) = controlling.join().unwrap();
     let refusal = Refusal { server: 0, worker: Some(0), table: "item".into(), key: 17, count: 1 };

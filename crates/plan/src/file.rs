@@ -7,8 +7,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
 
+use crate::hot_set::Budget;
 use crate::plan::{HotRow, Invalid, Plan, Provenance};
-use crate::principle::Budget;
 use crate::scale::Scale;
 use crate::table::TableShape;
 

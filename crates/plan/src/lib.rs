@@ -46,9 +46,9 @@
 
 mod file;
 mod frequency;
+mod hot_set;
 mod placement;
 mod plan;
-mod principle;
 mod scale;
 mod shard;
 mod summary;
@@ -56,13 +56,13 @@ mod table;
 
 pub use file::PlanError;
 pub use frequency::{FOLDS, Frequencies, Ranked};
+pub use hot_set::{
+    Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,
+};
 pub use placement::{
     Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, RegionSlots, Search,
 };
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
-pub use principle::{
-    Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,
-};
 pub use scale::{DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, MARGIN, Quantizer, Scale, bound};
 pub use shard::{Shard, shard_of};
 pub use summary::Summary;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::frequency::Frequencies;
-use crate::principle::{Budget, BudgetError, principle_1};
+use crate::hot_set::{Budget, BudgetError, principle_1};
 use crate::scale::{HEADROOM_BITS_MAX, Scale, bound};
 use crate::table::{ShapeError, TableShape, Tables};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::hot_set::SLOT_BYTES;
 use crate::plan::Plan;
-use crate::principle::SLOT_BYTES;
 use crate::scale::Scale;
 
 /// Shows a plan in a screenful; made by [`Plan::summary`].

@@ -22,7 +22,7 @@ const AROUND_BYTES: usize = 64 << 10;
 const PACKET_BYTES: usize = HEADER_BYTES + 3;
 /// A slot of a round: its sum, and its part of the bitmap of slots that have one.
 const SLOT_BYTES: usize = 4 + 3;
-/// A flow in a cut: numbers that lie apart are half of a window (rule D1) at most, two numbers of five bytes each.
+/// A flow in the contents of a round: numbers that lie apart are half of a window (rule D1) at most, two numbers of five bytes each.
 const FLOW_BYTES: usize = 16 + WINDOW / 2 * 10;
 
 /// Returns true if a frame that begins with this byte can be the message of a returning server: the only first message that may be long
@@ -44,7 +44,7 @@ pub(crate) fn bytes_max(cluster: &Cluster, caller: Peer) -> usize {
     content.saturating_add(AROUND_BYTES).min(MESSAGE_BYTES_MAX)
 }
 
-/// Requests, or one row if that is more (rule C8), or packets of a region without a holder (rule V6).
+/// Requests, or one row if that is more (rule C8), or packets of a region without an owner (rule V6).
 fn of_worker(cluster: &Cluster) -> usize {
     let width = cluster.tables.iter().map(|table| table.width).max().unwrap_or(0);
     let row = size_of::<u64>() + width.saturating_mul(size_of::<f32>());
@@ -52,7 +52,7 @@ fn of_worker(cluster: &Cluster) -> usize {
     REQUEST_BYTES_MAX.max(row).max(REPLAY_PACKETS_MAX * packet)
 }
 
-/// An epoch of a whole region, with a cut in which the numbers of every flow lie apart.
+/// A round of a whole region, with contents in which the numbers of every flow lie apart.
 fn of_switch(cluster: &Cluster) -> usize {
     // The last cell is padding, of all lanes.
     let slots = usize::from(SLOTS_PER_REGION) + 2 * usize::from(cluster.hot_path.lanes);

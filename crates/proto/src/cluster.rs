@@ -68,9 +68,9 @@ pub struct HotPath {
     /// Arithmetic of the slots.
     pub arithmetic: ArithmeticMode,
     /// A bank is closed once it has taken this many pushes (each counted in the region where its last packet went) ...
-    pub pushes_per_epoch: u32,
+    pub pushes_per_round: u32,
     /// ... or this long after its first packet, whichever is first.
-    pub epoch_time_max: Duration,
+    pub round_time_max: Duration,
     /// Entries in a packet, at most. 240 fill an Ethernet frame: 20 IP + 8 UDP + 30 header + 240 x 6 bytes = 1,498.
     pub entries_max: u8,
     /// Lanes of regions: 1, unless a switch wires each place of a packet to a register of its own. Then a packet has an entry for each
@@ -93,8 +93,8 @@ impl HotPath {
     pub fn for_workers(workers: u16) -> Self {
         Self {
             arithmetic: ArithmeticMode::Fixed,
-            pushes_per_epoch: u32::from(workers),
-            epoch_time_max: Duration::from_millis(20),
+            pushes_per_round: u32::from(workers),
+            round_time_max: Duration::from_millis(20),
             entries_max: 240,
             lanes: 1,
             cells_max: CELLS_MAX,
@@ -111,7 +111,7 @@ impl HotPath {
     }
 
     /// Packets of a flow that a worker keeps for a replay, at most (rule T2): as many as have two million entries, so that
-    /// small packets do not make small epochs.
+    /// small packets do not make small rounds.
     pub fn undurable_max(&self) -> u32 {
         (1 << 21_u32 >> u32::from(self.entries_max.max(1)).next_power_of_two().ilog2()).clamp(8192, 1 << 16)
     }
@@ -195,7 +195,7 @@ pub struct ColdPath {
     pub values: ValueFormat,
 }
 
-/// The members, and the holder of each region: the part of a cluster that changes.
+/// The members, and the owner of each region: the part of a cluster that changes.
 ///
 /// The controller numbers views; a higher one replaces a lower one. The upper half of a number identifies the controller that made
 /// it: each that starts begins a new half, above all that any member has (rule V1).
@@ -207,8 +207,8 @@ pub struct View {
     pub switches: BTreeMap<u16, SocketAddr>,
     /// Addresses from which the workers send their datagrams. A number is never given twice.
     pub workers: BTreeMap<u16, SocketAddr>,
-    /// The holder of each region.
-    pub tenures: Vec<Tenure>,
+    /// The owner of each region.
+    pub ownerships: Vec<Ownership>,
     /// The flows of pushes that have restarted, by region and worker, and the number of the view in which they did (rule T18).
     pub flows: BTreeMap<(u8, u16), u64>,
     /// The number that the next switch gets.
@@ -217,30 +217,30 @@ pub struct View {
     pub next_worker: u16,
 }
 
-/// The holder of a region, and the view since which it holds it.
+/// The owner of a region, and the view since which it holds it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenure {
+pub struct Ownership {
     /// The switch; none means that its rows are cold for the time being.
-    pub holder: Option<u16>,
+    pub owner: Option<u16>,
     /// The number of the view in which that began. Its lower 16 bits are in every packet of the region.
-    pub since: u64,
+    pub view_id: u64,
 }
 
-impl Tenure {
+impl Ownership {
     /// The view as packets carry it.
     pub fn view_on_wire(&self) -> u16 {
-        (self.since & 0xffff) as u16
+        (self.view_id & 0xffff) as u16
     }
 }
 
 impl View {
     /// The part of this view that a member needs (rule V11). Servers get everything, as a controller that is restarted has nothing but what they send
-    /// (rule M9); a switch gets the addresses of workers (rule W4); a worker the holders and the flows that have restarted, and of other
+    /// (rule M9); a switch gets the addresses of workers (rule W4); a worker the owners and the flows that have restarted, and of other
     /// workers nothing else.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Self {
-        let Self { number, switches, workers, tenures, flows, next_switch: _, next_worker: _ } = self;
-        let (number, tenures) = (*number, tenures.clone());
+        let Self { number, switches, workers, ownerships, flows, next_switch: _, next_worker: _ } = self;
+        let (number, ownerships) = (*number, ownerships.clone());
         let none = BTreeMap::new();
         match kind {
             Kind::Server => self.clone(),
@@ -248,23 +248,23 @@ impl View {
                 number,
                 switches: none,
                 workers: workers.clone(),
-                tenures,
+                ownerships,
                 flows: BTreeMap::new(),
                 next_switch: 0,
                 next_worker: 0,
             },
             Kind::Worker => {
-                let holders = tenures.iter().filter_map(|tenure| tenure.holder);
-                let switches = holders.filter_map(|holder| Some((holder, *switches.get(&holder)?))).collect();
+                let owners = ownerships.iter().filter_map(|ownership| ownership.owner);
+                let switches = owners.filter_map(|owner| Some((owner, *switches.get(&owner)?))).collect();
                 let flows = flows.clone();
-                Self { number, switches, workers: none, tenures, flows, next_switch: 0, next_worker: 0 }
+                Self { number, switches, workers: none, ownerships, flows, next_switch: 0, next_worker: 0 }
             }
         }
     }
 
-    /// Returns the tenure of a region.
-    pub fn tenure(&self, region: u8) -> Tenure {
-        self.tenures.get(usize::from(region)).copied().unwrap_or_default()
+    /// Returns the ownership of a region.
+    pub fn ownership(&self, region: u8) -> Ownership {
+        self.ownerships.get(usize::from(region)).copied().unwrap_or_default()
     }
 
     /// The number of the view in which a worker's flow of pushes into a region began; 0 if that was with the worker.
@@ -300,7 +300,7 @@ pub struct Cluster {
     pub shares: u16,
     /// Addresses at which the shards accept streams, by their number.
     pub servers: Vec<SocketAddr>,
-    /// The other members, and the holders of regions.
+    /// The other members, and the owners of regions.
     pub view: View,
 }
 
@@ -351,7 +351,7 @@ impl Cluster {
     }
 
     /// Returns true if the peer is in its view. The number of servers never changes.
-    pub(crate) fn knows(&self, peer: Peer) -> bool {
+    pub(crate) fn contains(&self, peer: Peer) -> bool {
         match peer {
             Peer::Controller => false,
             Peer::Server(server) => server < self.shards(),
@@ -410,7 +410,7 @@ impl Cluster {
         self.hot_path.check()?;
         let placement = self.place(plan).map_err(|error| error.to_string())?;
         for layout in placement.regions() {
-            let config = region::config(self, plan, layout, Tenure::default());
+            let config = region::config(self, plan, layout, Ownership::default());
             config.check().map_err(|error| format!("region {}: {error}", layout.region))?;
         }
         let entries_max = self.hot_path.entries_max;

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use crate::role::{Action, Link};
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// Pause before a stream that broke is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time for which a member tries to reach another before it gives up. A controller that restarts has as long to come back.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// An attempt, or the pause before one, counts as no more than this: drivers give up sooner.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
@@ -90,7 +90,7 @@ impl Dial {
         self.link = None;
         self.is_open = false;
         self.try_until(now);
-        let go_on = self.tried < PATIENCE;
+        let go_on = self.tried < CONNECT_TIMEOUT;
         self.retry_at = go_on.then_some(now + RETRY_PAUSE);
         go_on
     }
@@ -98,7 +98,7 @@ impl Dial {
     /// Counts the time since the last attempt began or ended. Of one that took longer than any does this process has slept through a part, and
     /// no member is to blame for that (rule M13).
     fn try_until(&mut self, now: Instant) {
-        let most = if is_planted(PlantedBug::WakeUpBlamesOthers) { Duration::MAX } else { ATTEMPT_MAX };
+        let most = if is_enabled(Mutant::WakeUpBlamesOthers) { Duration::MAX } else { ATTEMPT_MAX };
         if self.lost_at.replace(self.lost_at.unwrap_or(now)).is_some() {
             self.tried += now.since(self.tried_at).min(most);
         }
@@ -160,6 +160,6 @@ mod tests {
             assert!(dial.handle_timeout(now, &mut numbers).is_some());
             dial.closed(now);
         }
-        assert_eq!(now, Instant::ZERO + PATIENCE);
+        assert_eq!(now, Instant::ZERO + CONNECT_TIMEOUT);
     }
 }

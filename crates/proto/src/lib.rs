@@ -6,7 +6,7 @@
 //! driver over real sockets (`libra-net`) and a simulator over virtual links run the same code.
 //!
 //! ```text
-//!              hot rows, in datagrams          once an epoch, in messages
+//!              hot rows, in datagrams          once a round, in messages
 //!   ┌────────┐ ── PUSH, PULL ──────▶ ┌────────┐ ── Drained: the sums ──────▶ ┌────────┐
 //!   │ worker │ ◀── ACK, values ───── │ switch │ ◀── Committed: new values ── │ server │
 //!   └────────┘                       └────────┘                              └────────┘
@@ -54,7 +54,7 @@
 //! assert_eq!(controller.poll_event(), Some(ControllerEvent::Joined { peer: Peer::Server(0), remote, missing }));
 //! // Nothing more happens until it looks for heartbeats of the server.
 //! let timeout = controller.poll_timeout().expect("it watches its members");
-//! assert!(timeout > now && timeout <= now + SILENCE_MAX);
+//! assert!(timeout > now && timeout <= now + HEARTBEAT_TIMEOUT);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -84,22 +84,22 @@ mod worker;
 pub use admission::{FIRST_BYTES_MAX, REJOIN_BYTES_MAX, REPORT_BYTES_MAX, may_be_long};
 pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
-pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Peer, Tenure, View};
+pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, Peer, View};
 pub use controller::{
-    Controller, ControllerCommand, ControllerEvent, HealthLimits, Outcome, Refusal, SILENCE_MAX,
-    SWITCH_SILENCE_MAX, Sizes,
+    Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome, Refusal,
+    SWITCH_HEARTBEAT_TIMEOUT, Sizes,
 };
-pub use dial::PATIENCE;
+pub use dial::CONNECT_TIMEOUT;
 pub use keys::Keys;
 /// Dimensions of a region for its [`Plane`].
 pub use libra_dataplane::RegionConfig;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, FlowCut, Hello, Join, Kind,
-    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, SlotRun, SlotValues, Start, VERSION,
+    AckedSet, Adopted, Answered, Changed, ColdPush, Committed, Drained, Hello, Join, Kind, MESSAGE_BYTES_MAX,
+    Malformed, Message, Rejoin, Replay, RoundContents, SlotRun, SlotValues, Start, VERSION,
 };
 pub use mode::Mode;
-pub use region::{EPOCHS_BEGIN_AFTER, Epoch, SoftRegion, flow_cut, open as open_region};
+pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_region};
 pub use role::{Action, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
 pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
 pub use shared::Shared;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::cluster::{Cluster, Peer, View};
-use crate::dial::{Dial, LinkNumbers, PATIENCE};
+use crate::dial::{CONNECT_TIMEOUT, Dial, LinkNumbers};
 use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION, brief};
 use crate::role::{Action, Link, LinkEvent};
 use crate::shared::Shared;
@@ -18,7 +18,7 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Decisions of the controller.
 #[derive(Debug)]
 pub(crate) enum MembershipEvent {
-    /// There is a new stream to the controller, and this member must identify itself: see [`Membership::introduce`].
+    /// There is a new stream to the controller, and this member must identify itself: see [`Membership::identify`].
     Connected,
     Started(Box<Start>),
     Changed(Shared<View>),
@@ -75,7 +75,7 @@ impl Membership {
                 stream,
                 datagrams,
                 receive_bytes,
-                returns: false,
+                is_restartable: false,
                 is_slow: false,
             },
             you: None,
@@ -89,18 +89,18 @@ impl Membership {
     }
 
     /// The process can be started again when it ends, and goes on.
-    pub(crate) fn returns(&mut self) {
-        self.join.returns = true;
+    pub(crate) fn set_restartable(&mut self) {
+        self.join.is_restartable = true;
     }
 
     /// It takes seconds for what others do at once.
-    pub(crate) fn slow(&mut self) {
+    pub(crate) fn set_slow_device(&mut self) {
         self.join.is_slow = true;
     }
 
     /// Returns true if it can be started again.
     pub(crate) fn has_disk(&self) -> bool {
-        self.join.returns
+        self.join.is_restartable
     }
 
     /// It was a member already, in a process before this one, and acted on this view.
@@ -164,7 +164,8 @@ impl Membership {
                 if self.dial.closed(now) && !first {
                     return None;
                 }
-                let tried = if first { String::new() } else { format!(" (for {} s)", PATIENCE.as_secs()) };
+                let tried =
+                    if first { String::new() } else { format!(" (for {} s)", CONNECT_TIMEOUT.as_secs()) };
                 let reason =
                     format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
                 self.dial.hang_up();
@@ -174,7 +175,7 @@ impl Membership {
     }
 
     /// Identifies this member, first on each stream: a newcomer, or a member since `barriers` barriers.
-    pub(crate) fn introduce(&mut self, barriers: u64, cluster: Option<Box<Cluster>>) {
+    pub(crate) fn identify(&mut self, barriers: u64, cluster: Option<Box<Cluster>>) {
         let join = self.join.clone();
         let message = match self.you {
             None => Message::Join(join),

@@ -61,9 +61,9 @@ pub enum Message {
     Rejoin(Box<Rejoin>),
     /// From the controller: this is your place in the cluster. A switch that gets it again forgets everything.
     Start(Box<Start>),
-    /// From the controller: the members or holders of regions have changed, as far as the receiver needs it ([`View::of`]).
+    /// From the controller: the members or owners of regions have changed, as far as the receiver needs it ([`View::of`]).
     View(Shared<View>),
-    /// To the controller: the receiver of this view acts on it. A server has fenced the holders before, a switch holds the
+    /// To the controller: the receiver of this view acts on it. A server has fenced the owners before, a switch holds the
     /// values of all regions that are its own.
     Viewed {
         /// The view's number.
@@ -98,7 +98,7 @@ pub enum Message {
         /// The region.
         region: u8,
         /// The view in which the flow has begun, 0 if that was with the worker.
-        since: u64,
+        view_id: u64,
     },
     /// From a worker: it has come to this barrier.
     Barrier {
@@ -123,7 +123,7 @@ pub enum Message {
         barrier: u64,
         /// The least of their clocks.
         least: u64,
-        /// The number of the newest view: the pushes that their clocks stand for may be with holders that only this view names.
+        /// The number of the newest view: the pushes that their clocks stand for may be with owners that only this view names.
         view: u64,
     },
     /// From a worker, last: the result of its task, in a text that the roles do not read.
@@ -168,7 +168,7 @@ pub enum Message {
     Hello(Hello),
     /// From a worker to a shard: add these gradients, and answer with the new values if asked.
     Push(ColdPush),
-    /// From a shard: the push is applied, and the holder of its rows has their new values.
+    /// From a shard: the push is applied, and the owner of its rows has their new values.
     Pushed {
         /// Its number.
         number: u64,
@@ -208,8 +208,8 @@ pub enum Message {
     Replayed {
         /// The region.
         region: u8,
-        /// The view since which it has no holder.
-        since: u64,
+        /// The view since which it has no owner.
+        view_id: u64,
         /// The packets of the worker below this sequence number are.
         below: u32,
     },
@@ -218,18 +218,18 @@ pub enum Message {
         /// The region.
         region: u8,
         /// Since which view it is.
-        since: u64,
+        view_id: u64,
         /// The newest round that the switch has seen committed, and the contents of it and all before it: a shard that had to go on from
         /// an old checkpoint goes on from there. 0 if there is none.
-        epoch: u64,
-        /// See `epoch`.
-        cut: Cut,
+        round: u64,
+        /// See `round`.
+        contents: RoundContents,
     },
-    /// From a shard to a switch: the state that the holder of a region needs.
+    /// From a shard to a switch: the state that the owner of a region needs.
     Adopted(Adopted),
-    /// From a switch to a shard: an epoch of one of its regions.
+    /// From a switch to a shard: a round of one of its regions.
     Drained(Drained),
-    /// From a shard to a switch: the epoch is applied; these are the new values.
+    /// From a shard to a switch: the round is applied; these are the new values.
     Committed(Committed),
     /// From a shard to a switch: rows have new values that did not come from it.
     Changed(Changed),
@@ -238,7 +238,7 @@ pub enum Message {
         /// The region.
         region: u8,
         /// Since which view it is the switch's.
-        since: u64,
+        view_id: u64,
         /// The number of the newest change that is installed.
         change: u64,
     },
@@ -259,7 +259,7 @@ pub struct Join {
     /// before they are answered.
     pub receive_bytes: u32,
     /// True if it comes back if its process ends, with all that it had or nearly so (servers).
-    pub returns: bool,
+    pub is_restartable: bool,
     /// True if it takes seconds for what others do at once, as its data plane is in a device (switches).
     pub is_slow: bool,
 }
@@ -329,13 +329,13 @@ pub struct ColdPush {
     pub answer: bool,
 }
 
-/// Packets of a worker for a region without a holder.
+/// Packets of a worker for a region without an owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replay {
     /// The region.
     pub region: u8,
-    /// The view since which the region has no holder.
-    pub since: u64,
+    /// The view since which the region has no owner.
+    pub view_id: u64,
     /// Every packet of the flow below this sequence number is in this message, in one before it, or durable.
     pub below: u32,
     /// PUSH packets as they are on the wire, in the order of their sequence numbers.
@@ -375,17 +375,17 @@ impl SlotValues {
     }
 }
 
-/// State from which the new holder of a region goes on.
+/// State from which the new owner of a region goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Adopted {
     /// The region.
     pub region: u8,
-    /// Since which view it is the receiver's.
-    pub since: u64,
-    /// The newest epoch that the shard has applied.
-    pub epoch: u64,
+    /// The view since which the receiver owns it.
+    pub view_id: u64,
+    /// The newest round that the shard has applied.
+    pub round: u64,
     /// Contents of it and all before it.
-    pub cut: Cut,
+    pub contents: RoundContents,
     /// The number of the newest change that is in the values.
     pub change: u64,
     /// The values of all rows.
@@ -397,27 +397,27 @@ pub struct Adopted {
 pub struct Drained {
     /// The region.
     pub region: u8,
-    /// Since which view it is the sender's. A shard takes nothing from a holder before the present one.
-    pub since: u64,
-    /// The round, counted on for the life of the region, under any holder (rule E4).
-    pub epoch: u64,
+    /// The view since which the sender owns it. A shard takes nothing from an owner before the present one.
+    pub view_id: u64,
+    /// The round, counted on for the life of the region, under any owner (rule E4).
+    pub round: u64,
     /// Packets that the region has taken up to and including this round, of the flows that have one in it (rule E2).
-    pub cut: Cut,
+    pub contents: RoundContents,
     /// The slots that were touched, ascending.
     pub slots: Vec<SlotRun>,
     /// Their sums, as the slots hold them: i32 under the row's scale, or the bits of an f32.
     pub sums: Bulk<u32>,
 }
 
-/// An epoch is applied.
+/// A round is applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
     /// The region.
     pub region: u8,
-    /// Since which view it is the receiver's.
-    pub since: u64,
-    /// The newest epoch that the shard has applied.
-    pub epoch: u64,
+    /// The view since which the receiver owns it.
+    pub view_id: u64,
+    /// The newest round that the shard has applied.
+    pub round: u64,
     /// The new values of the rows in it.
     pub values: SlotValues,
 }
@@ -427,26 +427,26 @@ pub struct Committed {
 pub struct Changed {
     /// The region.
     pub region: u8,
-    /// Since which view it is the receiver's.
-    pub since: u64,
+    /// The view since which the receiver owns it.
+    pub view_id: u64,
     /// Counted by the shard for the region.
     pub change: u64,
     /// The values.
     pub values: SlotValues,
 }
 
-/// For flows of a region, exactly which sequence numbers it has taken so far. A flow that is not in it has nothing new: in that of an
-/// epoch no packet of the epoch, in that of a region no packet at all.
+/// For flows of a region, exactly which sequence numbers it has taken so far. A flow that is not in it has nothing new: in that of a
+/// round no packet of the round, in that of a region no packet at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct RoundContents {
     /// By worker.
-    pub flows: BTreeMap<u16, FlowCut>,
+    pub flows: BTreeMap<u16, AckedSet>,
 }
 
-impl Cut {
-    /// Makes the cut of a region that of one epoch later.
-    pub fn advance(&mut self, epoch: Self) {
-        self.flows.extend(epoch.flows);
+impl RoundContents {
+    /// Makes the contents of a region those of one round later.
+    pub fn advance(&mut self, round: Self) {
+        self.flows.extend(round.flows);
     }
 
     /// A worker's flow restarts: nothing of it was taken.
@@ -461,7 +461,7 @@ impl Cut {
 
 /// The sequence numbers that were taken of one flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowCut {
+pub struct AckedSet {
     /// Every sequence number below this one.
     pub below: u32,
     /// And these runs above it: first and count, ascending.
@@ -492,10 +492,10 @@ impl Message {
             Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
             Self::Pull { keys, .. } => keys.bytes(),
             Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
-            Self::Drained(Drained { cut, slots, sums, .. }) => {
-                cut.bytes_about() + 6 * slots.len() + 4 * sums.0.len()
+            Self::Drained(Drained { contents, slots, sums, .. }) => {
+                contents.bytes_about() + 6 * slots.len() + 4 * sums.0.len()
             }
-            Self::Adopted(Adopted { cut, values, .. }) => cut.bytes_about() + values.bytes_about(),
+            Self::Adopted(Adopted { contents, values, .. }) => contents.bytes_about() + values.bytes_about(),
             Self::Committed(Committed { values, .. }) | Self::Changed(Changed { values, .. }) => {
                 values.bytes_about()
             }

@@ -47,13 +47,13 @@ pub struct WorkerStatistics {
 pub struct ServerStatistics {
     /// Rows updated: how often the optimizer ran.
     pub row_updates: u64,
-    /// Of them with the sum of an epoch, from a switch.
+    /// Of them with the sum of a round, from a switch.
     pub row_updates_hot: u64,
     /// Rows read by pulls.
     pub row_reads: u64,
-    /// Epochs applied.
-    pub epochs: u64,
-    /// Pushes and epochs that came again and were not applied again.
+    /// Rounds applied.
+    pub rounds: u64,
+    /// Pushes and rounds that came again and were not applied again.
     pub duplicates: u64,
     /// Messages that violated the protocol.
     pub dropped: u64,
@@ -61,14 +61,14 @@ pub struct ServerStatistics {
     pub fenced: u64,
     /// Pushes that were refused because a gradient is not finite; one that comes again counts again (rule C11).
     pub pushes_refused: u64,
-    /// Sums of rows over an epoch that were refused because they are not finite, though each gradient is (rule C11).
+    /// Sums of rows over a round that were refused because they are not finite, though each gradient is (rule C11).
     pub sums_refused: u64,
     /// Replays of packets that no switch could take any more.
     pub replays: u64,
     /// Pushes that were answered, and whose effect was lost when the server stopped.
     pub lost_pushes: u64,
-    /// Epochs that were committed, and whose effect was lost when the server stopped.
-    pub lost_epochs: u64,
+    /// Rounds that were committed, and whose effect was lost when the server stopped.
+    pub lost_rounds: u64,
     /// The newest checkpoint.
     pub checkpoint: u64,
     /// Checkpoints that failed.
@@ -102,8 +102,8 @@ pub struct SwitchStatistics {
     pub malformed: u64,
     /// Datagrams from addresses of no worker.
     pub unknown_senders: u64,
-    /// Epochs that were closed.
-    pub epochs: u64,
+    /// Rounds that were closed.
+    pub rounds: u64,
     /// Slots that were drained.
     pub slots_drained: u64,
     /// Bytes of drained sums that no shard has committed yet.
@@ -126,8 +126,8 @@ macro_rules! add_counts {
 
 add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large, rows_pulled, rows_pulled_hot, packets,
     retransmits, refused, dropped; most round_trip_us);
-add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, epochs, duplicates, dropped, fenced,
-    pushes_refused, sums_refused, replays, lost_pushes, lost_epochs, checkpoints_failed, log_bytes, rows,
+add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, rounds, duplicates, dropped, fenced,
+    pushes_refused, sums_refused, replays, lost_pushes, lost_rounds, checkpoints_failed, log_bytes, rows,
     rows_evicted, gradients_not_admitted; most checkpoint);
 add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
-    epochs, slots_drained, queue_bytes, memory_bytes; most);
+    rounds, slots_drained, queue_bytes, memory_bytes; most);

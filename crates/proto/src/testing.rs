@@ -35,6 +35,6 @@ pub(crate) fn cluster(workers: u16) -> Cluster {
         predicted_share: 0.5,
         rows: (0..HOT_ROWS).map(|key| HotRow { key, count: 1000 - key, scale: Scale(0) }).collect(),
     };
-    let hot_path = HotPath { epoch_time_max: Duration::from_millis(3), ..HotPath::for_workers(workers) };
+    let hot_path = HotPath { round_time_max: Duration::from_millis(3), ..HotPath::for_workers(workers) };
     Cluster::new(JOB, vec![table], Some(plan), hot_path)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::mesh::{Bytes, Letter, Node, Payload, Received, thread_number};
+use crate::mesh::{Bytes, Node, OutgoingMessage, Payload, Received, thread_number};
 
 use crate::error::CallError;
 use crate::shard::Shard;
@@ -74,7 +74,7 @@ impl Customer {
         let of_thread = Arc::clone(&customer);
         let thread = thread::Builder::new().name(format!("customer-{app}-{number}"));
         let thread = thread.spawn(move || of_thread.run());
-        let thread = thread.map_err(|error| CallError::Thread { said: error.to_string() })?;
+        let thread = thread.map_err(|error| CallError::Thread { os_error: error.to_string() })?;
         *customer.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(customer)
     }
@@ -124,14 +124,16 @@ impl Customer {
         let request = &received.meta;
         let answer = match self.shard.get() {
             // A worker asks whether some of the sums may be kept elsewhere.
-            shard if request.internal && shard.is_some_and(Shard::began_empty) => Ok(Letter::default()),
+            shard if request.internal && shard.is_some_and(Shard::began_empty) => {
+                Ok(OutgoingMessage::default())
+            }
             Some(shard) if !request.internal => shard.serve(request, &received.payload),
             _ => Err("this server does not sum floats that begin with zero".to_owned()),
         };
         let mut answer = answer.unwrap_or_else(|reason| {
-            let mut letter = Letter { text: Bytes::new(reason), ..Letter::default() };
-            letter.meta.refused = true;
-            letter
+            let mut outgoing = OutgoingMessage { text: Bytes::new(reason), ..OutgoingMessage::default() };
+            outgoing.meta.refused = true;
+            outgoing
         });
         let refused = answer.meta.refused;
         answer.meta = crate::mesh::Meta { request: false, refused, ..*request };
@@ -182,8 +184,8 @@ impl Customer {
     }
 
     /// Waits until everything that came was handled, or a while.
-    pub(crate) fn settle(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    pub(crate) fn settle(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         let mut queue = self.lock();
         let is_own = queue.serving == Some(thread_number());
         while !is_own && !queue.is_held && (queue.is_busy || !queue.messages.is_empty()) {

@@ -103,12 +103,12 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
         drop_seed: optional("LIBRA_DROP_SEED", 0, u64::MAX, u64::from(std::process::id()))?,
         heartbeat: Duration::from_secs(if heartbeat == 0 { 1 } else { heartbeat }),
         silence_max: (silence > 0).then(|| Duration::from_secs(silence)),
-        patience: Duration::from_secs(optional("LIBRA_PATIENCE", 0, seconds, 300)?),
+        connect_timeout: Duration::from_secs(optional("LIBRA_PATIENCE", 0, seconds, 300)?),
         notice: String::new(),
     };
     let plan = find("LIBRA_PLAN");
-    let NodeSettings { drop_percent, drop_seed, patience, .. } = node;
-    let job = JobSettings { expects_plan: plan.is_some(), drop_percent, drop_seed, patience };
+    let NodeSettings { drop_percent, drop_seed, connect_timeout, .. } = node;
+    let job = JobSettings { expects_plan: plan.is_some(), drop_percent, drop_seed, connect_timeout };
     let switch =
         if role == NodeRole::Scheduler { switch_settings(plan, find("LIBRA_SWITCH"))? } else { None };
     if switch.is_some() && (node.servers == 0 || node.workers == 0) {

@@ -64,10 +64,10 @@ pub(crate) enum CallError {
         reason: String,
     },
     /// A thread cannot be had.
-    #[error("cannot start a thread: {said}")]
+    #[error("cannot start a thread: {os_error}")]
     Thread {
         /// Error of the system.
-        said: String,
+        os_error: String,
     },
     /// A bug of this library.
     #[error("the library panicked: {message}")]

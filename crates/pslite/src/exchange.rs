@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::mesh::{Letter, Mailbox, MeshError, Node, NodeRole, Payload, Received};
+use crate::mesh::{Mailbox, MeshError, Node, NodeRole, OutgoingMessage, Payload, Received};
 
 use crate::customer::{Customer, Handler};
 use crate::error::CallError;
@@ -87,16 +87,16 @@ impl Exchange {
         &self,
         customer: &Arc<Customer>,
         recipient: i32,
-        letter: Letter,
+        outgoing: OutgoingMessage,
     ) -> Result<(), MeshError> {
-        if let Some(profile) = self.profile.as_ref().filter(|_| letter.meta.app == APPLICATION) {
-            profile.see(&customer.node, &letter);
+        if let Some(profile) = self.profile.as_ref().filter(|_| outgoing.meta.app == APPLICATION) {
+            profile.on_push(&customer.node, &outgoing);
         }
         match self.hot.get() {
-            Some(hot) if letter.meta.request && letter.meta.app == APPLICATION => {
-                hot.send(customer, recipient, letter)
+            Some(hot) if outgoing.meta.request && outgoing.meta.app == APPLICATION => {
+                hot.send(customer, recipient, outgoing)
             }
-            _ => customer.node.send(recipient, letter),
+            _ => customer.node.send(recipient, outgoing),
         }
     }
 
@@ -106,9 +106,9 @@ impl Exchange {
     }
 
     /// Waits until all customers have handled the messages that came for them.
-    pub(crate) fn settle(&self, patience: Duration) {
+    pub(crate) fn settle(&self, timeout: Duration) {
         for customer in self.customers() {
-            customer.settle(patience);
+            customer.settle(timeout);
         }
     }
 

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use crate::mesh::{Letter, Node, worker_id};
+use crate::mesh::{Node, OutgoingMessage, worker_id};
 use libra_client::{Budget, DEFAULT_HEADROOM_BITS, Plan, Provenance, TableShape};
 use libra_plan::{DEFAULT_P, SLOT_BYTES, SLOTS_PER_REGION};
 
 use crate::arrays::{is_for_sums, keys_of, values_of};
 use crate::error::CallError;
 
-/// So many keys are hot at most. An epoch costs a server as much as it touches slots, and keys of low rank are touched by few pushes each:
+/// So many keys are hot at most. A round costs a server as much as it touches slots, and keys of low rank are touched by few pushes each:
 /// with ten times as many a program is slower (docs/benchmarks/README.md).
 const KEYS_MAX: u64 = SLOTS_PER_REGION as u64;
 
@@ -40,13 +40,13 @@ impl Profile {
     }
 
     /// Counts a request, if it is a push for the default handler of floats.
-    pub(crate) fn see(&self, node: &Node, letter: &Letter) {
-        let is_push = letter.meta.push && is_for_sums(letter);
-        if !is_push || !Self::is_of(node) || !keys_of(letter).is_sorted_by(|one, next| one < next) {
+    pub(crate) fn on_push(&self, node: &Node, outgoing: &OutgoingMessage) {
+        let is_push = outgoing.meta.push && is_for_sums(outgoing);
+        if !is_push || !Self::is_of(node) || !keys_of(outgoing).is_sorted_by(|one, next| one < next) {
             return;
         }
         // The highest key is of no table.
-        let updates = keys_of(letter).zip(values_of(letter)).filter(|(key, _)| *key != u64::MAX);
+        let updates = keys_of(outgoing).zip(values_of(outgoing)).filter(|(key, _)| *key != u64::MAX);
         let (keys, values): (Vec<u64>, Vec<f32>) = updates.unzip();
         if let Some(pushes) = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             pushes.record(&keys, &values);

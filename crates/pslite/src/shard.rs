@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::mesh::{Bytes, Letter, Meta, Payload};
+use crate::mesh::{Bytes, Meta, OutgoingMessage, Payload};
 use libra_store::{Init, Optimizer, Store, TableSpec};
 
 use crate::arrays::{FLOAT, Floats};
@@ -51,7 +51,7 @@ impl Shard {
     }
 
     /// Carries out a request. Returns the answer, or the reason why there is none.
-    pub(crate) fn serve(&self, meta: &Meta, payload: &Payload) -> Result<Letter, String> {
+    pub(crate) fn serve(&self, meta: &Meta, payload: &Payload) -> Result<OutgoingMessage, String> {
         let (keys, bytes) = (payload.keys(), payload.values());
         if meta.value_type != FLOAT && !keys.is_empty() {
             return Err(
@@ -70,11 +70,11 @@ impl Shard {
         if meta.push {
             rows.add(keys, bytemuck::cast_slice(bytes));
         }
-        let mut letter = Letter::default();
+        let mut outgoing = OutgoingMessage::default();
         if meta.pull {
-            letter.values = Bytes::new(Floats(rows.read(keys)));
+            outgoing.values = Bytes::new(Floats(rows.read(keys)));
         }
-        Ok(letter)
+        Ok(outgoing)
     }
 }
 

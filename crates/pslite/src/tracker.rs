@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn died() -> MeshError {
-        MeshError::Died { whom: "server 1".to_owned(), reason: "killed".to_owned() }
+        MeshError::Died { peer: "server 1".to_owned(), reason: "killed".to_owned() }
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         tracker.asked(first, 10);
         tracker.asked(second, 10);
         tracker.answered(first, Some(10), 1, None);
-        tracker.left(8, &MeshError::Left { whom: "server 0".to_owned() });
+        tracker.left(8, &MeshError::Left { peer: "server 0".to_owned() });
         assert!(tracker.wait(first).unwrap_err().to_string().contains("server 0 has finalized"));
         tracker.answered(second, Some(10), 1, None);
         assert_eq!(tracker.wait(second), Ok(()));

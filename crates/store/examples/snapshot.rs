@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{rows} rows of {width} values, restored at {:.1} M/s",
         per_second(rows as usize, start.elapsed())
     );
-    println!("                     batches, M rows/s   slowest batch   slowest read   most set aside");
+    println!("                     batches, M rows/s   slowest batch   slowest read      most copied");
     report("no tracking", &load.run(&mut store, 0)?);
     report("no tracking, again", &load.run(&mut store, 0)?);
     begin(&mut store, Extent::Full);
@@ -88,13 +88,17 @@ struct Outcome {
     rate: f64,
     slowest_batch: Duration,
     slowest_read: Duration,
-    aside_most: usize,
+    copied_most: usize,
 }
 
 impl Load {
     fn run(&mut self, store: &mut Store, read: usize) -> Result<Outcome, Box<dyn Error>> {
-        let mut outcome =
-            Outcome { rate: 0.0, slowest_batch: Duration::ZERO, slowest_read: Duration::ZERO, aside_most: 0 };
+        let mut outcome = Outcome {
+            rate: 0.0,
+            slowest_batch: Duration::ZERO,
+            slowest_read: Duration::ZERO,
+            copied_most: 0,
+        };
         let mut spent = Duration::ZERO;
         for _ in 0..BATCHES {
             let keys: Vec<u64> = (0..BATCH).map(|_| self.random.random_range(0..self.rows)).collect();
@@ -106,7 +110,7 @@ impl Load {
                 let start = Instant::now();
                 store.read_snapshot(read);
                 outcome.slowest_read = outcome.slowest_read.max(start.elapsed());
-                outcome.aside_most = outcome.aside_most.max(store.rows_set_aside());
+                outcome.copied_most = outcome.copied_most.max(store.rows_copied());
             }
         }
         outcome.rate = per_second(BATCH * BATCHES, spent);
@@ -114,8 +118,8 @@ impl Load {
     }
 }
 
-fn report(name: &str, Outcome { rate, slowest_batch, slowest_read, aside_most }: &Outcome) {
-    println!("{name:<20} {rate:>18.1} {slowest_batch:>15.1?} {slowest_read:>14.1?} {aside_most:>16}");
+fn report(name: &str, Outcome { rate, slowest_batch, slowest_read, copied_most }: &Outcome) {
+    println!("{name:<20} {rate:>18.1} {slowest_batch:>15.1?} {slowest_read:>14.1?} {copied_most:>16}");
 }
 
 fn per_second(count: usize, time: Duration) -> f64 {

@@ -10,10 +10,10 @@
 //!               └─ none: the first value, computed and not kept until the first update
 //! ```
 //!
-//! A table may have more keys than memory has room for rows: its [`Growth`] says which rows are made, and which ones go
+//! A table may have more keys than memory has room for rows: its [`RowLifecycle`] says which rows are made, and which ones go
 //! when [`Store::evict`] comes by. A checkpoint is a [snapshot](Store#snapshots), read while updates go on.
 //!
-//! The change of a table's rows by gradients is its [`Rule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
+//! The change of a table's rows by gradients is its [`UpdateRule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
 //! steps of the table, weight decay and [`Clip`]ping. The formulas are compared with PyTorch, Keras and torchrec
 //! over 1,000 steps (`tests/optimizers`).
 //!
@@ -53,24 +53,24 @@
 mod dense;
 mod exact;
 mod finite;
-mod growth;
 mod index;
 mod init;
 mod optimizer;
 mod prefetch;
-mod rule;
+mod row_lifecycle;
 mod schedule;
 mod slab;
 mod store;
 mod table;
 mod update;
+mod update_rule;
 
 pub use finite::first_non_finite;
-pub use growth::{Admission, Eviction, Growth};
 pub use init::Init;
 pub use optimizer::Optimizer;
-pub use rule::{Clip, Rule};
+pub use row_lifecycle::{Admission, Eviction, RowLifecycle};
 pub use schedule::{Decay, Schedule};
-pub use store::{Evicted, Extent, GrowthCounts, RowBlock, RowError, Store};
+pub use store::{Evicted, Extent, LifecycleCounts, RowBlock, RowError, Store};
 pub use table::{OutOfRange, TableError, TableSpec};
 pub use update::Update;
+pub use update_rule::{Clip, UpdateRule};

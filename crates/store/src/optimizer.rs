@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::OutOfRange;
 
-/// Change of a row by a gradient: the formula, of which [`Rule`](crate::Rule) decides what goes in.
+/// Change of a row by a gradient: the formula, of which [`UpdateRule`](crate::UpdateRule) decides what goes in.
 ///
 /// Rows are updated lazily: one without a gradient does not change, and its state does not age. `w` is the row,
 /// `g` its gradient, each operation on every value by itself where not stated otherwise; all state begins at 0.
@@ -187,12 +187,12 @@ impl Optimizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clip, Decay, Rule, Schedule};
+    use crate::{Clip, Decay, Schedule, UpdateRule};
 
     #[test]
     fn a_rule_is_written_as_short_as_it_is() {
         let short = r#"{"optimizer": {"Sgd": {"rate": 0.5}}}"#;
-        let plain: Rule = serde_json::from_str(short).unwrap();
+        let plain: UpdateRule = serde_json::from_str(short).unwrap();
         assert_eq!(plain, Optimizer::Sgd { rate: 0.5 }.into());
         let long = r#"{
             "optimizer": {"RowAdagrad": {"rate": 0.5, "epsilon": 0.25}},
@@ -200,15 +200,15 @@ mod tests {
             "weight_decay": 0.0625,
             "clip": {"Norm": {"limit": 2}}
         }"#;
-        let rule = Rule {
+        let rule = UpdateRule {
             optimizer: Optimizer::RowAdagrad { rate: 0.5, epsilon: 0.25 },
             schedule: Schedule { warmup: 9, decay: Decay::Cosine { steps: 90, floor: 0.125 } },
             weight_decay: 0.0625,
             clip: Clip::Norm { limit: 2.0 },
-            growth: crate::Growth::default(),
+            growth: crate::RowLifecycle::default(),
         };
-        assert_eq!(serde_json::from_str::<Rule>(long).unwrap(), rule);
-        assert_eq!(serde_json::from_str::<Rule>(&serde_json::to_string(&rule).unwrap()).unwrap(), rule);
-        assert!(serde_json::from_str::<Rule>(&short.replace("0.5}}", "0.5}}, \"clipp\": 1")).is_err());
+        assert_eq!(serde_json::from_str::<UpdateRule>(long).unwrap(), rule);
+        assert_eq!(serde_json::from_str::<UpdateRule>(&serde_json::to_string(&rule).unwrap()).unwrap(), rule);
+        assert!(serde_json::from_str::<UpdateRule>(&short.replace("0.5}}", "0.5}}, \"clipp\": 1")).is_err());
     }
 }

@@ -7,7 +7,7 @@ use crate::table::OutOfRange;
 
 /// By how much the rate of a table's optimizer is multiplied, as a function of the table's steps.
 ///
-/// One step is one batch (a push, or the sums of an epoch) that touched the table: its rows share the count, so
+/// One step is one batch (a push, or the sums of a round) that touched the table: its rows share the count, so
 /// a row seen for the first time late is changed at the late rate. The default multiplies by 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -1,14 +1,14 @@
 //! The rows of one shard.
 
-mod aside;
+mod admission_filter;
 mod batch;
 mod blocks;
-mod gate;
-mod kept;
+mod copy_on_write;
+mod eviction;
 mod marks;
 mod rows;
 mod snapshot;
-mod sweep;
+mod table_rows;
 mod watch;
 
 use std::ops::Range;
@@ -17,16 +17,16 @@ use libra_plan::Shard;
 use thiserror::Error;
 
 use crate::table::{TableError, TableSpec, order};
+use admission_filter::AdmissionFilter;
 use batch::Batch;
 use blocks::Blocks;
-use gate::Gate;
-use kept::{Kept, RowPlace};
+use eviction::EvictionProgress;
+pub use eviction::{Evicted, LifecycleCounts};
 use marks::Snapshots;
 use rows::BLOCK;
 use snapshot::Reading;
 pub use snapshot::{Extent, RowBlock};
-use sweep::Sweep;
-pub use sweep::{Evicted, GrowthCounts};
+use table_rows::{RowPlace, TableRows};
 
 /// The rows of one shard: reads their values, and updates them by gradients.
 ///
@@ -39,7 +39,7 @@ pub struct Store {
     seed: u64,
     tables: Vec<TableSpec>,
     /// The rows of each table, in the order of `tables`: values, then state of the optimizer.
-    rows: Vec<Kept>,
+    rows: Vec<TableRows>,
     /// Steps of each table, in the order of `tables`.
     steps: Vec<Steps>,
     /// Number of batches that were applied.
@@ -47,8 +47,8 @@ pub struct Store {
     /// First key and position of each table, by rising key.
     by_first_key: Vec<(u64, usize)>,
     /// Decides which gradients make rows, for each table.
-    gates: Vec<Gate>,
-    sweep: Sweep,
+    admission_filters: Vec<AdmissionFilter>,
+    eviction: EvictionProgress,
     snapshots: Snapshots,
     /// Progress of the reader of the active snapshot, or of the last one.
     reading: Reading,
@@ -151,10 +151,11 @@ impl Store {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
-        let rows = tables.iter().map(|spec| Kept::new(&spec.keys, words(spec), shard)).collect();
+        let rows = tables.iter().map(|spec| TableRows::new(&spec.keys, words(spec), shard)).collect();
         let steps = vec![Steps::default(); tables.len()];
-        let gates = tables.iter().map(|spec| Gate::new(&spec.rule.growth, seed)).collect();
-        let sweep = Sweep::new(tables.len());
+        let admission_filters =
+            tables.iter().map(|spec| AdmissionFilter::new(&spec.rule.growth, seed)).collect();
+        let eviction = EvictionProgress::new(tables.len());
         Ok(Self {
             seed,
             tables,
@@ -162,8 +163,8 @@ impl Store {
             steps,
             batches: 0,
             by_first_key,
-            gates,
-            sweep,
+            admission_filters,
+            eviction,
             snapshots: Snapshots::default(),
             reading: Reading::default(),
         })
@@ -233,7 +234,7 @@ impl Store {
     }
 
     /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the rule of its
-    /// table says; or makes it, if the [`Growth`](crate::Growth) of the table lets it. It counts as one step of the table.
+    /// table says; or makes it, if the [`RowLifecycle`](crate::RowLifecycle) of the table lets it. It counts as one step of the table.
     ///
     /// The gradient is taken as it is: one that is not finite makes the row so too.
     ///
@@ -248,7 +249,7 @@ impl Store {
         let batch = Batch::new(spec, self.seed, step, &update);
         let rows = &mut self.rows[position];
         rows.settle();
-        batch.update_or_make(rows, &mut self.gates[position], key, gradient);
+        batch.update_or_make(rows, &mut self.admission_filters[position], key, gradient);
         Ok(())
     }
 
@@ -267,7 +268,7 @@ impl Store {
             let (spec, step) = (&self.tables[position], self.steps[position].before(self.batches));
             let update = spec.rule.prepare(step);
             let batch = Batch::new(spec, self.seed, step, &update);
-            let (rows, gate) = (&mut self.rows[position], &mut self.gates[position]);
+            let (rows, admission_filter) = (&mut self.rows[position], &mut self.admission_filters[position]);
             rows.settle();
             let of_run;
             (of_run, keys) = keys.split_at(run);
@@ -282,7 +283,7 @@ impl Store {
                 {
                     // Its key may have come before, and then a row was made that may have moved others.
                     if moved || *place == RowPlace::Nowhere {
-                        batch.update_or_make(rows, gate, *key, gradient);
+                        batch.update_or_make(rows, admission_filter, *key, gradient);
                         moved = rows.moves() != moves;
                     } else {
                         batch.update(rows.words_mut(*place), gradient);
@@ -354,15 +355,15 @@ impl Store {
     /// Returns the number of rows that are kept: those that were updated at least once.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.rows.iter().map(Kept::len).sum()
+        self.rows.iter().map(TableRows::len).sum()
     }
 
     /// Bytes of memory that the rows, their index, the counts of an admission and the copies for a snapshot take, with what
     /// was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let rows: usize = self.rows.iter().map(Kept::memory_bytes).sum();
-        rows + self.gates.iter().map(Gate::memory_bytes).sum::<usize>()
+        let rows: usize = self.rows.iter().map(TableRows::memory_bytes).sum();
+        rows + self.admission_filters.iter().map(AdmissionFilter::memory_bytes).sum::<usize>()
     }
 
     /// Returns the number of values of the rows of these keys together.

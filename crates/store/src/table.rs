@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Init, Rule};
+use crate::{Init, UpdateRule};
 
 /// One table of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,14 +18,14 @@ pub struct TableSpec {
     /// Number of f32 values of one of its rows, at least 1.
     pub width: usize,
     /// Update rule of its rows.
-    pub rule: Rule,
+    pub rule: UpdateRule,
     /// Values of its rows before the first gradient.
     pub init: Init,
 }
 
 impl TableSpec {
     /// A table whose rows begin at zero.
-    pub fn new(name: impl Into<String>, keys: Range<u64>, width: usize, rule: impl Into<Rule>) -> Self {
+    pub fn new(name: impl Into<String>, keys: Range<u64>, width: usize, rule: impl Into<UpdateRule>) -> Self {
         Self { name: name.into(), keys, width, rule: rule.into(), init: Init::Zero }
     }
 }
@@ -63,7 +63,7 @@ pub enum TableError {
     Number {
         /// Its name.
         table: String,
-        /// The field of [`Rule`] or [`Init`], or of what it is made of.
+        /// The field of [`UpdateRule`] or [`Init`], or of what it is made of.
         field: &'static str,
         /// The value.
         value: f32,
@@ -215,18 +215,18 @@ mod tests {
             Err(TableError::Number { field, .. }) => field,
             other => panic!("{other:?}"),
         };
-        let plain: Rule = Optimizer::Sgd { rate: 0.1 }.into();
-        let scheduled = |decay| Rule { schedule: Schedule { warmup: 3, decay }, ..plain };
+        let plain: UpdateRule = Optimizer::Sgd { rate: 0.1 }.into();
+        let scheduled = |decay| UpdateRule { schedule: Schedule { warmup: 3, decay }, ..plain };
         assert_eq!(field(scheduled(Decay::Step { every: 0, factor: 0.5 })), "every");
         assert_eq!(field(scheduled(Decay::Step { every: 1, factor: 0.0 })), "factor");
         assert_eq!(field(scheduled(Decay::Exponential { every: 1, factor: 1.5 })), "factor");
         assert_eq!(field(scheduled(Decay::Linear { steps: 0, floor: 0.0 })), "steps");
         assert_eq!(field(scheduled(Decay::Cosine { steps: 9, floor: f32::NAN })), "floor");
-        assert_eq!(field(Rule { weight_decay: -0.1, ..plain }), "weight_decay");
-        assert_eq!(field(Rule { clip: Clip::Value { limit: 0.0 }, ..plain }), "limit");
-        assert_eq!(field(Rule { clip: Clip::Norm { limit: f32::INFINITY }, ..plain }), "limit");
+        assert_eq!(field(UpdateRule { weight_decay: -0.1, ..plain }), "weight_decay");
+        assert_eq!(field(UpdateRule { clip: Clip::Value { limit: 0.0 }, ..plain }), "limit");
+        assert_eq!(field(UpdateRule { clip: Clip::Norm { limit: f32::INFINITY }, ..plain }), "limit");
         let optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
-        let ftrl = Rule { optimizer, ..scheduled(Decay::InverseRoot) };
+        let ftrl = UpdateRule { optimizer, ..scheduled(Decay::InverseRoot) };
         assert_eq!(with(ftrl), Err(TableError::ScheduledFtrl { table: "a".into() }));
         assert!(with(scheduled(Decay::Linear { steps: 1, floor: 0.0 })).is_ok());
     }

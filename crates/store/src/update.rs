@@ -3,9 +3,9 @@
 use std::slice::{from_mut, from_ref};
 
 use crate::exact::whole_power;
-use crate::{Clip, Optimizer, Rule};
+use crate::{Clip, Optimizer, UpdateRule};
 
-/// Effect of one batch on each of its rows: a [`Rule`] with the rate of one step.
+/// Effect of one batch on each of its rows: a [`UpdateRule`] with the rate of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
     /// With the rate of this step.
@@ -20,7 +20,7 @@ pub struct Update {
 }
 
 impl Update {
-    pub(crate) fn new(rule: &Rule, step: u64) -> Self {
+    pub(crate) fn new(rule: &UpdateRule, step: u64) -> Self {
         let mut optimizer = rule.optimizer;
         let rate = optimizer.rate_mut();
         *rate = narrow(f64::from(*rate) * rule.schedule.factor(step));

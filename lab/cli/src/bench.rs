@@ -1,8 +1,9 @@
 //! `libra-lab bench`: what a store and a cluster can do on this machine, beside what the machine itself can do; and the paper's evaluation.
 
+mod calibrate;
 mod controller;
+mod durability;
 mod hot_path;
-mod keeping;
 mod latency;
 mod limits;
 mod load;
@@ -11,7 +12,6 @@ mod processes;
 mod push_pull;
 mod recorded;
 mod report;
-mod roles;
 mod rows;
 mod simulate;
 mod store;
@@ -25,7 +25,7 @@ use clap::Subcommand;
 ///
 /// `store` is what one core does with the rows of a shard, `push-pull` what is left of it behind sockets and messages; `hot-path` is what workers and a
 /// switch do with hot rows. These measure the limits of the machine in the same run: compare the ratio, for a machine that has other work is slower in
-/// both. `controller` is what a controller does with many members, `roles` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
+/// both. `controller` is what a controller does with many members, `calibrate` measures each role alone, `simulate` predicts a cluster from these, and `paper` repeats the paper's evaluation.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Pushes and pulls rows of servers over TCP, each in a process of its own
@@ -37,8 +37,9 @@ pub(crate) enum Command {
     /// Starts clusters of many members and sends them views, without sockets: the limits of one controller
     Controller(controller::Arguments),
     /// Measures what each role and its kernel take of a processor, alone, and predicts real runs from it
-    Roles(roles::Arguments),
-    /// Simulates clusters on many machines, with what `roles` has measured
+    #[command(alias = "roles")]
+    Calibrate(calibrate::Arguments),
+    /// Simulates clusters on many machines, with the costs that `calibrate` has measured
     Simulate(simulate::Arguments),
     /// Repeats the paper's evaluation, and makes a report
     Paper(paper::Arguments),
@@ -53,7 +54,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Controller(arguments) => controller::run(arguments),
         Command::HotPath(arguments) => hot_path::run(arguments),
         Command::Store(arguments) => store::run(arguments),
-        Command::Roles(arguments) => roles::run(arguments),
+        Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Simulate(arguments) => simulate::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),

@@ -118,7 +118,7 @@ fn swarm(arguments: &Arguments, seeds: core::ops::Range<u64>) -> Sums {
         }
         drop(sender);
         for report in reports {
-            tell(&bar, &report);
+            print_report(&bar, &report);
             sums.add(&report);
         }
     });
@@ -126,7 +126,7 @@ fn swarm(arguments: &Arguments, seeds: core::ops::Range<u64>) -> Sums {
     sums
 }
 
-fn tell(bar: &ProgressBar, report: &Report) {
+fn print_report(bar: &ProgressBar, report: &Report) {
     bar.inc(1);
     if let Some(violation) = &report.violation {
         let seed = report.seed;
@@ -145,7 +145,7 @@ struct Sums {
     lost: u64,
     messages: u64,
     operations: u64,
-    epochs: u64,
+    rounds: u64,
     retransmits: u64,
     views: u64,
     faults: BTreeMap<&'static str, u64>,
@@ -165,7 +165,7 @@ impl Sums {
         self.lost += counts.network.lost;
         self.messages += counts.world.messages;
         self.operations += counts.operations;
-        self.epochs += counts.epochs;
+        self.rounds += counts.rounds;
         self.retransmits += counts.retransmits;
         self.views += counts.views;
         for (fault, times) in &counts.faults {
@@ -187,7 +187,7 @@ impl Sums {
             "lost": self.lost,
             "messages": self.messages,
             "operations": self.operations,
-            "rounds": self.epochs,
+            "rounds": self.rounds,
             "retransmits": self.retransmits,
             "views": self.views,
             "faults": self.faults,
@@ -213,7 +213,7 @@ fn print(sums: &Sums, seconds: f64) {
         sums.datagrams.to_string(),
         format!("{} lost, {} sent again", sums.lost, sums.retransmits),
     );
-    row("operations", sums.operations.to_string(), format!("{} rounds, {} views", sums.epochs, sums.views));
+    row("operations", sums.operations.to_string(), format!("{} rounds, {} views", sums.rounds, sums.views));
     let faults: Vec<String> = sums.faults.iter().map(|(fault, times)| format!("{fault} {times}")).collect();
     for (line, faults) in faults.chunks(3).enumerate() {
         row(if line == 0 { "faults" } else { "" }, String::new(), faults.join(", "));

@@ -10,13 +10,13 @@
 //! of its worker ([`records`]), which outlive it. So the parent can work out what every row must hold ([`check`]).
 
 mod check;
-mod children;
 mod controller;
-mod course;
 mod history;
 mod load;
+mod processes;
 mod records;
 mod report;
+mod runner;
 mod worker;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -29,14 +29,14 @@ use libra_net::{FaultRates, NodeOptions};
 use libra_proto::{Durability, FLOW_PACKETS_MAX, Sizes};
 use serde::{Deserialize, Serialize};
 
-use self::course::Course;
 use self::load::Load;
 use self::records::wall_clock;
 use self::report::Report;
+use self::runner::SoakRunner;
 use libra_launch::arguments::{FaultArguments, clear, positive_seconds};
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::interrupt;
-use libra_launch::leash;
+use libra_launch::parent_guard;
 use libra_launch::plane::SwitchPlane;
 use libra_launch::progress::Bars;
 
@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match (arguments.role, &arguments.directory) {
         (Some(Role::Controller), Some(directory)) => controller::run(directory),
         (Some(Role::Worker), Some(directory)) => {
-            leash::hold(|_| ())?;
+            parent_guard::exit_with_parent(|_| ())?;
             worker::run(directory)
         }
         _ => soak(arguments),
@@ -140,8 +140,8 @@ fn soak(arguments: &Arguments) -> Result<()> {
     directory.disable_cleanup(true);
     let settings = arguments.settings()?;
     settings.write(directory.path())?;
-    let course = Course { arguments, settings: &settings, directory: directory.path() };
-    let verdict = course.run().and_then(|history| {
+    let runner = SoakRunner { arguments, settings: &settings, directory: directory.path() };
+    let verdict = runner.run().and_then(|history| {
         let verdict = check::check(&settings.task.load, directory.path(), &history.deaths())?;
         let report = Report::new(arguments, &history, &verdict);
         if !arguments.quiet {

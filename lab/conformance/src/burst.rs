@@ -133,8 +133,9 @@ impl Found {
         self.take_acknowledged();
         self.repeated.into_iter().try_for_each(|(header, seq)| {
             let name = RegionName { job: header.job, region: header.region };
-            let cut = target.cut(name, header.worker).map_err(|error| Cause::Target(error.to_string()))?;
-            let is_taken = cut.iter().any(|taken| taken.contains(&seq));
+            let acked =
+                target.acked(name, header.worker).map_err(|error| Cause::Target(error.to_string()))?;
+            let is_taken = acked.iter().any(|taken| taken.contains(&seq));
             let difference = || Difference::new("acknowledged", "what was taken", seq.to_string());
             mismatch(|| "a burst".to_owned(), if is_taken { vec![] } else { vec![difference()] })
         })

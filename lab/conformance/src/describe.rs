@@ -64,14 +64,14 @@ fn fields(packet: &[u8]) -> Vec<(String, String)> {
     let number =
         |range: Range<usize>| head[range].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     let is_nack = head[1] == Kind::Nack as u8;
-    let epoch = u16::from_be_bytes([head[14], head[15]]);
-    let reason = NackReason::from_code(epoch).filter(|_| is_nack);
+    let round = u16::from_be_bytes([head[14], head[15]]);
+    let reason = NackReason::from_code(round).filter(|_| is_nack);
     let mut fields = vec![
         ("kind".to_owned(), kind_in_words(head[1])),
         ("flags".to_owned(), flags_in_words(head[2])),
         (
-            "epoch".to_owned(),
-            reason.map_or_else(|| epoch.to_string(), |reason| format!("{epoch} ({reason:?})")),
+            "round".to_owned(),
+            reason.map_or_else(|| round.to_string(), |reason| format!("{round} ({reason:?})")),
         ),
     ];
     fields.extend(NUMBERS.map(|(name, range)| (name.to_owned(), number(range).to_string())));

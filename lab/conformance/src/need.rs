@@ -26,8 +26,8 @@ pub enum Need {
     OneLane,
     /// With more than one lane, packets that do not have an entry for each, and are answered all the same: a probe needs none.
     AnyEntries,
-    /// A cut at any time, not only where it stands still: from the drain of an epoch that had just been closed to the next packet.
-    LiveCut,
+    /// The acked set at any time, not only where it stands still: from the drain of a round that had just been closed to the next packet.
+    LiveAcked,
     /// Counters of what became of packets.
     Counters,
     /// Checks of what no worker does that keeps the rules, and room for packets that duplicates do not use up (rule D4). The lines do not
@@ -46,7 +46,7 @@ impl Need {
         Self::Ip,
         Self::OneLane,
         Self::AnyEntries,
-        Self::LiveCut,
+        Self::LiveAcked,
         Self::Counters,
         Self::Strict,
     ];
@@ -83,16 +83,16 @@ impl fmt::Display for Need {
             Self::Ip => "ip",
             Self::OneLane => "one-lane",
             Self::AnyEntries => "any-entries",
-            Self::LiveCut => "live-cut",
+            Self::LiveAcked => "live-acked",
             Self::Counters => "counters",
             Self::Strict => "strict",
         })
     }
 }
 
-/// State of the cut of a region.
+/// State of the acked set of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum Acked {
     Still,
     /// It will when the bank is drained that was closed.
     Closed,
@@ -101,45 +101,45 @@ enum Cut {
 
 /// Regions that a vector has opened.
 #[derive(Default)]
-struct Regions(BTreeMap<RegionName, (u8, Cut)>);
+struct Regions(BTreeMap<RegionName, (u8, Acked)>);
 
 impl Regions {
     fn needs_of(&mut self, step: &Step) -> Vec<Need> {
         match step {
             Step::Open { config, .. } => {
-                self.0.insert(RegionName::of(config), (config.lanes, Cut::Still));
+                self.0.insert(RegionName::of(config), (config.lanes, Acked::Still));
                 needs_of_region(config)
             }
             Step::Exchange(exchange) => {
-                self.0.values_mut().for_each(|(_, cut)| *cut = Cut::Moving);
+                self.0.values_mut().for_each(|(_, acked)| *acked = Acked::Moving);
                 let agent = (exchange.from == Sender::Agent).then_some(Need::AgentPackets);
                 let entries = self.is_of_any_entries(exchange).then_some(Need::AnyEntries);
                 agent.into_iter().chain(entries).collect()
             }
             Step::Ip { .. } => {
-                self.0.values_mut().for_each(|(_, cut)| *cut = Cut::Moving);
+                self.0.values_mut().for_each(|(_, acked)| *acked = Acked::Moving);
                 vec![Need::Ip]
             }
             Step::Flip(region, Some(_)) => {
-                self.set_cut(*region, |_| Cut::Closed);
+                self.set_acked(*region, |_| Acked::Closed);
                 vec![]
             }
             Step::Drain(region, _) => {
-                self.set_cut(*region, |cut| if cut == Cut::Closed { Cut::Still } else { cut });
+                self.set_acked(*region, |acked| if acked == Acked::Closed { Acked::Still } else { acked });
                 vec![]
             }
-            Step::Cut(region, ..) => {
-                let is_still = self.0.get(region).is_none_or(|(_, cut)| *cut == Cut::Still);
-                if is_still { vec![] } else { vec![Need::LiveCut] }
+            Step::Acked(region, ..) => {
+                let is_still = self.0.get(region).is_none_or(|(_, acked)| *acked == Acked::Still);
+                if is_still { vec![] } else { vec![Need::LiveAcked] }
             }
             Step::Counters(_) => vec![Need::Counters],
             _ => vec![],
         }
     }
 
-    fn set_cut(&mut self, region: RegionName, change: impl FnOnce(Cut) -> Cut) {
-        if let Some((_, cut)) = self.0.get_mut(&region) {
-            *cut = change(*cut);
+    fn set_acked(&mut self, region: RegionName, change: impl FnOnce(Acked) -> Acked) {
+        if let Some((_, acked)) = self.0.get_mut(&region) {
+            *acked = change(*acked);
         }
     }
 
@@ -185,15 +185,15 @@ mod tests {
     fn a_cut_stands_still_from_a_drain_to_the_next_packet() {
         let packet = format!("< w7.0 {HEADER}\n> none\n");
         for (lines, expected) in [
-            ("cut r7.0 flow 0 = none\n".to_owned(), "Lanes"),
-            (format!("{packet}cut r7.0 flow 0 = none\n"), "Lanes, LiveCut"),
-            (format!("{packet}flip r7.0 = 1\ncut r7.0 flow 0 = none\n"), "Lanes, LiveCut"),
-            (format!("{packet}flip r7.0 = 1\ndrain r7.0 = none\ncut r7.0 flow 0 = none\n"), "Lanes"),
+            ("acked r7.0 flow 0 = none\n".to_owned(), "Lanes"),
+            (format!("{packet}acked r7.0 flow 0 = none\n"), "Lanes, LiveAcked"),
+            (format!("{packet}flip r7.0 = 1\nacked r7.0 flow 0 = none\n"), "Lanes, LiveAcked"),
+            (format!("{packet}flip r7.0 = 1\ndrain r7.0 = none\nacked r7.0 flow 0 = none\n"), "Lanes"),
             (
-                format!("{packet}flip r7.0 = 1\n{packet}drain r7.0 = none\ncut r7.0 flow 0 = none\n"),
-                "Lanes, LiveCut",
+                format!("{packet}flip r7.0 = 1\n{packet}drain r7.0 = none\nacked r7.0 flow 0 = none\n"),
+                "Lanes, LiveAcked",
             ),
-            (format!("{packet}drain r7.0 = none\ncut r7.0 flow 0 = none\n"), "Lanes, LiveCut"),
+            (format!("{packet}drain r7.0 = none\nacked r7.0 flow 0 = none\n"), "Lanes, LiveAcked"),
         ] {
             assert_eq!(needs(&lines), expected, "{lines}");
         }

@@ -386,19 +386,19 @@ impl<'a> Words<'a> {
             "flip" => {
                 let region = self.region()?;
                 self.word("=")?;
-                let closed = if self.is_next("refused") { None } else { Some(self.number("an epoch")?) };
+                let closed = if self.is_next("refused") { None } else { Some(self.number("a round")?) };
                 Step::Flip(region, closed)
             }
             "drain" => Step::Drain(self.region_is()?, self.slots()?),
             "install" => Step::Install(self.region()?, self.slots()?),
             "values" => Step::Values(self.region_is()?, self.slots()?),
-            "durable" => Step::Durable(self.region()?, self.number("an epoch")?),
+            "durable" => Step::Durable(self.region()?, self.number("a round")?),
             "readable" => Step::Readable(self.region()?, self.yes_or_no()?),
             "active" => Step::Active(self.region()?, self.yes_or_no()?),
-            "cut" => {
+            "acked" => {
                 let (region, flow) = (self.region()?, self.named("flow")?);
                 self.word("=")?;
-                Step::Cut(region, flow, self.list("a range such as 3..7", Self::range)?)
+                Step::Acked(region, flow, self.list("a range such as 3..7", Self::range)?)
             }
             "bank" => {
                 let region = self.region_is()?;

@@ -140,18 +140,18 @@ fn carry_out<T: Target>(step: &Step, target: &mut T) -> Result<(), Cause> {
         Step::Open { config, after, seen } => return target.open(config, *after, seen).map_err(cannot),
         Step::Close(region) => return target.close(*region).map_err(cannot),
         Step::Install(region, values) => return target.install(*region, values).map_err(cannot),
-        Step::Durable(region, epoch) => return target.set_durable(*region, *epoch).map_err(cannot),
+        Step::Durable(region, round) => return target.set_durable(*region, *round).map_err(cannot),
         Step::Readable(region, is) => return target.set_readable(*region, *is).map_err(cannot),
         Step::Active(region, is) => return target.set_active(*region, *is).map_err(cannot),
         Step::Ip { packet, verdict } => {
             let found = target.receive_ip(packet).map_err(cannot)?;
             ip::verdict_differences(packet, verdict, &found)
         }
-        Step::Flip(region, closed) => compare("closed epoch", closed, &target.flip(*region).map_err(cannot)?),
+        Step::Flip(region, closed) => compare("closed round", closed, &target.flip(*region).map_err(cannot)?),
         Step::Drain(region, sums) => slots("sum", sums, &target.drain(*region).map_err(cannot)?),
         Step::Values(region, values) => slots("value", values, &target.values(*region).map_err(cannot)?),
-        Step::Cut(region, flow, ranges) => {
-            compare("ranges", ranges, &target.cut(*region, *flow).map_err(cannot)?)
+        Step::Acked(region, flow, ranges) => {
+            compare("ranges", ranges, &target.acked(*region, *flow).map_err(cannot)?)
         }
         Step::Bank(region, packets) => compare("packets", packets, &target.bank(*region).map_err(cannot)?),
         Step::Counters(expected) => counters(expected, &target.counters().map_err(cannot)?),

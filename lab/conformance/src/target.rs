@@ -26,7 +26,7 @@ pub trait Target {
     /// From now on datagrams from this address are those of this worker.
     fn set_worker(&mut self, worker: WorkerName, address: SocketAddrV4) -> Result<(), Self::Error>;
 
-    /// Opens a region that is active and not readable, all of whose values are zero. Epoch `after` is durable, the next one takes
+    /// Opens a region that is active and not readable, all of whose values are zero. Round `after` is durable, the next one takes
     /// packets, and `seen`, ascending by flow and number, was accepted before.
     fn open(&mut self, config: &RegionConfig, after: u16, seen: &[FlowSeqs]) -> Result<(), Self::Error>;
 
@@ -45,7 +45,7 @@ pub trait Target {
     /// Hands over a whole IPv4 packet. Asked only of a target that offers [`Need::Ip`].
     fn receive_ip(&mut self, packet: &[u8]) -> Result<IpVerdict, Self::Error>;
 
-    /// Swaps the banks of a region. Returns the epoch that this closed, or `None`, with nothing done, if the idle bank is not drained.
+    /// Swaps the banks of a region. Returns the round that this closed, or `None`, with nothing done, if the idle bank is not drained.
     fn flip(&mut self, region: RegionName) -> Result<Option<u16>, Self::Error>;
 
     /// Takes out what is in the idle bank. Slots that hold zero may be left out.
@@ -57,8 +57,8 @@ pub trait Target {
     /// The values of a region. Slots that hold zero may be left out.
     fn values(&mut self, region: RegionName) -> Result<Slots, Self::Error>;
 
-    /// Sets the epoch of a region that is committed and installed.
-    fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), Self::Error>;
+    /// Sets the round of a region that is committed and installed.
+    fn set_durable(&mut self, region: RegionName, round: u16) -> Result<(), Self::Error>;
 
     /// Permits or forbids reads of the values of a region.
     fn set_readable(&mut self, region: RegionName, readable: bool) -> Result<(), Self::Error>;
@@ -67,7 +67,7 @@ pub trait Target {
     fn set_active(&mut self, region: RegionName, active: bool) -> Result<(), Self::Error>;
 
     /// All sequence numbers of a flow that were accepted: ranges that ascend, with gaps between them.
-    fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, Self::Error>;
+    fn acked(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, Self::Error>;
 
     /// Returns the packets that the active bank of a region has taken.
     fn bank(&mut self, region: RegionName) -> Result<BankPackets, Self::Error>;

@@ -188,7 +188,7 @@ pub enum Step {
     Open {
         /// Its configuration.
         config: RegionConfig,
-        /// Its newest epoch that is durable; it takes packets for the next one.
+        /// Its newest round that is durable; it takes packets for the next one.
         after: u16,
         /// Packets that were accepted before.
         seen: Vec<FlowSeqs>,
@@ -204,7 +204,7 @@ pub enum Step {
         /// Its verdict.
         verdict: IpVerdict,
     },
-    /// The banks are swapped; the epoch that was closed by that, or `None` if the idle bank was not drained.
+    /// The banks are swapped; the round that was closed by that, or `None` if the idle bank was not drained.
     Flip(RegionName, Option<u16>),
     /// The idle bank is emptied; what was in it.
     Drain(RegionName, Slots),
@@ -212,14 +212,14 @@ pub enum Step {
     Install(RegionName, Slots),
     /// The values that workers read.
     Values(RegionName, Slots),
-    /// The agent sets the epoch that is committed and installed.
+    /// The agent sets the round that is committed and installed.
     Durable(RegionName, u16),
     /// The agent permits or forbids reads of values.
     Readable(RegionName, bool),
     /// The agent permits or forbids pushes.
     Active(RegionName, bool),
     /// All that was accepted of a flow.
-    Cut(RegionName, u16, Vec<Range<u32>>),
+    Acked(RegionName, u16, Vec<Range<u32>>),
     /// The packets that the active bank has taken.
     Bank(RegionName, BankPackets),
     /// The counters of all datagrams of workers and the agent so far.
@@ -282,16 +282,16 @@ impl fmt::Display for Step {
                     IpVerdict::Answer(answer) => write!(formatter, "\n> {}", Hex(answer)),
                 }
             }
-            Self::Flip(region, Some(epoch)) => write!(formatter, "flip {region} = {epoch}"),
+            Self::Flip(region, Some(round)) => write!(formatter, "flip {region} = {round}"),
             Self::Flip(region, None) => write!(formatter, "flip {region} = refused"),
             Self::Drain(region, sums) => write!(formatter, "drain {region} = {sums}"),
             Self::Install(region, values) => write!(formatter, "install {region} {values}"),
             Self::Values(region, values) => write!(formatter, "values {region} = {values}"),
-            Self::Durable(region, epoch) => write!(formatter, "durable {region} {epoch}"),
+            Self::Durable(region, round) => write!(formatter, "durable {region} {round}"),
             Self::Readable(region, is) => write!(formatter, "readable {region} {}", yes_or_no(*is)),
             Self::Active(region, is) => write!(formatter, "active {region} {}", yes_or_no(*is)),
-            Self::Cut(region, flow, ranges) => {
-                write!(formatter, "cut {region} flow {flow} = ")?;
+            Self::Acked(region, flow, ranges) => {
+                write!(formatter, "acked {region} flow {flow} = ")?;
                 write_list(formatter, ranges.iter().map(|Range { start, end }| format!("{start}..{end}")))
             }
             Self::Bank(region, BankPackets { pushes, last }) => {

@@ -1,6 +1,6 @@
 //! Runs a range of seeds: `seeds FIRST END`, or one with its trace: `seeds SEED --trace`.
 //!
-//! With the feature `planted-bugs` the environment variable `PLANT` names a bug to plant.
+//! With the feature `mutants` the environment variable `MUTANT` names a mutant to enable.
 #![expect(clippy::disallowed_methods, reason = "a program has arguments")]
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use libra_faultsim::{Options, Scenario, TraceWriter, run};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    #[cfg(feature = "planted-bugs")]
-    if let Ok(name) = std::env::var("PLANT") {
-        use libra_dataplane::planted::{PlantedBug, plant};
-        plant(PlantedBug::ALL.into_iter().find(|bug| bug.name() == name).expect("no such bug"));
+    #[cfg(feature = "mutants")]
+    if let Ok(name) = std::env::var("MUTANT") {
+        use libra_dataplane::mutants::{Mutant, enable};
+        enable(Mutant::ALL.into_iter().find(|bug| bug.name() == name).expect("no such mutant"));
     }
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let first = number(0).unwrap_or(0);
@@ -36,7 +36,7 @@ fn main() {
             ("datagrams", counts.network.datagrams),
             ("messages", counts.world.messages),
             ("operations", counts.operations),
-            ("epochs", counts.epochs),
+            ("rounds", counts.rounds),
             ("retransmits", counts.retransmits),
             ("views", counts.views),
             ("renewals", counts.renewals),

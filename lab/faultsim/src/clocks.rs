@@ -4,9 +4,9 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use crate::check::Verdict;
-use crate::director::Director;
 use crate::network::Host;
 use crate::rows::{Rows, Sums};
+use crate::runner::ScenarioRunner;
 use crate::workload::{Progress, User};
 
 /// State of clocks as a user sees it, its own and those of others.
@@ -53,7 +53,7 @@ impl Clocks {
     }
 
     /// Takes the tick that all have reached.
-    pub(crate) fn hear(&mut self, least: u64) {
+    pub(crate) fn set_least(&mut self, least: u64) {
         (self.least, self.is_news) = (least, true);
     }
 
@@ -90,9 +90,9 @@ impl Clocks {
     }
 }
 
-impl Director {
+impl ScenarioRunner {
     /// A worker receives that no other is behind this: none must be, and from now on it reads what their ticks stand for.
-    pub(crate) fn hear_clocks(&mut self, host: Host, least: u64) {
+    pub(crate) fn check_clocks(&mut self, host: Host, least: u64) {
         let Some(hearer) = self.users.get(&host) else { return };
         let mut seen = Vec::new();
         let mut verdict: Verdict = Ok(());

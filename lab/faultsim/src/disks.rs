@@ -5,7 +5,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_proto::{Instant, Role, Server, StorageEvent, StorageRequest};
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
 use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore};
@@ -49,7 +49,7 @@ impl Disk for ServerDisk {
     }
     fn sync(&self, name: &str) -> Result<(), DiskError> {
         match self.0.sync(name) {
-            Err(_) if is_planted(PlantedBug::SyncFailureRetried) => self.0.sync(name),
+            Err(_) if is_enabled(Mutant::SyncFailureRetried) => self.0.sync(name),
             result => result,
         }
     }
@@ -78,7 +78,7 @@ impl Disk for ServerDisk {
 
 /// Storage of a server while it runs.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct ServerStorage {
     disk: ServerDisk,
     log: Option<ShardLog<ServerDisk>>,
     checkpoints: Option<ShardCheckpoints<ServerDisk>>,
@@ -90,7 +90,7 @@ pub(crate) struct Keeping {
     busy_until: Instant,
 }
 
-impl Keeping {
+impl ServerStorage {
     /// For a new shard.
     fn new(disk: ServerDisk) -> Self {
         let (log, checkpoints, asked) = (None, None, Vec::new());
@@ -161,15 +161,15 @@ impl<O: Observer> World<O> {
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one.
     pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr) {
         let (own, disk) = (self.address(host), ServerDisk(self.disk(host)));
-        let (server, keeping) = match self.shard_on_disk(host) {
+        let (server, storage) = match self.shard_on_disk(host) {
             Some(Recovered { restored, log, .. }) => {
-                (restored.finish(controller, own), Keeping::going_on(disk, log))
+                (restored.finish(controller, own), ServerStorage::going_on(disk, log))
             }
-            None => (Server::new(controller, own).with_disk(), Keeping::new(disk)),
+            None => (Server::new(controller, own).with_disk(), ServerStorage::new(disk)),
         };
-        let lags = keeping.log.as_ref().is_some_and(ShardLog::lags);
-        let keeping = Keeping { syncing: lags, ..keeping };
-        self.start_process(host, AnyRole::Server(Box::new(server)), Some(keeping));
+        let lags = storage.log.as_ref().is_some_and(ShardLog::lags);
+        let storage = ServerStorage { syncing: lags, ..storage };
+        self.start_process(host, AnyRole::Server(Box::new(server)), Some(storage));
         if let Some(actor) = self.actor(host).filter(|_| lags) {
             self.schedule(self.now, Happening::Sync { actor });
         }
@@ -199,16 +199,16 @@ impl<O: Observer> World<O> {
         let delay = self.delay_of_disk(host);
         let Some(process) = &mut self.machines[host].process else { return };
         let (actor, now) = (process.actor, self.now);
-        let Some(keeping) = &mut process.keeping else { return };
-        match keeping.carry_out(request) {
+        let Some(storage) = &mut process.storage else { return };
+        match storage.carry_out(request) {
             Ok(None) => {}
             Ok(Some(event)) => {
-                let at = now.max(keeping.busy_until) + self.random.up_to(SYNC_MAX) + delay;
-                keeping.busy_until = at;
+                let at = now.max(storage.busy_until) + self.random.up_to(SYNC_MAX) + delay;
+                storage.busy_until = at;
                 self.schedule(at, Happening::Stored { actor, event: Box::new(event) });
             }
             Err(ForLog) => {
-                if !core::mem::replace(&mut keeping.syncing, true) {
+                if !core::mem::replace(&mut storage.syncing, true) {
                     let at = now + self.random.up_to(SYNC_MAX) + delay;
                     self.schedule(at, Happening::Sync { actor });
                 }
@@ -217,17 +217,17 @@ impl<O: Observer> World<O> {
     }
 
     /// A process with this disk, if it still runs.
-    fn keeping(&mut self, actor: Actor) -> Option<&mut Keeping> {
+    fn storage(&mut self, actor: Actor) -> Option<&mut ServerStorage> {
         let process = self.machines[actor.host].process.as_mut().filter(|process| process.actor == actor)?;
-        process.keeping.as_mut()
+        process.storage.as_mut()
     }
 
     pub(crate) fn sync(&mut self, actor: Actor) {
         let (now, delay) = (self.now, self.delay_of_disk(actor.host));
-        let Some(keeping) = self.keeping(actor) else { return };
-        let events = keeping.keep_log(now);
-        let again = keeping.log.as_ref().is_some_and(ShardLog::lags);
-        keeping.syncing = again;
+        let Some(storage) = self.storage(actor) else { return };
+        let events = storage.keep_log(now);
+        let again = storage.log.as_ref().is_some_and(ShardLog::lags);
+        storage.syncing = again;
         if again {
             let pause = ShardLog::<ServerDisk>::RETRY_PAUSE;
             self.schedule(now + pause + delay, Happening::Sync { actor });
@@ -239,7 +239,7 @@ impl<O: Observer> World<O> {
 
     /// The disk has done something.
     pub(crate) fn stored(&mut self, actor: Actor, event: StorageEvent) {
-        if self.keeping(actor).is_none() {
+        if self.storage(actor).is_none() {
             return;
         }
         if !self.is_awake(actor.host) {

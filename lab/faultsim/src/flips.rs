@@ -1,6 +1,6 @@
 //! Bits that flip where no checksum sees it: in the memory of a card or of a switch, before or after the checksum was computed.
 //!
-//! Gradients, values, sequence numbers and epochs are protected by nothing as long as the place of the MAC is empty, so what flips there is
+//! Gradients, values, sequence numbers and rounds are protected by nothing as long as the place of the MAC is empty, so what flips there is
 //! taken for what was sent. A bit of what the protocol compares makes a packet that is dropped or refused, and changes nothing.
 
 use libra_dataplane::{CELLS_MAX, ENTRY_BYTES, Flags, HEADER_BYTES, Header, Kind};
@@ -138,7 +138,7 @@ mod tests {
         let hit: Vec<Vec<u8>> = (0..2000).filter_map(|_| flips.flip(&sent)).map(|hit| hit.bytes).collect();
         assert!(hit.len() > 1500 && hit.iter().all(|bytes| *bytes != sent));
         for bytes in hit.iter().filter(|bytes| bytes.len() == sent.len()) {
-            assert_eq!(bytes[14..HEADER_BYTES], sent[14..HEADER_BYTES], "epochs, sequence number and tag");
+            assert_eq!(bytes[14..HEADER_BYTES], sent[14..HEADER_BYTES], "rounds, sequence number and tag");
             let values =
                 |bytes: &[u8]| bytes[HEADER_BYTES..].chunks(6).map(|entry| entry[2..].to_vec()).collect();
             let (before, after): (Vec<_>, Vec<_>) = (values(&sent), values(bytes));

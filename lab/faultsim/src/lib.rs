@@ -6,7 +6,7 @@
 //! the cluster is configured. The same seed gives the same run, to the bit, on every machine.
 //!
 //! ```text
-//!  seed ─▶ Scenario ─▶ director: starts, kills, pauses, cuts off ─┐
+//!  seed ─▶ Scenario ─▶ runner: starts, kills, pauses, cuts off ───┐
 //!                        │ users: push, pull, flush, barrier      │
 //!                        ▼                                        ▼
 //!                      World: one queue of all that will happen, streams, the clocks of processes
@@ -31,47 +31,44 @@
 //! assert_eq!(report.trace_hash, run(7, Options::default()).trace_hash);
 //! ```
 //!
-//! The parts are of use alone, too: a [`Stage`] is a small cluster for tests that ask it one thing after another, and a
+//! The parts are of use alone, too: a [`ClusterHarness`] is a small cluster for tests that ask it one thing after another, and a
 //! [`World`] drives any processes over any [`Network`].
 #![forbid(unsafe_code)]
 
-mod befall;
+mod async_device;
 pub mod check;
 mod checksum;
 mod clocks;
-mod director;
 mod disks;
-mod ending;
+mod drain;
+mod faults;
 mod flips;
-mod late;
-mod life;
+mod harness;
 mod links;
-mod meddle;
 mod network;
 mod observer;
 mod process;
 mod random;
 mod rows;
 mod run;
+mod runner;
 mod scenario;
-mod severe;
-mod stage;
 mod streams;
 mod trace;
 mod workload;
 mod world;
 
-pub use director::LIVENESS_BOUND;
+pub use async_device::{DelayedDevice, DelayedP4, DelayedSoft};
 pub use flips::FlippedBits;
-pub use late::{LateDevice, LateP4, LateSoft};
+pub use harness::{ClusterHarness, HarnessConfig, HarnessObserver, draw_push, whole};
 pub use network::{Arrival, Bursts, Host, Network, NetworkCounts, Quality};
 pub use observer::{Observer, Recorder, SentDatagram, SentMessage};
 pub use process::{Actor, AnyRole, Event};
 pub use random::Random;
 pub use rows::{Rows, Sums};
 pub use run::{Counts, Options, Report, run, run_scenario};
-pub use scenario::{CutOff, Fault, Scenario, Side, Victim};
-pub use stage::{Setup, Stage, Watch, draw_push, whole};
+pub use runner::LIVENESS_BOUND;
+pub use scenario::{CutOff, Fault, Scenario, Side, Target};
 pub use trace::{TraceHash, TraceWriter};
 pub use workload::Workload;
 pub use world::{Step, World, WorldCounts, address_of};

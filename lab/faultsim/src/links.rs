@@ -13,7 +13,7 @@ use crate::trace::describe_message;
 use crate::world::{Attempt, Happening, World};
 
 /// Timeout of a process that connects to a machine that does not answer at all.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A kernel that was cut off tries again at most this long after it could.
 const RETRY_AFTER: Duration = Duration::from_millis(400);
 /// So many messages still arrive of a sender that receives no acknowledgement of them any more: what a congestion window holds.
@@ -25,7 +25,7 @@ impl<O: Observer> World<O> {
         self.numbered += 1;
         let number = self.numbered;
         self.attempts.insert(number, Attempt { from, link, to });
-        self.schedule(self.now + PATIENCE, Happening::GiveUp { number });
+        self.schedule(self.now + CONNECT_TIMEOUT, Happening::GiveUp { number });
         self.connect_again(number);
     }
 
@@ -73,8 +73,8 @@ impl<O: Observer> World<O> {
         let delay = self.network.stream_delay(from, there, 0) * 2;
         // A stream without a peer, so that the refusal arrives as any other event.
         let Some(caller) = self.machines[from].process.as_ref().map(|process| process.actor) else { return };
-        let nobody = Actor { host: there, before: u32::MAX };
-        let stream = self.streams.open(self.now, [(caller, link), (nobody, link)]);
+        let no_peer = Actor { host: there, before: u32::MAX };
+        let stream = self.streams.open(self.now, [(caller, link), (no_peer, link)]);
         self.streams.end(stream, 1).open = false;
         self.streams.end(stream, 0).closing = true;
         if let Some(process) = &mut self.machines[from].process {

@@ -9,8 +9,8 @@ use libra_proto::{
     ServerEvent, Switch, Worker, WorkerEvent,
 };
 
-use crate::disks::Keeping;
-use crate::late::{LateP4, LateSoft};
+use crate::async_device::{DelayedP4, DelayedSoft};
+use crate::disks::ServerStorage;
 use crate::network::Host;
 
 /// A process: the host that it runs on, and how many ran there before it.
@@ -32,9 +32,9 @@ pub enum AnyRole {
     /// A switch.
     Switch(Box<Switch>),
     /// A switch whose data plane takes its time.
-    LateSwitch(Box<Switch<DeferredPlane<LateSoft>>>),
+    DelayedSwitch(Box<Switch<DeferredPlane<DelayedSoft>>>),
     /// A switch that runs the P4 program.
-    P4Switch(Box<Switch<DeferredPlane<LateP4>>>),
+    P4Switch(Box<Switch<DeferredPlane<DelayedP4>>>),
     /// A worker.
     Worker(Box<Worker>),
 }
@@ -47,7 +47,7 @@ macro_rules! with_role {
             $crate::AnyRole::Controller($role) => $body,
             $crate::AnyRole::Server($role) => $body,
             $crate::AnyRole::Switch($role) => $body,
-            $crate::AnyRole::LateSwitch($role) => $body,
+            $crate::AnyRole::DelayedSwitch($role) => $body,
             $crate::AnyRole::P4Switch($role) => $body,
             $crate::AnyRole::Worker($role) => $body,
         }
@@ -153,14 +153,19 @@ pub(crate) struct Process {
     /// Its open streams: which, and which end of it.
     pub(crate) links: BTreeMap<Link, (usize, usize)>,
     /// Its storage (servers).
-    pub(crate) keeping: Option<Keeping>,
+    pub(crate) storage: Option<ServerStorage>,
     paused: bool,
     inbox: VecDeque<Input>,
     waiting_bytes: usize,
 }
 
 impl Process {
-    pub(crate) fn new(actor: Actor, role: AnyRole, started_at: Instant, keeping: Option<Keeping>) -> Self {
+    pub(crate) fn new(
+        actor: Actor,
+        role: AnyRole,
+        started_at: Instant,
+        storage: Option<ServerStorage>,
+    ) -> Self {
         let (links, inbox) = (BTreeMap::new(), VecDeque::new());
         Self {
             actor,
@@ -169,7 +174,7 @@ impl Process {
             ahead: Duration::ZERO,
             accepted: 0,
             links,
-            keeping,
+            storage,
             paused: false,
             inbox,
             waiting_bytes: 0,

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use libra_proto::Instant;
 
 use crate::check::Violation;
-use crate::director::Director;
 use crate::network::NetworkCounts;
+use crate::runner::ScenarioRunner;
 use crate::scenario::Scenario;
 use crate::trace::TraceWriter;
 use crate::world::WorldCounts;
@@ -46,8 +46,8 @@ pub struct Counts {
     pub world: WorldCounts,
     /// Operations that users began.
     pub operations: u64,
-    /// Epochs that shards applied, those of replays included.
-    pub epochs: u64,
+    /// Rounds that shards applied, those of replays included.
+    pub rounds: u64,
     /// Packets that workers sent again.
     pub retransmits: u64,
     /// Number of restarts of flows of pushes.
@@ -71,13 +71,13 @@ impl fmt::Display for Report {
         let Self { seed, trace_hash, virtual_time, counts, violation } = self;
         write!(
             formatter,
-            "seed {seed}: hash {trace_hash:016x}, {:.2} s, {} datagrams, {} lost, {} messages, {} operations, {} epochs, {} views, slowest push {:.0} ms",
+            "seed {seed}: hash {trace_hash:016x}, {:.2} s, {} datagrams, {} lost, {} messages, {} operations, {} rounds, {} views, slowest push {:.0} ms",
             virtual_time.as_secs_f64(),
             counts.network.datagrams,
             counts.network.lost,
             counts.world.messages,
             counts.operations,
-            counts.epochs,
+            counts.rounds,
             counts.views,
             counts.push_max.as_secs_f64() * 1e3,
         )?;
@@ -96,23 +96,23 @@ pub fn run(seed: u64, options: Options) -> Report {
 /// Runs a scenario.
 pub fn run_scenario(scenario: Scenario, options: Options) -> Report {
     let seed = scenario.seed;
-    let mut director = Director::new(scenario, options.trace);
+    let mut runner = ScenarioRunner::new(scenario, options.trace);
     // A role that panics has a bug; what it left behind is looked at no more.
-    let outcome = catch_unwind(AssertUnwindSafe(|| director.direct()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| runner.run_to_end()));
     let violation = match outcome {
         Ok(violation) => violation,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             let text = text.unwrap_or_else(|| "a panic without words".to_owned());
-            Some(Violation { checker: "panic", text, at: director.now() })
+            Some(Violation { checker: "panic", text, at: runner.now() })
         }
     };
     Report {
         seed,
-        trace_hash: director.trace_hash(),
-        virtual_time: director.now().since(Instant::ZERO),
-        counts: director.counts(),
+        trace_hash: runner.trace_hash(),
+        virtual_time: runner.now().since(Instant::ZERO),
+        counts: runner.counts(),
         violation,
     }
 }

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use libra_proto::{ArithmeticMode, Cluster, Durability, HotPath, Sizes};
 
-pub use self::fault::{CutOff, Fault, Side, Victim};
+pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
 use crate::flips::FlippedBits;
 use crate::network::{Bursts, Quality};
@@ -34,7 +34,7 @@ pub struct Scenario {
     /// The rows of the model.
     pub rows: Rows,
     /// True if the data planes of switches carry out requests of their agents with a delay.
-    pub switches_are_late: bool,
+    pub has_async_devices: bool,
     /// True if there is a plan of hot rows at all.
     pub planned: bool,
     /// Settings of the hot path.
@@ -64,7 +64,7 @@ impl Scenario {
             seed,
             sizes,
             standbys: if planned { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 },
-            switches_are_late: trunk.fork(11).chance(0.25),
+            has_async_devices: trunk.fork(11).chance(0.25),
             quality: draw_quality(&mut trunk.fork(2)),
             rows: draw_rows(&mut trunk.fork(3)),
             planned,
@@ -77,7 +77,7 @@ impl Scenario {
         }
         .with_sums_of_tables()
         .with_wide_rows(&mut trunk.fork(7))
-        .with_many_epochs(&mut trunk.fork(8))
+        .with_many_rounds(&mut trunk.fork(8))
         .with_lanes(&mut trunk.fork(10))
         .with_forged_answers(&mut trunk.fork(12))
         .with_short_flows(&mut trunk.fork(13))
@@ -153,18 +153,18 @@ impl Scenario {
         self
     }
 
-    /// Now and then more epochs pass than their numbers in packets can distinguish.
-    fn with_many_epochs(mut self, random: &mut Random) -> Self {
+    /// Now and then more rounds pass than their numbers in packets can distinguish.
+    fn with_many_rounds(mut self, random: &mut Random) -> Self {
         if self.sizes.switches > 0 && random.chance(0.004) {
             for (at, _) in &mut self.faults {
                 *at *= 2;
             }
             self.safety = Duration::from_secs(20);
-            self.switches_are_late = false;
+            self.has_async_devices = false;
             self.sizes.servers = 1;
             self.sizes.workers = 2;
             self.rows = Rows { embedding: (8, 1), hot: 8, headroom_bits: 12, ..self.rows };
-            self.hot_path.pushes_per_epoch = 1;
+            self.hot_path.pushes_per_round = 1;
             self.hot_path.packets_in_flight_max = 64;
             self.quality = Quality { delay: Duration::from_micros(20), rate: 0, ..Quality::GOOD };
             self.workload = Workload {
@@ -296,8 +296,8 @@ fn draw_hot_path(random: &mut Random, workers: u16) -> HotPath {
     };
     HotPath {
         arithmetic,
-        pushes_per_epoch: *random.pick(&[1, 2, u32::from(workers), 4, 6]),
-        epoch_time_max: random.duration(Duration::from_millis(1)..Duration::from_millis(40)),
+        pushes_per_round: *random.pick(&[1, 2, u32::from(workers), 4, 6]),
+        round_time_max: random.duration(Duration::from_millis(1)..Duration::from_millis(40)),
         entries_max: *random.pick(&[8, 9, 20, 60, 240]),
         packets_in_flight_max: *random.pick(&[1, 2, 4, 16, 64, 512]),
         ..HotPath::for_workers(workers)

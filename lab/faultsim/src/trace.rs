@@ -86,7 +86,7 @@ pub(crate) fn describe_datagram(datagram: &[u8]) -> String {
     match header.kind {
         Kind::Push | Kind::Install | Kind::Drain => {}
         Kind::Nack => text += &format!(" {:?} durable {}", header.nack_reason(), header.durable),
-        _ => text += &format!(" epoch {} durable {}", header.epoch, header.durable),
+        _ => text += &format!(" round {} durable {}", header.round, header.durable),
     }
     for range in packet.acknowledged() {
         text += &format!(" [{}+{}]", range.first, range.count);
@@ -106,34 +106,34 @@ pub(crate) fn describe_message(message: &Message) -> String {
         Message::Pull { number, keys } => format!("Pull {number} keys {:?}", keys.to_vec()),
         Message::Pulled { number, .. } => format!("Pulled {number}"),
         Message::Drained(drained) => format!(
-            "Drained region {} since {:#x} epoch {} cut {} slots {:?}",
+            "Drained region {} since {:#x} round {} contents {} slots {:?}",
             drained.region,
-            drained.since,
-            drained.epoch,
-            describe_cut(&drained.cut),
+            drained.view_id,
+            drained.round,
+            describe_contents(&drained.contents),
             drained.slots
         ),
         Message::Committed(committed) => format!(
-            "Committed region {} since {:#x} epoch {}",
-            committed.region, committed.since, committed.epoch
+            "Committed region {} since {:#x} round {}",
+            committed.region, committed.view_id, committed.round
         ),
         Message::Adopted(adopted) => format!(
-            "Adopted region {} since {:#x} epoch {} change {} cut {}",
+            "Adopted region {} since {:#x} round {} change {} contents {}",
             adopted.region,
-            adopted.since,
-            adopted.epoch,
+            adopted.view_id,
+            adopted.round,
             adopted.change,
-            describe_cut(&adopted.cut)
+            describe_contents(&adopted.contents)
         ),
         Message::Changed(changed) => format!(
             "Changed region {} since {:#x} change {} slots {:?}",
-            changed.region, changed.since, changed.change, changed.values.slots
+            changed.region, changed.view_id, changed.change, changed.values.slots
         ),
         Message::Replay(replay) => {
             format!(
                 "Replay region {} since {:#x} packets {}",
                 replay.region,
-                replay.since,
+                replay.view_id,
                 replay.packets.len()
             )
         }
@@ -141,8 +141,8 @@ pub(crate) fn describe_message(message: &Message) -> String {
     }
 }
 
-fn describe_cut(cut: &libra_proto::Cut) -> String {
-    let used = cut.flows.iter();
+fn describe_contents(contents: &libra_proto::RoundContents) -> String {
+    let used = contents.flows.iter();
     used.map(|(worker, flow)| format!("{worker}:{}{:?}", flow.below, flow.above))
         .collect::<Vec<_>>()
         .join(" ")

@@ -416,7 +416,7 @@ impl User {
                 self.since_barrier = 0;
                 self.clocks.pass_barrier(&account.rows);
             }
-            WorkerEvent::Clocks { least } => self.clocks.hear(least),
+            WorkerEvent::Clocks { least } => self.clocks.set_least(least),
             WorkerEvent::Refused { number, error } => {
                 return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
             }

@@ -2,12 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has found something")]
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
-use libra_faultsim::check::{Checkers, Finale};
+use libra_faultsim::check::{Checkers, FinalState};
 use libra_faultsim::{Actor, Observer, Rows, Sums};
 use libra_proto::Kind as Member;
 use libra_proto::{
-    Adopted, Bulk, Cluster, ColdPush, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, FlowCut, HotPath, Instant,
-    Keys, Message, Peer, Start, Tenure, Values, View,
+    AckedSet, Adopted, Bulk, Cluster, ColdPush, Committed, Drained, HotPath, Instant, Keys, Message,
+    Ownership, Peer, ROUNDS_BEGIN_AFTER, RoundContents, Start, Values, View,
 };
 
 /// One shard, whose region has ten rows of one value; beside them there is one cold row.
@@ -19,12 +19,12 @@ const WORKER: Actor = Actor { host: 3, before: 0 };
 const NOW: Instant = Instant::ZERO;
 
 /// A cluster of one each, as its checkers see it.
-struct Scene(Checkers);
+struct CheckerHarness(Checkers);
 
-impl Scene {
+impl CheckerHarness {
     fn new() -> Self {
         let cluster = Cluster::new(9, ROWS.tables(), Some(ROWS.plan()), HotPath::for_workers(1));
-        let mut scene = Self(Checkers::new(&ROWS, &cluster, 1));
+        let mut harness = Self(Checkers::new(&ROWS, &cluster, 1));
         for (actor, you, kind) in [
             (SERVER, Peer::Server(0), Member::Server),
             (SWITCH, Peer::Switch(0), Member::Switch),
@@ -32,16 +32,16 @@ impl Scene {
         ] {
             let cluster = Cluster { view: view(1, 0).of(kind), ..cluster.clone() };
             let start = Start { you, share: 0, barrier: 0, cluster: cluster.into() };
-            scene.arrives(SERVER, actor, &Message::Start(Box::new(start)));
+            harness.arrives(SERVER, actor, &Message::Start(Box::new(start)));
         }
-        scene
+        harness
     }
 
     fn arrives(&mut self, from: Actor, to: Actor, message: &Message) {
         self.0.message_arrives(NOW, from, to, message);
     }
 
-    fn says(&mut self, from: Actor, to: Actor, message: &Message) {
+    fn sends(&mut self, from: Actor, to: Actor, message: &Message) {
         self.0.message_sent(NOW, from, Some(to), message);
     }
 
@@ -51,20 +51,20 @@ impl Scene {
     }
 
     /// The switch acknowledges a packet.
-    fn ack(&mut self, seq: u32, epoch: u64, durable: u64) {
+    fn ack(&mut self, seq: u32, round: u64, durable: u64) {
         let mut bytes = packet(Kind::Ack, Flags::NONE, seq, &[]);
         let header = Header::parse(&bytes).unwrap();
-        Header { epoch: on_wire(epoch), durable: on_wire(durable), ..header }.emit(&mut bytes);
+        Header { round: on_wire(round), durable: on_wire(durable), ..header }.emit(&mut bytes);
         self.0.datagram_sent(NOW, SWITCH, Some(WORKER.host), &bytes);
     }
 
-    /// The switch drains an epoch with everything below `below`, and the shard commits it.
-    fn epoch(&mut self, epoch: u64, below: u32, sum: u32) {
-        self.arrives(SWITCH, SERVER, &drained(1, epoch, below, sum));
-        self.says(SERVER, SWITCH, &committed(1, epoch));
+    /// The switch drains a round with everything below `below`, and the shard commits it.
+    fn round(&mut self, round: u64, below: u32, sum: u32) {
+        self.arrives(SWITCH, SERVER, &drained(1, round, below, sum));
+        self.sends(SERVER, SWITCH, &committed(1, round));
     }
 
-    fn finale(&self, pushed: f64, read: f64) -> Result<(), String> {
+    fn final_state(&self, pushed: f64, read: f64) -> Result<(), String> {
         let sums = |value| {
             let mut sums = Sums::zero(&ROWS);
             sums.0[0] = value;
@@ -72,7 +72,13 @@ impl Scene {
         };
         let live = [(0, sums(pushed))].into();
         let gone = [].into();
-        self.0.finale(&Finale { rows: &ROWS, live: &live, gone: &gone, positive: true, read: &sums(read) })
+        self.0.final_state(&FinalState {
+            rows: &ROWS,
+            live: &live,
+            gone: &gone,
+            positive: true,
+            read: &sums(read),
+        })
     }
 
     #[track_caller]
@@ -87,12 +93,12 @@ impl Scene {
     }
 }
 
-fn view(number: u64, holder: u16) -> View {
+fn view(number: u64, owner: u16) -> View {
     View {
         number,
-        switches: [(holder, "10.0.0.3:4000".parse().unwrap())].into(),
+        switches: [(owner, "10.0.0.3:4000".parse().unwrap())].into(),
         workers: [(0, "10.0.0.4:4000".parse().unwrap())].into(),
-        tenures: vec![Tenure { holder: Some(holder), since: number }],
+        ownerships: vec![Ownership { owner: Some(owner), view_id: number }],
         ..View::default()
     }
 }
@@ -107,31 +113,38 @@ fn packet(kind: Kind, flags: Flags, seq: u32, entries: &[(u16, u32)]) -> Vec<u8>
     bytes
 }
 
-fn cut(below: u32) -> Cut {
-    Cut { flows: [(0, FlowCut { below, above: Vec::new() })].into() }
+fn contents(below: u32) -> RoundContents {
+    RoundContents { flows: [(0, AckedSet { below, above: Vec::new() })].into() }
 }
 
-// In what follows and in `Scene`, epochs are counted from 1.
+// In what follows and in `Scene`, rounds are counted from 1.
 
-fn on_wire(epoch: u64) -> u16 {
-    u16::try_from((EPOCHS_BEGIN_AFTER + epoch) & 0xffff).unwrap()
+fn on_wire(round: u64) -> u16 {
+    u16::try_from((ROUNDS_BEGIN_AFTER + round) & 0xffff).unwrap()
 }
 
-fn drained(since: u64, epoch: u64, below: u32, sum: u32) -> Message {
-    let epoch = EPOCHS_BEGIN_AFTER + epoch;
+fn drained(view_id: u64, round: u64, below: u32, sum: u32) -> Message {
+    let round = ROUNDS_BEGIN_AFTER + round;
     let sums = Bulk(vec![sum]);
-    Message::Drained(Drained { region: 0, since, epoch, cut: cut(below), slots: vec![(0, 1)], sums })
+    Message::Drained(Drained {
+        region: 0,
+        view_id,
+        round,
+        contents: contents(below),
+        slots: vec![(0, 1)],
+        sums,
+    })
 }
 
-fn committed(since: u64, epoch: u64) -> Message {
-    let epoch = EPOCHS_BEGIN_AFTER + epoch;
-    Message::Committed(Committed { region: 0, since, epoch, values: Default::default() })
+fn committed(view_id: u64, round: u64) -> Message {
+    let round = ROUNDS_BEGIN_AFTER + round;
+    Message::Committed(Committed { region: 0, view_id, round, values: Default::default() })
 }
 
-fn adopted(since: u64, epoch: u64, below: u32) -> Message {
-    let epoch = EPOCHS_BEGIN_AFTER + epoch;
+fn adopted(view_id: u64, round: u64, below: u32) -> Message {
+    let round = ROUNDS_BEGIN_AFTER + round;
     let values = Default::default();
-    Message::Adopted(Adopted { region: 0, since, epoch, cut: cut(below), change: 0, values })
+    Message::Adopted(Adopted { region: 0, view_id, round, contents: contents(below), change: 0, values })
 }
 
 fn cold_push(number: u64, gradient: f32) -> Message {
@@ -141,193 +154,193 @@ fn cold_push(number: u64, gradient: f32) -> Message {
 
 #[test]
 fn a_correct_run_is_accepted() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.push(1, 6, Flags::NONE);
-    scene.push(0, 5, Flags::RETRANSMIT);
-    scene.ack(0, 1, 0);
-    scene.ack(1, 2, 0);
-    scene.epoch(1, 1, 5);
-    scene.epoch(2, 2, 6);
-    scene.ack(0, 2, 2);
-    scene.expect_none();
-    assert_eq!(scene.finale(11.0, 11.0), Ok(()));
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.push(1, 6, Flags::NONE);
+    harness.push(0, 5, Flags::RETRANSMIT);
+    harness.ack(0, 1, 0);
+    harness.ack(1, 2, 0);
+    harness.round(1, 1, 5);
+    harness.round(2, 2, 6);
+    harness.ack(0, 2, 2);
+    harness.expect_none();
+    assert_eq!(harness.final_state(11.0, 11.0), Ok(()));
 }
 
 #[test]
 fn a_number_that_names_two_packets() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.push(0, 6, Flags::RETRANSMIT);
-    scene.expect("packets", "names two packets");
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.push(0, 6, Flags::RETRANSMIT);
+    harness.expect("packets", "names two packets");
 }
 
 #[test]
 fn a_packet_that_is_sent_again_without_a_mark() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.push(0, 5, Flags::NONE);
-    scene.expect("packets", "without a mark");
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.push(0, 5, Flags::NONE);
+    harness.expect("packets", "without a mark");
 }
 
 #[test]
 fn a_packet_beyond_the_window() {
-    let mut scene = Scene::new();
-    scene.push(1023, 5, Flags::NONE);
-    scene.expect_none();
-    scene.push(1024, 5, Flags::NONE);
-    scene.expect("packets", "is not acknowledged");
+    let mut harness = CheckerHarness::new();
+    harness.push(1023, 5, Flags::NONE);
+    harness.expect_none();
+    harness.push(1024, 5, Flags::NONE);
+    harness.expect("packets", "is not acknowledged");
 }
 
 #[test]
 fn a_worker_that_speaks_for_another() {
-    let mut scene = Scene::new();
+    let mut harness = CheckerHarness::new();
     let mut bytes = packet(Kind::Push, Flags::NONE, 0, &[]);
     let header = Header::parse(&bytes).unwrap();
     Header { worker: 1, ..header }.emit(&mut bytes);
-    scene.0.datagram_sent(NOW, WORKER, None, &bytes);
-    scene.expect("packets", "sends as worker 1");
+    harness.0.datagram_sent(NOW, WORKER, None, &bytes);
+    harness.expect("packets", "sends as worker 1");
 }
 
 #[test]
 fn sums_that_are_not_those_of_the_packets() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.epoch(1, 1, 10);
-    scene.expect("epochs", "its packets make 0x5");
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.round(1, 1, 10);
+    harness.expect("rounds", "its packets make 0x5");
 }
 
 #[test]
-fn a_packet_in_two_epochs() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.epoch(1, 1, 5);
-    scene.epoch(2, 1, 5);
-    scene.expect("epochs", "its packets make 0x0");
+fn a_packet_in_two_rounds() {
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.round(1, 1, 5);
+    harness.round(2, 1, 5);
+    harness.expect("rounds", "its packets make 0x0");
 }
 
 #[test]
 fn a_cut_that_forgets() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.epoch(1, 1, 5);
-    scene.epoch(2, 0, 0);
-    scene.expect("epochs", "1 was reached before");
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.round(1, 1, 5);
+    harness.round(2, 0, 0);
+    harness.expect("rounds", "1 was reached before");
 }
 
 #[test]
 fn a_cut_that_names_a_packet_that_was_never_sent() {
-    let mut scene = Scene::new();
-    scene.epoch(1, 1, 0);
-    scene.expect("epochs", "never sent");
+    let mut harness = CheckerHarness::new();
+    harness.round(1, 1, 0);
+    harness.expect("rounds", "never sent");
 }
 
 #[test]
-fn an_epoch_that_is_left_out_or_was_never_drained() {
-    let mut scene = Scene::new();
-    scene.epoch(2, 0, 0);
-    scene.expect("epochs", "epoch 65410 is committed after 65408");
-    let mut scene = Scene::new();
-    scene.says(SERVER, SWITCH, &committed(1, 1));
-    scene.expect("epochs", "no switch sent it");
+fn a_round_that_is_left_out_or_was_never_drained() {
+    let mut harness = CheckerHarness::new();
+    harness.round(2, 0, 0);
+    harness.expect("rounds", "round 65410 is committed after 65408");
+    let mut harness = CheckerHarness::new();
+    harness.sends(SERVER, SWITCH, &committed(1, 1));
+    harness.expect("rounds", "no switch sent it");
 }
 
 #[test]
-fn one_epoch_with_two_contents() {
-    let mut scene = Scene::new();
-    scene.arrives(SWITCH, SERVER, &drained(1, 1, 0, 0));
-    scene.arrives(SWITCH, SERVER, &drained(1, 1, 0, 7));
-    scene.expect("epochs", "is two epochs");
+fn one_round_with_two_contents() {
+    let mut harness = CheckerHarness::new();
+    harness.arrives(SWITCH, SERVER, &drained(1, 1, 0, 0));
+    harness.arrives(SWITCH, SERVER, &drained(1, 1, 0, 7));
+    harness.expect("rounds", "is two rounds");
 }
 
 #[test]
-fn a_holder_that_commits_after_it_was_replaced() {
+fn an_owner_that_commits_after_it_was_replaced() {
     for fenced_by in [Message::Viewed { number: 2 }, adopted(2, 0, 0)] {
-        let mut scene = Scene::new();
-        scene.arrives(SERVER, SERVER, &Message::View(view(2, 1).into()));
-        scene.says(SERVER, SWITCH, &fenced_by);
-        scene.expect_none();
-        scene.epoch(1, 0, 0);
-        scene.expect("epochs", "is committed after 0x2 began");
+        let mut harness = CheckerHarness::new();
+        harness.arrives(SERVER, SERVER, &Message::View(view(2, 1).into()));
+        harness.sends(SERVER, SWITCH, &fenced_by);
+        harness.expect_none();
+        harness.round(1, 0, 0);
+        harness.expect("rounds", "is committed after 0x2 began");
     }
 }
 
 #[test]
-fn a_new_holder_that_is_told_the_wrong_cut() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.epoch(1, 1, 5);
-    scene.says(SERVER, SWITCH, &adopted(2, 1, 0));
-    scene.expect("epochs", "the adopted cut of worker 0");
+fn a_new_owner_that_is_told_the_wrong_contents() {
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.round(1, 1, 5);
+    harness.sends(SERVER, SWITCH, &adopted(2, 1, 0));
+    harness.expect("rounds", "the adopted set of worker 0");
 }
 
 #[test]
-fn an_epoch_that_is_called_durable_too_early() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.ack(0, 1, 1);
-    scene.expect("frontiers", "calls epoch 65409 durable, 65408 is committed");
+fn a_round_that_is_called_durable_too_early() {
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.ack(0, 1, 1);
+    harness.expect("frontiers", "calls round 65409 durable, 65408 is committed");
 }
 
 #[test]
 fn durability_that_goes_back() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.epoch(1, 1, 5);
-    scene.ack(0, 1, 1);
-    scene.ack(0, 1, 0);
-    scene.expect("frontiers", "went back from 65409 to 65408");
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.round(1, 1, 5);
+    harness.ack(0, 1, 1);
+    harness.ack(0, 1, 0);
+    harness.expect("frontiers", "went back from 65409 to 65408");
 }
 
 #[test]
-fn an_acknowledgement_for_the_wrong_epoch() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.ack(0, 1, 0);
-    scene.epoch(1, 0, 0);
-    scene.expect("frontiers", "65409 is committed without it");
+fn an_acknowledgement_for_the_wrong_round() {
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.ack(0, 1, 0);
+    harness.round(1, 0, 0);
+    harness.expect("frontiers", "65409 is committed without it");
 }
 
 #[test]
 fn an_answer_of_a_switch_that_does_not_hold_the_region() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
     let mut bytes = packet(Kind::Ack, Flags::NONE, 0, &[]);
     let header = Header::parse(&bytes).unwrap();
     Header { view: 2, ..header }.emit(&mut bytes);
-    scene.0.datagram_sent(NOW, SWITCH, None, &bytes);
-    scene.expect("frontiers", "answers for region 0 in view 2");
+    harness.0.datagram_sent(NOW, SWITCH, None, &bytes);
+    harness.expect("frontiers", "answers for region 0 in view 2");
 }
 
 #[test]
 fn a_packet_of_another_view_that_is_taken() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.arrives(SERVER, SERVER, &Message::View(view(2, 0).into()));
-    scene.arrives(SERVER, SWITCH, &Message::View(view(2, 0).of(Member::Switch).into()));
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.arrives(SERVER, SERVER, &Message::View(view(2, 0).into()));
+    harness.arrives(SERVER, SWITCH, &Message::View(view(2, 0).of(Member::Switch).into()));
     let mut bytes = packet(Kind::Ack, Flags::NONE, 0, &[]);
     let header = Header::parse(&bytes).unwrap();
-    Header { view: 2, epoch: on_wire(1), durable: on_wire(0), ..header }.emit(&mut bytes);
-    scene.0.datagram_sent(NOW, SWITCH, None, &bytes);
-    scene.expect("frontiers", "is taken in view 2");
+    Header { view: 2, round: on_wire(1), durable: on_wire(0), ..header }.emit(&mut bytes);
+    harness.0.datagram_sent(NOW, SWITCH, None, &bytes);
+    harness.expect("frontiers", "is taken in view 2");
 }
 
 #[test]
 fn views_that_cannot_be_told_apart() {
-    let mut scene = Scene::new();
-    scene.arrives(SERVER, SERVER, &Message::View(view(1 << 32 | 1, 1).into()));
-    scene.expect("roster", "are the same on the wire");
-    let mut scene = Scene::new();
-    scene.arrives(SERVER, SWITCH, &Message::View(view(1, 1).of(Member::Switch).into()));
-    scene.expect("roster", "have one number");
+    let mut harness = CheckerHarness::new();
+    harness.arrives(SERVER, SERVER, &Message::View(view(1 << 32 | 1, 1).into()));
+    harness.expect("roster", "are the same on the wire");
+    let mut harness = CheckerHarness::new();
+    harness.arrives(SERVER, SWITCH, &Message::View(view(1, 1).of(Member::Switch).into()));
+    harness.expect("roster", "have one number");
 }
 
 #[test]
 fn a_view_that_is_told_out_of_order_or_to_the_wrong_member() {
     let told = |view: View, to| {
-        let mut scene = Scene::new();
-        scene.arrives(SERVER, to, &Message::View(view.into()));
-        scene
+        let mut harness = CheckerHarness::new();
+        harness.arrives(SERVER, to, &Message::View(view.into()));
+        harness
     };
     told(view(1, 0).of(Member::Worker), WORKER).expect_none();
     told(view(1, 0).of(Member::Switch), SWITCH).expect_none();
@@ -340,43 +353,51 @@ fn a_view_that_is_told_out_of_order_or_to_the_wrong_member() {
 
 #[test]
 fn a_cold_push_that_is_two_or_that_is_answered_too_early() {
-    let mut scene = Scene::new();
-    scene.says(WORKER, SERVER, &cold_push(1, 2.0));
-    scene.says(WORKER, SERVER, &cold_push(1, 2.0));
-    scene.expect_none();
-    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
-    scene.expect("cold", "is answered before shard 0 has it");
-    let mut scene = Scene::new();
-    scene.says(WORKER, SERVER, &cold_push(1, 2.0));
-    scene.says(WORKER, SERVER, &cold_push(1, 3.0));
-    scene.expect("cold", "is two pushes");
+    let mut harness = CheckerHarness::new();
+    harness.sends(WORKER, SERVER, &cold_push(1, 2.0));
+    harness.sends(WORKER, SERVER, &cold_push(1, 2.0));
+    harness.expect_none();
+    harness.sends(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
+    harness.expect("cold", "is answered before shard 0 has it");
+    let mut harness = CheckerHarness::new();
+    harness.sends(WORKER, SERVER, &cold_push(1, 2.0));
+    harness.sends(WORKER, SERVER, &cold_push(1, 3.0));
+    harness.expect("cold", "is two pushes");
 }
 
 #[test]
 fn in_the_end_nothing_may_be_missing() {
-    let mut scene = Scene::new();
-    scene.push(0, 5, Flags::NONE);
-    scene.ack(0, 1, 0);
-    assert!(scene.finale(5.0, 0.0).unwrap_err().contains("0 is not applied, and was acknowledged"));
-    scene.epoch(1, 1, 5);
-    assert_eq!(scene.finale(5.0, 5.0), Ok(()));
-    assert!(scene.finale(5.0, 4.0).unwrap_err().contains("nothing that may have been applied explains it"));
-    assert!(scene.finale(6.0, 5.0).unwrap_err().contains("pushed 6 to value 0, 5 of it is applied"));
+    let mut harness = CheckerHarness::new();
+    harness.push(0, 5, Flags::NONE);
+    harness.ack(0, 1, 0);
+    assert!(harness.final_state(5.0, 0.0).unwrap_err().contains("0 is not applied, and was acknowledged"));
+    harness.round(1, 1, 5);
+    assert_eq!(harness.final_state(5.0, 5.0), Ok(()));
+    assert!(
+        harness.final_state(5.0, 4.0).unwrap_err().contains("nothing that may have been applied explains it")
+    );
+    assert!(harness.final_state(6.0, 5.0).unwrap_err().contains("pushed 6 to value 0, 5 of it is applied"));
 }
 
 #[test]
 fn pushes_of_a_dead_worker_are_explained_or_not() {
-    let mut scene = Scene::new();
+    let mut harness = CheckerHarness::new();
     for (number, gradient) in [(1, 1.0), (2, 2.0), (3, 4.0)] {
-        scene.says(WORKER, SERVER, &cold_push(number, gradient));
-        scene.arrives(WORKER, SERVER, &cold_push(number, gradient));
+        harness.sends(WORKER, SERVER, &cold_push(number, gradient));
+        harness.arrives(WORKER, SERVER, &cold_push(number, gradient));
     }
-    scene.says(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
+    harness.sends(SERVER, WORKER, &Message::Pushed { number: 1, view: 1, values: Values::default() });
     let read = |value: f64| {
         let mut read = Sums::zero(&ROWS);
         read.0[ROWS.range(COLD).start] = value;
         let (live, gone) = ([].into(), [].into());
-        scene.0.finale(&Finale { rows: &ROWS, live: &live, gone: &gone, positive: true, read: &read })
+        harness.0.final_state(&FinalState {
+            rows: &ROWS,
+            live: &live,
+            gone: &gone,
+            positive: true,
+            read: &read,
+        })
     };
     // The first is applied for certain; of the others none, the first, or both: never the last alone.
     let explained: Vec<f64> = (0..9).map(f64::from).filter(|value| read(*value).is_ok()).collect();

@@ -7,12 +7,12 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use libra_faultsim::{Event, Quality, Random, Rows, Setup, Stage};
+use libra_faultsim::{ClusterHarness, Event, HarnessConfig, Quality, Random, Rows};
 use libra_plan::Placement;
 use libra_proto::{
     Durability, Instant, Level, Message, Outcome, PullId, Sizes, Statistics, WorkerCommand, WorkerEvent,
 };
-use libra_store::{Admission, Eviction, Growth};
+use libra_store::{Admission, Eviction, RowLifecycle};
 
 /// Values of a row, and pushes that each of them can distinguish: their sums stay exact, as f32 and as sums of a switch.
 const LANES: usize = 8;
@@ -28,17 +28,18 @@ const EVICTIONS: [Eviction; 3] = [
 /// Set of pushes in a row: a bit for each.
 type Pushes = u128;
 
-fn setup(seed: u64, growth: Growth, durability: Durability) -> Setup {
+fn config(seed: u64, growth: RowLifecycle, durability: Durability) -> HarnessConfig {
     let rows = Rows { embedding: (KEYS, LANES), dense: (1, 1), hot: HOT, scale: 0, headroom_bits: 8 };
     let sizes = Sizes { servers: 1, switches: 1, workers: 3 };
-    let mut setup = Setup { seed, durability, quality: Quality::BAD, ..Setup::of(rows, sizes) };
-    setup.hot_path.epoch_time_max = Duration::from_millis(2);
-    setup.tables[0].rule.growth = growth;
-    setup
+    let mut config =
+        HarnessConfig { seed, durability, quality: Quality::BAD, ..HarnessConfig::of(rows, sizes) };
+    config.hot_path.round_time_max = Duration::from_millis(2);
+    config.tables[0].rule.growth = growth;
+    config
 }
 
-fn evicting(eviction: Eviction) -> Growth {
-    Growth { eviction: Some(eviction), ..Growth::default() }
+fn evicting(eviction: Eviction) -> RowLifecycle {
+    RowLifecycle { eviction: Some(eviction), ..RowLifecycle::default() }
 }
 
 fn gradient_of(push: usize) -> [f32; LANES] {
@@ -71,17 +72,17 @@ struct Read {
     pushes: Pushes,
 }
 
-/// Additions of the shard to a row: a push, or those of an epoch, at once.
+/// Additions of the shard to a row: a push, or those of a round, at once.
 type Applied = BTreeMap<u64, Vec<(Instant, Pushes)>>;
 
 /// Returns the additions of the server to each row, in its order, as far as that follows from what came to it.
-fn applied(stage: &Stage) -> Applied {
-    let placement = Placement::new(&stage.setup.rows.plan(), 1, stage.setup.hot_path.region_slots())
+fn applied(cluster: &ClusterHarness) -> Applied {
+    let placement = Placement::new(&cluster.config.rows.plan(), 1, cluster.config.hot_path.region_slots())
         .expect("it is a small plan");
-    let server = stage.servers().start;
+    let server = cluster.servers().start;
     let (mut pushed, mut committed) = (BTreeMap::new(), BTreeMap::new());
     let mut applied = Applied::new();
-    let arrived = stage.world.observer.recorder.arrived.iter();
+    let arrived = cluster.world.observer.recorder.arrived.iter();
     for arrived in arrived.filter(|arrived| arrived.to == Some(server)) {
         let mut add = |key, pushes| applied.entry(key).or_default().push((arrived.at, pushes));
         match &arrived.message {
@@ -95,9 +96,9 @@ fn applied(stage: &Stage) -> Applied {
                     }
                 }
             }
-            // As long as the region stays where it is, each epoch is applied once, and in order (rules E4, E5).
-            Message::Drained(drained) if drained.epoch > *committed.entry(drained.region).or_insert(0) => {
-                committed.insert(drained.region, drained.epoch);
+            // As long as the region stays where it is, each round is applied once, and in order (rules E4, E5).
+            Message::Drained(drained) if drained.round > *committed.entry(drained.region).or_insert(0) => {
+                committed.insert(drained.region, drained.round);
                 let slots = drained.slots.iter().flat_map(|(first, count)| *first..first + count);
                 let sums: BTreeMap<u16, u32> = slots.zip(drained.sums.0.iter().copied()).collect();
                 for row in &placement.region(drained.region).expect("the switch holds it").rows {
@@ -117,8 +118,8 @@ fn applied(stage: &Stage) -> Applied {
 }
 
 /// Workers that push and pull and wait for nothing.
-struct Play {
-    stage: Stage,
+struct GrowthHarness {
+    cluster: ClusterHarness,
     random: Random,
     /// Number of pushes of each row that were made.
     made: BTreeMap<u64, usize>,
@@ -126,16 +127,16 @@ struct Play {
     reads: Vec<Read>,
 }
 
-impl Play {
-    fn new(setup: Setup) -> Self {
-        let random = Random::new(setup.seed).fork(77);
-        let stage = Stage::started(setup);
-        Self { stage, random, made: BTreeMap::new(), asked: BTreeMap::new(), reads: Vec::new() }
+impl GrowthHarness {
+    fn new(config: HarnessConfig) -> Self {
+        let random = Random::new(config.seed).fork(77);
+        let cluster = ClusterHarness::started(config);
+        Self { cluster, random, made: BTreeMap::new(), asked: BTreeMap::new(), reads: Vec::new() }
     }
 
     fn turn(&mut self) {
-        let server = self.stage.servers().start;
-        for worker in self.stage.workers() {
+        let server = self.cluster.servers().start;
+        for worker in self.cluster.workers() {
             let first = self.random.below(KEYS);
             let keys: Vec<u64> =
                 (0..self.random.within(1..=3)).map(|step| (first + step * step) % KEYS).collect();
@@ -145,16 +146,16 @@ impl Play {
                 gradients.extend(gradient_of(*made));
                 *made += 1;
             }
-            self.stage.push(worker, &keys, &gradients, Level::Accepted);
+            self.cluster.push(worker, &keys, &gradients, Level::Accepted);
             if self.random.chance(0.4) {
-                let id = self.stage.number();
+                let id = self.cluster.number();
                 let keys = vec![self.random.below(HOT), self.random.within(HOT..=KEYS - 1)];
-                self.asked.insert(id, self.stage.world.now());
-                self.stage.command(worker, WorkerCommand::Pull { id: PullId(id), keys });
+                self.asked.insert(id, self.cluster.world.now());
+                self.cluster.command(worker, WorkerCommand::Pull { id: PullId(id), keys });
             }
             match self.random.below(20) {
-                0 => self.stage.world.reset_streams(worker, server),
-                1 => self.stage.world.reset_streams(self.stage.switches().start, server),
+                0 => self.cluster.world.reset_streams(worker, server),
+                1 => self.cluster.world.reset_streams(self.cluster.switches().start, server),
                 _ => {}
             }
             let pause = self.random.up_to(Duration::from_micros(700));
@@ -164,17 +165,17 @@ impl Play {
 
     /// Lets time pass, and takes the answers.
     fn pass(&mut self, time: Duration) {
-        let end = self.stage.world.now() + time;
-        while self.stage.world.now() < end {
-            self.stage.step();
-            self.hear();
+        let end = self.cluster.world.now() + time;
+        while self.cluster.world.now() < end {
+            self.cluster.step();
+            self.take_events();
         }
     }
 
-    fn hear(&mut self) {
-        let answered = self.stage.world.now();
-        for worker in self.stage.workers() {
-            while let Some(event) = self.stage.next_event(worker) {
+    fn take_events(&mut self) {
+        let answered = self.cluster.world.now();
+        for worker in self.cluster.workers() {
+            while let Some(event) = self.cluster.next_event(worker) {
                 if let Event::Worker(WorkerEvent::Pulled(PullId(id), pulled)) = event {
                     let asked = self.asked.remove(&id).expect("what is answered was asked");
                     for (key, row) in pulled.keys.iter().zip(pulled.values.chunks(LANES)) {
@@ -191,42 +192,42 @@ impl Play {
         while !self.asked.is_empty() {
             self.pass(Duration::from_millis(1));
         }
-        self.stage.flush_all();
-        // A holder is notified of an evicted row, but no role waits for it.
-        self.stage.run_for(Duration::from_millis(300));
+        self.cluster.flush_all();
+        // An owner is notified of an evicted row, but no role waits for it.
+        self.cluster.run_for(Duration::from_millis(300));
         self.rows()
     }
 
     fn rows(&mut self) -> Vec<Vec<f32>> {
         let keys: Vec<u64> = (0..KEYS).collect();
-        let read: Vec<_> = self.stage.workers().map(|worker| self.stage.pull(worker, &keys)).collect();
+        let read: Vec<_> = self.cluster.workers().map(|worker| self.cluster.pull(worker, &keys)).collect();
         assert!(read.iter().all(|values| *values == read[0]), "all workers read the same");
         read[0].chunks(LANES).map(<[f32]>::to_vec).collect()
     }
 
     /// The server is killed, or its machine fails, and it goes on from its disk.
     fn restart_server(&mut self) {
-        let server = self.stage.servers().start;
+        let server = self.cluster.servers().start;
         if self.random.chance(0.5) {
-            self.stage.world.crash(server);
+            self.cluster.world.crash(server);
         } else {
-            self.stage.world.fail_machine(server);
+            self.cluster.world.fail_machine(server);
         }
         let pause = self.random.up_to(Duration::from_millis(20));
-        self.stage.run_for(pause);
-        self.stage.start_server(server);
+        self.cluster.run_for(pause);
+        self.cluster.start_server(server);
     }
 
     /// Without a switch all rows are read at the shard.
     fn rows_of_the_shard(&mut self) -> Vec<Vec<f32>> {
-        let switch = self.stage.switches().start;
-        self.stage.world.crash(switch);
-        self.stage.run_for(Duration::from_secs(3));
+        let switch = self.cluster.switches().start;
+        self.cluster.world.crash(switch);
+        self.cluster.run_for(Duration::from_secs(3));
         self.rows()
     }
 
     fn end(mut self) -> Outcome {
-        self.stage.finish()
+        self.cluster.finish()
     }
 }
 
@@ -298,26 +299,27 @@ fn check_rows(applied: &Applied, rows: &[Vec<f32>]) -> usize {
 fn a_row_is_the_pushes_since_it_last_went() {
     for seed in 0..60 {
         let eviction = EVICTIONS[usize::try_from(seed % 3).unwrap()];
-        let mut play = Play::new(setup(seed, evicting(eviction), Durability::NONE));
+        let mut harness = GrowthHarness::new(config(seed, evicting(eviction), Durability::NONE));
         for _ in 0..30 {
-            play.turn();
+            harness.turn();
         }
-        let rows = play.settle();
-        let applied = applied(&play.stage);
+        let rows = harness.settle();
+        let applied = applied(&harness.cluster);
         let total: u32 = applied.values().flatten().map(|(_, pushes)| pushes.count_ones()).sum();
         assert_eq!(
             total as usize,
-            play.made.values().sum::<usize>(),
+            harness.made.values().sum::<usize>(),
             "seed {seed}: each push is applied once"
         );
-        check_reads(&applied, &play.reads).unwrap_or_else(|text| panic!("seed {seed}, {eviction:?}: {text}"));
+        check_reads(&applied, &harness.reads)
+            .unwrap_or_else(|text| panic!("seed {seed}, {eviction:?}: {text}"));
         assert!(check_rows(&applied, &rows) > 2, "seed {seed}, {eviction:?}");
         assert_eq!(
-            play.rows_of_the_shard(),
+            harness.rows_of_the_shard(),
             rows,
             "seed {seed}, {eviction:?}: the switch had what the shard has"
         );
-        let (evicted, _) = evicted_and_dropped(&play.end());
+        let (evicted, _) = evicted_and_dropped(&harness.end());
         assert!(evicted > 10, "seed {seed}, {eviction:?}: {evicted} rows went");
     }
 }
@@ -335,21 +337,22 @@ fn a_server_that_was_killed_has_the_rows_that_it_had() {
         let eviction = EVICTIONS[usize::try_from(seed % 3).unwrap()];
         // In some, rows are also made late.
         let admission = (seed % 2 == 1).then_some(Admission::Occurrences { updates: 2, keys: 1000 });
-        let growth = Growth { admission, eviction: Some(eviction) };
-        let mut play = Play::new(setup(seed, growth, durability.clone()));
+        let growth = RowLifecycle { admission, eviction: Some(eviction) };
+        let mut harness = GrowthHarness::new(config(seed, growth, durability.clone()));
         for _ in 0..4 {
             for _ in 0..8 {
-                play.turn();
+                harness.turn();
             }
-            let rows = play.settle();
-            assert!(check_rows(&applied(&play.stage), &rows) > 0, "seed {seed}, {growth:?}");
-            play.restart_server();
-            assert_eq!(play.rows(), rows, "seed {seed}, {growth:?}");
+            let rows = harness.settle();
+            assert!(check_rows(&applied(&harness.cluster), &rows) > 0, "seed {seed}, {growth:?}");
+            harness.restart_server();
+            assert_eq!(harness.rows(), rows, "seed {seed}, {growth:?}");
         }
-        check_reads(&applied(&play.stage), &play.reads).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
-        let rows = play.rows();
-        assert_eq!(play.rows_of_the_shard(), rows, "seed {seed}, {growth:?}");
-        assert!(evicted_and_dropped(&play.end()).0 > 10, "seed {seed}, {growth:?}");
+        check_reads(&applied(&harness.cluster), &harness.reads)
+            .unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+        let rows = harness.rows();
+        assert_eq!(harness.rows_of_the_shard(), rows, "seed {seed}, {growth:?}");
+        assert!(evicted_and_dropped(&harness.end()).0 > 10, "seed {seed}, {growth:?}");
     }
 }
 
@@ -359,20 +362,20 @@ fn a_server_that_was_killed_amid_pushes_lets_nothing_come_back() {
     let durability = Durability { log: true, ..Durability::NONE };
     for seed in 0..15 {
         let eviction = EVICTIONS[usize::try_from(seed % 3).unwrap()];
-        let mut play = Play::new(setup(seed, evicting(eviction), durability.clone()));
+        let mut harness = GrowthHarness::new(config(seed, evicting(eviction), durability.clone()));
         for _ in 0..4 {
             for _ in 0..3 {
-                play.turn();
+                harness.turn();
             }
-            play.restart_server();
+            harness.restart_server();
             for _ in 0..3 {
-                play.turn();
+                harness.turn();
             }
         }
-        let rows = play.settle();
-        play.restart_server();
-        assert_eq!(play.rows(), rows, "seed {seed}, {eviction:?}");
-        assert_eq!(play.rows_of_the_shard(), rows, "seed {seed}, {eviction:?}");
+        let rows = harness.settle();
+        harness.restart_server();
+        assert_eq!(harness.rows(), rows, "seed {seed}, {eviction:?}");
+        assert_eq!(harness.rows_of_the_shard(), rows, "seed {seed}, {eviction:?}");
     }
 }
 
@@ -384,14 +387,14 @@ fn a_push_that_is_sent_again_is_one_occurrence() {
     let before = usize::from(UPDATES) - 1;
     let mut sent_again = 0;
     for seed in 0..40 {
-        let growth = Growth { admission, eviction: None };
-        let mut play = Play::new(setup(seed, growth, Durability::NONE));
+        let growth = RowLifecycle { admission, eviction: None };
+        let mut harness = GrowthHarness::new(config(seed, growth, Durability::NONE));
         for _ in 0..8 {
-            play.turn();
+            harness.turn();
         }
-        let rows = play.settle();
-        let applied = applied(&play.stage);
-        check_reads(&applied, &play.reads).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+        let rows = harness.settle();
+        let applied = applied(&harness.cluster);
+        check_reads(&applied, &harness.reads).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
         let mut dropped = 0;
         for (key, row) in (0..).zip(&rows) {
             let of_row = applied.get(&key).map_or(&[][..], Vec::as_slice);
@@ -400,7 +403,7 @@ fn a_push_that_is_sent_again_is_one_occurrence() {
             assert_eq!(read, expected, "seed {seed}, row {key} of {of_row:x?}");
             dropped += of_row.len().min(before) as u64;
         }
-        let outcome = play.end();
+        let outcome = harness.end();
         assert_eq!(evicted_and_dropped(&outcome).1, dropped, "seed {seed}");
         sent_again += outcome.statistics.iter().fold(0, |sum, (_, statistics)| match statistics {
             Statistics::Server(server) => sum + server.duplicates,

@@ -3,23 +3,23 @@
 use core::time::Duration;
 
 use libra_dataplane::{Header, Kind};
-use libra_faultsim::{Setup, Stage};
+use libra_faultsim::{ClusterHarness, HarnessConfig};
 use libra_proto::Level;
 
 /// Runs a job, at whose beginning packets come from the address of its worker. Returns the packets that the worker sent itself.
 fn run(instance: u64, late: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
-    let mut stage = Stage::started(Setup { instance, ..Setup::small(1, 1, 1) });
-    let (worker, switch) = (stage.workers().start, stage.switches().start);
+    let mut harness = ClusterHarness::started(HarnessConfig { instance, ..HarnessConfig::small(1, 1, 1) });
+    let (worker, switch) = (harness.workers().start, harness.switches().start);
     for packet in late {
-        stage.world.inject(stage.world.address(worker), switch, packet.clone());
+        harness.world.inject(harness.world.address(worker), switch, packet.clone());
     }
     for key in 0..25 {
-        stage.push(worker, &[key], &[1.0; 3], Level::Accepted);
-        stage.run_for(Duration::from_millis(1));
+        harness.push(worker, &[key], &[1.0; 3], Level::Accepted);
+        harness.run_for(Duration::from_millis(1));
     }
-    stage.flush_all();
-    stage.check()?;
-    let sent = stage.world.observer.recorder.datagrams.iter().map(|sent| sent.bytes.clone());
+    harness.flush_all();
+    harness.check()?;
+    let sent = harness.world.observer.recorder.datagrams.iter().map(|sent| sent.bytes.clone());
     Ok(sent.filter(|bytes| Header::parse(bytes).is_ok_and(|header| header.kind == Kind::Push)).collect())
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_dataplane::{Entry, Flags, Header, Kind, NackReason, SEQ_MAX, WINDOW};
 
 mod outcome;
@@ -30,7 +30,7 @@ pub enum Port {
 /// A push of floats between two passes: the header `again`, computed sums and all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    /// The epoch that took packets and the durable one, in the last pass.
+    /// The round that took packets and the durable one, in the last pass.
     clock: (u16, u16),
     /// After an odd number of passes sums have been read.
     passes: u8,
@@ -63,7 +63,7 @@ enum Form {
 
 /// Outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Dropped,
     Pushed,
     Duplicate,
@@ -77,7 +77,7 @@ enum Fate {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SumDeed {
+enum SumAction {
     None,
     Add,
     Take,
@@ -85,7 +85,7 @@ enum SumDeed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ValueDeed {
+enum ValueAction {
     None,
     Read,
     Write,
@@ -105,7 +105,7 @@ struct Passing {
     is_fit: bool,
     plan_is_right: bool,
     flow: usize,
-    epoch: u16,
+    round: u16,
     durable: u16,
     conditions: u32,
     again: Again,
@@ -115,11 +115,11 @@ struct Passing {
     is_seen: bool,
     seen_bank: u32,
     taken: u32,
-    cut_bits: u32,
-    cut_next: u32,
-    sum_deed: SumDeed,
-    value_deed: ValueDeed,
-    fate: Fate,
+    acked_bits: u32,
+    acked_next: u32,
+    sum_action: SumAction,
+    value_action: ValueAction,
+    outcome: Outcome,
 }
 
 impl Passing {
@@ -128,15 +128,15 @@ impl Passing {
     }
 
     fn bank(&self) -> usize {
-        usize::from(self.epoch & 1)
+        usize::from(self.round & 1)
     }
 
     fn bank_bit(&self) -> u32 {
-        u32::from(self.epoch & 1)
+        u32::from(self.round & 1)
     }
 
     /// A DRAIN is about the idle bank.
-    fn bank_of_deed(&self) -> usize {
+    fn bank_of_action(&self) -> usize {
         if self.form == Form::Drain { 1 - self.bank() } else { self.bank() }
     }
 
@@ -182,8 +182,8 @@ pub struct Switch {
     generations: Register,
     banks: Register,
     counts: Register,
-    cut_words: Register,
-    cut_next: Register,
+    acked_words: Register,
+    acked_next: Register,
     lanes: Vec<Lane>,
 }
 
@@ -208,8 +208,8 @@ impl Switch {
             generations: Register::new("generations", sizes.window_entries()),
             banks: Register::new("banks", sizes.window_entries()),
             counts: Register::new("counts", regions),
-            cut_words: Register::new("cut_words", sizes.cut_words()),
-            cut_next: Register::new("cut_next", 2 * sizes.flows()),
+            acked_words: Register::new("acked_words", sizes.acked_words()),
+            acked_next: Register::new("acked_next", 2 * sizes.flows()),
             lanes: vec![lane; sizes.lanes.into()],
         }
     }
@@ -262,15 +262,15 @@ impl Switch {
         self.cells_of_bank(&mut passing);
         self.window_bank(&mut passing);
         self.taken(&mut passing);
-        self.cut_bits(&mut passing);
-        self.cut_next(&mut passing);
+        self.acked_bits(&mut passing);
+        self.acked_next(&mut passing);
         decision(&mut passing);
         if self.sizes.sums == Sums::Table {
             go_again(&mut passing);
         }
         self.lanes(&mut passing);
         self.cells_inside(&mut passing);
-        if passing.fate != Fate::Again {
+        if passing.outcome != Outcome::Again {
             return answer(&passing).map_or(Passed::Dropped, Passed::Answered);
         }
         let mut again = passing.again;
@@ -323,7 +323,7 @@ impl Switch {
             is_fit: false,
             plan_is_right: false,
             flow: 0,
-            epoch: 0,
+            round: 0,
             durable: 0,
             conditions: 0,
             again: Again::default(),
@@ -333,11 +333,11 @@ impl Switch {
             is_seen: false,
             seen_bank: 0,
             taken: 0,
-            cut_bits: 0,
-            cut_next: 0,
-            sum_deed: SumDeed::None,
-            value_deed: ValueDeed::None,
-            fate: Fate::Dropped,
+            acked_bits: 0,
+            acked_next: 0,
+            sum_action: SumAction::None,
+            value_action: ValueAction::None,
+            outcome: Outcome::Dropped,
         })
     }
 
@@ -351,8 +351,8 @@ impl Switch {
         }
         passing.region = self.regions.get(&(header.job, header.region)).copied();
         if let Some(region) = passing.region {
-            passing.plan_is_right = header.plan == region.plan || is_planted(PlantedBug::StalePlanAccepted);
-            let view_is_right = header.view == region.view || is_planted(PlantedBug::StaleViewAccepted);
+            passing.plan_is_right = header.plan == region.plan || is_enabled(Mutant::StalePlanAccepted);
+            let view_is_right = header.view == region.view || is_enabled(Mutant::StaleViewAccepted);
             passing.is_fit = passing.plan_is_right && view_is_right;
             let numbers = self.sizes.flows() - 1;
             passing.flow = usize::from(region.flows) | usize::from(header.worker) & numbers;
@@ -361,15 +361,15 @@ impl Switch {
 
     fn clock(&mut self, passing: &mut Passing) {
         let sets = passing.is_of_agent(Form::Flip);
-        let new = u32::from(passing.header.epoch) << 16 | u32::from(passing.header.durable);
+        let new = u32::from(passing.header.round) << 16 | u32::from(passing.header.durable);
         let clock = self.clocks.access(passing.number, passing.index(), |clock| {
             if sets {
                 *clock = new;
             }
             *clock
         });
-        let [epoch_high, epoch_low, durable_high, durable_low] = clock.to_be_bytes();
-        passing.epoch = u16::from_be_bytes([epoch_high, epoch_low]);
+        let [round_high, round_low, durable_high, durable_low] = clock.to_be_bytes();
+        passing.round = u16::from_be_bytes([round_high, round_low]);
         passing.durable = u16::from_be_bytes([durable_high, durable_low]);
     }
 
@@ -391,7 +391,7 @@ impl Switch {
         }
         let has_read = passing.again.passes % 2 == 1;
         let mut turns = Vec::with_capacity(self.lanes.len());
-        let mut is_turn = has_read && passing.again.clock == (passing.epoch, passing.durable);
+        let mut is_turn = has_read && passing.again.clock == (passing.round, passing.durable);
         for (place, (lane, entry)) in self.lanes.iter_mut().zip(&passing.entries).enumerate() {
             let cell = usize::from(entry.cell) % self.sizes.cells();
             let read = passing.again.turns.get(place).filter(|_| has_read);
@@ -438,13 +438,13 @@ impl Switch {
         let (_, given) = halves(passing.header.tag);
         let entry = passing.window_entry();
         (passing.is_new, passing.is_seen) = self.generations.access(passing.number, entry, |seen| {
-            let oldest = if is_planted(PlantedBug::GenerationNotChecked) { 1 } else { number };
-            let was_seen = *seen >= oldest && !is_planted(PlantedBug::NoDedup);
+            let oldest = if is_enabled(Mutant::GenerationNotChecked) { 1 } else { number };
+            let was_seen = *seen >= oldest && !is_enabled(Mutant::NoDedup);
             let is_new = takes && !was_seen;
             let is_seen = looks && was_seen;
             if is_new {
                 *seen = number;
-            } else if remembers && !is_planted(PlantedBug::MarkSeenForgotten) {
+            } else if remembers && !is_enabled(Mutant::MarkSeenForgotten) {
                 *seen = given;
             }
             (is_new, is_seen)
@@ -475,11 +475,11 @@ impl Switch {
         });
     }
 
-    fn cut_bits(&mut self, passing: &mut Passing) {
+    fn acked_bits(&mut self, passing: &mut Passing) {
         let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
         let bit = 1 << (passing.header.seq % 32);
-        let word = (passing.bank_of_deed() * self.sizes.window_entries() + passing.window_entry()) / 32;
-        passing.cut_bits = self.cut_words.access(passing.number, word, |bits| {
+        let word = (passing.bank_of_action() * self.sizes.window_entries() + passing.window_entry()) / 32;
+        passing.acked_bits = self.acked_words.access(passing.number, word, |bits| {
             if is_new {
                 *bits ^= bit;
             }
@@ -487,11 +487,11 @@ impl Switch {
         });
     }
 
-    fn cut_next(&mut self, passing: &mut Passing) {
+    fn acked_next(&mut self, passing: &mut Passing) {
         let (is_new, drains) = (passing.is_new, passing.is_of_agent(Form::Drain));
-        let after = passing.header.seq.wrapping_add(u32::from(!is_planted(PlantedBug::CutOffByOne)));
-        let flow = passing.bank_of_deed() * self.sizes.flows() + passing.flow;
-        passing.cut_next = self.cut_next.access(passing.number, flow, |next| {
+        let after = passing.header.seq.wrapping_add(u32::from(!is_enabled(Mutant::AckedOffByOne)));
+        let flow = passing.bank_of_action() * self.sizes.flows() + passing.flow;
+        passing.acked_next = self.acked_next.access(passing.number, flow, |next| {
             if is_new {
                 *next = (*next).max(after);
             }
@@ -510,38 +510,38 @@ impl Switch {
     }
 
     fn cells_of_bank(&self, passing: &mut Passing) {
-        if passing.region.is_some() && passing.bank_of_deed() == 1 {
+        if passing.region.is_some() && passing.bank_of_action() == 1 {
             passing.entries.iter_mut().for_each(|entry| entry.cell |= 1 << self.sizes.cell_bits);
         }
     }
 
     fn lanes(&mut self, passing: &mut Passing) {
-        let Passing { number, sum_deed, value_deed, taken, .. } = *passing;
+        let Passing { number, sum_action, value_action, taken, .. } = *passing;
         let cells = self.sizes.cells();
-        let splits = is_planted(PlantedBug::FlipInTheMiddle) && sum_deed == SumDeed::Add && taken % 7 == 6;
+        let splits = is_enabled(Mutant::FlipInTheMiddle) && sum_action == SumAction::Add && taken % 7 == 6;
         let of_bank = if splits { self.lanes.len() / 2 } else { self.lanes.len() };
         for (place, (lane, entry)) in self.lanes.iter_mut().zip(&mut passing.entries).enumerate() {
             let cell = usize::from(entry.cell) ^ if place < of_bank { 0 } else { cells };
-            match sum_deed {
-                SumDeed::None => {}
-                SumDeed::Add => {
+            match sum_action {
+                SumAction::None => {}
+                SumAction::Add => {
                     let computed = passing.again.sums.get(place).copied();
                     lane.sums.access(number, cell, |sum| {
                         *sum = computed.unwrap_or_else(|| sum.wrapping_add(entry.value));
                     });
                 }
-                SumDeed::Read => {
+                SumAction::Read => {
                     let sum = lane.sums.access(number, cell, |sum| *sum);
                     passing.again.sums.push(sum);
                 }
-                SumDeed::Take => entry.value = lane.sums.access(number, cell, core::mem::take),
+                SumAction::Take => entry.value = lane.sums.access(number, cell, core::mem::take),
             }
-            match value_deed {
-                ValueDeed::None => {}
-                ValueDeed::Read => {
+            match value_action {
+                ValueAction::None => {}
+                ValueAction::Read => {
                     entry.value = lane.values.access(number, cell % cells, |value| *value);
                 }
-                ValueDeed::Write => {
+                ValueAction::Write => {
                     lane.values.access(number, cell % cells, |value| *value = entry.value);
                 }
             }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use libra_dataplane::{Arithmetic, BankPackets, Header, Kind, NackReason, RegionConfig};
 use libra_p4::{P4Plane, Sizes, Sums};
 use libra_p4model::Switch;
-use libra_proto::{Cut, Outgoing, Plane};
+use libra_proto::{Outgoing, Plane, RoundContents};
 
 // rule D4
 #[test]
@@ -29,7 +29,7 @@ fn a_bank_that_duplicates_have_filled_is_closed_in_time() {
     let worker = SocketAddr::from(([10, 0, 0, 1], 4000));
     plane.begin(1);
     plane.set_workers(&BTreeMap::from([(0, worker)]));
-    plane.open(config, 0, &Cut::default(), BankPackets::default());
+    plane.open(config, 0, &RoundContents::default(), BankPackets::default());
     let push = |plane: &mut P4Plane<Switch>, seq| {
         let header = Header { job: 1, plan: 1, view: 1, seq, entries: lanes, ..Header::of_kind(Kind::Push) };
         let mut packet = header.to_bytes().to_vec();
@@ -41,15 +41,15 @@ fn a_bank_that_duplicates_have_filled_is_closed_in_time() {
         Header::parse_without_entries(answer).expect("it is a packet").nack_reason()
     };
     assert_eq!(push(&mut plane, 0), None);
-    plane.awake();
+    plane.clear_wakeups();
     assert_eq!(plane.taken(0).pushes, 1);
-    plane.close_epoch(0);
+    plane.close_round(0);
     (0..8).for_each(|_| assert_eq!(push(&mut plane, 0), None, "a duplicate"));
     assert_eq!(push(&mut plane, 1), Some(NackReason::BankFull));
-    (1..32).for_each(|_| plane.awake());
+    (1..32).for_each(|_| plane.clear_wakeups());
     assert_eq!(plane.taken(0).pushes, 0);
-    plane.awake();
+    plane.clear_wakeups();
     assert_eq!(plane.taken(0).pushes, 1, "so the agent closes it");
-    plane.close_epoch(0);
+    plane.close_round(0);
     assert_eq!((push(&mut plane, 1), plane.failure()), (None, None));
 }

@@ -130,7 +130,7 @@ impl OurResources {
             };
             config.check()?;
             let size = config.memory_words();
-            let arrays = [2 * size.sums, size.values, 2 * size.touched, size.windows];
+            let arrays = [2 * size.sums, size.values, 2 * size.dirty, size.windows];
             words.iter_mut().zip(arrays).for_each(|(sum, words)| *sum += words as u64);
             regions += 1;
             left -= u64::from(slots);

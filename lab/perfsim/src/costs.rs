@@ -11,7 +11,7 @@ const KINDS: usize = 20;
 /// Something that costs processor time. A *run* is datagrams that the kernel takes or gives in one piece (GSO and GRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Item {
+pub enum CostKind {
     /// A turn of the loop that drives a role.
     Turn,
     /// A process is woken.
@@ -41,10 +41,12 @@ pub enum Item {
     Line,
     /// A row of a push that leaves as packets while another leaves in a message: no processor foresees which of the two a row will do.
     Mixed,
-    /// A message about an epoch, either way: sums that were drained, or new values.
-    Epoch,
+    /// A message about a round, either way: sums that were drained, or new values.
+    #[serde(alias = "epoch")]
+    Round,
     /// A byte of such a message.
-    EpochByte,
+    #[serde(alias = "epoch_byte")]
+    RoundByte,
     /// Any other message arrives.
     MessageIn,
     /// A byte of it.
@@ -55,7 +57,7 @@ pub enum Item {
     MessageByteOut,
 }
 
-impl Item {
+impl CostKind {
     /// All of them.
     pub const ALL: [Self; KINDS] = [
         Self::Turn,
@@ -72,8 +74,8 @@ impl Item {
         Self::Value,
         Self::Line,
         Self::Mixed,
-        Self::Epoch,
-        Self::EpochByte,
+        Self::Round,
+        Self::RoundByte,
         Self::MessageIn,
         Self::MessageByteIn,
         Self::MessageOut,
@@ -88,20 +90,20 @@ pub struct Work([f64; KINDS]);
 impl Work {
     /// One kind, so many times.
     #[must_use]
-    pub fn of(item: Item, count: f64) -> Self {
+    pub fn of(item: CostKind, count: f64) -> Self {
         Self::default().with(item, count)
     }
 
     /// The same with more of one kind.
     #[must_use]
-    pub fn with(mut self, item: Item, count: f64) -> Self {
+    pub fn with(mut self, item: CostKind, count: f64) -> Self {
         self.0[item as usize] += count;
         self
     }
 
     /// Returns the number of things of a kind.
     #[must_use]
-    pub fn count(&self, item: Item) -> f64 {
+    pub fn count(&self, item: CostKind) -> f64 {
         self.0[item as usize]
     }
 
@@ -131,9 +133,9 @@ impl AddAssign for Work {
 /// Nanoseconds of a processor for one of each kind; what is not named is free.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Prices(pub BTreeMap<Item, f64>);
+pub struct CostModel(pub BTreeMap<CostKind, f64>);
 
-impl Prices {
+impl CostModel {
     /// Returns the time of some work, in nanoseconds.
     #[must_use]
     pub fn of(&self, work: &Work) -> f64 {
@@ -142,7 +144,7 @@ impl Prices {
 
     /// The prices of these things alone.
     #[must_use]
-    pub fn only(&self, items: &[Item]) -> Self {
+    pub fn only(&self, items: &[CostKind]) -> Self {
         Self(
             self.0
                 .iter()
@@ -163,21 +165,21 @@ impl Prices {
     }
 }
 
-/// Costs as measured on a machine: the input of every simulation, see `libra-lab bench roles`.
+/// Costs as measured on a machine: the input of every simulation, see `libra-lab bench calibrate`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// The machine, and when it was measured, in words.
     pub machine: String,
     /// The network thread of a worker, with loop, sockets and kernel, but for being woken.
-    pub worker: Prices,
+    pub worker: CostModel,
     /// The thread of a server, without loop and kernel.
-    pub server: Prices,
+    pub server: CostModel,
     /// A switch in software, without them too: its pipeline and its agent.
-    pub switch: Prices,
+    pub switch: CostModel,
     /// The thread that a worker's user has, to make a push and to take its completion, with its kernel, but for being woken.
-    pub user: Prices,
+    pub user: CostModel,
     /// Costs of loop, sockets and kernel for the thread of a server or switch, and of a wake for that of any.
-    pub kernel: Prices,
+    pub kernel: CostModel,
     /// From when something comes for a thread that sleeps on an idle core until it runs.
     pub wake_latency_ns: WakeLatency,
     /// By how much the times of turns differ that do the same: the standard deviation of their logarithms. 0 in files of before it was measured.
@@ -222,7 +224,7 @@ impl Costs {
 /// converges, as the sum is convex, and no matrix has to be inverted that prices of things that always come together would
 /// make singular.
 #[must_use]
-pub fn fit(items: &[Item], samples: &[(Work, f64)]) -> Prices {
+pub fn fit(items: &[CostKind], samples: &[(Work, f64)]) -> CostModel {
     const ROUNDS: usize = 20_000;
     let count = items.len();
     let (mut products, mut targets) = (vec![vec![0.0; count]; count], vec![0.0; count]);
@@ -245,7 +247,7 @@ pub fn fit(items: &[Item], samples: &[(Work, f64)]) -> Prices {
             }
         }
     }
-    Prices(items.iter().copied().zip(prices).collect())
+    CostModel(items.iter().copied().zip(prices).collect())
 }
 
 #[cfg(test)]
@@ -254,21 +256,24 @@ mod tests {
 
     #[test]
     fn a_fit_finds_the_prices_that_made_the_samples() {
-        let truth = Prices([(Item::Turn, 500.0), (Item::PacketIn, 60.0), (Item::PacketByteIn, 0.2)].into());
+        let truth = CostModel(
+            [(CostKind::Turn, 500.0), (CostKind::PacketIn, 60.0), (CostKind::PacketByteIn, 0.2)].into(),
+        );
         let samples: Vec<_> = (1..40_u32)
             .map(|number| {
                 let packets = f64::from(number % 7 + 1);
-                let work = Work::of(Item::Turn, 1.0)
-                    .with(Item::PacketIn, packets)
-                    .with(Item::PacketByteIn, packets * f64::from(100 + number * 30));
+                let work = Work::of(CostKind::Turn, 1.0)
+                    .with(CostKind::PacketIn, packets)
+                    .with(CostKind::PacketByteIn, packets * f64::from(100 + number * 30));
                 (work, truth.of(&work))
             })
             .collect();
-        let fitted = fit(&[Item::Turn, Item::PacketIn, Item::PacketByteIn, Item::Epoch], &samples);
+        let fitted =
+            fit(&[CostKind::Turn, CostKind::PacketIn, CostKind::PacketByteIn, CostKind::Round], &samples);
         for (item, price) in &truth.0 {
             assert!((fitted.0[item] / price - 1.0).abs() < 0.01, "{item:?}: {} for {price}", fitted.0[item]);
         }
-        assert_eq!(fitted.0[&Item::Epoch], 0.0, "what never happened has no price");
+        assert_eq!(fitted.0[&CostKind::Round], 0.0, "what never happened has no price");
     }
 
     #[test]

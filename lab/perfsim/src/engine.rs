@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use libra_proto::{Instant, Link, LinkEvent, WorkerCommand, WorkerEvent};
 
 use crate::cores::{Cores, Host, Pace};
-use crate::costs::{Costs, Item, Prices, WakeLatency, Work};
+use crate::costs::{CostKind, CostModel, Costs, WakeLatency, Work};
 use crate::fabric::{Fabric, Hop, LinkCounts, LinkSpec, Place, Train, instant};
 use crate::member::{Member, Output, Pid, Process, Run, State, Streamed, Turn};
 use crate::user::User;
@@ -25,7 +25,7 @@ const TIMER_STEP: Duration = Duration::from_millis(1);
 
 /// Contents of a train.
 #[derive(Debug)]
-enum Cargo {
+enum Payload {
     Run(Run),
     Streamed(Link, Streamed),
 }
@@ -40,14 +40,14 @@ enum Happening {
     AtSwitch {
         from: Pid,
         to: Pid,
-        cargo: Cargo,
+        payload: Payload,
         train: Train,
         tail: Instant,
     },
     Arrives {
         from: Pid,
         to: Pid,
-        cargo: Cargo,
+        payload: Payload,
         bytes: usize,
     },
     Command {
@@ -144,7 +144,7 @@ impl Engine {
         &mut self,
         place: Place,
         role: AnyRole,
-        prices: Prices,
+        prices: CostModel,
         line_rate: bool,
         recorded: bool,
     ) -> Pid {
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// Starts the user of a worker, on its machine.
-    pub(crate) fn start_user(&mut self, user: User, prices: Prices) -> Pid {
+    pub(crate) fn start_user(&mut self, user: User, prices: CostModel) -> Pid {
         let pid = self.processes.len();
         self.processes.push(Process::new(self.processes[user.worker].place, prices, false));
         self.programs.push(Program::User(user));
@@ -217,20 +217,20 @@ impl Engine {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Leaves { from, output } => self.leaves(from, output),
-            Happening::AtSwitch { from, to, cargo, mut train, tail } => {
+            Happening::AtSwitch { from, to, payload, mut train, tail } => {
                 let place = self.processes[to].place;
                 let (hop, lost) = self.fabric.forward(place, &mut train, self.now, tail);
-                self.hop(from, to, cargo, train, hop, &lost);
+                self.hop(from, to, payload, train, hop, &lost);
             }
-            Happening::Arrives { from, to, cargo, bytes } => {
+            Happening::Arrives { from, to, payload, bytes } => {
                 if self.processes[from].place != self.processes[to].place {
                     self.bytes_delivered += bytes as u64;
                     self.bytes_under_way -= bytes as u64;
                 }
                 let inbox = &mut self.processes[to].inbox;
-                match cargo {
-                    Cargo::Run(run) => inbox.runs.push_back(run),
-                    Cargo::Streamed(link, streamed) => {
+                match payload {
+                    Payload::Run(run) => inbox.runs.push_back(run),
+                    Payload::Streamed(link, streamed) => {
                         if matches!(streamed, Streamed::Message(_)) {
                             *self.messages_in.entry((to, link)).or_default() += 1;
                         }
@@ -284,7 +284,7 @@ impl Engine {
             }
             let latency = self.wake_latency.after(self.now.since(since).as_nanos() as f64);
             let at = self.now + Duration::from_nanos(instant(latency).as_nanos());
-            self.begin(pid, at, Work::of(Item::Wake, 1.0).with(Item::IdleWake, 1.0));
+            self.begin(pid, at, Work::of(CostKind::Wake, 1.0).with(CostKind::IdleWake, 1.0));
         } else {
             self.wait(pid);
         }
@@ -375,7 +375,7 @@ impl Engine {
             Some(next) => {
                 self.processes[next].core = core;
                 let was_awake = core::mem::take(&mut self.processes[next].pushed_aside);
-                let woken = if was_awake { Work::default() } else { Work::of(Item::Wake, 1.0) };
+                let woken = if was_awake { Work::default() } else { Work::of(CostKind::Wake, 1.0) };
                 self.begin(next, self.now, woken);
             }
             None => self.places[place].leave(core, self.now),
@@ -460,17 +460,17 @@ impl Engine {
             Output::Run { to, run } => {
                 let Some(to) = self.pid_of(to) else { return };
                 let train = Train::of_datagrams(run.bytes.len(), run.stride);
-                self.depart(from, to, Cargo::Run(run), train);
+                self.depart(from, to, Payload::Run(run), train);
             }
             Output::Message { link, bytes } => {
                 let Some((to, far)) = self.far_end(from, link) else { return };
                 let train = Train::of_message(bytes.len());
-                self.depart(from, to, Cargo::Streamed(far, Streamed::Message(bytes)), train);
+                self.depart(from, to, Payload::Streamed(far, Streamed::Message(bytes)), train);
             }
             Output::Connect { link, address } => {
                 let Some(to) = self.pid_of(address) else { return };
                 let train = Train::of_message(0);
-                self.depart(from, to, Cargo::Streamed(link, Streamed::Message(Vec::new())), train);
+                self.depart(from, to, Payload::Streamed(link, Streamed::Message(Vec::new())), train);
             }
             Output::Close { link } => {
                 let far = self.far_end(from, link);
@@ -482,7 +482,7 @@ impl Engine {
                     self.depart(
                         from,
                         to,
-                        Cargo::Streamed(far, Streamed::Event(closed)),
+                        Payload::Streamed(far, Streamed::Event(closed)),
                         Train::of_message(0),
                     );
                 }
@@ -508,34 +508,34 @@ impl Engine {
         Some(self.streams[stream][1 - end])
     }
 
-    fn depart(&mut self, from: Pid, to: Pid, cargo: Cargo, mut train: Train) {
+    fn depart(&mut self, from: Pid, to: Pid, payload: Payload, mut train: Train) {
         let (near, far) = (self.processes[from].place, self.processes[to].place);
         if near != far {
             self.bytes_sent += train.bytes as u64;
             self.bytes_under_way += train.bytes as u64;
         }
         let (hop, lost) = self.fabric.leave(self.now, near, far, &mut train);
-        self.hop(from, to, cargo, train, hop, &lost);
+        self.hop(from, to, payload, train, hop, &lost);
     }
 
-    fn hop(&mut self, from: Pid, to: Pid, cargo: Cargo, train: Train, hop: Hop, lost: &[usize]) {
-        let Some((cargo, train)) = self.survivors(cargo, train, lost) else { return };
+    fn hop(&mut self, from: Pid, to: Pid, payload: Payload, train: Train, hop: Hop, lost: &[usize]) {
+        let Some((payload, train)) = self.survivors(payload, train, lost) else { return };
         match hop {
             Hop::AtSwitch(head, tail) => {
-                self.schedule(head, Happening::AtSwitch { from, to, cargo, train, tail });
+                self.schedule(head, Happening::AtSwitch { from, to, payload, train, tail });
             }
             // A stream that is asked for: it is there with its first packet.
-            Hop::Arrives(at) => match cargo {
-                Cargo::Streamed(link, Streamed::Message(bytes)) if bytes.is_empty() => {
+            Hop::Arrives(at) => match payload {
+                Payload::Streamed(link, Streamed::Message(bytes)) if bytes.is_empty() => {
                     if self.processes[from].place != self.processes[to].place {
                         self.bytes_under_way -= train.bytes as u64;
                         self.bytes_delivered += train.bytes as u64;
                     }
                     self.schedule(at + train.late, Happening::Connected { by: from, link, to });
                 }
-                cargo => {
-                    let at = self.in_order(to, &cargo, at, train.late);
-                    self.schedule(at, Happening::Arrives { from, to, cargo, bytes: train.bytes });
+                payload => {
+                    let at = self.in_order(to, &payload, at, train.late);
+                    self.schedule(at, Happening::Arrives { from, to, payload, bytes: train.bytes });
                 }
             },
             Hop::Dropped => {
@@ -546,10 +546,10 @@ impl Engine {
     }
 
     /// Returns what is left of a train after these datagrams were lost, or `None` if all were.
-    fn survivors(&mut self, cargo: Cargo, train: Train, lost: &[usize]) -> Option<(Cargo, Train)> {
-        let Cargo::Run(mut run) = cargo else { return Some((cargo, train)) };
+    fn survivors(&mut self, payload: Payload, train: Train, lost: &[usize]) -> Option<(Payload, Train)> {
+        let Payload::Run(mut run) = payload else { return Some((payload, train)) };
         if lost.is_empty() {
-            return Some((Cargo::Run(run), train));
+            return Some((Payload::Run(run), train));
         }
         let datagrams = run.bytes.chunks(run.stride.max(1)).enumerate();
         run.bytes = datagrams
@@ -560,12 +560,12 @@ impl Engine {
         let gone = (train.bytes - left.map_or(0, |left| left.bytes)) as u64;
         self.bytes_under_way -= gone;
         self.bytes_lost += gone;
-        left.map(|left| (Cargo::Run(run), left))
+        left.map(|left| (Payload::Run(run), left))
     }
 
     /// When something is there that would come at a time, and is late: nothing on a stream passes what comes late.
-    fn in_order(&mut self, to: Pid, cargo: &Cargo, at: Instant, late: Duration) -> Instant {
-        let Cargo::Streamed(link, _) = cargo else { return at };
+    fn in_order(&mut self, to: Pid, payload: &Payload, at: Instant, late: Duration) -> Instant {
+        let Payload::Streamed(link, _) = payload else { return at };
         let held_until = self.held_until.get(&(to, *link)).copied();
         if late > Duration::ZERO || held_until.is_some() {
             let at = (at + late).max(held_until.unwrap_or(at));
@@ -589,6 +589,6 @@ impl Engine {
         let opened = |remote| Streamed::Event(LinkEvent::Opened { remote });
         self.processes[to].inbox.streamed.push_back((accepted, opened(remote)));
         self.notify(to);
-        self.depart(to, by, Cargo::Streamed(link, opened(there)), Train::of_message(0));
+        self.depart(to, by, Payload::Streamed(link, opened(there)), Train::of_message(0));
     }
 }

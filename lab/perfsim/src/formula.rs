@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use libra_paper::switchml::Profile;
 use serde::Serialize;
 
-use crate::costs::{Item, Work};
+use crate::costs::{CostKind, Work};
 use crate::fabric::{DATAGRAM_OVERHEAD, LinkSpec, Train};
 use crate::member::LINE;
-use crate::run::{Setting, Site, System};
+use crate::run::{Setting, System, Topology};
 use libra_faultsim::Random;
 
 /// Header of a packet of the hot path, and bytes of an entry, which has one value.
 const HEADER_BYTES: f64 = 30.0;
 const ENTRY_BYTES: f64 = 6.0;
-/// Packets that end an epoch (rule E1), and slots of a block: a block is drained whole.
-const EPOCH_PACKETS_MAX: f64 = 4096.0;
+/// Packets that end a round (rule E1), and slots of a block: a block is drained whole.
+const ROUND_PACKETS_MAX: f64 = 4096.0;
 const BLOCK: u64 = 8;
 /// Packets that leave in one piece.
 const RUN_PACKETS: f64 = 43.0;
@@ -49,7 +49,7 @@ struct Shape {
     lines: f64,
     cold: f64,
     packets: f64,
-    /// Of an epoch.
+    /// Of a round.
     pushes: f64,
     slots: f64,
 }
@@ -58,17 +58,17 @@ struct Shape {
 /// others carry what all its machines could send, divided by `oversubscription`.
 #[must_use]
 pub fn estimate(setting: &Setting, racks: usize, oversubscription: f64) -> Estimate {
-    let few = f64::from(setting.pushes_per_epoch);
-    let estimated = with_epochs_of(setting, few, racks, oversubscription);
-    // The sums of an epoch wait at a busy server behind all cold pushes that are under way, and the next epoch takes what comes meanwhile.
+    let few = f64::from(setting.pushes_per_round);
+    let estimated = with_rounds_of(setting, few, racks, oversubscription);
+    // The sums of a round wait at a busy server behind all cold pushes that are under way, and the next round takes what comes meanwhile.
     let under_way = f64::from(setting.workers) * setting.open as f64;
     if estimated.limit == "servers" && under_way > few {
-        return with_epochs_of(setting, under_way, racks, oversubscription);
+        return with_rounds_of(setting, under_way, racks, oversubscription);
     }
     estimated
 }
 
-fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription: f64) -> Estimate {
+fn with_rounds_of(setting: &Setting, pushes: f64, racks: usize, oversubscription: f64) -> Estimate {
     let shape = shape(setting, pushes);
     let costs = &setting.costs;
     let (workers, servers) = (f64::from(setting.workers), f64::from(setting.servers));
@@ -81,45 +81,46 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     let gap = setting.model.rows as f64 / shape.cold.max(1.0);
     // Of 128 neighbouring keys the widest gap decides: ln 128 times the mean.
     let cold_bytes = shape.cold * ((gap * 4.85).log2() / 8.0).ceil().max(1.0) + shape.cold * 4.0 * width;
-    let epochs = if shape.hot > 0.0 { 1.0 / shape.pushes } else { 0.0 };
-    let epoch_bytes = 2.0 * 4.0 * shape.slots * epochs;
-    let worker = Work::of(Item::Turn, 1.0 + runs + messages)
-        .with(Item::Command, 2.0)
-        .with(Item::Pair, shape.hot + shape.cold)
-        .with(Item::Value, values)
-        .with(Item::Line, shape.lines)
-        .with(Item::Mixed, shape.hot.min(shape.cold))
-        .with(Item::RunOut, runs)
-        .with(Item::PacketOut, shape.packets)
-        .with(Item::PacketByteOut, packet_bytes)
-        .with(Item::RunIn, runs)
-        .with(Item::PacketIn, runs)
-        .with(Item::PacketByteIn, runs * 40.0)
-        .with(Item::MessageOut, messages)
-        .with(Item::MessageByteOut, cold_bytes)
-        .with(Item::MessageIn, messages)
-        .with(Item::MessageByteIn, messages * ANSWER_BYTES as f64);
-    let user =
-        Work::of(Item::Command, 1.0).with(Item::Pair, shape.hot + shape.cold).with(Item::Value, values);
+    let rounds = if shape.hot > 0.0 { 1.0 / shape.pushes } else { 0.0 };
+    let round_bytes = 2.0 * 4.0 * shape.slots * rounds;
+    let worker = Work::of(CostKind::Turn, 1.0 + runs + messages)
+        .with(CostKind::Command, 2.0)
+        .with(CostKind::Pair, shape.hot + shape.cold)
+        .with(CostKind::Value, values)
+        .with(CostKind::Line, shape.lines)
+        .with(CostKind::Mixed, shape.hot.min(shape.cold))
+        .with(CostKind::RunOut, runs)
+        .with(CostKind::PacketOut, shape.packets)
+        .with(CostKind::PacketByteOut, packet_bytes)
+        .with(CostKind::RunIn, runs)
+        .with(CostKind::PacketIn, runs)
+        .with(CostKind::PacketByteIn, runs * 40.0)
+        .with(CostKind::MessageOut, messages)
+        .with(CostKind::MessageByteOut, cold_bytes)
+        .with(CostKind::MessageIn, messages)
+        .with(CostKind::MessageByteIn, messages * ANSWER_BYTES as f64);
+    let user = Work::of(CostKind::Command, 1.0)
+        .with(CostKind::Pair, shape.hot + shape.cold)
+        .with(CostKind::Value, values);
     // All servers together.
-    let server = Work::of(Item::Turn, messages + epochs)
-        .with(Item::MessageIn, messages)
-        .with(Item::MessageByteIn, cold_bytes)
-        .with(Item::Pair, shape.cold)
-        .with(Item::MessageOut, messages)
-        .with(Item::MessageByteOut, messages * ANSWER_BYTES as f64)
-        .with(Item::Epoch, 2.0 * epochs)
-        .with(Item::EpochByte, epoch_bytes);
-    let epoch_work = Work::of(Item::Epoch, 2.0 * epochs).with(Item::EpochByte, epoch_bytes);
-    let packet_work = Work::of(Item::Turn, runs / 4.0)
-        .with(Item::RunIn, runs)
-        .with(Item::PacketIn, shape.packets)
-        .with(Item::PacketByteIn, packet_bytes)
-        .with(Item::RunOut, runs)
-        .with(Item::PacketOut, runs)
-        .with(Item::PacketByteOut, runs * 40.0);
-    let speed = match setting.site {
-        Site::OneMachine(host) | Site::Rack { host, .. } => host.speed,
+    let server = Work::of(CostKind::Turn, messages + rounds)
+        .with(CostKind::MessageIn, messages)
+        .with(CostKind::MessageByteIn, cold_bytes)
+        .with(CostKind::Pair, shape.cold)
+        .with(CostKind::MessageOut, messages)
+        .with(CostKind::MessageByteOut, messages * ANSWER_BYTES as f64)
+        .with(CostKind::Round, 2.0 * rounds)
+        .with(CostKind::RoundByte, round_bytes);
+    let round_work = Work::of(CostKind::Round, 2.0 * rounds).with(CostKind::RoundByte, round_bytes);
+    let packet_work = Work::of(CostKind::Turn, runs / 4.0)
+        .with(CostKind::RunIn, runs)
+        .with(CostKind::PacketIn, shape.packets)
+        .with(CostKind::PacketByteIn, packet_bytes)
+        .with(CostKind::RunOut, runs)
+        .with(CostKind::PacketOut, runs)
+        .with(CostKind::PacketByteOut, runs * 40.0);
+    let speed = match setting.topology {
+        Topology::OneMachine(host) | Topology::Rack { host, .. } => host.speed,
     };
     let worker_ns = costs.worker.of(&worker) / speed;
     let user_ns = costs.user.of(&user) / speed;
@@ -134,15 +135,15 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
     limit("workers", workers, worker_ns);
     limit("users of workers", workers, user_ns);
     limit("servers", servers, server_ns);
-    match setting.site {
-        Site::OneMachine(host) => {
-            let switch_ns = switch.of(&(packet_work + epoch_work)) / speed;
+    match setting.topology {
+        Topology::OneMachine(host) => {
+            let switch_ns = switch.of(&(packet_work + round_work)) / speed;
             limit("switch", 1.0, switch_ns);
             limit("cores", host.cores as f64, worker_ns + user_ns + server_ns + switch_ns);
         }
-        Site::Rack { machines, host, link, hardware, .. } => {
+        Topology::Rack { machines, host, link, hardware, .. } => {
             let switches = racks as f64;
-            let agent_ns = switch.of(&epoch_work);
+            let agent_ns = switch.of(&round_work);
             if hardware {
                 limit("agents of switches", switches, agent_ns);
             } else {
@@ -157,7 +158,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
                 0.0
             };
             let answers = messages * Train::of_message(ANSWER_BYTES).bytes as f64;
-            let drained = epoch_bytes / 2.0;
+            let drained = round_bytes / 2.0;
             // A machine with a server and as many workers as others is the busiest; others have workers alone.
             let per_machine = 1.0 / machines.min(workers);
             let per_server = 1.0 / machines.min(servers);
@@ -186,7 +187,7 @@ fn with_epochs_of(setting: &Setting, pushes: f64, racks: usize, oversubscription
 /// sums are streamed up a tree of switches.
 #[must_use]
 pub fn dense_pairs_per_second(setting: &Setting, profile: &Profile, racks: usize) -> f64 {
-    let Site::Rack { machines, link, forwarding, .. } = setting.site else { return 0.0 };
+    let Topology::Rack { machines, link, forwarding, .. } = setting.topology else { return 0.0 };
     let cost = profile.cost(setting.model.rows * setting.model.width as u64);
     let packet = (profile.packet_bytes() + 24) as f64 * 8.0 / link.bits_per_second;
     let sharing = (f64::from(setting.workers) / (machines * racks) as f64).max(1.0);
@@ -197,7 +198,7 @@ pub fn dense_pairs_per_second(setting: &Setting, profile: &Profile, racks: usize
 }
 
 /// Draws some pushes and counts.
-fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
+fn shape(setting: &Setting, pushes_per_round: f64) -> Shape {
     let hot_rows = if setting.system == System::PsSparse { 0 } else { setting.hot };
     let mut random = Random::new(setting.seed).fork(0);
     let width = setting.model.width as f64;
@@ -220,14 +221,14 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
     }
     let regions = (hot_rows as f64 * width / 32_767.0).ceil().max(1.0);
     let packets = if hot > 0.0 { (hot / regions / entries).ceil() * regions } else { 0.0 };
-    let most = (EPOCH_PACKETS_MAX * regions / packets.max(1.0)).floor();
-    let waits = pushes_per_epoch > f64::from(setting.pushes_per_epoch);
-    let of_epoch = if waits { pushes_per_epoch } else { pushes_per_epoch.min(most).max(1.0) };
+    let most = (ROUND_PACKETS_MAX * regions / packets.max(1.0)).floor();
+    let waits = pushes_per_round > f64::from(setting.pushes_per_round);
+    let of_round = if waits { pushes_per_round } else { pushes_per_round.min(most).max(1.0) };
     // Blocks of slots: slots are given in the order of ranks.
     let mut blocks = BTreeSet::new();
     let block_max = hot_rows * setting.model.width as u64 / BLOCK;
-    for number in 0..whole(of_epoch) {
-        // Another push of a full epoch touches nothing new.
+    for number in 0..whole(of_round) {
+        // Another push of a full round touches nothing new.
         if blocks.len() as u64 >= block_max * 99 / 100 {
             break;
         }
@@ -238,7 +239,7 @@ fn shape(setting: &Setting, pushes_per_epoch: f64) -> Shape {
         );
     }
     let slots = (blocks.len() as u64 * BLOCK).min(hot_rows * setting.model.width as u64) as f64;
-    Shape { hot, lines, cold, packets, pushes: of_epoch, slots }
+    Shape { hot, lines, cold, packets, pushes: of_round, slots }
 }
 
 /// Returns the number of cache lines that the slots of hot rows are in. Rows are given in the order of ranks.

@@ -11,9 +11,9 @@ use libra_proto::{
     Action, DatagramRun, Instant, Link, LinkEvent, Message, Outgoing, Role, WorkerCommand, WorkerEvent,
 };
 
-use crate::costs::{Item, Prices, Work};
+use crate::costs::{CostKind, CostModel, Work};
 use crate::fabric::Place;
-use crate::recording::{Fed, Step};
+use crate::recording::{Input, Step};
 use libra_faultsim::{AnyRole, Event, with_role};
 
 /// Slots that are side by side in a cache.
@@ -92,7 +92,7 @@ pub(crate) struct Process {
     /// True if it waits for a core though it had more to do: then it is not woken when it gets one.
     pub(crate) pushed_aside: bool,
     pub(crate) inbox: Inbox,
-    pub(crate) prices: Prices,
+    pub(crate) prices: CostModel,
     /// True if datagrams pass at the rate of links and no processor looks at them, as in a switch of hardware.
     pub(crate) line_rate: bool,
     /// Time for which it has held its core.
@@ -108,7 +108,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(place: Place, prices: Prices, line_rate: bool) -> Self {
+    pub(crate) fn new(place: Place, prices: CostModel, line_rate: bool) -> Self {
         Self {
             place,
             core: 0,
@@ -169,47 +169,48 @@ impl Member {
 
     /// The role begins.
     pub(crate) fn start(&mut self, now: Instant) -> Turn {
-        self.turn(now, vec![Fed::Start])
+        self.turn(now, vec![Input::Start])
     }
 
     /// Takes what the loop would take next, hands it in and drains the role. `None` if there is nothing.
     pub(crate) fn next_turn(&mut self, now: Instant, inbox: &mut Inbox) -> Option<Turn> {
-        let mut fed = Vec::new();
+        let mut inputs = Vec::new();
         if self.is_due(now) {
             if !inbox.runs.is_empty() && self.due_timer.lets_datagrams_pass() {
                 self.due_timer.datagrams_passed();
-                take_runs(inbox, &mut fed);
+                take_runs(inbox, &mut inputs);
             } else {
                 self.due_timer.fired();
-                fed.push(Fed::Timeout);
+                inputs.push(Input::Timeout);
             }
-            return Some(self.turn(now, fed));
+            return Some(self.turn(now, inputs));
         }
         for _ in 0..3 {
             let kind = self.next_kind;
             self.next_kind = (kind + 1) % 3;
             match kind {
-                0 => take_runs(inbox, &mut fed),
+                0 => take_runs(inbox, &mut inputs),
                 1 => {
                     let count = inbox.streamed.len().min(STREAM_INPUTS_MAX);
-                    fed.extend(
-                        inbox.streamed.drain(..count).map(|(link, streamed)| Fed::Streamed(link, streamed)),
+                    inputs.extend(
+                        inbox.streamed.drain(..count).map(|(link, streamed)| Input::Streamed(link, streamed)),
                     );
                 }
-                _ => fed.extend(inbox.commands.pop_front().map(Fed::Command)),
+                _ => inputs.extend(inbox.commands.pop_front().map(Input::Command)),
             }
-            if !fed.is_empty() {
-                return Some(self.turn(now, fed));
+            if !inputs.is_empty() {
+                return Some(self.turn(now, inputs));
             }
         }
         None
     }
 
     /// Hands things in, then drains the role.
-    pub(crate) fn turn(&mut self, now: Instant, fed: Vec<Fed>) -> Turn {
-        let mut step = self.recorded.is_some().then(|| Step { now, fed: fed.clone(), work: Work::default() });
-        let mut work = Work::of(Item::Turn, 1.0);
-        for input in fed {
+    pub(crate) fn turn(&mut self, now: Instant, inputs: Vec<Input>) -> Turn {
+        let mut step =
+            self.recorded.is_some().then(|| Step { now, inputs: inputs.clone(), work: Work::default() });
+        let mut work = Work::of(CostKind::Turn, 1.0);
+        for input in inputs {
             work += input.work();
             input.hand_in(&mut self.role, now);
         }
@@ -223,9 +224,9 @@ impl Member {
     }
 }
 
-fn take_runs(inbox: &mut Inbox, fed: &mut Vec<Fed>) {
+fn take_runs(inbox: &mut Inbox, inputs: &mut Vec<Input>) {
     let count = inbox.runs.len().min(RECEIVED_RUNS_MAX);
-    fed.extend(inbox.runs.drain(..count).map(Fed::Run));
+    inputs.extend(inbox.runs.drain(..count).map(Input::Run));
 }
 
 /// Carries out the outputs of a role.
@@ -261,17 +262,17 @@ pub(crate) fn drain(
                 Output::Message { link, bytes }
             }
             RoleOutput::Event(event) => {
-                turn.work += Work::of(Item::Command, 1.0);
+                turn.work += Work::of(CostKind::Command, 1.0);
                 Output::Event(event)
             }
         };
         turn.put(output);
     }
     if cold_rows > 0 {
-        let headers = HEADER_BYTES as f64 * turn.work.count(Item::PacketOut);
-        let entries = (turn.work.count(Item::PacketByteOut) - headers) / ENTRY_BYTES as f64;
+        let headers = HEADER_BYTES as f64 * turn.work.count(CostKind::PacketOut);
+        let entries = (turn.work.count(CostKind::PacketByteOut) - headers) / ENTRY_BYTES as f64;
         let hot_rows = entries / width.max(1) as f64;
-        turn.work += Work::of(Item::Mixed, hot_rows.min(cold_rows as f64));
+        turn.work += Work::of(CostKind::Mixed, hot_rows.min(cold_rows as f64));
     }
 }
 
@@ -279,10 +280,10 @@ pub(crate) fn drain(
 fn split_runs(outgoing: &Outgoing, own: SocketAddr, turn: &mut Turn) {
     let mut start = 0;
     while let Some(DatagramRun { to, bytes, stride, end }) = outgoing.run_at(start, RUN_DATAGRAMS_MAX) {
-        let sent = Work::of(Item::RunOut, 1.0)
-            .with(Item::PacketOut, (end - start) as f64)
-            .with(Item::PacketByteOut, bytes.len() as f64)
-            .with(Item::Line, lines_pushed(bytes, stride) as f64);
+        let sent = Work::of(CostKind::RunOut, 1.0)
+            .with(CostKind::PacketOut, (end - start) as f64)
+            .with(CostKind::PacketByteOut, bytes.len() as f64)
+            .with(CostKind::Line, lines_pushed(bytes, stride) as f64);
         turn.work += sent;
         if !turn.forgets {
             turn.put(Output::Run { to, run: Run { from: own, bytes: bytes.to_vec(), stride } });
@@ -305,13 +306,13 @@ pub(crate) fn work_of_message(message: &Message, bytes: usize, arrives: bool) ->
     let bytes = bytes as f64;
     match message {
         Message::Drained(_) | Message::Committed(_) => {
-            Work::of(Item::Epoch, 1.0).with(Item::EpochByte, bytes)
+            Work::of(CostKind::Round, 1.0).with(CostKind::RoundByte, bytes)
         }
-        Message::Push(push) if arrives => Work::of(Item::MessageIn, 1.0)
-            .with(Item::MessageByteIn, bytes)
-            .with(Item::Pair, push.keys.len() as f64),
-        _ if arrives => Work::of(Item::MessageIn, 1.0).with(Item::MessageByteIn, bytes),
-        _ => Work::of(Item::MessageOut, 1.0).with(Item::MessageByteOut, bytes),
+        Message::Push(push) if arrives => Work::of(CostKind::MessageIn, 1.0)
+            .with(CostKind::MessageByteIn, bytes)
+            .with(CostKind::Pair, push.keys.len() as f64),
+        _ if arrives => Work::of(CostKind::MessageIn, 1.0).with(CostKind::MessageByteIn, bytes),
+        _ => Work::of(CostKind::MessageOut, 1.0).with(CostKind::MessageByteOut, bytes),
     }
 }
 
@@ -350,7 +351,7 @@ mod tests {
             plan: 1,
             view: 1,
             region: 0,
-            epoch: 0,
+            round: 0,
             durable: 0,
             seq: 0,
             tag: 0,

@@ -5,13 +5,13 @@
 
 use libra_proto::{Instant, Link, Message, Outgoing, Role, WorkerCommand};
 
-use crate::costs::{Item, Work};
+use crate::costs::{CostKind, Work};
 use crate::member::{Run, Streamed, Turn, drain, work_of_message};
 use libra_faultsim::{AnyRole, with_role};
 
 /// Something that is handed to a role.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fed {
+pub(crate) enum Input {
     Start,
     Timeout,
     Run(Run),
@@ -19,25 +19,25 @@ pub(crate) enum Fed {
     Command(WorkerCommand),
 }
 
-impl Fed {
+impl Input {
     pub(crate) fn work(&self) -> Work {
         match self {
             Self::Start | Self::Timeout | Self::Streamed(_, Streamed::Event(_)) => Work::default(),
-            Self::Run(run) => Work::of(Item::RunIn, 1.0)
-                .with(Item::PacketIn, run.bytes.len().div_ceil(run.stride.max(1)) as f64)
-                .with(Item::PacketByteIn, run.bytes.len() as f64),
+            Self::Run(run) => Work::of(CostKind::RunIn, 1.0)
+                .with(CostKind::PacketIn, run.bytes.len().div_ceil(run.stride.max(1)) as f64)
+                .with(CostKind::PacketByteIn, run.bytes.len() as f64),
             Self::Streamed(_, Streamed::Message(bytes)) => match Message::decode(bytes) {
                 Ok(message) => work_of_message(&message, bytes.len(), true),
                 Err(_) => Work::default(),
             },
             Self::Command(command) => {
-                let work = Work::of(Item::Command, 1.0);
+                let work = Work::of(CostKind::Command, 1.0);
                 match command {
                     WorkerCommand::Push { keys, gradients, .. }
-                    | WorkerCommand::PushPull { keys, gradients, .. } => {
-                        work.with(Item::Pair, keys.len() as f64).with(Item::Value, gradients.len() as f64)
-                    }
-                    WorkerCommand::Pull { keys, .. } => work.with(Item::Pair, keys.len() as f64),
+                    | WorkerCommand::PushPull { keys, gradients, .. } => work
+                        .with(CostKind::Pair, keys.len() as f64)
+                        .with(CostKind::Value, gradients.len() as f64),
+                    WorkerCommand::Pull { keys, .. } => work.with(CostKind::Pair, keys.len() as f64),
                     _ => work,
                 }
             }
@@ -69,7 +69,7 @@ impl Fed {
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) now: Instant,
-    pub(crate) fed: Vec<Fed>,
+    pub(crate) inputs: Vec<Input>,
     pub(crate) work: Work,
 }
 
@@ -95,14 +95,14 @@ impl Recording {
         let mut outgoing = Outgoing::default();
         let mut samples = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
-            let mut turn = Turn { work: Work::of(Item::Turn, 1.0), forgets: true, ..Turn::default() };
-            for input in &step.fed {
+            let mut turn = Turn { work: Work::of(CostKind::Turn, 1.0), forgets: true, ..Turn::default() };
+            for input in &step.inputs {
                 turn.work += input.work();
             }
             // What a kernel has just copied is in the caches of this core.
-            let fed = step.fed.clone();
+            let inputs = step.inputs.clone();
             let begin = clock();
-            fed.into_iter().for_each(|input| input.hand_in(&mut role, step.now));
+            inputs.into_iter().for_each(|input| input.hand_in(&mut role, step.now));
             drain(&mut role, step.now, &mut outgoing, &mut turn, own);
             let end = clock();
             assert_eq!(turn.work, step.work, "a role does the same from the same inputs");

@@ -12,9 +12,9 @@ use libra_proto::{Cluster, Controller, HotPath, Instant, Link, Server, Sizes, Sw
 use libra_store::{Init, Optimizer, TableSpec};
 use serde::Serialize;
 
+use crate::acking_peer::AckingPeer;
 use crate::cores::Host;
-use crate::costs::{Costs, Item, Work};
-use crate::counterpart::Counterpart;
+use crate::costs::{CostKind, Costs, Work};
 use crate::engine::{Engine, Program};
 use crate::fabric::{LinkCounts, LinkSpec, Place};
 use crate::member::Pid;
@@ -32,7 +32,7 @@ const GRADIENT_MAX: f32 = 1.0;
 /// Bytes that wait for the socket of a switch at most.
 const RECEIVE_BYTES: u32 = 32 << 20;
 /// Virtual time in which a cluster must have started, or the next push be done.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
 /// After so much of it is looked whether something has happened.
 const STEP: Duration = Duration::from_micros(200);
 /// The same where it limits the precision of a duration.
@@ -40,7 +40,7 @@ const SHORT_STEP: Duration = Duration::from_micros(20);
 
 /// Location of the members.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Site {
+pub enum Topology {
     /// All on one machine: what they send costs their kernels, and nothing else.
     OneMachine(Host),
     /// Machines around a switch. Workers are dealt to them from the first on, servers from the last on.
@@ -59,7 +59,7 @@ pub enum Site {
     },
 }
 
-impl Site {
+impl Topology {
     /// The paper's: 8 machines with 64 cores and two ports of 100 Gbit/s around a Tofino, which takes a microsecond. There is a core for each
     /// process, so they poll, as the paper's do (DPDK, section 4).
     pub const PAPER: Self = Self::paper_with(LinkSpec::DUAL_100G);
@@ -99,15 +99,15 @@ pub struct Setting {
     /// Servers.
     pub servers: u16,
     /// Location of the members.
-    pub site: Site,
+    pub topology: Topology,
     /// The rows, and what a push is.
     pub model: Model,
     /// Number of hot rows: those of the first ranks.
     pub hot: u64,
     /// Pushes of a worker that are under way at once.
     pub open: usize,
-    /// Pushes of an epoch.
-    pub pushes_per_epoch: u32,
+    /// Pushes of a round.
+    pub pushes_per_round: u32,
     /// Entries of a packet at most.
     pub entries_max: u8,
     /// Costs of the roles and their kernels.
@@ -226,7 +226,7 @@ impl Setting {
         self.system == System::Libra && self.hot > 0
     }
 
-    /// The rows of the first ranks, in their order. An epoch must not fill a bank before its pushes are there.
+    /// The rows of the first ranks, in their order. A round must not fill a bank before its pushes are there.
     fn plan(&self) -> Plan {
         let table = self.table();
         let width = u32::try_from(table.width).unwrap_or(u32::MAX);
@@ -245,11 +245,11 @@ impl Setting {
         }
     }
 
-    /// For an epoch of pushes with so many values each.
+    /// For a round of pushes with so many values each.
     fn headroom_bits(&self, values: u64) -> u8 {
         let packets = values.div_ceil(self.entries_max.into());
-        let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
-        let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
+        let round = (packets * u64::from(self.pushes_per_round)).next_power_of_two();
+        let bits = u8::try_from(round.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
         bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX))
     }
 
@@ -290,15 +290,15 @@ impl Setting {
     fn hot_path(&self) -> HotPath {
         HotPath {
             entries_max: self.entries_max,
-            pushes_per_epoch: self.pushes_per_epoch,
+            pushes_per_round: self.pushes_per_round,
             ..HotPath::for_workers(self.workers)
         }
     }
 
     /// All others to one worker, at these addresses of theirs: for a worker on sockets, alone.
     #[must_use]
-    pub fn counterpart(&self, streams: SocketAddr, datagrams: SocketAddr) -> Counterpart {
-        Counterpart::new(self.cluster(), streams, datagrams)
+    pub fn acking_peer(&self, streams: SocketAddr, datagrams: SocketAddr) -> AckingPeer {
+        AckingPeer::new(self.cluster(), streams, datagrams)
     }
 
     /// Returns the pushes of a worker, without end.
@@ -349,9 +349,9 @@ impl Simulation {
 
     fn of(setting: &Setting, cluster: Cluster, recorded: Option<Recorded>, pushes: Vec<Pushes>) -> Self {
         let costs = &setting.costs;
-        let (machines, host, link, forwarding, hardware) = match setting.site {
-            Site::OneMachine(host) => (1, host, LinkSpec::DUAL_100G, Duration::ZERO, false),
-            Site::Rack { machines, host, link, forwarding, hardware } => {
+        let (machines, host, link, forwarding, hardware) = match setting.topology {
+            Topology::OneMachine(host) => (1, host, LinkSpec::DUAL_100G, Duration::ZERO, false),
+            Topology::Rack { machines, host, link, forwarding, hardware } => {
                 (machines, host, link, forwarding, hardware)
             }
         };
@@ -360,7 +360,7 @@ impl Simulation {
         // The controller does nothing that is measured; on a rack it is where it delays no other member.
         let switches = u16::from(cluster.plan.is_some());
         let sizes = Sizes { servers: setting.servers, switches, workers: setting.workers };
-        let is_rack = matches!(setting.site, Site::Rack { .. });
+        let is_rack = matches!(setting.topology, Topology::Rack { .. });
         let centre = if is_rack { engine.add_place(Host { cores: 2, ..host }, !hardware) } else { rack[0] };
         let mut kinds = BTreeMap::new();
         let role = Controller::new(sizes, cluster);
@@ -374,12 +374,12 @@ impl Simulation {
         }
         if switches > 0 {
             let (pid, prices) = (engine.processes.len(), costs.switch.and(&costs.kernel));
-            // A processor beside a pipeline of hardware pays for epochs, not packets.
-            let prices = if hardware { prices.only(&[Item::Epoch, Item::EpochByte]) } else { prices };
+            // A processor beside a pipeline of hardware pays for rounds, not packets.
+            let prices = if hardware { prices.only(&[CostKind::Round, CostKind::RoundByte]) } else { prices };
             engine.start(centre, switch(pid), prices, hardware, recorded == Some(Recorded::Switch));
             kinds.insert(pid, "switch");
         }
-        let wake = costs.kernel.only(&[Item::Wake, Item::IdleWake]);
+        let wake = costs.kernel.only(&[CostKind::Wake, CostKind::IdleWake]);
         let first = engine.processes.len();
         for number in 0..usize::from(setting.workers) {
             let (pid, prices) = (engine.processes.len(), costs.worker.and(&wake));
@@ -403,7 +403,7 @@ impl Simulation {
 
     /// Runs until all workers push, and then for the warm-up time of the setting.
     pub(crate) fn warm_up(&mut self) -> Result<Begin, String> {
-        let deadline = self.engine.now + PATIENCE;
+        let deadline = self.engine.now + PROGRESS_TIMEOUT;
         while self.users().any(|user| user.done.is_empty()) {
             self.go_on(STEP, deadline)?;
         }
@@ -428,7 +428,7 @@ impl Simulation {
             return Err(reason);
         }
         if self.engine.now >= deadline {
-            return Err(format!("nothing was pushed in {PATIENCE:?}"));
+            return Err(format!("nothing was pushed in {PROGRESS_TIMEOUT:?}"));
         }
         self.engine.run_until(self.engine.now + step);
         Ok(())
@@ -436,7 +436,7 @@ impl Simulation {
 
     /// From the first push to the last, of workers whose pushes end.
     fn through(mut self) -> Result<Report, String> {
-        let mut deadline = self.engine.now + PATIENCE;
+        let mut deadline = self.engine.now + PROGRESS_TIMEOUT;
         let mut begin = self.begin();
         while !self.users().any(User::has_begun) {
             begin = self.begin();
@@ -447,7 +447,7 @@ impl Simulation {
             self.go_on(SHORT_STEP, deadline)?;
             let now = self.users().map(|user| user.done.len()).sum();
             if now > done {
-                (done, deadline) = (now, self.engine.now + PATIENCE);
+                (done, deadline) = (now, self.engine.now + PROGRESS_TIMEOUT);
             }
         }
         self.report(&begin)
@@ -494,7 +494,8 @@ impl Simulation {
         let cores_most = cores
             .map(|(place, busy)| busy / 1e9 / seconds / self.engine.host(place).cores as f64)
             .fold(0.0, f64::max);
-        let servers: f64 = work_per_pair.get("server").map_or(0.0, |work| work.count(Item::MessageByteIn));
+        let servers: f64 =
+            work_per_pair.get("server").map_or(0.0, |work| work.count(CostKind::MessageByteIn));
         let link = |side: usize| {
             let mut usage = LinkUsage::default();
             for (place, before) in begin.links.iter().enumerate() {

@@ -70,7 +70,7 @@ enum Happening {
 }
 
 /// Timeout of a worker for a result.
-const PATIENCE: Duration = Duration::from_millis(1);
+const RESULT_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl DenseSetting {
     /// Simulates some rounds.
@@ -263,7 +263,7 @@ impl Rounds {
 
     fn leaves(&mut self, packet: Packet) {
         let Packet { worker, slot, offset, .. } = packet;
-        self.schedule(self.now + PATIENCE, Happening::Timeout { worker, slot, offset });
+        self.schedule(self.now + RESULT_TIMEOUT, Happening::Timeout { worker, slot, offset });
         let mut train = self.train;
         match self.fabric.leave(self.now, self.place(worker), self.machines, &mut train) {
             // The pool is in the switch: a packet is there when all of it is.

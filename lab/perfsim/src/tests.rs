@@ -14,24 +14,33 @@ fn costs() -> Costs {
     Costs {
         spread: 0.0,
         machine: "none".to_owned(),
-        worker: Prices(
+        worker: CostModel(
             [
-                (Item::Turn, 100.0),
-                (Item::RunIn, 500.0),
-                (Item::RunOut, 1000.0),
-                (Item::PacketByteOut, 0.8),
-                (Item::Line, 5.0),
-                (Item::MessageOut, 1000.0),
-                (Item::MessageByteOut, 1.0),
+                (CostKind::Turn, 100.0),
+                (CostKind::RunIn, 500.0),
+                (CostKind::RunOut, 1000.0),
+                (CostKind::PacketByteOut, 0.8),
+                (CostKind::Line, 5.0),
+                (CostKind::MessageOut, 1000.0),
+                (CostKind::MessageByteOut, 1.0),
             ]
             .into(),
         ),
-        server: Prices([(Item::Turn, 100.0), (Item::MessageByteIn, 2.0), (Item::EpochByte, 1.0)].into()),
-        switch: Prices([(Item::PacketIn, 50.0), (Item::PacketByteIn, 0.2), (Item::EpochByte, 0.5)].into()),
-        user: Prices([(Item::Pair, 1.0)].into()),
-        kernel: Prices(
-            [(Item::Wake, 1000.0), (Item::RunIn, 500.0), (Item::RunOut, 1000.0), (Item::MessageOut, 1000.0)]
-                .into(),
+        server: CostModel(
+            [(CostKind::Turn, 100.0), (CostKind::MessageByteIn, 2.0), (CostKind::RoundByte, 1.0)].into(),
+        ),
+        switch: CostModel(
+            [(CostKind::PacketIn, 50.0), (CostKind::PacketByteIn, 0.2), (CostKind::RoundByte, 0.5)].into(),
+        ),
+        user: CostModel([(CostKind::Pair, 1.0)].into()),
+        kernel: CostModel(
+            [
+                (CostKind::Wake, 1000.0),
+                (CostKind::RunIn, 500.0),
+                (CostKind::RunOut, 1000.0),
+                (CostKind::MessageOut, 1000.0),
+            ]
+            .into(),
         ),
         wake_latency_ns: WakeLatency(vec![[0.0, 5000.0]]),
     }
@@ -43,7 +52,7 @@ fn setting(system: System, workers: u16, hardware: bool) -> Setting {
         system,
         workers,
         servers: 1,
-        site: Site::Rack {
+        topology: Topology::Rack {
             machines: 8,
             host: Host { cores: 16, speed: 1.0, polls: false },
             link: LinkSpec::DUAL_100G,
@@ -53,7 +62,7 @@ fn setting(system: System, workers: u16, hardware: bool) -> Setting {
         model: Model { rows, width: 1, law: PowerLaw::new(rows, 1.05), batch: 2000 },
         hot: 10_000,
         open: 4,
-        pushes_per_epoch: 32,
+        pushes_per_round: 32,
         entries_max: 240,
         costs: costs(),
         warm_up: Duration::from_millis(3),
@@ -101,7 +110,7 @@ fn without_losses_nothing_changes() {
     let text = |setting: &Setting| serde_json::to_string(&run(setting)).unwrap();
     let plain = setting(System::Libra, 4, true);
     let mut other = plain.clone();
-    let Site::Rack { link, .. } = &mut other.site else { unreachable!() };
+    let Topology::Rack { link, .. } = &mut other.topology else { unreachable!() };
     link.recovery = Duration::from_secs(1);
     assert_eq!(text(&plain), text(&other));
     let lossy = losing(plain, 0.001);
@@ -116,7 +125,7 @@ fn streams_lose_time_and_nothing_else() {
         // Alone, for whom nothing is better if another comes later.
         let alone = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
         let mut setting = losing(Setting { measured: Duration::from_millis(40), ..alone }, loss);
-        let Site::Rack { link, .. } = &mut setting.site else { unreachable!() };
+        let Topology::Rack { link, .. } = &mut setting.topology else { unreachable!() };
         link.recovery = Duration::from_micros(recovery);
         run(&setting).pushes_per_second
     };
@@ -125,7 +134,7 @@ fn streams_lose_time_and_nothing_else() {
 }
 
 fn losing(mut setting: Setting, rate: f64) -> Setting {
-    let Site::Rack { link, .. } = &mut setting.site else { unreachable!() };
+    let Topology::Rack { link, .. } = &mut setting.topology else { unreachable!() };
     link.loss = rate;
     setting
 }
@@ -164,7 +173,7 @@ fn nothing_is_busy_for_longer_than_there_is_time() {
     }
     // One machine, and more threads than cores.
     let host = Host { cores: 2, speed: 0.5, polls: false };
-    let report = run(&Setting { site: Site::OneMachine(host), ..setting(System::Libra, 4, false) });
+    let report = run(&Setting { topology: Topology::OneMachine(host), ..setting(System::Libra, 4, false) });
     assert!((0.95..=1.0).contains(&report.cores_most), "{report:?}");
 }
 
@@ -175,14 +184,14 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
     let setting = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
     let report = run(&setting);
     let of = |kind: &str, item| report.work_per_pair[kind].count(item) * 2000.0;
-    let message = of("worker", Item::MessageByteOut);
-    let answer = of("worker", Item::MessageByteIn);
-    assert!((of("worker", Item::MessageOut) - 1.0).abs() < 0.1, "a push is a message");
+    let message = of("worker", CostKind::MessageByteOut);
+    let answer = of("worker", CostKind::MessageByteIn);
+    assert!((of("worker", CostKind::MessageOut) - 1.0).abs() < 0.1, "a push is a message");
     let kernel = |item| costs.kernel.0[&item];
     // The user: woken, then makes the push; the worker: woken, sends.
-    let wake = costs.wake_latency_ns.after(0.0) + kernel(Item::Wake);
+    let wake = costs.wake_latency_ns.after(0.0) + kernel(CostKind::Wake);
     let mut expected = 2000.0;
-    expected += wake + 100.0 + message + kernel(Item::MessageOut);
+    expected += wake + 100.0 + message + kernel(CostKind::MessageOut);
     let spec = LinkSpec::DUAL_100G;
     let path = |bytes: f64| {
         let train = Train::of_message(instant(bytes).as_nanos().try_into().unwrap());
@@ -190,7 +199,7 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
         nanos(train.bytes) + nanos(train.last) + 2.0 * spec.propagation.as_nanos() as f64 + 1000.0
     };
     // The server: woken, adds, answers; the worker: woken, notifies its user, which is woken.
-    expected += path(message) + wake + 100.0 + 2.0 * message + kernel(Item::MessageOut);
+    expected += path(message) + wake + 100.0 + 2.0 * message + kernel(CostKind::MessageOut);
     expected += path(answer) + wake + 100.0 + wake;
     let found = report.latency_us[0] * 1000.0;
     // A first packet that overtakes the tail of its train makes the difference.
@@ -202,14 +211,14 @@ fn a_push_alone_takes_as_long_as_what_it_passes() {
 fn a_polling_process_is_not_woken() {
     let polling = |polls| {
         let mut setting = Setting { open: 1, ..setting(System::PsSparse, 1, true) };
-        if let Site::Rack { host, .. } = &mut setting.site {
+        if let Topology::Rack { host, .. } = &mut setting.topology {
             host.polls = polls;
         }
         run(&setting)
     };
     let (sleeps, polls) = (polling(false), polling(true));
-    assert!(sleeps.work_per_pair["server"].count(Item::Wake) > 0.0);
-    assert_eq!(polls.work_per_pair["server"].count(Item::Wake), 0.0);
+    assert!(sleeps.work_per_pair["server"].count(CostKind::Wake) > 0.0);
+    assert_eq!(polls.work_per_pair["server"].count(CostKind::Wake), 0.0);
     assert!(
         polls.latency_us[0] + 4.0 * 6.0 <= sleeps.latency_us[0],
         "four wakes of 6 us: {polls:?}, {sleeps:?}"
@@ -234,7 +243,7 @@ fn rows_that_leave_both_ways_are_counted() {
         let mut setting = Setting { hot, ..setting(system, 2, true) };
         setting.model.width = width;
         let worker = run(&setting).work_per_pair["worker"];
-        (worker.count(Item::Mixed), worker.count(Item::PacketByteOut))
+        (worker.count(CostKind::Mixed), worker.count(CostKind::PacketByteOut))
     };
     for width in [1, 4] {
         let (count, bytes) = mixed(System::Libra, 300, width);
@@ -249,7 +258,7 @@ fn rows_that_leave_both_ways_are_counted() {
 #[test]
 fn a_machine_is_busy_though_its_threads_take_turns() {
     let host = Host { cores: 2, speed: 1.0, polls: false };
-    let report = run(&Setting { site: Site::OneMachine(host), ..setting(System::Libra, 4, false) });
+    let report = run(&Setting { topology: Topology::OneMachine(host), ..setting(System::Libra, 4, false) });
     assert!(report.cores_most > 0.95, "{report:?}");
     assert!(report.latency_us[1] < 20.0 * report.latency_us[0], "{report:?}");
 }
@@ -333,9 +342,11 @@ fn a_slow_link_is_the_limit() {
     let at = |bits_per_second| {
         // The machine of the server has no worker: what stays on a machine crosses no link.
         let setting = Setting { measured: Duration::from_millis(20), ..setting(System::PsSparse, 7, true) };
-        let Site::Rack { machines, host, link, forwarding, hardware } = setting.site else { unreachable!() };
+        let Topology::Rack { machines, host, link, forwarding, hardware } = setting.topology else {
+            unreachable!()
+        };
         let link = LinkSpec { bits_per_second, ..link };
-        run(&Setting { site: Site::Rack { machines, host, link, forwarding, hardware }, ..setting })
+        run(&Setting { topology: Topology::Rack { machines, host, link, forwarding, hardware }, ..setting })
     };
     let (slow, slower) = (at(2e9), at(1e9));
     assert!(slow.down.most > 0.95 && slower.down.most > 0.95, "{slow:?} {slower:?}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{Instant, Level, WorkerCommand, WorkerEvent};
 
-use crate::costs::{Item, Work};
+use crate::costs::{CostKind, Work};
 use crate::member::Pid;
 use crate::trace::Pushes;
 
@@ -66,7 +66,7 @@ impl User {
     ) -> Option<(Work, Option<WorkerCommand>)> {
         let mut work = Work::default();
         for event in events.drain(..) {
-            work += Work::of(Item::Command, 0.5);
+            work += Work::of(CostKind::Command, 0.5);
             match event {
                 WorkerEvent::Started { .. } => self.started = true,
                 WorkerEvent::Pushed { number } => {
@@ -89,9 +89,9 @@ impl User {
         self.numbered += 1;
         let pairs = push.pairs;
         self.open.insert(self.numbered, (now, pairs));
-        work += Work::of(Item::Command, 0.5)
-            .with(Item::Pair, pairs as f64)
-            .with(Item::Value, push.gradients.len() as f64);
+        work += Work::of(CostKind::Command, 0.5)
+            .with(CostKind::Pair, pairs as f64)
+            .with(CostKind::Value, push.gradients.len() as f64);
         let command = WorkerCommand::Push {
             number: self.numbered,
             keys: push.keys,

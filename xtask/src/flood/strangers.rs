@@ -22,7 +22,7 @@ pub(super) struct Targets {
 
 impl Targets {
     /// Sockets that belong to no job: streams are accepted and closed, datagrams stay in the kernel.
-    pub(super) fn nobody() -> Result<Self> {
+    pub(super) fn outside_of_job() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind a socket")?;
         let (streams, datagrams) = (vec![listener.local_addr()?], vec![socket.local_addr()?]);

@@ -63,12 +63,12 @@ impl Answer {
         u32::from_be_bytes(*self.header[18..].first_chunk().expect("a header has 30 bytes"))
     }
 
-    /// The same header with another kind, other flags, and the given `epoch`; `durable` is ahead.
-    fn forged(&self, kind: u8, flags: u8, epoch: Option<u16>) -> [u8; HEADER_BYTES] {
+    /// The same header with another kind, other flags, and the given `round`; `durable` is ahead.
+    fn forged(&self, kind: u8, flags: u8, round: Option<u16>) -> [u8; HEADER_BYTES] {
         let mut header = self.header;
         (header[1], header[2], header[3]) = (kind, flags, 0);
-        if let Some(epoch) = epoch {
-            header[14..16].copy_from_slice(&epoch.to_be_bytes());
+        if let Some(round) = round {
+            header[14..16].copy_from_slice(&round.to_be_bytes());
         }
         let durable = u16::from_be_bytes([header[16], header[17]]).wrapping_add(AHEAD);
         header[16..18].copy_from_slice(&durable.to_be_bytes());

@@ -67,7 +67,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
     action fit() { meta.is_fit = 1; }
 
     // The same regions, by everything that a packet must have right.
-    table tenures {
+    table ownerships {
         key = {
             hdr.libra.job : exact @name("job");
             hdr.libra.region : exact @name("region");
@@ -90,6 +90,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in PortId_t port) 
             agents.apply();
         }
         regions.apply();
-        tenures.apply();
+        ownerships.apply();
     }
 }

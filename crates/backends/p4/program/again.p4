@@ -28,16 +28,16 @@ control Again(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         // Out of turn a push gets no room in the bank.
-        if (meta.is_turn == 0 && meta.fate == Fate.REFUSED && meta.reason == BANK_FULL) {
+        if (meta.is_turn == 0 && meta.outcome == Outcome.REFUSED && meta.reason == BANK_FULL) {
             if (hdr.again.passes == PASSES_MAX) {
-                meta.fate = Fate.DROPPED;
+                meta.outcome = Outcome.DROPPED;
             } else {
                 // A packet that comes too late has read no turns this time, and does so the next time.
                 hdr.again.passes = hdr.again.passes + 1;
                 summands.apply(hdr);
                 hdr.again.clock = meta.clock;
-                meta.fate = Fate.AGAIN;
-                meta.sum_deed = SumDeed.READ;
+                meta.outcome = Outcome.AGAIN;
+                meta.sum_action = SumAction.READ;
             }
         }
     }

@@ -11,14 +11,14 @@
 
 // Values that follow from the number of a packet alone.
 control Number(in headers_t hdr, inout metadata_t meta) {
-    action set_bit(bit<32> cut_bit) { meta.cut_bit = cut_bit; }
+    action set_bit(bit<32> acked_bit) { meta.acked_bit = acked_bit; }
 
     table bits {
         key = { hdr.libra.seq[4:0] : exact; }
         actions = { set_bit; }
         const default_action = set_bit(0);
         const entries = {
-#include "generated/cut_bits.p4"
+#include "generated/acked_bits.p4"
         }
     }
 
@@ -47,8 +47,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
     Window() window;
     WindowBank() window_bank;
     Taken() taken;
-    CutBits() cut_bits;
-    CutNext() cut_next;
+    AckedBits() acked_bits;
+    AckedNext() acked_next;
     Decision() decision;
     CellsInside() cells_inside;
     CellsOfBank() cells_of_bank;
@@ -72,21 +72,21 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta) {
         turns.apply(hdr, meta);
 #endif
         room.apply(hdr, meta);
-        meta.epoch = meta.clock[31:16];
-        meta.epoch_before = meta.clock[31:16] - 1;
+        meta.round = meta.clock[31:16];
+        meta.round_before = meta.clock[31:16] - 1;
         meta.bank = meta.clock[16:16];
         meta.bank_idle = ~meta.clock[16:16];
         if (meta.form == Form.DRAIN) {
-            meta.bank_of_deed = ~meta.clock[16:16];
+            meta.bank_of_action = ~meta.clock[16:16];
         } else {
-            meta.bank_of_deed = meta.clock[16:16];
+            meta.bank_of_action = meta.clock[16:16];
         }
         window.apply(hdr, meta);
         cells_of_bank.apply(hdr, meta);
         window_bank.apply(hdr, meta);
         taken.apply(hdr, meta);
-        cut_bits.apply(hdr, meta);
-        cut_next.apply(hdr, meta);
+        acked_bits.apply(hdr, meta);
+        acked_next.apply(hdr, meta);
         decision.apply(hdr, meta);
 #ifdef SUMS_BY_TABLE
         again.apply(hdr, meta);

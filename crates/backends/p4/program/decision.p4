@@ -5,35 +5,35 @@
 #include "headers.p4"
 
 control Decision(inout headers_t hdr, inout metadata_t meta) {
-    action drop() { meta.fate = Fate.DROPPED; }
+    action drop() { meta.outcome = Outcome.DROPPED; }
     action refuse(bit<16> reason) {
-        meta.fate = Fate.REFUSED;
+        meta.outcome = Outcome.REFUSED;
         meta.reason = reason;
     }
-    action push(ValueDeed values) {
-        meta.fate = Fate.PUSHED;
-        meta.sum_deed = SumDeed.ADD;
-        meta.value_deed = values;
+    action push(ValueAction values) {
+        meta.outcome = Outcome.PUSHED;
+        meta.sum_action = SumAction.ADD;
+        meta.value_action = values;
     }
-    action duplicate(ValueDeed values) {
-        meta.fate = Fate.DUPLICATE;
-        meta.value_deed = values;
+    action duplicate(ValueAction values) {
+        meta.outcome = Outcome.DUPLICATE;
+        meta.value_action = values;
     }
     action pull() {
-        meta.fate = Fate.PULLED;
-        meta.value_deed = ValueDeed.READ;
+        meta.outcome = Outcome.PULLED;
+        meta.value_action = ValueAction.READ;
     }
-    action probe() { meta.fate = Fate.PULLED; }
+    action probe() { meta.outcome = Outcome.PULLED; }
     action install() {
-        meta.fate = Fate.INSTALLED;
-        meta.value_deed = ValueDeed.WRITE;
+        meta.outcome = Outcome.INSTALLED;
+        meta.value_action = ValueAction.WRITE;
     }
     action drain() {
-        meta.fate = Fate.DRAINED;
-        meta.sum_deed = SumDeed.TAKE;
+        meta.outcome = Outcome.DRAINED;
+        meta.sum_action = SumAction.TAKE;
     }
-    action flip() { meta.fate = Fate.FLIPPED; }
-    action remember() { meta.fate = Fate.REMEMBERED; }
+    action flip() { meta.outcome = Outcome.FLIPPED; }
+    action remember() { meta.outcome = Outcome.REMEMBERED; }
 
     table fates {
         key = {
@@ -72,11 +72,11 @@ control Decision(inout headers_t hdr, inout metadata_t meta) {
             (Form.PULL, _, _, _, _, _, 0 &&& CONDITION_READABLE, _, _, _, _, _) : refuse(NOT_INSTALLED);
             (_, _, _, _, _, _, _, 0, _, _, _, _) : drop();
             // The others are carried out.
-            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, 1, _, _, FLAG_VALUES &&& FLAG_VALUES) : push(ValueDeed.READ);
-            (Form.PUSH, _, _, _, _, _, _, _, 1, _, _, _) : push(ValueDeed.NONE);
+            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, 1, _, _, FLAG_VALUES &&& FLAG_VALUES) : push(ValueAction.READ);
+            (Form.PUSH, _, _, _, _, _, _, _, 1, _, _, _) : push(ValueAction.NONE);
             (Form.PUSH, _, _, _, _, _, _, _, _, 0, 0, _) : refuse(BANK_FULL);
-            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, _, _, _, FLAG_VALUES &&& FLAG_VALUES) : duplicate(ValueDeed.READ);
-            (Form.PUSH, _, _, _, _, _, _, _, _, _, _, _) : duplicate(ValueDeed.NONE);
+            (Form.PUSH, _, _, _, _, _, CONDITION_READABLE &&& CONDITION_READABLE, _, _, _, _, FLAG_VALUES &&& FLAG_VALUES) : duplicate(ValueAction.READ);
+            (Form.PUSH, _, _, _, _, _, _, _, _, _, _, _) : duplicate(ValueAction.NONE);
             (Form.PULL, _, _, _, _, _, _, _, _, _, _, _) : pull();
             (Form.PROBE, _, _, _, _, _, _, _, _, _, _, _) : probe();
             (Form.INSTALL, _, _, _, _, _, _, _, _, _, _, _) : install();

@@ -64,7 +64,7 @@ header libra_h {
     bit<16> view;
     bit<8> region;
     bit<8> version;
-    // `epoch` in the upper half, `durable` in the lower one: a region keeps them in one cell of a register.
+    // `round` in the upper half, `durable` in the lower one: a region keeps them in one cell of a register.
     bit<32> clock;
     bit<32> seq;
     // In answers to the agent: see `reply.p4`.
@@ -103,7 +103,7 @@ enum bit<8> Form {
 }
 
 // Outcome of a packet of Libra.
-enum bit<8> Fate {
+enum bit<8> Outcome {
     DROPPED = 0,
     PUSHED = 1,
     DUPLICATE = 2,
@@ -117,8 +117,8 @@ enum bit<8> Fate {
 }
 
 // Action on the registers of a lane.
-enum bit<2> SumDeed { NONE = 0, ADD = 1, TAKE = 2, READ = 3 }
-enum bit<2> ValueDeed { NONE = 0, READ = 1, WRITE = 2 }
+enum bit<2> SumAction { NONE = 0, ADD = 1, TAKE = 2, READ = 3 }
+enum bit<2> ValueAction { NONE = 0, READ = 1, WRITE = 2 }
 
 struct metadata_t {
     Form form;
@@ -137,28 +137,28 @@ struct metadata_t {
     bit<16> plan_off;
     bit<16> view;
     bit<32> room;
-    // Of the flow: its number in this switch, and of the number of the packet its bit in a cut and the number after it.
+    // Of the flow: its number in this switch, and of the number of the packet its bit in an acked set and the number after it.
     bit<FLOW_BITS> flow;
-    bit<32> cut_bit;
+    bit<32> acked_bit;
     bit<32> seq_after;
     // By how much this packet changes what the bank has taken.
     bit<32> taken_more;
     // Results of registers.
     bit<32> clock;
-    bit<16> epoch;
-    bit<16> epoch_before;
+    bit<16> round;
+    bit<16> round_before;
     // The bank that takes packets, and the one that this packet is about: a DRAIN is about the other one.
     bit<1> bank;
     bit<1> bank_idle;
-    bit<1> bank_of_deed;
+    bit<1> bank_of_action;
     bit<8> conditions;
     bit<1> has_room;
     bit<1> is_new;
     bit<1> is_seen;
     bit<8> seen_bank;
     bit<32> taken;
-    bit<32> cut_bits;
-    bit<32> cut_next;
+    bit<32> acked_bits;
+    bit<32> acked_next;
 #ifdef SUMS_BY_TABLE
     // For each lane whether its sum is as it was read for this packet, whether the clock is, and whether all of that is so.
     TURNS
@@ -166,9 +166,9 @@ struct metadata_t {
     bit<1> is_turn;
 #endif
     // Outcome and actions.
-    SumDeed sum_deed;
-    ValueDeed value_deed;
-    Fate fate;
+    SumAction sum_action;
+    ValueAction value_action;
+    Outcome outcome;
     bit<16> reason;
     bit<1> has_entries;
 }

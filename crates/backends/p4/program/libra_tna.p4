@@ -69,9 +69,9 @@ parser IngressParser(packet_in packet, out frame_t hdr, out metadata_t meta, out
 @pa_container_size("ingress", "meta.room", 32)
 @pa_container_size("ingress", "meta.taken", 32)
 @pa_container_size("ingress", "meta.taken_more", 32)
-@pa_container_size("ingress", "meta.cut_bit", 32)
-@pa_container_size("ingress", "meta.cut_bits", 32)
-@pa_container_size("ingress", "meta.cut_next", 32)
+@pa_container_size("ingress", "meta.acked_bit", 32)
+@pa_container_size("ingress", "meta.acked_bits", 32)
+@pa_container_size("ingress", "meta.acked_next", 32)
 @pa_container_size("ingress", "meta.seq_after", 32)
 control Ingress(
     inout frame_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
@@ -98,9 +98,9 @@ control Ingress(
                 came_by = hdr.packet.again.came_by[8:0];
             }
             aggregate.apply(hdr.packet, meta);
-            if (meta.fate == Fate.DROPPED) {
+            if (meta.outcome == Outcome.DROPPED) {
                 for_deparser.drop_ctl = 1;
-            } else if (meta.fate == Fate.AGAIN) {
+            } else if (meta.outcome == Outcome.AGAIN) {
                 hdr.packet.again.came_by = (bit<16>)came_by;
                 for_traffic_manager.ucast_egress_port = RECIRCULATION_PORT;
                 for_traffic_manager.bypass_egress = 0;
@@ -113,7 +113,7 @@ control Ingress(
             aggregate.apply(hdr.packet, meta);
             // Those that are dropped, too: what is in a branch of its own keeps all lanes waiting.
             way_back.apply(hdr.packet);
-            if (meta.fate == Fate.DROPPED) {
+            if (meta.outcome == Outcome.DROPPED) {
                 for_deparser.drop_ctl = 1;
             } else {
                 for_traffic_manager.ucast_egress_port = intrinsic.ingress_port;

@@ -95,10 +95,10 @@ control LibraIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 standard.egress_spec = came_by;
             } else if (meta.is_ours == 1) {
                 aggregate.apply(hdr, meta);
-                if (meta.fate == Fate.DROPPED) {
+                if (meta.outcome == Outcome.DROPPED) {
                     mark_to_drop(standard);
 #ifdef SUMS_BY_TABLE
-                } else if (meta.fate == Fate.AGAIN) {
+                } else if (meta.outcome == Outcome.AGAIN) {
                     hdr.again.came_by = (bit<16>)came_by;
                     standard.egress_spec = came_by;
                 } else {

@@ -10,7 +10,7 @@
 #endif
 
 // State of the region and of the request in an answer. `tag` is zero for workers; the agent gets what the bank has taken or, from a
-// DRAIN, what the cut is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
+// DRAIN, what the acked set is made of. Each field is set by one table: a chain of conditions would be one of stages, too.
 control Answer(inout headers_t hdr, inout metadata_t meta) {
     action acknowledge() {
         hdr.libra.kind = KIND_ACK;
@@ -35,34 +35,34 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
     // Kind of an answer, and whether it has entries.
     table kinds {
         key = {
-            meta.fate : ternary;
-            meta.value_deed : ternary;
+            meta.outcome : ternary;
+            meta.value_action : ternary;
         }
         actions = { acknowledge; acknowledge_with_values; values; no_values; refuse; @defaultonly NoAction; }
         const default_action = NoAction;
         const entries = {
-            (Fate.PUSHED, ValueDeed.READ) : acknowledge_with_values();
-            (Fate.PUSHED, _) : acknowledge();
-            (Fate.DUPLICATE, ValueDeed.READ) : acknowledge_with_values();
-            (Fate.DUPLICATE, _) : acknowledge();
-            (Fate.INSTALLED, _) : acknowledge();
-            (Fate.FLIPPED, _) : acknowledge();
-            (Fate.REMEMBERED, _) : acknowledge();
-            (Fate.PULLED, ValueDeed.READ) : values();
+            (Outcome.PUSHED, ValueAction.READ) : acknowledge_with_values();
+            (Outcome.PUSHED, _) : acknowledge();
+            (Outcome.DUPLICATE, ValueAction.READ) : acknowledge_with_values();
+            (Outcome.DUPLICATE, _) : acknowledge();
+            (Outcome.INSTALLED, _) : acknowledge();
+            (Outcome.FLIPPED, _) : acknowledge();
+            (Outcome.REMEMBERED, _) : acknowledge();
+            (Outcome.PULLED, ValueAction.READ) : values();
             // A PULL without entries.
-            (Fate.PULLED, _) : no_values();
-            (Fate.DRAINED, _) : values();
-            (Fate.REFUSED, _) : refuse();
+            (Outcome.PULLED, _) : no_values();
+            (Outcome.DRAINED, _) : values();
+            (Outcome.REFUSED, _) : refuse();
         }
     }
 
-    action now() { hdr.libra.clock[31:16] = meta.epoch; }
-    action before() { hdr.libra.clock[31:16] = meta.epoch_before; }
+    action now() { hdr.libra.clock[31:16] = meta.round; }
+    action before() { hdr.libra.clock[31:16] = meta.round_before; }
     action reason() { hdr.libra.clock[31:16] = meta.reason; }
 
-    table epochs {
+    table rounds {
         key = {
-            meta.fate : ternary;
+            meta.outcome : ternary;
             meta.seen_bank : ternary;
             meta.bank : ternary;
             meta.taken : ternary;
@@ -70,12 +70,12 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         actions = { now; before; reason; }
         const default_action = now();
         const entries = {
-            (Fate.REFUSED, _, _, _) : reason();
-            (Fate.DRAINED, _, _, _) : before();
+            (Outcome.REFUSED, _, _, _) : reason();
+            (Outcome.DRAINED, _, _, _) : before();
             // The active bank only if it has a packet (rule D2).
-            (Fate.DUPLICATE, _, _, 0) : before();
-            (Fate.DUPLICATE, 0, 1, _) : before();
-            (Fate.DUPLICATE, 1, 0, _) : before();
+            (Outcome.DUPLICATE, _, _, 0) : before();
+            (Outcome.DUPLICATE, 0, 1, _) : before();
+            (Outcome.DUPLICATE, 1, 0, _) : before();
         }
     }
 
@@ -87,27 +87,27 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
         hdr.libra.tag_high = 0;
         hdr.libra.tag_low = meta.taken;
     }
-    action cut_tag() {
-        hdr.libra.tag_high = meta.cut_bits;
-        hdr.libra.tag_low = meta.cut_next;
+    action acked_tag() {
+        hdr.libra.tag_high = meta.acked_bits;
+        hdr.libra.tag_low = meta.acked_next;
     }
 
     table tags {
         key = {
             meta.is_agent : ternary;
-            meta.fate : ternary;
+            meta.outcome : ternary;
         }
-        actions = { no_tag; taken_tag; cut_tag; }
+        actions = { no_tag; taken_tag; acked_tag; }
         const default_action = no_tag();
         const entries = {
-            (1, Fate.DRAINED) : cut_tag();
+            (1, Outcome.DRAINED) : acked_tag();
             (1, _) : taken_tag();
         }
     }
 
     apply {
         kinds.apply();
-        epochs.apply();
+        rounds.apply();
         tags.apply();
         if (meta.is_known == 1) {
             hdr.libra.view = meta.view;

@@ -12,7 +12,7 @@ use crate::packet::{Flip, bank_packets, halves, remembered};
 use crate::sizes::{Sizes, WINDOW_U32};
 use crate::tables::{DoesNotFit, Rooms, TableChange};
 
-/// Words of the cut of a flow.
+/// Words of the acked set of a flow.
 const WORDS: usize = WINDOW / 32;
 
 /// The way from an agent to its switch.
@@ -74,13 +74,13 @@ pub type Name = (u16, u8);
 
 /// Packets of a flow that were taken up to the last round that was drained.
 #[derive(Debug, Clone)]
-struct FlowCut {
+struct AckedSet {
     next: u32,
     /// For each entry of the window whether it has taken an odd number of packets.
     odd: [u32; WORDS],
 }
 
-impl FlowCut {
+impl AckedSet {
     const NOTHING: Self = Self { next: 0, odd: [0; WORDS] };
 
     fn add(&mut self, seqs: Range<u32>) {
@@ -117,7 +117,7 @@ impl FlowCut {
     }
 }
 
-/// The word of a number in the cut of its flow, and its bit there.
+/// The word of a number in the acked set of its flow, and its bit there.
 const fn place(seq: u32) -> (usize, u32) {
     let entry = seq as usize % WINDOW;
     (entry / 32, 1 << (entry % 32))
@@ -132,12 +132,12 @@ const fn is_odd(seq: u32) -> bool {
 #[derive(Debug, Clone)]
 struct Held {
     config: RegionConfig,
-    epoch: u16,
+    round: u16,
     durable: u16,
     is_active: bool,
     is_readable: bool,
     is_drained: bool,
-    cuts: Vec<FlowCut>,
+    acked: Vec<AckedSet>,
 }
 
 impl Held {
@@ -147,8 +147,8 @@ impl Held {
     }
 
     fn flip(&self, swaps: bool) -> Vec<u8> {
-        let Self { epoch, durable, is_active, is_readable, .. } = *self;
-        Flip { epoch, durable, is_active, is_readable, swaps }.to_packet(&self.header(Kind::Pull))
+        let Self { round, durable, is_active, is_readable, .. } = *self;
+        Flip { round, durable, is_active, is_readable, swaps }.to_packet(&self.header(Kind::Pull))
     }
 
     /// A packet with an entry for each lane: of this cell, with value 0.
@@ -193,7 +193,7 @@ impl<L: Link> Agent<L> {
         self.link.change(changes).map_err(AgentError::Link)
     }
 
-    /// Opens a region that is active and not readable, with all values zero. The epoch `durable` is, the next one takes packets;
+    /// Opens a region that is active and not readable, with all values zero. The round `durable` is, the next one takes packets;
     /// numbers in `seen` were taken before.
     ///
     /// # Errors
@@ -206,18 +206,18 @@ impl<L: Link> Agent<L> {
     ) -> Result<(), AgentError<L::Error>> {
         let is_fresh = self.rooms.is_fresh_for(&config)?;
         let entry = self.rooms.take(&config)?;
-        let mut cuts = vec![FlowCut::NOTHING; config.flows.into()];
+        let mut acked = vec![AckedSet::NOTHING; config.flows.into()];
         for (flow, seqs) in seen {
-            cuts[usize::from(flow)].add(seqs);
+            acked[usize::from(flow)].add(seqs);
         }
         let held = Held {
             config,
-            epoch: durable.wrapping_add(1),
+            round: durable.wrapping_add(1),
             durable,
             is_active: false,
             is_readable: false,
             is_drained: true,
-            cuts,
+            acked,
         };
         let name = (config.job, config.region);
         self.change(&[TableChange::AddRegion(entry)])?;
@@ -232,15 +232,15 @@ impl<L: Link> Agent<L> {
 
     /// Clears what another region has left in the registers.
     fn clear(&mut self, name: Name) -> Result<(), AgentError<L::Error>> {
-        let cuts = self.held[&name].cuts.clone();
+        let acked = self.held[&name].acked.clone();
         for _ in 0..2 {
-            // The banks are swapped twice, so the epoch is what it was.
-            self.set_epoch(name, |epoch| epoch ^ 1)?;
+            // The banks are swapped twice, so the round is what it was.
+            self.set_round(name, |round| round ^ 1)?;
             self.drain(name)?;
         }
         let held = self.held.get_mut(&name).expect("it was just put there");
-        // What an earlier region has left is no part of this one's cut.
-        held.cuts = cuts;
+        // What an earlier region has left is no part of this one's acked set.
+        held.acked = acked;
         let held = &self.held[&name];
         let zeros = held.cells().map(|cell| held.of_cell(held.header(Kind::Install), cell));
         let packets = zeros.collect();
@@ -251,10 +251,11 @@ impl<L: Link> Agent<L> {
     fn remember(&mut self, name: Name, is_fresh: bool) -> Result<(), AgentError<L::Error>> {
         let held = &self.held[&name];
         let mut packets = Vec::new();
-        for (flow, cut) in (0..=u16::MAX).zip(&held.cuts).filter(|(_, cut)| cut.next > 0 || !is_fresh) {
-            let last = cut.next.max(WINDOW_U32);
+        for (flow, acked) in (0..=u16::MAX).zip(&held.acked).filter(|(_, acked)| acked.next > 0 || !is_fresh)
+        {
+            let last = acked.next.max(WINDOW_U32);
             for seq in last - WINDOW_U32..last {
-                let is_taken = seq < cut.next && cut.contains(seq);
+                let is_taken = seq < acked.next && acked.contains(seq);
                 let newest = if is_taken { Some(seq) } else { seq.checked_sub(WINDOW_U32) };
                 let tag = newest.map_or(0, remembered).into();
                 let header = Header { worker: flow, seq, tag, ..held.header(Kind::Push) };
@@ -304,13 +305,13 @@ impl<L: Link> Agent<L> {
         self.exchange(vec![packet], Kind::Ack).map(drop)
     }
 
-    fn set_epoch(
+    fn set_round(
         &mut self,
         name: Name,
         change: impl FnOnce(u16) -> u16,
     ) -> Result<BankPackets, AgentError<L::Error>> {
         let held = self.held_mut(name);
-        held.epoch = change(held.epoch);
+        held.round = change(held.round);
         held.is_drained = false;
         let packet = held.flip(true);
         let answers = self.exchange(vec![packet], Kind::Ack)?;
@@ -320,7 +321,7 @@ impl<L: Link> Agent<L> {
         Ok(taken)
     }
 
-    /// Says which epoch is committed and installed.
+    /// Says which round is committed and installed.
     ///
     /// # Errors
     /// The way to the switch is at fault.
@@ -336,7 +337,7 @@ impl<L: Link> Agent<L> {
         self.set(name, |held| held.is_readable = is_readable)
     }
 
-    /// Says that everything up to an epoch is committed and installed, and so may be read.
+    /// Says that everything up to a round is committed and installed, and so may be read.
     ///
     /// # Errors
     /// The way to the switch is at fault.
@@ -362,28 +363,28 @@ impl<L: Link> Agent<L> {
         Ok(taken(&answers[0]))
     }
 
-    /// Swaps the banks, and returns the epoch that this closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
+    /// Swaps the banks, and returns the round that this closed and what it had taken: `None`, with nothing done, if the idle bank is not drained
     /// (rule D5).
     ///
     /// # Errors
     /// The way to the switch is at fault.
     pub fn flip(&mut self, name: Name) -> Result<Option<(u16, BankPackets)>, AgentError<L::Error>> {
-        let closed = self.held(name).epoch;
+        let closed = self.held(name).round;
         if !self.held(name).is_drained {
             return Ok(None);
         }
-        let taken = self.set_epoch(name, |epoch| epoch.wrapping_add(1))?;
+        let taken = self.set_round(name, |round| round.wrapping_add(1))?;
         Ok(Some((closed, taken)))
     }
 
-    /// Takes the sums out of the idle bank: those that are not zero, by their slots, ascending. The [cut](Self::cut) is then that of its epoch.
+    /// Takes the sums out of the idle bank: those that are not zero, by their slots, ascending. The [acked set](Self::acked) is then that of its round.
     ///
     /// # Errors
     /// The way to the switch is at fault: what it held is lost, so the region must be opened again, elsewhere or here.
     pub fn drain(&mut self, name: Name) -> Result<Vec<(u32, u32)>, AgentError<L::Error>> {
         let held = self.held(name);
         let padding = held.config.cells - 1;
-        let words = held.cuts.len() * WORDS;
+        let words = held.acked.len() * WORDS;
         let packets = words.max(held.config.cells.into());
         let drain = |at: usize| {
             let cell = u16::try_from(at).map_or(padding, |cell| cell.min(padding));
@@ -401,10 +402,10 @@ impl<L: Link> Agent<L> {
                 .map_err(|error| AgentError::Answer { asked: Kind::Drain, answer: error.to_string() })?;
             let tag = packet.header.tag;
             if at < words {
-                let cut = &mut held.cuts[at / WORDS];
+                let acked = &mut held.acked[at / WORDS];
                 let (word, next) = halves(tag);
-                cut.odd[at % WORDS] ^= word;
-                cut.next = cut.next.max(next);
+                acked.odd[at % WORDS] ^= word;
+                acked.next = acked.next.max(next);
             } else {
                 // Of flow 0 again, of which everything was read.
                 debug_assert_eq!(tag, 0);
@@ -487,10 +488,10 @@ impl<L: Link> Agent<L> {
         &self.held(name).config
     }
 
-    /// The numbers of a flow that were taken up to the last epoch that was drained, as ascending ranges with gaps between them.
+    /// The numbers of a flow that were taken up to the last round that was drained, as ascending ranges with gaps between them.
     #[must_use]
-    pub fn cut(&self, name: Name, flow: u16) -> Vec<Range<u32>> {
-        self.held(name).cuts[usize::from(flow)].accepted()
+    pub fn acked(&self, name: Name, flow: u16) -> Vec<Range<u32>> {
+        self.held(name).acked[usize::from(flow)].accepted()
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) const TABLES: [Table; 12] = [
         action: "region",
         data: &["index", "plan", "view", "flows", "room"],
     },
-    Table { name: "admission.tenures", key: &["job", "region", "plan", "view"], action: "fit", data: &[] },
+    Table { name: "admission.ownerships", key: &["job", "region", "plan", "view"], action: "fit", data: &[] },
     Table { name: "aggregate.cells_inside.masks", key: &["job", "region"], action: "keep", data: &["mask"] },
     Table { name: "aggregate.cells_again.masks", key: &["job", "region"], action: "keep", data: &["mask"] },
     Table {
@@ -330,12 +330,12 @@ mod tests {
                 "ingress.aggregate.cells_of_bank.bases.add_with_place(index=1, bank=0, base=16)",
                 "ingress.aggregate.cells_of_bank.bases.add_with_place(index=1, bank=1, base=2064)",
                 "ingress.admission.regions.add_with_region(job=7, region=2, index=1, plan=3, view=9, flows=4, room=4096)",
-                "ingress.admission.tenures.add_with_fit(job=7, region=2, plan=3, view=9)",
+                "ingress.admission.ownerships.add_with_fit(job=7, region=2, plan=3, view=9)",
             ]
         );
         let remove = TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 };
         let lines = change(&remove, &sizes);
-        assert_eq!(lines[0], "ingress.admission.tenures.delete(job=7, region=2, plan=3, view=9)");
+        assert_eq!(lines[0], "ingress.admission.ownerships.delete(job=7, region=2, plan=3, view=9)");
         assert_eq!(lines.len(), 6);
     }
 }

@@ -43,14 +43,14 @@ const REGISTERS: [&str; 8] = [
     "window.generations",
     "window_bank.banks",
     "taken.counts",
-    "cut_bits.words",
-    "cut_next.next",
+    "acked_bits.words",
+    "acked_next.next",
 ];
 
 /// Lines that leave of an agent that is gone nothing in the switch.
 fn forget(sizes: &Sizes) -> Vec<String> {
-    let of_admission =
-        ["addresses", "workers", "agents", "regions", "tenures"].map(|table| format!("{ADMISSION}.{table}"));
+    let of_admission = ["addresses", "workers", "agents", "regions", "ownerships"]
+        .map(|table| format!("{ADMISSION}.{table}"));
     let inside = INSIDE.map(|control| format!("{control}.masks"));
     let bases = match sizes.sums {
         Sums::Fixed { .. } => BANKS,
@@ -146,7 +146,7 @@ impl Bmv2Tables {
     ///
     /// # Errors
     /// It has not made all of the changes.
-    pub fn heard(&mut self, changes: &[TableChange], said: &str) -> Result<(), Refused> {
+    pub fn on_output(&mut self, changes: &[TableChange], said: &str) -> Result<(), Refused> {
         let numbers =
             said.lines().filter_map(|line| line.split_once("added with handle ")?.1.trim().parse().ok());
         let mut numbers = numbers.collect::<Vec<u64>>().into_iter();
@@ -227,7 +227,7 @@ fn entries_of(entry: &RegionEntry, sizes: &Sizes) -> Vec<(Entry, String)> {
         (format!("{ADMISSION}.regions"), name.clone()),
         format!("region {index} {plan} {view} {flows} {room}"),
     ));
-    entries.push(((format!("{ADMISSION}.tenures"), format!("{name} {plan} {view}")), "fit".to_owned()));
+    entries.push(((format!("{ADMISSION}.ownerships"), format!("{name} {plan} {view}")), "fit".to_owned()));
     entries
 }
 
@@ -257,17 +257,17 @@ mod tests {
                 "table_add LibraIngress.aggregate.cells_of_bank.bases LibraIngress.aggregate.cells_of_bank.place 1 0 => 16",
                 "table_add LibraIngress.aggregate.cells_of_bank.bases LibraIngress.aggregate.cells_of_bank.place 1 1 => 2064",
                 "table_add LibraIngress.admission.regions LibraIngress.admission.region 7 2 => 1 3 9 4 4096",
-                "table_add LibraIngress.admission.tenures LibraIngress.admission.fit 7 2 3 9 => ",
+                "table_add LibraIngress.admission.ownerships LibraIngress.admission.fit 7 2 3 9 => ",
             ]
         );
         let said: String =
             (10..16).map(|number| format!("Entry has been added with handle {number}\n")).collect();
-        tables.heard(&add, &said).unwrap();
+        tables.on_output(&add, &said).unwrap();
         let remove = [TableChange::RemoveRegion { job: 7, region: 2, index: 1, plan: 3, view: 9 }];
         let lines = tables.lines(&remove);
-        assert_eq!(lines[0], "table_delete LibraIngress.admission.tenures 15");
+        assert_eq!(lines[0], "table_delete LibraIngress.admission.ownerships 15");
         assert_eq!(lines.len(), 6);
-        tables.heard(&remove, "").unwrap();
+        tables.on_output(&remove, "").unwrap();
         assert!(tables.handles.is_empty());
     }
 
@@ -275,7 +275,7 @@ mod tests {
     fn a_switch_that_refuses_is_heard() {
         let mut tables = Bmv2Tables::new(Sizes::default());
         let change = TableChange::AddWorker { address: "10.0.0.2:5000".parse().unwrap(), job: 7, worker: 1 };
-        let error = tables.heard(&[change], "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
+        let error = tables.on_output(&[change], "Invalid table operation (DUPLICATE_ENTRY)").unwrap_err();
         assert!(error.to_string().contains("DUPLICATE_ENTRY"));
     }
 }

@@ -45,10 +45,10 @@
 //!     assert!(agent.link().0.process(Port::Worker(address), &packet).is_some());
 //! }
 //!
-//! // The agent closes the epoch: slot 3 * 16 has it once, and the cut names the packet.
-//! assert_eq!(agent.flip((1, 0))?.map(|(epoch, taken)| (epoch, taken.pushes)), Some((1, 1)));
+//! // The agent closes the round: slot 3 * 16 has it once, and the acked set names the packet.
+//! assert_eq!(agent.flip((1, 0))?.map(|(round, taken)| (round, taken.pushes)), Some((1, 1)));
 //! assert_eq!(agent.drain((1, 0))?, [(48, 42)]);
-//! assert_eq!(agent.cut((1, 0), 0), [0..1]);
+//! assert_eq!(agent.acked((1, 0), 0), [0..1]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

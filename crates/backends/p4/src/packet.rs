@@ -2,9 +2,9 @@
 //!
 //! | packet | effect | `tag` of its answer |
 //! |---|---|---|
-//! | `FLIP`, kind 8, no entries | sets the epoch that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
+//! | `FLIP`, kind 8, no entries | sets the round that takes packets and the durable one to those of its header, and the conditions of the region to the upper half of `tag`; with `LAST` the banks are swapped, and what the new one has taken is counted from zero | lower half: what the bank had taken, pushes in the lower 16 bits, those with `LAST` in the upper ones |
 //! | `PULL` without entries | nothing | the same |
-//! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the cut of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
+//! | `DRAIN` | takes the sums of its cells out of the idle bank, and of the acked set of the idle bank the word that `seq` is in, and the highest number of the flow of `worker` | upper half: the word; lower half: one past the highest number, or 0 if this flow gave no packet, or was asked before |
 //! | `PUSH` without entries | the window of `worker` remembers for `seq` the lower half of `tag`: one past the newest number that its entry has taken; 0 forgets | |
 
 use libra_dataplane::{BankPackets, Flags, Header};
@@ -21,9 +21,9 @@ const KIND_AT: usize = 1;
 /// Content of a `FLIP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flip {
-    /// The epoch that takes packets.
-    pub(crate) epoch: u16,
-    /// The newest epoch that is committed and installed.
+    /// The round that takes packets.
+    pub(crate) round: u16,
+    /// The newest round that is committed and installed.
     pub(crate) durable: u16,
     pub(crate) is_active: bool,
     pub(crate) is_readable: bool,
@@ -38,8 +38,8 @@ impl Flip {
         let active = if self.is_active { CONDITION_ACTIVE } else { 0 };
         let readable = if self.is_readable { CONDITION_READABLE } else { 0 };
         let tag = u64::from(active | readable) << 32;
-        let (epoch, durable) = (self.epoch, self.durable);
-        let mut packet = Header { flags, epoch, durable, tag, ..*header }.to_bytes().to_vec();
+        let (round, durable) = (self.round, self.durable);
+        let mut packet = Header { flags, round, durable, tag, ..*header }.to_bytes().to_vec();
         packet[KIND_AT] = KIND_FLIP;
         packet
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{Cut, Epoch, FlowCut, Outgoing, Plane, SlotValues};
+use libra_proto::{AckedSet, Outgoing, Plane, Round, RoundContents, SlotValues};
 
 use crate::agent::{Agent, AgentError, Link, Name};
 use crate::sizes::Sizes;
@@ -23,18 +23,18 @@ struct Active {
     /// Number of answers in a row that there was none.
     empty_looks: u32,
     /// Number of such answers until a packet is assumed.
-    patience: u32,
+    empty_looks_limit: u32,
 }
 
 impl Active {
-    const fn new(patience: u32) -> Self {
-        Self { taken: BankPackets { pushes: 0, last: 0 }, empty_looks: 0, patience }
+    const fn new(empty_looks_limit: u32) -> Self {
+        Self { taken: BankPackets { pushes: 0, last: 0 }, empty_looks: 0, empty_looks_limit }
     }
 
     fn look(&mut self, taken: BankPackets) {
         self.taken = taken;
         if taken.pushes > 0 {
-            (self.empty_looks, self.patience) = (0, EMPTY_LOOKS_MIN);
+            (self.empty_looks, self.empty_looks_limit) = (0, EMPTY_LOOKS_MIN);
         } else {
             self.empty_looks = self.empty_looks.saturating_add(1);
         }
@@ -42,13 +42,18 @@ impl Active {
 
     /// The bank is closed, which had taken this.
     fn close(&mut self, taken: BankPackets) {
-        let patience = if taken.pushes > 0 { EMPTY_LOOKS_MIN } else { self.patience.saturating_mul(2) };
-        *self = Self::new(patience.min(EMPTY_LOOKS_MAX));
+        let empty_looks_limit =
+            if taken.pushes > 0 { EMPTY_LOOKS_MIN } else { self.empty_looks_limit.saturating_mul(2) };
+        *self = Self::new(empty_looks_limit.min(EMPTY_LOOKS_MAX));
     }
 
     /// Returns what it has taken; or a packet, if it has been empty for too long.
     fn taken(&self) -> BankPackets {
-        if self.empty_looks < self.patience { self.taken } else { BankPackets { pushes: 1, last: 0 } }
+        if self.empty_looks < self.empty_looks_limit {
+            self.taken
+        } else {
+            BankPackets { pushes: 1, last: 0 }
+        }
     }
 }
 
@@ -63,7 +68,7 @@ pub struct P4Plane<L> {
     open: BTreeMap<u8, Active>,
     /// True for those that take pushes.
     active: BTreeMap<u8, bool>,
-    /// Pushes of epochs that are closed: the switch counts nothing else.
+    /// Pushes of rounds that are closed: the switch counts nothing else.
     pushes: u64,
     /// The first thing that went wrong: from then on nothing is taken for granted, and the switch gives up.
     failure: Option<String>,
@@ -139,8 +144,8 @@ impl<L: Link> Plane for P4Plane<L> {
         }
     }
 
-    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _: BankPackets) {
-        let seen = cut.flows.range(..config.flows).flat_map(|(&flow, seen)| {
+    fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, _: BankPackets) {
+        let seen = contents.flows.range(..config.flows).flat_map(|(&flow, seen)| {
             let above = seen.above.iter().map(|&(first, count)| first..first.saturating_add(count));
             core::iter::once(0..seen.below).chain(above).map(move |seqs| (flow, seqs))
         });
@@ -159,7 +164,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is sent after each epoch, and is a packet.
+        // It is sent after each round, and is a packet.
         if self.active.insert(region, active) != Some(active) {
             let name = self.name(region);
             self.attempt(|agent| agent.set_active(name, active));
@@ -178,7 +183,7 @@ impl<L: Link> Plane for P4Plane<L> {
     }
 
     /// Nothing in a switch of hardware wakes its agent, so it asks.
-    fn awake(&mut self) {
+    fn clear_wakeups(&mut self) {
         let mut open = core::mem::take(&mut self.open);
         for (&region, active) in &mut open {
             let name = self.name(region);
@@ -191,24 +196,24 @@ impl<L: Link> Plane for P4Plane<L> {
         self.open.get(&region).map(Active::taken).unwrap_or_default()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
+    fn close_round(&mut self, region: u8) -> Option<Round> {
         let name = self.name(region);
         let taken = self.attempt(|agent| agent.flip(name)).map(|(_, taken)| taken).unwrap_or_default();
         self.pushes += u64::from(taken.pushes);
         self.open.entry(region).and_modify(|active| active.close(taken));
         if self.failure.is_some() {
-            return Some(Epoch::default());
+            return Some(Round::default());
         }
-        let before = self.agent.whole_cut(name);
+        let before = self.agent.round_contents(name);
         let sums = self.attempt(|agent| agent.drain(name));
         if self.failure.is_some() {
-            return Some(Epoch::default());
+            return Some(Round::default());
         }
-        let mut cut = self.agent.whole_cut(name);
-        cut.flows.retain(|flow, seen| before.flows.get(flow) != Some(seen));
-        let mut epoch = Epoch { cut, ..Epoch::default() };
-        whole_rows(self.agent.config(name), &sums, |first, sums| epoch.add(first, sums));
-        Some(epoch)
+        let mut contents = self.agent.round_contents(name);
+        contents.flows.retain(|flow, seen| before.flows.get(flow) != Some(seen));
+        let mut round = Round { contents, ..Round::default() };
+        whole_rows(self.agent.config(name), &sums, |first, sums| round.add(first, sums));
+        Some(round)
     }
 
     fn handle_datagrams(
@@ -264,21 +269,21 @@ fn whole_rows(config: &RegionConfig, sums: &[(u32, u32)], mut add: impl FnMut(u3
 }
 
 impl<L: Link> Agent<L> {
-    /// The cut of a region after the last epoch that was drained.
-    fn whole_cut(&self, name: Name) -> Cut {
-        let flow_cut = |flow| {
-            let mut cut = FlowCut::default();
-            for seqs in self.cut(name, flow) {
+    /// The contents of a region after the last round that was drained.
+    fn round_contents(&self, name: Name) -> RoundContents {
+        let acked_set = |flow| {
+            let mut acked = AckedSet::default();
+            for seqs in self.acked(name, flow) {
                 if seqs.start == 0 {
-                    cut.below = seqs.end;
+                    acked.below = seqs.end;
                 } else {
-                    cut.above.push((seqs.start, seqs.end - seqs.start));
+                    acked.above.push((seqs.start, seqs.end - seqs.start));
                 }
             }
-            cut
+            acked
         };
-        let flows = (0..self.config(name).flows).map(|flow| (flow, flow_cut(flow)));
-        Cut { flows: flows.filter(|(_, taken)| *taken != FlowCut::default()).collect() }
+        let flows = (0..self.config(name).flows).map(|flow| (flow, acked_set(flow)));
+        RoundContents { flows: flows.filter(|(_, taken)| *taken != AckedSet::default()).collect() }
     }
 }
 
@@ -303,7 +308,7 @@ mod tests {
         let pauses: Vec<u32> = (0..8).map(|_| looks()).collect();
         assert_eq!(pauses, [32, 64, 128, 256, 512, 1024, 1024, 1024]);
         active.look(BankPackets { pushes: 1, last: 1 });
-        assert_eq!(active.patience, EMPTY_LOOKS_MIN);
+        assert_eq!(active.empty_looks_limit, EMPTY_LOOKS_MIN);
     }
 
     #[test]
@@ -320,9 +325,9 @@ mod tests {
             arithmetic: Arithmetic::Fixed { bound: 1 },
         };
         let runs = |sums: &[(u32, u32)]| {
-            let mut epoch = Epoch::default();
-            whole_rows(&config, sums, |first, sums| epoch.add(first, sums));
-            (epoch.slots, epoch.sums)
+            let mut round = Round::default();
+            whole_rows(&config, sums, |first, sums| round.add(first, sums));
+            (round.slots, round.sums)
         };
         // A row of slots 7 to 9 may have no sum but that of slot 8.
         assert_eq!(runs(&[(8, 5)]), (vec![(4, 12)], vec![0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]));

@@ -33,7 +33,7 @@ pub fn generate(sizes: &Sizes) -> Result<Vec<Generated>, OutOfRange> {
         file("lanes.p4", lanes(sizes)),
     ];
     match sizes.sums {
-        Sums::Fixed { .. } => files.push(file("cut_bits.p4", cut_bits())),
+        Sums::Fixed { .. } => files.push(file("acked_bits.p4", acked_bits())),
         Sums::Table => files.extend([
             file("again.p4", floats::again(sizes.lanes)),
             file("adders.p4", floats::adders(sizes.lanes)),
@@ -70,8 +70,8 @@ fn constants(sizes: &Sizes) -> String {
         ("FLOWS", sizes.flows() as u64),
         ("WINDOW_BITS", window_bits.into()),
         ("WINDOW", WINDOW as u64),
-        ("CUT_WORD_BITS", u64::from(1 + u32::from(flow_bits) + window_bits - 5)),
-        ("CUT_WORDS", sizes.cut_words() as u64),
+        ("ACKED_WORD_BITS", u64::from(1 + u32::from(flow_bits) + window_bits - 5)),
+        ("ACKED_WORDS", sizes.acked_words() as u64),
         ("REGIONS", regions.into()),
     ];
     // Widths and sizes must be literals to some compilers, so they are macros.
@@ -134,8 +134,8 @@ fn screaming(name: &str) -> String {
     text
 }
 
-fn cut_bits() -> String {
-    let mut text = head("Entries of a table: the bit of a number in its word of a cut.");
+fn acked_bits() -> String {
+    let mut text = head("Entries of a table: the bit of a number in its word of an acked set.");
     for bit in 0..32 {
         let _ = writeln!(text, "{bit} : set_bit({:#010x});", 1_u32 << bit);
     }
@@ -294,7 +294,7 @@ fn cells_of_bank(lanes: u8) -> String {
     table bases {{
         key = {{
             meta.index : exact @name(\"index\");
-            meta.bank_of_deed : exact @name(\"bank\");
+            meta.bank_of_action : exact @name(\"bank\");
         }}
         actions = {{ place; @defaultonly NoAction; }}
         const default_action = NoAction;

@@ -94,13 +94,13 @@ impl Sizes {
         self.flows() * WINDOW
     }
 
-    /// Words of the bits of cuts: one bit for each entry of a window and each bank.
+    /// Words of the bits of acked sets: one bit for each entry of a window and each bank.
     #[must_use]
-    pub const fn cut_words(&self) -> usize {
+    pub const fn acked_words(&self) -> usize {
         2 * self.window_entries() / 32
     }
 
-    /// Bytes of all registers: sums of both banks and values of each lane, and turns where it has them, windows with the bank of each entry, cuts, and four
+    /// Bytes of all registers: sums of both banks and values of each lane, and turns where it has them, windows with the bank of each entry, acked sets, and four
     /// words of each region.
     #[must_use]
     pub const fn register_bytes(&self) -> u64 {
@@ -109,7 +109,7 @@ impl Sizes {
             Sums::Table => 4,
         };
         let lanes = self.lanes as usize * of_cell * self.cells();
-        let flows = 2 * self.window_entries() + self.cut_words() + 2 * self.flows();
+        let flows = 2 * self.window_entries() + self.acked_words() + 2 * self.flows();
         4 * (lanes + flows + 4 * self.regions as usize) as u64
     }
 

@@ -1,4 +1,4 @@
-// The loops over the entries of a packet, one pass each, as `crates/dataplane/src/pass.rs`.
+// The loops over the entries of a packet, one pass each, as `crates/dataplane/src/entries.rs`.
 //
 // Each begins from `ctx` again. To the verifier its pointers are then new ones, and it looks at a loop once, rather than once
 // for each number of entries after which the loop before may have ended.
@@ -85,13 +85,13 @@ out_of_order:
 INLINE void add_all_fixed(struct xdp_md *ctx, struct bank *bank)
 {
     u8 *at = body(ctx), *end = end_of(ctx);
-    u8 *touched = bank->touched;
-    OPAQUE(touched);
+    u8 *dirty = bank->dirty;
+    OPAQUE(dirty);
 #define ADD(entry)                                \
     {                                             \
         u32 cell = CELL(entry) & (CELLS_MAX - 1); \
         bank->sums[cell] += VALUE(entry);         \
-        touched[cell / TOUCH_BLOCK] = 1;          \
+        dirty[cell / DIRTY_BLOCK] = 1;          \
     }
     for (int i = 0; i < ENTRIES_MAX / 4 && at + 4 * ENTRY_BYTES <= end; i++) {
         ADD(at);
@@ -119,7 +119,7 @@ INLINE void add_all_fixed(struct xdp_md *ctx, struct bank *bank)
             }                                                              \
             cell &= CELLS_MAX - 1;                                         \
             bank->sums[cell] = sum_of(bank->sums[cell], VALUE(at));        \
-            bank->touched[cell / TOUCH_BLOCK] = 1;                         \
+            bank->dirty[cell / DIRTY_BLOCK] = 1;                         \
             at += ENTRY_BYTES;                                             \
         }                                                                  \
     }

@@ -13,7 +13,7 @@ struct region {
     u32 job;
     u32 plan;
     u32 view;
-    u32 epoch;
+    u32 round;
     u32 durable;
     u32 is_active;
     u32 is_readable;
@@ -23,7 +23,7 @@ struct region {
     // ARITHMETIC_*.
     u32 arithmetic;
     u32 bound;
-    // Numbers of packets, and of those with LAST, that make the agent close the epoch.
+    // Numbers of packets, and of those with LAST, that make the agent close the round.
     u32 due_pushes;
     u32 due_last;
 };
@@ -35,15 +35,15 @@ struct bank {
     u32 last;
     u32 sums[CELLS_MAX];
     // Of each block of slots: whether anything was added to it.
-    u8 touched[CELLS_MAX / TOUCH_BLOCK];
+    u8 dirty[CELLS_MAX / DIRTY_BLOCK];
 };
 
-// Packets of a flow that were taken, apart for each bank: that of the idle one stands still while the agent reads it, and the cut
-// of its epoch is in it. A word is a generation and, in its lowest bit, the bank.
+// Packets of a flow that were taken, apart for each bank: that of the idle one stands still while the agent reads it, and the acked set
+// of its round is in it. A word is a generation and, in its lowest bit, the bank.
 struct flow {
     u32 words[2][WINDOW];
     u32 next[2];
-    // Packets taken in this epoch.
+    // Packets taken in this round.
     u32 pushes[2];
 };
 
@@ -123,7 +123,7 @@ struct {
     MAP_TYPE(value, struct counts);
 } counters SEC(".maps");
 
-// Says which region's epoch has begun or is due: the agent sleeps until then.
+// Says which region's round has begun or is due: the agent sleeps until then.
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
     MAP_NUMBER(max_entries, WAKES_BYTES);

@@ -29,10 +29,10 @@ struct answer {
     u32 kind;
     u32 flags;
     u32 view;
-    u32 epoch;
+    u32 round;
     u32 durable;
     // Counter to increment.
-    u32 fate;
+    u32 outcome;
     u32 retransmit;
     u32 wake;
 };
@@ -40,14 +40,14 @@ struct answer {
 INLINE void refuse(struct answer *answer, u32 reason)
 {
     answer->kind = KIND_NACK;
-    answer->epoch = reason;
-    answer->fate = COUNT_REFUSED + reason - 1;
+    answer->round = reason;
+    answer->outcome = COUNT_REFUSED + reason - 1;
 }
 
-INLINE void drop(struct answer *answer, u32 fate)
+INLINE void drop(struct answer *answer, u32 outcome)
 {
     answer->kind = 0;
-    answer->fate = fate;
+    answer->outcome = outcome;
 }
 
 // Fields of a region are read again each time it is used (volatile): a number that has been compared is one that the
@@ -67,25 +67,25 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
     }
 
     // The bank is a number and not a branch: the verifier would look at all that follows twice.
-    u32 active = region->epoch & 1;
+    u32 active = region->round & 1;
     struct bank *bank = &slots->banks[active];
     OPAQUE(bank);
     u32 index = request->seq & (WINDOW - 1);
     u32 generation = request->seq / WINDOW + 1;
     u32 even = flow->words[0][index], odd = flow->words[1][index];
     u32 newest = even > odd ? even : odd;
-    answer->epoch = region->epoch;
+    answer->round = region->round;
     if (newest >> 1 >= generation) {
-        answer->fate = COUNT_DUPLICATES;
-        // Its epoch, or a newer one that is sure to close (rule D2).
+        answer->outcome = COUNT_DUPLICATES;
+        // Its round, or a newer one that is sure to close (rule D2).
         if ((newest & 1) != active || !bank->pushes) {
-            answer->epoch = region->epoch - 1;
+            answer->round = region->round - 1;
         }
     } else if (bank->pushes >= region->bank_packets_max) {
         // Not remembered: the packet will come again after the flip (rule D4).
         return refuse(answer, NACK_BANK_FULL);
     } else {
-        answer->fate = COUNT_PUSHES;
+        answer->outcome = COUNT_PUSHES;
         flow->words[active][index] = generation << 1 | active;
         if (flow->next[active] <= request->seq) {
             flow->next[active] = request->seq + 1;
@@ -117,7 +117,7 @@ INLINE void push(struct xdp_md *ctx, const struct request *request, const volati
 INLINE void pull(struct xdp_md *ctx, const struct request *request, const volatile struct region *region,
                  const union block *slots, struct answer *answer)
 {
-    // Without entries it is a probe for epoch and durable, and those are always there (rule W10).
+    // Without entries it is a probe for round and durable, and those are always there (rule W10).
     if (!region->is_readable && request->has_entries) {
         return refuse(answer, NACK_NOT_INSTALLED);
     }
@@ -126,8 +126,8 @@ INLINE void pull(struct xdp_md *ctx, const struct request *request, const volati
     }
     answer->kind = KIND_PULL;
     answer->flags = FLAG_VALUES;
-    answer->epoch = region->epoch;
-    answer->fate = COUNT_PULLS;
+    answer->round = region->round;
+    answer->outcome = COUNT_PULLS;
 }
 
 // Carries a packet out on its region, whose lock is held: no helper of the kernel may be called here.
@@ -166,9 +166,9 @@ INLINE void answer_for_none(const struct request *request, struct answer *answer
     refuse(answer, NACK_UNKNOWN_FLOW);
 }
 
-INLINE int dropped(struct counts *counts, u32 fate)
+INLINE int dropped(struct counts *counts, u32 outcome)
 {
-    counts->of[fate] += 1;
+    counts->of[outcome] += 1;
     return XDP_DROP;
 }
 
@@ -246,8 +246,8 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
         bpf_spin_unlock(&region->lock);
     }
 
-    if (answer->fate < COUNTS) {
-        counts->of[answer->fate] += 1;
+    if (answer->outcome < COUNTS) {
+        counts->of[answer->outcome] += 1;
     }
     counts->of[COUNT_RETRANSMITS] += answer->retransmit;
     if (UNLIKELY(answer->wake)) {
@@ -268,7 +268,7 @@ INLINE int handle(struct xdp_md *ctx, int shorten)
     *PLACE_OF(FLAGS) = answer->flags;
     *PLACE_OF(ENTRIES) = answered;
     store16(PLACE_OF(VIEW), answer->view);
-    store16(PLACE_OF(EPOCH), answer->epoch);
+    store16(PLACE_OF(ROUND), answer->round);
     store16(PLACE_OF(DURABLE), answer->durable);
     store32(PLACE_OF(TAG), 0);
     store32(PLACE_OF(TAG) + 4, 0);

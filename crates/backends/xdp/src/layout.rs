@@ -1,7 +1,7 @@
 // Sizes and places of the memory that the program in the kernel shares with the agent. The build script passes them to the program,
 // `bpf/memory.h` lays them out in C, and its compiler checks the sizes.
 
-use libra_dataplane::{CELLS_MAX, FloatTables, TOUCH_BLOCK, WINDOW};
+use libra_dataplane::{CELLS_MAX, DIRTY_BLOCK, FloatTables, WINDOW};
 
 /// Jobs that one program serves.
 pub(crate) const JOBS_MAX: u16 = 8;
@@ -26,11 +26,11 @@ pub(crate) const TABLE_BYTES: usize = size_of::<FloatTables>();
 
 /// In a bank: pushes, pushes with `LAST`, the sums, and a byte for each block of slots that was touched.
 pub(crate) const BANK_SUMS_AT: usize = 8;
-pub(crate) const BANK_TOUCHED_AT: usize = BANK_SUMS_AT + 4 * CELLS_MAX as usize;
-pub(crate) const BANK_BYTES: usize = BANK_TOUCHED_AT + CELLS_MAX as usize / TOUCH_BLOCK;
+pub(crate) const BANK_DIRTY_AT: usize = BANK_SUMS_AT + 4 * CELLS_MAX as usize;
+pub(crate) const BANK_BYTES: usize = BANK_DIRTY_AT + CELLS_MAX as usize / DIRTY_BLOCK;
 
 /// In a flow: words of the even and of the odd bank; one past the highest number that each took; packets that each took in its
-/// epoch.
+/// round.
 pub(crate) const FLOW_NEXT_AT: usize = 2 * 4 * WINDOW;
 pub(crate) const FLOW_PUSHES_AT: usize = FLOW_NEXT_AT + 2 * 4;
 pub(crate) const FLOW_BYTES: usize = FLOW_PUSHES_AT + 2 * 4;

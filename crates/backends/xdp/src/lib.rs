@@ -1,6 +1,6 @@
 //! A data plane in the kernel: hot packets are added up and answered by an XDP program before any socket sees them.
 //!
-//! It does exactly what the pipeline of `libra-dataplane` does, and has no notion of epochs, shards or views: those are the
+//! It does exactly what the pipeline of `libra-dataplane` does, and has no notion of rounds, shards or views: those are the
 //! agent's business, which drives it by the trait [`Plane`](libra_proto::Plane). It opens no socket, and sends nothing by
 //! itself.
 //!
@@ -9,7 +9,7 @@
 //!         ◀── answers ────── │ program (bpf)                │ ──▶ stack ──▶ socket ──▶ handle_datagrams
 //!                            │   regions: terms, each under its lock │
 //!                            │   memory: banks, values, flows        │ ◀── mapped ── agent: flip, drain, install
-//!                            │   wakes ──────────────────────────────┼──▶ agent: an epoch has begun, or is due
+//!                            │   wakes ──────────────────────────────┼──▶ agent: a round has begun, or is due
 //!                            └───────────────────────────────────────┘
 //! ```
 //!

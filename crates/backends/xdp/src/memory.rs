@@ -8,20 +8,20 @@ use std::os::fd::AsFd;
 
 use aya::maps::MapData;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
-use libra_dataplane::{BankPackets, CELLS_MAX, TOUCH_BLOCK, WINDOW, WINDOW_WORDS};
+use libra_dataplane::{BankPackets, CELLS_MAX, DIRTY_BLOCK, WINDOW, WINDOW_WORDS};
 use vm_memory::volatile_memory::VolatileArrayRef;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
 use crate::error::XdpError;
 use crate::layout::{
-    BANK_BYTES, BANK_SUMS_AT, BANK_TOUCHED_AT, BLOCK_BYTES, FLOW_BYTES, FLOW_NEXT_AT, FLOW_PUSHES_AT,
+    BANK_BYTES, BANK_DIRTY_AT, BANK_SUMS_AT, BLOCK_BYTES, FLOW_BYTES, FLOW_NEXT_AT, FLOW_PUSHES_AT,
     FLOWS_PER_BLOCK, VALUES_AT,
 };
 
 /// `BPF_F_MMAPABLE | BPF_F_INNER_MAP`, as in the program.
 const FLAGS: u32 = 1 << 10 | 1 << 12;
 /// Blocks of slots.
-const BLOCKS: usize = CELLS_MAX as usize / TOUCH_BLOCK;
+const BLOCKS: usize = CELLS_MAX as usize / DIRTY_BLOCK;
 const IN_BOUNDS: &str = "the memory was made for it";
 
 pub(crate) struct RegionMemory {
@@ -71,8 +71,8 @@ impl RegionMemory {
         BankPackets { pushes: counts.load(0), last: counts.load(1) }
     }
 
-    /// A bank begins a new epoch.
-    pub(crate) fn begin_epoch(&self, bank: usize, flows: u16) {
+    /// A bank begins a new round.
+    pub(crate) fn begin_round(&self, bank: usize, flows: u16) {
         self.bank(bank).copy_from(&[0, 0]);
         for flow in 0..flows {
             self.flow(flow, FLOW_PUSHES_AT, 2).store(bank, 0);
@@ -80,33 +80,33 @@ impl RegionMemory {
     }
 
     fn marks(&self, bank: usize) -> VolatileArrayRef<'_, u8> {
-        self.mapped.get_array_ref(bank * BANK_BYTES + BANK_TOUCHED_AT, BLOCKS).expect(IN_BOUNDS)
+        self.mapped.get_array_ref(bank * BANK_BYTES + BANK_DIRTY_AT, BLOCKS).expect(IN_BOUNDS)
     }
 
     /// Returns the marks of the blocks of slots that a bank has touched.
-    fn touched(&self, bank: usize) -> [u8; BLOCKS] {
-        let mut touched = [0; BLOCKS];
-        self.marks(bank).copy_to(&mut touched);
-        touched
+    fn dirty(&self, bank: usize) -> [u8; BLOCKS] {
+        let mut dirty = [0; BLOCKS];
+        self.marks(bank).copy_to(&mut dirty);
+        dirty
     }
 
     /// Returns true if a bank holds nothing.
     pub(crate) fn is_clean(&self, bank: usize) -> bool {
-        self.touched(bank) == [0; BLOCKS]
+        self.dirty(bank) == [0; BLOCKS]
     }
 
-    /// Hands over the touched blocks of a bank, and clears it.
+    /// Hands over the dirty blocks of a bank, and clears it.
     pub(crate) fn drain(&self, bank: usize, cells: u16, mut take: impl FnMut(u32, &[u32])) {
         let cells = usize::from(cells);
         let marks = self.marks(bank);
-        for (block, _) in self.touched(bank).iter().enumerate().filter(|(_, mark)| **mark != 0) {
-            let first = block * TOUCH_BLOCK;
-            let mut sums = [0; TOUCH_BLOCK];
-            let sums = &mut sums[..TOUCH_BLOCK.min(cells - first)];
+        for (block, _) in self.dirty(bank).iter().enumerate().filter(|(_, mark)| **mark != 0) {
+            let first = block * DIRTY_BLOCK;
+            let mut sums = [0; DIRTY_BLOCK];
+            let sums = &mut sums[..DIRTY_BLOCK.min(cells - first)];
             let there = self.words(bank * BANK_BYTES + BANK_SUMS_AT + 4 * first, sums.len());
             there.copy_to(sums);
             take(u32::try_from(first).expect("slots are fewer than 2^15"), sums);
-            there.copy_from(&[0; TOUCH_BLOCK][..sums.len()]);
+            there.copy_from(&[0; DIRTY_BLOCK][..sums.len()]);
             marks.store(block, 0);
         }
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues};
+use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues};
 
 use crate::error::{Attached, Mode, XdpError};
 
@@ -54,7 +54,7 @@ impl Plane for XdpPlane {
 
     fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
 
-    fn open(&mut self, _config: RegionConfig, _durable: u16, _cut: &Cut, _due: BankPackets) {}
+    fn open(&mut self, _config: RegionConfig, _durable: u16, _contents: &RoundContents, _due: BankPackets) {}
 
     fn forget(&mut self, _region: u8) {}
 
@@ -68,7 +68,7 @@ impl Plane for XdpPlane {
         match *self {}
     }
 
-    fn close_epoch(&mut self, _region: u8) -> Option<Epoch> {
+    fn close_round(&mut self, _region: u8) -> Option<Round> {
         match *self {}
     }
 

@@ -10,9 +10,9 @@ use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, Rin
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use libra_dataplane::{
-    BankPackets, Counters, FLOAT_TABLES, Region, RegionConfig, WINDOW_WORDS, Window, packet_bytes,
+    BankPackets, Counters, DedupWindow, FLOAT_TABLES, Region, RegionConfig, WINDOW_WORDS, packet_bytes,
 };
-use libra_proto::{Cut, FlowCut, flow_cut};
+use libra_proto::{AckedSet, RoundContents, acked_set};
 
 use crate::error::{Attached, Mode, XdpError};
 use crate::frame::{self, FRAME_BYTES_MAX, HEAD_BYTES};
@@ -72,14 +72,14 @@ struct Open {
 /// Packets of one flow in the closed rounds of a region.
 struct Flow {
     words: [u32; WINDOW_WORDS],
-    cut: FlowCut,
+    acked: AckedSet,
     /// True if the newest of them has taken a packet.
     is_changed: bool,
 }
 
 impl Flow {
     fn new(words: [u32; WINDOW_WORDS]) -> Self {
-        Self { words, cut: flow_cut(Window::new(&words)), is_changed: false }
+        Self { words, acked: acked_set(DedupWindow::new(&words)), is_changed: false }
     }
 }
 
@@ -151,13 +151,13 @@ impl XdpPipeline {
         program::attach(&mut self.loaded, self.name, interface, mode)
     }
 
-    /// Becomes readable when an epoch has begun or is due.
+    /// Becomes readable when a round has begun or is due.
     pub fn wakes(&self) -> io::Result<OwnedFd> {
         self.wakes.as_fd().try_clone_to_owned()
     }
 
     /// Takes note of all wake-ups so far: there is another one only for what happens after that.
-    pub fn awake(&mut self) {
+    pub fn clear_wakeups(&mut self) {
         while self.wakes.next().is_some() {}
     }
 
@@ -177,8 +177,8 @@ impl XdpPipeline {
         Ok(())
     }
 
-    /// Opens a region that goes on where `like`, which has taken no packet yet, begins: in its epoch, with what it has seen.
-    /// There is a wake-up when it has taken its first packet of an epoch, and when it has taken what is `due`.
+    /// Opens a region that goes on where `like`, which has taken no packet yet, begins: in its round, with what it has seen.
+    /// There is a wake-up when it has taken its first packet of a round, and when it has taken what is `due`.
     pub fn open(&mut self, like: &Region<Vec<u32>>, due: BankPackets) -> Result<(), XdpError> {
         let config = *like.config();
         check(&config)?;
@@ -225,12 +225,12 @@ impl XdpPipeline {
         self.change(name, |terms| terms.is_readable = readable)
     }
 
-    /// Says which epoch of a region is committed and installed.
-    pub fn set_durable(&mut self, name: Name, epoch: u16) -> Result<(), XdpError> {
-        self.change(name, |terms| terms.durable = epoch)
+    /// Says which round of a region is committed and installed.
+    pub fn set_durable(&mut self, name: Name, round: u16) -> Result<(), XdpError> {
+        self.change(name, |terms| terms.durable = round)
     }
 
-    /// Both: everything up to this epoch is installed.
+    /// Both: everything up to this round is installed.
     pub fn settle(&mut self, name: Name, durable: u16) -> Result<(), XdpError> {
         self.change(name, |terms| (terms.durable, terms.is_readable) = (durable, true))
     }
@@ -241,34 +241,34 @@ impl XdpPipeline {
         Ok(memory.taken(terms.active_bank()))
     }
 
-    /// Swaps the banks, and returns the epoch that this closed; `None` if the idle bank is not drained.
+    /// Swaps the banks, and returns the round that this closed; `None` if the idle bank is not drained.
     pub fn flip(&mut self, name: Name) -> Result<Option<u16>, XdpError> {
         let Open { terms, memory, .. } = self.region(name)?;
-        let (epoch, closed, flows) = (terms.epoch, terms.active_bank(), terms.config.flows);
+        let (round, closed, flows) = (terms.round, terms.active_bank(), terms.config.flows);
         if !memory.is_clean(1 - closed) {
             return Ok(None);
         }
         // No packet is in the idle bank before the flip.
-        memory.begin_epoch(1 - closed, flows);
-        self.change(name, |terms| terms.epoch = epoch.wrapping_add(1))?;
+        memory.begin_round(1 - closed, flows);
+        self.change(name, |terms| terms.round = round.wrapping_add(1))?;
 
         // That took the lock, so the closed bank has all its packets, whole, and stands still. Its words of a flow, and the
-        // epochs before, is the cut (rule E2).
+        // rounds before, are the contents (rule E2).
         let Open { memory, flows, .. } = self.region_mut(name)?;
         for (number, flow) in (0..).zip(flows.iter_mut()) {
             flow.is_changed = memory.pushes_of(number, closed) > 0;
             if flow.is_changed {
                 merge(&mut flow.words, &memory.window(number, closed));
-                flow.cut = flow_cut(Window::new(&flow.words));
+                flow.acked = acked_set(DedupWindow::new(&flow.words));
             }
         }
-        Ok(Some(epoch))
+        Ok(Some(round))
     }
 
     /// Returns all that was taken up to the newest closed round, of the flows that have a packet in it.
-    pub fn cut(&self, name: Name) -> Result<Cut, XdpError> {
+    pub fn contents(&self, name: Name) -> Result<RoundContents, XdpError> {
         let flows = (0u16..).zip(&self.region(name)?.flows).filter(|(_, flow)| flow.is_changed);
-        Ok(Cut { flows: flows.map(|(number, flow)| (number, flow.cut.clone())).collect() })
+        Ok(RoundContents { flows: flows.map(|(number, flow)| (number, flow.acked.clone())).collect() })
     }
 
     /// Returns the window of a flow as of now, the open round included; `None` if there is no such flow.
@@ -281,7 +281,7 @@ impl XdpPipeline {
         }))
     }
 
-    /// Clears the idle bank, and hands over its touched blocks: the first slot of each, and its sums.
+    /// Clears the idle bank, and hands over its dirty blocks: the first slot of each, and its sums.
     pub fn drain(&mut self, name: Name, take: impl FnMut(u32, &[u32])) -> Result<(), XdpError> {
         let Open { terms, memory, .. } = self.region(name)?;
         memory.drain(1 - terms.active_bank(), terms.config.cells, take);

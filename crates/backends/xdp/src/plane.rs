@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
-use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, open_region};
+use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, open_region};
 
 use crate::error::{Attached, Mode, XdpError};
 use crate::pipeline::{self, Name, XdpPipeline};
@@ -51,11 +51,11 @@ impl XdpPlane {
         })
     }
 
-    fn try_close_epoch(&mut self, name: Name) -> Result<Epoch, XdpError> {
+    fn try_close_round(&mut self, name: Name) -> Result<Round, XdpError> {
         self.pipeline.flip(name)?.expect("the idle bank was cleared when it was drained");
-        let mut epoch = Epoch { cut: self.pipeline.cut(name)?, ..Epoch::default() };
-        self.pipeline.drain(name, |first, sums| epoch.add(first, sums))?;
-        Ok(epoch)
+        let mut round = Round { contents: self.pipeline.contents(name)?, ..Round::default() };
+        self.pipeline.drain(name, |first, sums| round.add(first, sums))?;
+        Ok(round)
     }
 
     fn try_set_workers(&mut self, workers: &BTreeMap<u16, SocketAddr>) -> Result<(), XdpError> {
@@ -94,9 +94,9 @@ impl Plane for XdpPlane {
         pipeline::check(config).map_err(|error| error.to_string())
     }
 
-    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets) {
+    fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, due: BankPackets) {
         self.active.insert(config.region, true);
-        let opened = self.pipeline.open(&open_region(config, durable, cut), due);
+        let opened = self.pipeline.open(&open_region(config, durable, contents), due);
         self.note(opened);
     }
 
@@ -108,7 +108,7 @@ impl Plane for XdpPlane {
     }
 
     fn set_active(&mut self, region: u8, active: bool) {
-        // It is set after each epoch, by a call of the kernel.
+        // It is set after each round, by a call of the kernel.
         if self.active.insert(region, active) != Some(active) {
             let set = self.pipeline.set_active(self.name(region), active);
             self.note(set);
@@ -125,16 +125,16 @@ impl Plane for XdpPlane {
         self.note(installed);
     }
 
-    fn awake(&mut self) {
-        self.pipeline.awake();
+    fn clear_wakeups(&mut self) {
+        self.pipeline.clear_wakeups();
     }
 
     fn taken(&self, region: u8) -> BankPackets {
         self.pipeline.taken(self.name(region)).unwrap_or_default()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
-        let closed = self.try_close_epoch(self.name(region));
+    fn close_round(&mut self, region: u8) -> Option<Round> {
+        let closed = self.try_close_round(self.name(region));
         Some(self.note(closed))
     }
 

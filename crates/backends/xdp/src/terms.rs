@@ -9,7 +9,7 @@ use crate::layout::{ARITHMETIC_F32, ARITHMETIC_FIXED, ARITHMETIC_TABLE, REGION_W
 pub(crate) struct Terms {
     pub(crate) config: RegionConfig,
     pub(crate) is_open: bool,
-    pub(crate) epoch: u16,
+    pub(crate) round: u16,
     pub(crate) durable: u16,
     pub(crate) is_active: bool,
     pub(crate) is_readable: bool,
@@ -22,7 +22,7 @@ impl Terms {
         Self {
             config: *like.config(),
             is_open: true,
-            epoch: like.epoch(),
+            round: like.round(),
             durable: like.durable(),
             is_active: like.is_active(),
             is_readable: like.is_readable(),
@@ -45,7 +45,7 @@ impl Terms {
             config.job.into(),
             config.plan.into(),
             config.view.into(),
-            self.epoch.into(),
+            self.round.into(),
             self.durable.into(),
             self.is_active.into(),
             self.is_readable.into(),
@@ -61,6 +61,6 @@ impl Terms {
 
     /// The bank that takes packets now.
     pub(crate) fn active_bank(&self) -> usize {
-        usize::from(self.epoch & 1)
+        usize::from(self.round & 1)
     }
 }

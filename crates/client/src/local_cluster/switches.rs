@@ -25,8 +25,8 @@ struct State {
 impl State {
     /// Regions go to switches that hold few, so of those that never gave any up the first holds some.
     fn target(&self) -> Option<u16> {
-        let holder = self.alive.keys().find(|number| !self.migrated.contains(number));
-        holder.or_else(|| self.alive.keys().next()).copied()
+        let owner = self.alive.keys().find(|number| !self.migrated.contains(number));
+        owner.or_else(|| self.alive.keys().next()).copied()
     }
 }
 

@@ -81,11 +81,11 @@ fn packets_taken_before_are_acknowledged_again() {
 
 // rule D2
 #[test]
-fn an_acknowledgement_of_an_epoch_names_no_packet_of_the_next() {
+fn an_acknowledgement_of_a_round_names_no_packet_of_the_next() {
     let mut pipeline = pipeline(&[small_config()]);
     ranges(&mut pipeline, &[0, 1]);
     pipeline.region_mut(JOB, 0).unwrap().flip().unwrap();
-    // Those of the epoch before count for the present one, which is sure to close, but not the other way round.
+    // Those of the round before count for the present one, which is sure to close, but not the other way round.
     assert_eq!(ranges(&mut pipeline, &[3, 4]), [(0, 2), (3, 2)]);
     assert_eq!(ranges(&mut pipeline, &[0, 1]), [(0, 2)]);
 }
@@ -182,29 +182,29 @@ proptest! {
                     take_apart(&buffer[..bytes], &mut expected);
                     let answer = Header::parse(&buffer[..bytes]).unwrap();
                     if answer.kind == Kind::Ack {
-                        taken_by.entry((answer.region, answer.seq)).or_insert(answer.epoch);
+                        taken_by.entry((answer.region, answer.seq)).or_insert(answer.round);
                     }
                 }
             }
             let (answers, sent) = burst(&mut at_once, (JOB, 0), packets);
             prop_assert!(sent <= expected.len());
-            // Numbers that are listed again were taken, and by this epoch or one before it.
+            // Numbers that are listed again were taken, and by this round or one before it.
             let (said, repeated): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|answer| expected.contains(answer));
             for (header, _) in repeated {
                 prop_assert!(is_acknowledgement(&header));
-                let epoch = taken_by.get(&(header.region, header.seq));
-                prop_assert!(epoch.is_some_and(|epoch| *epoch <= header.epoch), "{header:?} {epoch:?}");
+                let round = taken_by.get(&(header.region, header.seq));
+                prop_assert!(round.is_some_and(|round| *round <= header.round), "{header:?} {round:?}");
             }
             let others = |answers: &[Answer]| -> Vec<Answer> {
                 answers.iter().filter(|(header, _)| !is_acknowledgement(header)).cloned().collect()
             };
             prop_assert_eq!(others(&said), others(&expected));
             prop_assert!(expected.iter().all(|answer| said.contains(answer)), "{said:?} {expected:?}");
-            // So that the next burst has duplicates of this epoch among pushes of the next.
+            // So that the next burst has duplicates of this round among pushes of the next.
             for region in one_by_one.regions_mut().chain(at_once.regions_mut()) {
                 region.drain(|_, _| {});
-                region.set_durable(region.epoch().wrapping_sub(1));
+                region.set_durable(region.round().wrapping_sub(1));
                 region.flip().unwrap();
             }
         }

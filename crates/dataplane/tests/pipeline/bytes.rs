@@ -86,10 +86,10 @@ proptest! {
         tag in any::<u64>(),
         entries in any_entries(),
     ) {
-        let [job, worker, plan, view, epoch, durable] = words;
+        let [job, worker, plan, view, round, durable] = words;
         let count = u8::try_from(entries.len()).unwrap();
         let header =
-            Header { kind, flags, entries: count, job, worker, plan, view, region, epoch, durable, seq, tag };
+            Header { kind, flags, entries: count, job, worker, plan, view, region, round, durable, seq, tag };
         let bytes = write(header, &entries);
         let packet = Packet::parse(&bytes).unwrap();
         prop_assert_eq!(packet.header, header);

@@ -35,12 +35,12 @@ fn each_config_error_has_its_cause() {
 fn memory_must_have_the_asked_length_and_is_cleared() {
     let config = RegionConfig { cells: 10, lanes: 3, flows: 4, ..small_config() };
     let words = config.memory_words();
-    assert_eq!((words.values, words.sums, words.touched, words.windows), (30, 30, 4, 4 * WINDOW_WORDS));
+    assert_eq!((words.values, words.sums, words.dirty, words.windows), (30, 30, 4, 4 * WINDOW_WORDS));
 
     let mut memory = RegionMemory::allocate(&config, |words| vec![0; words]);
-    memory.touched[1].pop();
+    memory.dirty[1].pop();
     let error = Region::new(config, memory).unwrap_err();
-    assert_eq!(error, ConfigError::Memory { array: "touched", expected: 4, found: 3 });
+    assert_eq!(error, ConfigError::Memory { array: "dirty", expected: 4, found: 3 });
 
     let used = RegionMemory::allocate(&config, |words| vec![9; words]);
     assert_eq!(Region::new(config, used).unwrap(), region(config));
@@ -77,12 +77,12 @@ fn a_bank_counts_its_packets_until_it_is_used_again() {
         let _ = answer(&mut pipeline, &write(push, &entries(&[(1, 4)])));
     }
     let region = pipeline.regions_mut().next().unwrap();
-    assert_eq!((region.epoch(), region.pushes_in_bank(), region.last_in_bank()), (1, 3, 2));
+    assert_eq!((region.round(), region.pushes_in_bank(), region.last_in_bank()), (1, 3, 2));
     assert_eq!(region.flip(), Ok(1));
-    assert_eq!((region.epoch(), region.pushes_in_bank(), region.last_in_bank()), (2, 0, 0));
+    assert_eq!((region.round(), region.pushes_in_bank(), region.last_in_bank()), (2, 0, 0));
     assert_eq!((region.idle_packets().pushes, region.idle_packets().last), (3, 2));
 
-    assert_eq!(region.touched_blocks().collect::<Vec<_>>(), [0]);
+    assert_eq!(region.dirty_blocks().collect::<Vec<_>>(), [0]);
     assert_eq!(region.flip(), Err(FlipError::IdleBankNotDrained));
     let mut drained = Vec::new();
     region.drain(|first_slot, sums| drained.push((first_slot, sums.to_vec())));
@@ -98,23 +98,23 @@ fn a_standby_goes_on_where_the_committed_cut_ends() {
     for seq in [0, 1, 2, 5, 6, 1020, 1023] {
         let _ = answer(&mut first, &write(header(Kind::Push, 1, seq), &entries(&[(0, 1)])));
     }
-    let cut: Vec<_> = first.regions()[0].window(1).unwrap().accepted().collect();
-    assert_eq!(cut, [0..3, 5..7, 1020..1021, 1023..1024]);
+    let acked: Vec<_> = first.regions()[0].window(1).unwrap().accepted().collect();
+    assert_eq!(acked, [0..3, 5..7, 1020..1021, 1023..1024]);
 
     let mut region = region(small_config());
     region.resume_after(u16::MAX);
-    for range in cut.clone() {
+    for range in acked.clone() {
         assert!(region.mark_seen(1, range));
     }
     assert!(!region.mark_seen(2, 0..1));
-    assert_eq!(region.window(1).unwrap().accepted().collect::<Vec<_>>(), cut);
+    assert_eq!(region.window(1).unwrap().accepted().collect::<Vec<_>>(), acked);
     assert!(region.window(2).is_none());
 
     let mut standby = Pipeline::new(vec![region]).unwrap();
     let (old, _) = answer(&mut standby, &write(header(Kind::Push, 1, 5), &entries(&[(0, 1)])));
-    assert_eq!((old.kind, old.epoch, old.durable), (Kind::Ack, u16::MAX, u16::MAX));
+    assert_eq!((old.kind, old.round, old.durable), (Kind::Ack, u16::MAX, u16::MAX));
     let (new, _) = answer(&mut standby, &write(header(Kind::Push, 1, 3), &entries(&[(0, 1)])));
-    assert_eq!((new.kind, new.epoch), (Kind::Ack, 0));
+    assert_eq!((new.kind, new.round), (Kind::Ack, 0));
     assert_eq!((standby.counters().duplicates, standby.counters().pushes), (1, 1));
 }
 
@@ -163,7 +163,7 @@ fn a_push_without_entries_is_a_packet_like_any_other() {
         let empty = write(Header { flags: Flags::LAST, ..header(Kind::Push, 0, 0) }, &[]);
         for _ in 0..2 {
             let (ack, body) = answer(&mut pipeline, &empty);
-            assert_eq!((ack.kind, ack.seq, ack.epoch, body), (Kind::Ack, 0, 1, Vec::<Entry>::new()));
+            assert_eq!((ack.kind, ack.seq, ack.round, body), (Kind::Ack, 0, 1, Vec::<Entry>::new()));
         }
         let region = pipeline.region(JOB, 0).unwrap();
         assert!(region.window(0).unwrap().contains(0));

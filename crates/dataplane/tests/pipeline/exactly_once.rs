@@ -3,7 +3,7 @@
 //! Two workers, two slots, banks that take few packets; every order of sending, losing a packet or its answer, sending
 //! again, flipping and draining, up to a depth.
 
-use libra_dataplane::{Kind, NackReason, RegionConfig, epoch_newer};
+use libra_dataplane::{Kind, NackReason, RegionConfig, round_newer};
 
 use crate::scene::{JOB, TestPipeline, answer, entries, header, pipeline, small_config, write};
 
@@ -16,7 +16,7 @@ struct World {
     workers: [Worker; FLOWS as usize],
     /// Drained sums, slot by slot.
     drained: [u32; SLOTS],
-    /// For each flow, the sequence numbers that some arrival was acknowledged for, with the epoch that took them.
+    /// For each flow, the sequence numbers that some arrival was acknowledged for, with the round that took them.
     taken: Vec<(u16, u32, u16)>,
 }
 
@@ -133,7 +133,7 @@ impl World {
     fn arrive(&mut self, flow: u16, seq: u32) -> bool {
         let before = self.taken.iter().find(|taken| (taken.0, taken.1) == (flow, seq)).copied();
         let region = self.pipeline.region(JOB, 0).unwrap();
-        let (epoch, full) = (region.epoch(), region.pushes_in_bank() == region.config().bank_packets_max);
+        let (round, full) = (region.round(), region.pushes_in_bank() == region.config().bank_packets_max);
         assert_eq!(region.window(flow).unwrap().contains(seq), before.is_some());
 
         let (answer, _) = answer(&mut self.pipeline, &packet(flow, seq));
@@ -144,12 +144,12 @@ impl World {
         }
         assert_eq!((answer.kind, answer.seq, answer.worker), (Kind::Ack, seq, flow));
         match before {
-            // The worker may let go of a packet when its epoch is reported as durable: never too early.
-            Some((_, _, taken)) => assert!(!epoch_newer(taken, answer.epoch)),
+            // The worker may let go of a packet when its round is reported as durable: never too early.
+            Some((_, _, taken)) => assert!(!round_newer(taken, answer.round)),
             None => {
                 assert!(!full);
-                assert_eq!(answer.epoch, epoch);
-                self.taken.push((flow, seq, epoch));
+                assert_eq!(answer.round, round);
+                self.taken.push((flow, seq, round));
             }
         }
         true

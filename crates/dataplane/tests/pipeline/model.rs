@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use libra_dataplane::{
-    Arithmetic, Entry, F32_NAN, FLOAT_TABLES, Flags, FlipError, Header, Kind, NackReason, RegionConfig,
-    TOUCH_BLOCK, Verdict, WINDOW,
+    Arithmetic, DIRTY_BLOCK, Entry, F32_NAN, FLOAT_TABLES, Flags, FlipError, Header, Kind, NackReason,
+    RegionConfig, Verdict, WINDOW,
 };
 use proptest::prelude::*;
 
@@ -14,23 +14,23 @@ use crate::scene::{
 
 struct Model {
     config: RegionConfig,
-    epoch: u16,
+    round: u16,
     durable: u16,
     readable: bool,
     active: bool,
     values: BTreeMap<usize, u32>,
-    /// Sums of the epochs that are not drained: that of an epoch's slots.
+    /// Sums of the rounds that are not drained: that of a round's slots.
     sums: BTreeMap<u16, BTreeMap<usize, u32>>,
-    /// Blocks that may hold sums, by epoch.
-    touched: BTreeMap<u16, BTreeSet<usize>>,
-    /// Packets that the current epoch took, and those of them that were the last of a push.
+    /// Blocks that may hold sums, by round.
+    dirty: BTreeMap<u16, BTreeSet<usize>>,
+    /// Packets that the current round took, and those of them that were the last of a push.
     packets: (u32, u32),
     /// Pushes with [`Flags::RETRANSMIT`] that were acknowledged.
     retransmits: u64,
     /// Every packet that was ever accepted.
     accepted: BTreeSet<(u16, u32)>,
-    /// The epoch of the last packet accepted, by flow and place in the window.
-    last_epoch: BTreeMap<(u16, u32), u16>,
+    /// The round of the last packet accepted, by flow and place in the window.
+    last_round: BTreeMap<(u16, u32), u16>,
 }
 
 /// `None` if there is no answer.
@@ -40,17 +40,17 @@ impl Model {
     fn new(config: RegionConfig) -> Self {
         Self {
             config,
-            epoch: 1,
+            round: 1,
             durable: 0,
             readable: false,
             active: true,
             values: BTreeMap::new(),
             sums: BTreeMap::new(),
-            touched: BTreeMap::new(),
+            dirty: BTreeMap::new(),
             packets: (0, 0),
             retransmits: 0,
             accepted: BTreeSet::new(),
-            last_epoch: BTreeMap::new(),
+            last_round: BTreeMap::new(),
         }
     }
 
@@ -106,11 +106,11 @@ impl Model {
     }
 
     fn process(&mut self, request: Header, entries: &[Entry]) -> Answer {
-        let answer = |kind, flags, epoch, entries: Vec<Entry>| {
+        let answer = |kind, flags, round, entries: Vec<Entry>| {
             let count = u8::try_from(entries.len()).unwrap();
             let durable = self.durable;
             let view = self.config.view;
-            Some((Header { kind, flags, view, epoch, durable, entries: count, tag: 0, ..request }, entries))
+            Some((Header { kind, flags, view, round, durable, entries: count, tag: 0, ..request }, entries))
         };
         let nack = |reason| answer(Kind::Nack, Flags::NONE, reason as u16, vec![]);
         if matches!(request.kind, Kind::Ack | Kind::Nack | Kind::Stream) {
@@ -136,34 +136,34 @@ impl Model {
                 }
                 let place = (request.worker, request.seq % u32::try_from(WINDOW).unwrap());
                 let new = !self.accepted.contains(&(request.worker, request.seq));
-                let epoch = if new {
+                let round = if new {
                     if self.packets.0 == self.config.bank_packets_max {
                         return nack(NackReason::BankFull);
                     }
-                    self.epoch
-                } else if self.last_epoch[&place] % 2 == self.epoch % 2 && self.packets.0 > 0 {
-                    self.epoch
+                    self.round
+                } else if self.last_round[&place] % 2 == self.round % 2 && self.packets.0 > 0 {
+                    self.round
                 } else {
-                    self.epoch.wrapping_sub(1)
+                    self.round.wrapping_sub(1)
                 };
                 let flags = request.flags.contains(Flags::VALUES) && self.readable;
                 let answer = if flags {
-                    answer(Kind::Ack, Flags::VALUES, epoch, self.with_values(entries))
+                    answer(Kind::Ack, Flags::VALUES, round, self.with_values(entries))
                 } else {
-                    answer(Kind::Ack, Flags::NONE, epoch, vec![])
+                    answer(Kind::Ack, Flags::NONE, round, vec![])
                 };
                 self.retransmits += u64::from(request.flags.contains(Flags::RETRANSMIT));
                 if new {
                     self.accepted.insert((request.worker, request.seq));
-                    self.last_epoch.insert(place, self.epoch);
+                    self.last_round.insert(place, self.round);
                     self.packets.0 += 1;
                     self.packets.1 += u32::from(request.flags.contains(Flags::LAST));
                     for (entry, slot) in entries.iter().zip(self.slots(entries)) {
                         if !self.is_padding(*entry) {
-                            let before = self.sums.entry(self.epoch).or_default().get(&slot).copied();
+                            let before = self.sums.entry(self.round).or_default().get(&slot).copied();
                             let sum = self.add(before.unwrap_or_default(), entry.value);
-                            self.sums.entry(self.epoch).or_default().insert(slot, sum);
-                            self.touched.entry(self.epoch).or_default().insert(slot / TOUCH_BLOCK);
+                            self.sums.entry(self.round).or_default().insert(slot, sum);
+                            self.dirty.entry(self.round).or_default().insert(slot / DIRTY_BLOCK);
                         }
                     }
                 }
@@ -176,13 +176,13 @@ impl Model {
                 if !cells_exist {
                     return None;
                 }
-                answer(Kind::Pull, Flags::VALUES, self.epoch, self.with_values(entries))
+                answer(Kind::Pull, Flags::VALUES, self.round, self.with_values(entries))
             }
             Kind::Install => {
                 if !cells_exist || entries.iter().any(|entry| self.is_padding(*entry) && entry.value != 0) {
                     return None;
                 }
-                let answer = answer(Kind::Ack, Flags::NONE, self.epoch, vec![]);
+                let answer = answer(Kind::Ack, Flags::NONE, self.round, vec![]);
                 let slots = self.slots(entries);
                 self.values.extend(slots.into_iter().zip(entries.iter().map(|entry| entry.value)));
                 answer
@@ -191,16 +191,16 @@ impl Model {
                 if !cells_exist {
                     return None;
                 }
-                let closed = self.epoch.wrapping_sub(1);
+                let closed = self.round.wrapping_sub(1);
                 let slots = self.slots(entries);
                 let sums = self.sums.entry(closed).or_default();
                 let taken: Vec<u32> =
                     slots.iter().map(|slot| sums.remove(slot).unwrap_or_default()).collect();
-                let touched = self.touched.entry(closed).or_default();
-                for block in slots.iter().map(|slot| slot / TOUCH_BLOCK) {
-                    let mut left = sums.range(block * TOUCH_BLOCK..(block + 1) * TOUCH_BLOCK);
+                let dirty = self.dirty.entry(closed).or_default();
+                for block in slots.iter().map(|slot| slot / DIRTY_BLOCK) {
+                    let mut left = sums.range(block * DIRTY_BLOCK..(block + 1) * DIRTY_BLOCK);
                     if left.all(|(_, &sum)| sum == 0) {
-                        touched.remove(&block);
+                        dirty.remove(&block);
                     }
                 }
                 let filled =
@@ -210,7 +210,7 @@ impl Model {
                     kind: Kind::Drain,
                     flags: Flags::VALUES,
                     view,
-                    epoch: closed,
+                    round: closed,
                     durable,
                     tag: 0,
                     ..request
@@ -221,25 +221,25 @@ impl Model {
         }
     }
 
-    fn idle_touched(&self) -> Vec<usize> {
-        self.touched.get(&self.epoch.wrapping_sub(1)).into_iter().flatten().copied().collect()
+    fn idle_dirty(&self) -> Vec<usize> {
+        self.dirty.get(&self.round.wrapping_sub(1)).into_iter().flatten().copied().collect()
     }
 
     fn flip(&mut self) -> Result<u16, FlipError> {
-        if !self.idle_touched().is_empty() {
+        if !self.idle_dirty().is_empty() {
             return Err(FlipError::IdleBankNotDrained);
         }
-        let closed = self.epoch;
+        let closed = self.round;
         self.sums.remove(&closed.wrapping_sub(1));
-        self.epoch = closed.wrapping_add(1);
+        self.round = closed.wrapping_add(1);
         self.packets = (0, 0);
         Ok(closed)
     }
 
     /// Returns the idle bank, slots that are zero left out; it is empty afterwards.
     fn drain(&mut self) -> BTreeMap<usize, u32> {
-        let closed = self.epoch.wrapping_sub(1);
-        self.touched.remove(&closed);
+        let closed = self.round.wrapping_sub(1);
+        self.dirty.remove(&closed);
         let mut sums = self.sums.remove(&closed).unwrap_or_default();
         sums.retain(|_, sum| *sum != 0);
         sums
@@ -328,12 +328,12 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
             let (mut drained, mut blocks) = (BTreeMap::new(), Vec::new());
             region.drain(|first_slot, sums| {
                 let first_slot = usize::try_from(first_slot).unwrap();
-                blocks.push(first_slot / TOUCH_BLOCK);
+                blocks.push(first_slot / DIRTY_BLOCK);
                 drained.extend((first_slot..).zip(sums.iter().copied()).filter(|&(_, sum)| sum != 0));
             });
             assert_eq!(
                 blocks,
-                model.idle_touched(),
+                model.idle_dirty(),
                 "those that hold nothing, too: they may have the rest of a row"
             );
             assert_eq!(drained, model.drain());
@@ -351,7 +351,7 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
             }
         }
         Step::Durable => {
-            model.durable = model.epoch.wrapping_sub(1);
+            model.durable = model.round.wrapping_sub(1);
             region.set_durable(model.durable);
         }
         Step::Readable(readable) => {
@@ -365,11 +365,11 @@ fn step(pipeline: &mut TestPipeline, model: &mut Model, step: Step) {
     }
 
     let region = pipeline.region(JOB, 0).unwrap();
-    assert_eq!(region.epoch(), model.epoch);
+    assert_eq!(region.round(), model.round);
     assert_eq!((region.pushes_in_bank(), region.last_in_bank()), model.packets);
-    let touched: Vec<usize> = region.touched_blocks().map(|block| usize::try_from(block).unwrap()).collect();
-    assert_eq!(touched, model.idle_touched());
-    assert_eq!(region.is_idle_clean(), touched.is_empty());
+    let dirty: Vec<usize> = region.dirty_blocks().map(|block| usize::try_from(block).unwrap()).collect();
+    assert_eq!(dirty, model.idle_dirty());
+    assert_eq!(region.is_idle_clean(), dirty.is_empty());
 }
 
 fn send(pipeline: &mut TestPipeline, model: &mut Model, request: Header, entries: &[Entry]) {
@@ -417,7 +417,7 @@ proptest! {
 }
 
 // rules D1, D4, W11
-/// Random bytes rarely make many pushes in a row that are sound, so here all of them are; windows go round, and epochs
+/// Random bytes rarely make many pushes in a row that are sound, so here all of them are; windows go round, and rounds
 /// wrap.
 #[test]
 fn a_long_run_of_sound_pushes() {
@@ -436,7 +436,7 @@ fn a_long_run_of_sound_pushes() {
     let mut model = Model::new(config);
     let region = pipeline.region_mut(JOB, 0).unwrap();
     region.resume_after(u16::MAX - 300);
-    (model.epoch, model.durable) = (u16::MAX - 299, u16::MAX - 300);
+    (model.round, model.durable) = (u16::MAX - 299, u16::MAX - 300);
     for seq in 0..3000_u32 {
         let cell = u16::try_from(seq % 40).unwrap();
         let value = |sign: i32| (sign * (i32::MAX / 4)).cast_unsigned();

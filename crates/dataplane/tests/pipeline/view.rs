@@ -34,8 +34,8 @@ fn contents(region: &Region<Vec<u32>>) -> impl PartialEq + std::fmt::Debug + use
     }
     let flows = 0..region.config().flows;
     let windows: Vec<Vec<_>> = flows.map(|flow| region.window(flow).unwrap().accepted().collect()).collect();
-    let epochs = (region.epoch(), region.durable(), region.is_readable(), region.is_active());
-    (region.values().to_vec(), banks, windows, epochs, region.active_packets(), region.idle_packets())
+    let rounds = (region.round(), region.durable(), region.is_readable(), region.is_active());
+    (region.values().to_vec(), banks, windows, rounds, region.active_packets(), region.idle_packets())
 }
 
 // rules V2, W6

@@ -32,13 +32,13 @@ const START_PAUSE: Duration = Duration::from_millis(50);
 
 /// Ends the switch when this process does not hold the input any more, and with it the veth pair. Ctrl-C reaches the shell, too, which
 /// must outlive it for that.
-const LEASH: &str = r#"simple_switch "$@" </dev/null >/dev/null 2>&1 &
+const SHELL_SCRIPT: &str = r#"simple_switch "$@" </dev/null >/dev/null 2>&1 &
 switch=$!; trap '' INT TERM HUP; cat >/dev/null; kill $switch; wait $switch; ip link delete "$AGENT_INTERFACE""#;
 
 /// A bmv2 that runs.
 #[derive(Debug)]
 pub struct Bmv2 {
-    leash: Child,
+    shell: Child,
     pub(super) thrift: SocketAddr,
     pub(super) agent_interface: String,
 }
@@ -85,16 +85,16 @@ impl Bmv2 {
         ip(&["route", "add", &address.to_string(), "dev", &agent_interface, "src", &AGENT.to_string()])?;
         let thrift = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let thrift = thrift.context("no port is free for the thrift of bmv2")?;
-        let mut leash = Command::new("sh");
-        leash.args(["-c", LEASH, "sh", "--device-id", &std::process::id().to_string()]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", SHELL_SCRIPT, "sh", "--device-id", &std::process::id().to_string()]);
         for (port, interface) in PORTS.iter().zip(interfaces) {
-            leash.args(["-i", &format!("{port}@{interface}")]);
+            shell.args(["-i", &format!("{port}@{interface}")]);
         }
-        leash.args(["--thrift-port", &thrift.port().to_string()]).arg(program);
-        leash.env("AGENT_INTERFACE", &agent_interface);
-        leash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let leash = leash.spawn().context("cannot start simple_switch")?;
-        let bmv2 = Self { leash, thrift, agent_interface };
+        shell.args(["--thrift-port", &thrift.port().to_string()]).arg(program);
+        shell.env("AGENT_INTERFACE", &agent_interface);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let shell = shell.spawn().context("cannot start simple_switch")?;
+        let bmv2 = Self { shell, thrift, agent_interface };
         let begun = Instant::now();
         while let Err(error) = TcpStream::connect(thrift) {
             if begun.elapsed() > START_MAX {
@@ -124,9 +124,9 @@ fn check(program: &Path) -> Result<()> {
 
 impl Drop for Bmv2 {
     fn drop(&mut self) {
-        drop(self.leash.stdin.take());
+        drop(self.shell.stdin.take());
         // It ends when its input does.
-        drop(self.leash.wait());
+        drop(self.shell.wait());
     }
 }
 

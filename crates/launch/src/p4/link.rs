@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Packets under way at once: a port of bmv2 has room for 32 frames until it reads them, and loses the others. Some of them may be flooded.
 const WINDOW: usize = 24;
 /// Longer than a switch in software takes for as many on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer is no longer than a frame.
 const ANSWER_BYTES_MAX: usize = 2048;
 
@@ -25,7 +25,7 @@ const PROMPT: &str = "RuntimeCmd: ";
 /// A switch that does not follow an order.
 #[derive(Debug, Error)]
 pub(super) enum LinkError {
-    #[error("the P4 switch at {address} has not answered its agent within {PATIENCE:?}: {error}")]
+    #[error("the P4 switch at {address} has not answered its agent within {TIMEOUT:?}: {error}")]
     Silent { address: SocketAddrV4, error: std::io::Error },
     #[error("{0}")]
     Tables(String),
@@ -118,7 +118,7 @@ fn bind(interface: &str, address: SocketAddrV4) -> std::io::Result<UdpSocket> {
     socket.bind_device(Some(interface.as_bytes()))?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into())?;
     socket.connect(&address.into())?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket.into())
 }
 
@@ -152,6 +152,6 @@ impl Link for Bmv2Link {
     fn change(&mut self, changes: &[TableChange]) -> Result<(), LinkError> {
         let said = self.client.tell(&self.tables.lines(changes));
         let said = said.map_err(|error| LinkError::Tables(format!("{error:#}")))?;
-        self.tables.heard(changes, &said).map_err(|error| LinkError::Tables(error.to_string()))
+        self.tables.on_output(changes, &said).map_err(|error| LinkError::Tables(error.to_string()))
     }
 }

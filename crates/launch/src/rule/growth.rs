@@ -1,6 +1,6 @@
 //! Rules for the rows that tables have, as a person types them: `--admission occurrences:2 --eviction idle:100000` (rules G1, G2).
 
-use libra_store::{Admission, Eviction, Growth, Rule};
+use libra_store::{Admission, Eviction, RowLifecycle, UpdateRule};
 
 use super::{Typed, checked, number, plain, steps};
 
@@ -28,9 +28,9 @@ pub(super) fn parse_admission(text: &str) -> Result<Admission, String> {
         _ => return Err(format!("there is no admission `{name}`: {ADMISSIONS}")),
     };
     end(typed, fields)?;
-    let growth = Growth { admission: Some(admission), ..Growth::default() };
+    let growth = RowLifecycle { admission: Some(admission), ..RowLifecycle::default() };
     // The store calls them updates: the text has the word of the option.
-    let rule = checked(Rule { growth, ..plain() });
+    let rule = checked(UpdateRule { growth, ..plain() });
     rule.map_err(|wrong| wrong.replace("updates =", "occurrences =")).map(|_| admission)
 }
 
@@ -48,8 +48,8 @@ pub(super) fn parse_eviction(text: &str) -> Result<Eviction, String> {
         _ => return Err(format!("there is no eviction `{name}`: {EVICTIONS}")),
     };
     end(typed, fields)?;
-    let growth = Growth { eviction: Some(eviction), ..Growth::default() };
-    let rule = checked(Rule { growth, ..plain() });
+    let growth = RowLifecycle { eviction: Some(eviction), ..RowLifecycle::default() };
+    let rule = checked(UpdateRule { growth, ..plain() });
     rule.map_err(|wrong| wrong.replace("rows_max =", "rows =")).map(|_| eviction)
 }
 
@@ -82,9 +82,9 @@ mod tests {
     use super::super::tests::rules;
     use super::*;
 
-    fn growth(words: &[&str]) -> Growth {
+    fn growth(words: &[&str]) -> RowLifecycle {
         let [embeddings, layers] = rules(words).unwrap();
-        assert_eq!(layers.growth, Growth::default(), "layers are always there");
+        assert_eq!(layers.growth, RowLifecycle::default(), "layers are always there");
         embeddings.growth
     }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(admission("occurrences:3"), Admission::Occurrences { updates: 3, keys: 1_000_000 });
         assert_eq!(admission("occurrences:255,keys=50"), Admission::Occurrences { updates: 255, keys: 50 });
         assert_eq!(admission("probability:0.25"), Admission::Probability(0.25));
-        assert_eq!(growth(&[]), Growth::default());
+        assert_eq!(growth(&[]), RowLifecycle::default());
     }
 
     // rule G2

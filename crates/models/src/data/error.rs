@@ -154,7 +154,7 @@ pub enum DataError {
     },
     /// The data of the model are always synthetic.
     #[error("{model} has synthetic data only: give `--data synthetic`, not {found:?}")]
-    MadeUp {
+    SyntheticOnly {
         /// The model.
         model: String,
         /// The source that was given.

@@ -57,7 +57,7 @@ impl Layout {
 pub struct Reading {
     /// Values that occur less often among the training rows share one row of parameters.
     pub min_count: u32,
-    /// Share of the rows, from the end, that is tested on: above 0, below 1.
+    /// Partition of the rows, from the end, that is tested on: above 0, below 1.
     pub test: f64,
 }
 

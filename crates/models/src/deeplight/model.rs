@@ -22,7 +22,7 @@ mod dense;
 mod fields;
 mod network;
 
-use libra_client::{Init, Rule, TableSpec};
+use libra_client::{Init, TableSpec, UpdateRule};
 
 pub(crate) use network::{Limits, Network, Samples};
 
@@ -66,8 +66,8 @@ pub(crate) struct Model {
     hidden: Vec<usize>,
     dropout: f32,
     deviation: f32,
-    embeddings: Rule,
-    layers: Rule,
+    embeddings: UpdateRule,
+    layers: UpdateRule,
 }
 
 impl Model {

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::data::{Cursor, Dataset, Row};
-use crate::{DataError, Share};
+use crate::{DataError, Partition};
 
 /// Rows from which the next one is drawn.
 pub(super) const SHUFFLED_ROWS: usize = 1 << 16;
@@ -27,15 +27,20 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    pub(super) fn new(dataset: &Arc<Dataset>, share: Share, seed: u64) -> Result<Self, DataError> {
-        Self::with_room(dataset, share, seed, SHUFFLED_ROWS)
+    pub(super) fn new(dataset: &Arc<Dataset>, partition: Partition, seed: u64) -> Result<Self, DataError> {
+        Self::with_room(dataset, partition, seed, SHUFFLED_ROWS)
     }
 
-    fn with_room(dataset: &Arc<Dataset>, share: Share, seed: u64, room: usize) -> Result<Self, DataError> {
-        let rows = share.range(dataset.train_rows().len());
+    fn with_room(
+        dataset: &Arc<Dataset>,
+        partition: Partition,
+        seed: u64,
+        room: usize,
+    ) -> Result<Self, DataError> {
+        let rows = partition.range(dataset.train_rows().len());
         Ok(Self {
-            part: Part::new(rows.start, rows.end, share.sample, seed),
-            seed: seed ^ (share.worker as u64) << 48,
+            part: Part::new(rows.start, rows.end, partition.sample, seed),
+            seed: seed ^ (partition.worker as u64) << 48,
             random: SmallRng::seed_from_u64(seed),
             cursor: Cursor::new(dataset, 0..0)?,
             dataset: dataset.clone(),
@@ -139,7 +144,7 @@ mod tests {
         Arc::new(recipe.generate(Reading { min_count: 1, test: 0.2 }).unwrap())
     }
 
-    fn deal(shuffle: &mut Shuffle, epoch: u32) -> Vec<Row> {
+    fn batches_of(shuffle: &mut Shuffle, epoch: u32) -> Vec<Row> {
         shuffle.start_epoch(epoch).unwrap();
         let mut rows = Vec::new();
         let mut row = Row::default();
@@ -170,8 +175,8 @@ mod tests {
         for room in [1, 7, 1000] {
             let mut rows = Vec::new();
             for worker in 0..3 {
-                let mut shuffle = Shuffle::with_room(&dataset, Share::of(worker, 3), 5, room).unwrap();
-                rows.extend(deal(&mut shuffle, 2));
+                let mut shuffle = Shuffle::with_room(&dataset, Partition::of(worker, 3), 5, room).unwrap();
+                rows.extend(batches_of(&mut shuffle, 2));
                 assert!(shuffle.buffer.len() <= room);
             }
             assert_eq!(rows.len(), 400);
@@ -181,25 +186,25 @@ mod tests {
 
     #[test]
     fn an_epoch_depends_on_its_number_only() {
-        let mut shuffle = Shuffle::with_room(&dataset(), Share::of(1, 2), 5, 60).unwrap();
-        let first = deal(&mut shuffle, 3);
-        let other = deal(&mut shuffle, 4);
+        let mut shuffle = Shuffle::with_room(&dataset(), Partition::of(1, 2), 5, 60).unwrap();
+        let first = batches_of(&mut shuffle, 3);
+        let other = batches_of(&mut shuffle, 4);
         assert_ne!(first, other);
-        assert_eq!(first, deal(&mut shuffle, 3));
+        assert_eq!(first, batches_of(&mut shuffle, 3));
         assert_eq!(sorted(first), sorted(other));
     }
 
     #[test]
     fn a_sample_is_the_same_however_it_is_shared() {
         let dataset = dataset();
-        let sample = |worker, workers| Share { worker, workers, sample: 0.3 };
+        let sample = |worker, workers| Partition { worker, workers, sample: 0.3 };
         let mut whole = Shuffle::new(&dataset, sample(0, 1), 5).unwrap();
-        let rows = sorted(deal(&mut whole, 0));
+        let rows = sorted(batches_of(&mut whole, 0));
         assert!((90..150).contains(&rows.len()), "{}", rows.len());
-        let mut parts = deal(&mut Shuffle::new(&dataset, sample(0, 2), 5).unwrap(), 0);
-        parts.extend(deal(&mut Shuffle::new(&dataset, sample(1, 2), 5).unwrap(), 0));
+        let mut parts = batches_of(&mut Shuffle::new(&dataset, sample(0, 2), 5).unwrap(), 0);
+        parts.extend(batches_of(&mut Shuffle::new(&dataset, sample(1, 2), 5).unwrap(), 0));
         assert_eq!(sorted(parts), rows);
-        let tiny = Share { sample: 1e-9, ..Share::WHOLE };
+        let tiny = Partition { sample: 1e-9, ..Partition::WHOLE };
         assert_eq!(Shuffle::new(&dataset, tiny, 5).unwrap().rows(), 1);
     }
 }

@@ -56,7 +56,7 @@ fn a_model_learns_planted_weights() {
     let workload = workload(&config(), &dataset());
     let baselines = workload.baselines();
     let mut parameters = local(&*workload);
-    let mut training = workload.training(Share::WHOLE).unwrap();
+    let mut training = workload.training(Partition::WHOLE).unwrap();
     let quality = train(&mut *training, &mut parameters, 8);
     assert_eq!(quality.cases(), 1200);
     assert!(quality.auc() > 0.68, "{}", quality.auc());
@@ -74,7 +74,7 @@ fn a_run_can_be_repeated_to_the_bit() {
     let run = || {
         let workload = workload(&config, &dataset);
         let mut parameters = local(&*workload);
-        train(&mut *workload.training(Share::WHOLE).unwrap(), &mut parameters, 1)
+        train(&mut *workload.training(Partition::WHOLE).unwrap(), &mut parameters, 1)
     };
     assert_eq!(run(), run());
 }
@@ -83,10 +83,10 @@ fn a_run_can_be_repeated_to_the_bit() {
 fn parts_of_the_evaluation_add_up_to_the_whole() {
     let workload = workload(&config(), &dataset());
     let mut parameters = local(&*workload);
-    let whole = train(&mut *workload.clone().training(Share::WHOLE).unwrap(), &mut parameters, 1);
+    let whole = train(&mut *workload.clone().training(Partition::WHOLE).unwrap(), &mut parameters, 1);
     let mut sum = Quality::Clicks(Clicks::default());
     for worker in 0..7 {
-        let mut training = workload.clone().training(Share::of(worker, 7)).unwrap();
+        let mut training = workload.clone().training(Partition::of(worker, 7)).unwrap();
         sum.add(&training.evaluate(&mut parameters).unwrap()).unwrap();
     }
     let sum = clicks(sum);
@@ -102,7 +102,7 @@ fn a_pruned_model_is_as_sparse_as_was_asked_and_still_good() {
     config.model = ModelConfig::Deeplight(DeepLightConfig { prune, ..settings(&config) });
     let workload = workload(&config, &dataset());
     let mut parameters = local(&*workload);
-    let mut training = workload.training(Share::WHOLE).unwrap();
+    let mut training = workload.training(Partition::WHOLE).unwrap();
     train(&mut *training, &mut parameters, 2);
     assert!(training.findings().iter().all(|found| found.value == 0.0), "{:?}", training.findings());
     let quality = train(&mut *training, &mut parameters, 12);
@@ -149,7 +149,7 @@ fn a_score_that_is_not_a_number_is_an_error() {
     let config = TrainConfig { embeddings: sgd.into(), layers: sgd.into(), ..config() };
     let workload = workload(&config, &dataset());
     let mut parameters = local(&*workload);
-    let mut training = workload.training(Share::WHOLE).unwrap();
+    let mut training = workload.training(Partition::WHOLE).unwrap();
     let mut train = || training.train_epoch(&mut parameters, 0, &mut |_| ());
     let error = train().and_then(|_| train()).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Client(_)), "{error}");
@@ -174,7 +174,7 @@ fn the_head_of_criteo_is_predicted_as_well_as_published() {
     for pushes in [1, 2] {
         let store = Store::new(workload.tables(), config.seed).unwrap();
         let mut parameters = LocalParameters::with_pushes_per_update(store, pushes);
-        let mut training = workload.clone().training(Share::WHOLE).unwrap();
+        let mut training = workload.clone().training(Partition::WHOLE).unwrap();
         let quality = train(&mut *training, &mut parameters, config.epochs);
         assert_eq!((training.samples_per_epoch(), quality.cases()), (8000, 2000));
         // Logistic regression reaches 0.741.

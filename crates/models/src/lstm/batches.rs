@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::{data::Text, model::Model, sampling::LogUniform};
-use crate::{Share, rows::DistinctRows};
+use crate::{Partition, rows::DistinctRows};
 
 /// A sample of the text consists of pieces of so many words.
 const PIECE: usize = 1 << 10;
@@ -39,7 +39,7 @@ pub(super) struct Batch {
 
 /// Shape and seed of the batches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Dealing {
+pub(super) struct BatchConfig {
     /// Streams side by side.
     pub(super) streams: usize,
     /// Words of a stream in a batch.
@@ -51,10 +51,10 @@ pub(super) struct Dealing {
 }
 
 /// Deals the batches of one worker.
-pub(super) struct Dealer {
+pub(super) struct BatchReader {
     text: Arc<Text>,
     model: Model,
-    dealing: Dealing,
+    batch_config: BatchConfig,
     worker: u64,
     /// The pieces of the text that are read, ascending; `None` for all.
     pieces: Option<Vec<u32>>,
@@ -68,9 +68,14 @@ pub(super) struct Dealer {
     distinct: DistinctRows,
 }
 
-impl Dealer {
-    pub(super) fn new(text: Arc<Text>, model: Model, dealing: Dealing, share: Share) -> Self {
-        let pieces = draw(text.samples(), share.sample, dealing.seed);
+impl BatchReader {
+    pub(super) fn new(
+        text: Arc<Text>,
+        model: Model,
+        batch_config: BatchConfig,
+        partition: Partition,
+    ) -> Self {
+        let pieces = draw(text.samples(), partition.sample, batch_config.seed);
         let samples = match &pieces {
             Some(pieces) => words_of(pieces, text.samples()),
             None => text.samples(),
@@ -78,11 +83,11 @@ impl Dealer {
         Self {
             sampler: LogUniform::new(text.vocabulary()),
             distinct: DistinctRows::new(2 * text.vocabulary()),
-            range: share.range(samples),
+            range: partition.range(samples),
             text,
             model,
-            dealing,
-            worker: share.worker as u64,
+            batch_config,
+            worker: partition.worker as u64,
             pieces,
             step: 0,
             random: SmallRng::seed_from_u64(0),
@@ -93,7 +98,7 @@ impl Dealer {
     /// Goes back to the start. Negatives, and what is dropped, depend on the number of the epoch.
     pub(super) fn start_epoch(&mut self, epoch: u32) {
         self.step = 0;
-        let seed = self.dealing.seed ^ (u64::from(epoch) << 32);
+        let seed = self.batch_config.seed ^ (u64::from(epoch) << 32);
         self.random = SmallRng::seed_from_u64(seed.wrapping_add(self.worker + 1));
     }
 
@@ -104,13 +109,13 @@ impl Dealer {
 
     /// Replaces `batch` by the next words and adds its rows to `keys`, which is empty. Returns how many words there are; none at the end
     /// of the epoch.
-    pub(super) fn deal(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> usize {
+    pub(super) fn next_batch(&mut self, batch: &mut Batch, keys: &mut Vec<u64>) -> usize {
         let (length, longer) =
-            (self.range.len() / self.dealing.streams, self.range.len() % self.dealing.streams);
+            (self.range.len() / self.batch_config.streams, self.range.len() % self.batch_config.streams);
         let (streams, steps) = match length.saturating_sub(self.step) {
             0 if self.step == length && longer > 0 => (longer, 1),
             0 => return 0,
-            rest => (self.dealing.streams, rest.min(self.dealing.steps)),
+            rest => (self.batch_config.streams, rest.min(self.batch_config.steps)),
         };
         batch.streams = streams;
         batch.inputs.clear();
@@ -127,7 +132,7 @@ impl Dealer {
         self.step += steps;
         batch.words = keys.len();
 
-        let tries = self.sampler.draw(self.dealing.samples, &mut self.random, &mut self.sample);
+        let tries = self.sampler.draw(self.batch_config.samples, &mut self.random, &mut self.sample);
         batch.negatives = self.sample.len();
         batch.log_expected.clear();
         for word in self.sample.iter().chain(&batch.targets) {
@@ -186,7 +191,7 @@ mod tests {
     use super::*;
     use crate::{LAYER_KEYS, ModelKind, lstm::LstmConfig};
 
-    fn dealer(samples: usize, streams: usize, share: Share) -> Dealer {
+    fn batch_reader(samples: usize, streams: usize, partition: Partition) -> BatchReader {
         // Each word once, so that a word is a place.
         let words = u32::try_from(samples + 1).unwrap();
         let text = Text {
@@ -196,21 +201,26 @@ mod tests {
             valid: vec![0, 1],
         };
         let model = Model::new(&LstmConfig::default(), &ModelKind::Lstm.config(), text.vocabulary());
-        Dealer::new(Arc::new(text), model, Dealing { streams, steps: 4, samples: 5, seed: 1 }, share)
+        BatchReader::new(
+            Arc::new(text),
+            model,
+            BatchConfig { streams, steps: 4, samples: 5, seed: 1 },
+            partition,
+        )
     }
 
     /// The place of each word of each batch.
-    fn places(dealer: &mut Dealer) -> Vec<Vec<u64>> {
+    fn places(batch_reader: &mut BatchReader) -> Vec<Vec<u64>> {
         let (mut batch, mut keys, mut batches) = (Batch::default(), Vec::new(), Vec::new());
-        let outputs = dealer.text.vocabulary() as u64;
-        while dealer.deal(&mut batch, &mut keys) > 0 {
+        let outputs = batch_reader.text.vocabulary() as u64;
+        while batch_reader.next_batch(&mut batch, &mut keys) > 0 {
             for (&input, &target) in batch.inputs.iter().zip(&batch.targets) {
                 assert_eq!(keys[batch.words + target as usize], outputs + keys[input as usize] + 1);
             }
-            assert_eq!(batch.negatives, dealer.text.vocabulary().min(5));
+            assert_eq!(batch.negatives, batch_reader.text.vocabulary().min(5));
             assert_eq!(
                 keys.len(),
-                batch.words + batch.log_expected.len() + dealer.model.layer_keys().count()
+                batch.words + batch.log_expected.len() + batch_reader.model.layer_keys().count()
             );
             assert!(keys[keys.len() - 1] >= LAYER_KEYS);
             let mut distinct = keys.clone();
@@ -226,14 +236,14 @@ mod tests {
     #[test]
     fn streams_are_read_side_by_side() {
         // 23 words: workers get 11 and 12, and streams of 4, 4 and 3, of 4 each.
-        let mut dealer = dealer(23, 3, Share::of(0, 2));
-        dealer.start_epoch(0);
-        let batches = places(&mut dealer);
+        let mut batch_reader = batch_reader(23, 3, Partition::of(0, 2));
+        batch_reader.start_epoch(0);
+        let batches = places(&mut batch_reader);
         assert_eq!(batches, [vec![0, 4, 8, 1, 5, 9, 2, 6, 10], vec![3, 7]]);
-        assert_eq!(dealer.samples_per_epoch(), 11);
-        assert!(places(&mut dealer).is_empty());
-        dealer.start_epoch(0);
-        assert_eq!(places(&mut dealer), batches);
+        assert_eq!(batch_reader.samples_per_epoch(), 11);
+        assert!(places(&mut batch_reader).is_empty());
+        batch_reader.start_epoch(0);
+        assert_eq!(places(&mut batch_reader), batches);
     }
 
     #[test]
@@ -241,10 +251,10 @@ mod tests {
         for (samples, streams, workers) in [(1, 3, 2), (50, 3, 4), (100, 8, 1), (64, 4, 2)] {
             let mut found = Vec::new();
             for worker in 0..workers {
-                let mut dealer = dealer(samples, streams, Share::of(worker, workers));
-                dealer.start_epoch(1);
-                let own: Vec<u64> = places(&mut dealer).concat();
-                assert_eq!(own.len() as u64, dealer.samples_per_epoch());
+                let mut batch_reader = batch_reader(samples, streams, Partition::of(worker, workers));
+                batch_reader.start_epoch(1);
+                let own: Vec<u64> = places(&mut batch_reader).concat();
+                assert_eq!(own.len() as u64, batch_reader.samples_per_epoch());
                 found.extend(own);
             }
             found.sort_unstable();
@@ -255,12 +265,12 @@ mod tests {
     #[test]
     fn a_sample_is_pieces_of_the_text() {
         let samples = 10 * PIECE + 7;
-        let mut dealer = dealer(samples, 2, Share { sample: 0.3, ..Share::WHOLE });
-        dealer.start_epoch(0);
-        let mut found: Vec<u64> = places(&mut dealer).concat();
+        let mut batch_reader = batch_reader(samples, 2, Partition { sample: 0.3, ..Partition::WHOLE });
+        batch_reader.start_epoch(0);
+        let mut found: Vec<u64> = places(&mut batch_reader).concat();
         found.sort_unstable();
-        let pieces = dealer.pieces.clone().unwrap();
-        assert_eq!((pieces.len(), found.len() as u64), (3, dealer.samples_per_epoch()));
+        let pieces = batch_reader.pieces.clone().unwrap();
+        assert_eq!((pieces.len(), found.len() as u64), (3, batch_reader.samples_per_epoch()));
         let expected = pieces.iter().flat_map(|&piece| {
             let start = piece as usize * PIECE;
             (start..samples.min(start + PIECE)).map(|place| place as u64)

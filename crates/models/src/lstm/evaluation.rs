@@ -9,7 +9,7 @@ use super::{
     model::{LogSum, Memory, Model, Network},
 };
 use crate::{
-    Share, TrainError,
+    Partition, TrainError,
     matrix::{add, matrix, set_product, strided},
     quality::Language,
     rows::DistinctRows,
@@ -35,9 +35,9 @@ pub(super) fn evaluate(
     network: &mut Network,
     parameters: &mut dyn Parameters,
     text: &Text,
-    share: Share,
+    partition: Partition,
 ) -> Result<Language, TrainError> {
-    let runs = share.range(text.cases().div_ceil(RUN));
+    let runs = partition.range(text.cases().div_ceil(RUN));
     let mut quality = Language::default();
     if runs.is_empty() {
         return Ok(quality);

@@ -17,7 +17,7 @@ mod cell;
 mod network;
 mod softmax;
 
-use libra_client::{Init, Rule, TableSpec};
+use libra_client::{Init, TableSpec, UpdateRule};
 
 pub(super) use cell::Cell;
 pub(super) use network::{Memory, Network};
@@ -35,8 +35,8 @@ pub(super) struct Model {
     projection: usize,
     layers: usize,
     range: f32,
-    embedding_rule: Rule,
-    layer_rule: Rule,
+    embedding_rule: UpdateRule,
+    layer_rule: UpdateRule,
 }
 
 impl Model {

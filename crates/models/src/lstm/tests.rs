@@ -35,7 +35,7 @@ fn workload(config: &TrainConfig, text: &Arc<Text>) -> Result<Arc<Lstm>, TrainEr
 }
 
 fn training(config: &TrainConfig, text: &Arc<Text>) -> Box<dyn Training> {
-    workload(config, text).unwrap().training(Share::WHOLE).unwrap()
+    workload(config, text).unwrap().training(Partition::WHOLE).unwrap()
 }
 
 fn local(config: &TrainConfig, text: &Arc<Text>) -> LocalParameters {
@@ -56,7 +56,7 @@ fn it_learns_more_than_frequencies() {
         let config = config(|lstm| lstm.projection = projection);
         let workload = workload(&config, &text).unwrap();
         let unigrams = workload.baselines()[0].value;
-        assert!(unigrams > 50.0 && unigrams < workload.loss_of_nothing().exp());
+        assert!(unigrams > 50.0 && unigrams < workload.untrained_loss().exp());
         let mut training = training(&config, &text);
         let mut parameters = local(&config, &text);
         let nothing = language(&mut *training, &mut parameters).perplexity();
@@ -122,7 +122,7 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
     let mut sum = Language::default();
     for worker in 0..5 {
         let workload = workload(&config, &text).unwrap();
-        let mut training = workload.training(Share::of(worker, 5)).unwrap();
+        let mut training = workload.training(Partition::of(worker, 5)).unwrap();
         sum += language(&mut *training, &mut parameters);
     }
     assert_eq!((sum.words, expected.words), (2200, 2200));
@@ -140,7 +140,7 @@ fn workers_train_on_everything_together() {
     let mut samples = 0;
     for worker in 0..3 {
         let workload = workload(&config, &text).unwrap();
-        let mut training = workload.training(Share::of(worker, 3)).unwrap();
+        let mut training = workload.training(Partition::of(worker, 3)).unwrap();
         samples += training.train_epoch(&mut parameters, 0, &mut |_| ()).unwrap().samples;
     }
     assert_eq!(samples, workload(&config, &text).unwrap().samples_per_epoch());
@@ -221,7 +221,7 @@ fn settings_that_cannot_be_trained_are_refused() {
     let good = text();
     let new = |config: &TrainConfig, text: &Text, worker| {
         let workload = workload(config, &Arc::new(text.clone()));
-        workload.and_then(|workload| workload.training(Share::of(worker, 2))).map(|_| ()).unwrap_err()
+        workload.and_then(|workload| workload.training(Partition::of(worker, 2))).map(|_| ()).unwrap_err()
     };
     let field = |change: fn(&mut LstmConfig)| match new(&config(change), &good, 0) {
         TrainError::Config(error) => error.field,

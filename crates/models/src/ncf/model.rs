@@ -19,7 +19,7 @@ mod sparse;
 
 use std::fmt;
 
-use libra_client::{Init, Rule, TableSpec};
+use libra_client::{Init, TableSpec, UpdateRule};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use network::Network;
@@ -90,8 +90,8 @@ pub(crate) struct Model {
     factors: usize,
     users: u32,
     items: u32,
-    embeddings: Rule,
-    layers: Rule,
+    embeddings: UpdateRule,
+    layers: UpdateRule,
     deviation: f32,
 }
 

@@ -52,7 +52,7 @@ impl Batch {
 
 /// Selection of the pairs that one worker trains on, and its sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Dealing {
+pub(crate) struct BatchConfig {
     /// This worker, below `workers`.
     pub(crate) worker: usize,
     /// All workers.
@@ -78,7 +78,7 @@ pub struct NoNegatives {
 pub(crate) struct Sampler {
     dataset: Arc<Dataset>,
     touched: Interactions,
-    dealing: Dealing,
+    batch_config: BatchConfig,
     /// The positives that are trained on, as indices, ascending; `None` for all of them.
     subset: Option<Vec<u32>>,
     order: Vec<u32>,
@@ -98,17 +98,20 @@ impl Sampler {
     /// A user of a training pair touched every item.
     ///
     /// # Panics
-    /// If `dealing` deals nothing (`worker >= workers`, an empty batch), if ids are out of range (see
+    /// If `batch_config` has no batches (`worker >= workers`, an empty batch), if ids are out of range (see
     /// [`Dataset::check`]) or if there are more than 2^32 pairs.
     pub(crate) fn new(
         dataset: Arc<Dataset>,
         subset: Option<Vec<u32>>,
-        dealing: Dealing,
+        batch_config: BatchConfig,
     ) -> Result<Self, NoNegatives> {
-        assert!(dealing.worker < dealing.workers && dealing.batch > 0, "{dealing:?} deals nothing");
+        assert!(
+            batch_config.worker < batch_config.workers && batch_config.batch > 0,
+            "{batch_config:?} has no batches"
+        );
         assert!(u32::try_from(dataset.train.len()).is_ok(), "pairs are numbered with 32 bits");
         let touched = Interactions::new(dataset.users, dataset.items, dataset.train.iter().copied());
-        if dealing.negatives > 0
+        if batch_config.negatives > 0
             && let Some(&(user, _)) = dataset.train.iter().find(|(user, _)| touched.untouched(*user) == 0)
         {
             return Err(NoNegatives { user });
@@ -121,7 +124,7 @@ impl Sampler {
             random: SmallRng::seed_from_u64(0),
             dataset,
             touched,
-            dealing,
+            batch_config,
             subset,
         })
     }
@@ -133,26 +136,26 @@ impl Sampler {
             Some(subset) => self.order.extend_from_slice(subset),
             None => self.order.extend((0u32..).take(self.dataset.train.len())),
         }
-        let seed = self.dealing.seed ^ (u64::from(epoch) << 32);
+        let seed = self.batch_config.seed ^ (u64::from(epoch) << 32);
         self.order.shuffle(&mut SmallRng::seed_from_u64(seed));
-        self.next = self.dealing.worker;
+        self.next = self.batch_config.worker;
         self.owed = (0, 0);
         // seed_from_u64 mixes well, so neighbouring seeds give unrelated streams.
-        let worker = u64::try_from(self.dealing.worker).unwrap_or(u64::MAX);
+        let worker = u64::try_from(self.batch_config.worker).unwrap_or(u64::MAX);
         self.random = SmallRng::seed_from_u64(seed.wrapping_add(worker.wrapping_add(1)));
     }
 
     /// Samples that this worker trains on in one epoch.
     pub(crate) fn samples_per_epoch(&self) -> u64 {
         let positives = self.subset.as_ref().map_or(self.dataset.train.len(), Vec::len);
-        let own = positives.saturating_sub(self.dealing.worker).div_ceil(self.dealing.workers);
-        own as u64 * (self.dealing.negatives as u64 + 1)
+        let own = positives.saturating_sub(self.batch_config.worker).div_ceil(self.batch_config.workers);
+        own as u64 * (self.batch_config.negatives as u64 + 1)
     }
 
     /// Fills `batch` with the next samples; false, and an empty batch, at the end of the epoch. The last batch may be short.
     pub(crate) fn next_batch(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
-        while batch.len() < self.dealing.batch {
+        while batch.len() < self.batch_config.batch {
             let (user, owed) = self.owed;
             if owed > 0 {
                 let item = self.touched.draw_untouched(user, &mut self.random);
@@ -161,8 +164,8 @@ impl Sampler {
             } else if let Some(&place) = self.order.get(self.next) {
                 let (user, item) = self.dataset.train[place as usize];
                 batch.push(user, item, 1.0);
-                self.owed = (user, self.dealing.negatives);
-                self.next += self.dealing.workers;
+                self.owed = (user, self.batch_config.negatives);
+                self.next += self.batch_config.workers;
             } else {
                 break;
             }
@@ -182,11 +185,11 @@ mod tests {
         Arc::new(Synthetic { users: 50, items: 60, picks_min: 5, ..Synthetic::default() }.generate())
     }
 
-    fn dealing(worker: usize, workers: usize) -> Dealing {
-        Dealing { worker, workers, batch: 32, negatives: 4, seed: 7 }
+    fn batch_config(worker: usize, workers: usize) -> BatchConfig {
+        BatchConfig { worker, workers, batch: 32, negatives: 4, seed: 7 }
     }
 
-    fn deal(sampler: &mut Sampler, epoch: u32) -> Vec<Batch> {
+    fn batches_of(sampler: &mut Sampler, epoch: u32) -> Vec<Batch> {
         let mut batches = Vec::new();
         let mut batch = Batch::default();
         sampler.start_epoch(epoch);
@@ -202,8 +205,8 @@ mod tests {
         let touched = Interactions::new(dataset.users, dataset.items, dataset.train.iter().copied());
         let mut positives = Vec::new();
         for worker in 0..3 {
-            let mut sampler = Sampler::new(dataset.clone(), None, dealing(worker, 3)).unwrap();
-            let batches = deal(&mut sampler, 0);
+            let mut sampler = Sampler::new(dataset.clone(), None, batch_config(worker, 3)).unwrap();
+            let batches = batches_of(&mut sampler, 0);
             assert!(batches.iter().rev().skip(1).all(|batch| batch.len() == 32));
             let samples = batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
             assert_eq!(samples, sampler.samples_per_epoch());
@@ -228,18 +231,18 @@ mod tests {
 
     #[test]
     fn an_epoch_depends_on_its_number_only() {
-        let mut sampler = Sampler::new(dataset(), None, dealing(1, 2)).unwrap();
-        let first = deal(&mut sampler, 3);
-        let other = deal(&mut sampler, 4);
+        let mut sampler = Sampler::new(dataset(), None, batch_config(1, 2)).unwrap();
+        let first = batches_of(&mut sampler, 3);
+        let other = batches_of(&mut sampler, 4);
         assert_ne!(first, other);
-        assert_eq!(first, deal(&mut sampler, 3));
+        assert_eq!(first, batches_of(&mut sampler, 3));
     }
 
     #[test]
     fn a_subset_is_dealt_alone() {
         let dataset = dataset();
-        let mut sampler = Sampler::new(dataset.clone(), Some(vec![3, 10, 11]), dealing(0, 1)).unwrap();
-        let batches = deal(&mut sampler, 0);
+        let mut sampler = Sampler::new(dataset.clone(), Some(vec![3, 10, 11]), batch_config(0, 1)).unwrap();
+        let batches = batches_of(&mut sampler, 0);
         assert_eq!((batches.len(), sampler.samples_per_epoch()), (1, 15));
         let mut found: Vec<(u32, u32)> = (0..15)
             .filter(|&i| batches[0].labels[i] > 0.0)
@@ -260,10 +263,10 @@ mod tests {
             train: vec![(0, 2), (0, 3), (0, 9)],
             test: Vec::new(),
         };
-        let dealing = Dealing { negatives: 10_000, batch: 50_000, ..dealing(0, 1) };
-        let mut sampler = Sampler::new(Arc::new(dataset), None, dealing).unwrap();
+        let batch_config = BatchConfig { negatives: 10_000, batch: 50_000, ..batch_config(0, 1) };
+        let mut sampler = Sampler::new(Arc::new(dataset), None, batch_config).unwrap();
         let mut counts = HashMap::new();
-        let batch = deal(&mut sampler, 0).remove(0);
+        let batch = batches_of(&mut sampler, 0).remove(0);
         for (item, label) in batch.items.iter().zip(&batch.labels) {
             if *label == 0.0 {
                 *counts.entry(*item).or_insert(0) += 1;
@@ -284,9 +287,10 @@ mod tests {
             test: Vec::new(),
         };
         let dataset = Arc::new(dataset);
-        let error = Sampler::new(dataset.clone(), None, dealing(0, 1)).unwrap_err();
+        let error = Sampler::new(dataset.clone(), None, batch_config(0, 1)).unwrap_err();
         assert_eq!(error, NoNegatives { user: 1 });
-        let mut without = Sampler::new(dataset, None, Dealing { negatives: 0, ..dealing(0, 1) }).unwrap();
-        assert_eq!(deal(&mut without, 0)[0].len(), 3);
+        let mut without =
+            Sampler::new(dataset, None, BatchConfig { negatives: 0, ..batch_config(0, 1) }).unwrap();
+        assert_eq!(batches_of(&mut without, 0)[0].len(), 3);
     }
 }

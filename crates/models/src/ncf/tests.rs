@@ -29,7 +29,7 @@ fn workload(config: &TrainConfig, dataset: &Arc<Dataset>) -> Result<Arc<Ncf>, Tr
 }
 
 fn training(config: &TrainConfig, dataset: &Arc<Dataset>) -> Box<dyn Training> {
-    workload(config, dataset).unwrap().training(Share::WHOLE).unwrap()
+    workload(config, dataset).unwrap().training(Partition::WHOLE).unwrap()
 }
 
 fn local(config: &TrainConfig, dataset: &Arc<Dataset>) -> LocalParameters {
@@ -92,7 +92,7 @@ fn parts_of_the_evaluation_add_up_to_the_whole() {
     let mut sum = Ranking::default();
     for worker in 0..7 {
         let workload = workload(&config(), &dataset).unwrap();
-        let mut training = workload.training(Share::of(worker, 7)).unwrap();
+        let mut training = workload.training(Partition::of(worker, 7)).unwrap();
         sum += ranking(&mut *training, &mut parameters);
     }
     assert_eq!((sum.hits, sum.cases), (expected.hits, expected.cases));
@@ -214,7 +214,7 @@ fn a_rate_that_is_too_high_ends_as_an_error() {
 fn settings_that_cannot_be_trained_are_refused() {
     let new = |config: &TrainConfig, dataset: &Dataset, worker| {
         let workload = workload(config, &Arc::new(dataset.clone()));
-        workload.and_then(|workload| workload.training(Share::of(worker, 2))).map(|_| ()).unwrap_err()
+        workload.and_then(|workload| workload.training(Partition::of(worker, 2))).map(|_| ()).unwrap_err()
     };
     let good = dataset();
     let error = new(&TrainConfig { batch: 0, ..config() }, &good, 0);

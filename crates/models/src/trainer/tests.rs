@@ -58,7 +58,7 @@ impl Learner for Regression {
         SAMPLES / self.workers
     }
 
-    fn deal(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
+    fn next_batch(&mut self, batch: &mut Self::Batch, keys: &mut Vec<u64>) -> Result<usize, TrainError> {
         let samples = self.next..(self.next + self.batch).min(self.end.max(self.next));
         self.next += self.batch * self.workers;
         keys.extend(samples.clone().flat_map(Self::features));

@@ -67,7 +67,7 @@ fn join() -> Join {
         stream: None,
         datagrams: None,
         receive_bytes: 0,
-        returns: false,
+        is_restartable: false,
         is_slow: false,
     }
 }

@@ -40,7 +40,7 @@ async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
                 for (link, answer) in answers {
                     links.send(link, &answer);
                 }
-                let unwritten = links.streams.values().map(|stream| stream.gauge.unwritten.load(Ordering::Relaxed));
+                let unwritten = links.streams.values().map(|stream| stream.backpressure.unwritten.load(Ordering::Relaxed));
                 most.fetch_max(unwritten.max().unwrap_or(0), Ordering::Relaxed);
             }
         }
@@ -108,7 +108,7 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
         links.send(link, &Message::Pulled { number: 0, values: vec![0.0; VALUES].into() });
     }
     // Until it is read no more: the end of its data is not seen then.
-    while links.streams[&link].gauge.unwritten.load(Ordering::Relaxed) == 2 * UNWRITTEN_BYTES_MAX {
+    while links.streams[&link].backpressure.unwritten.load(Ordering::Relaxed) == 2 * UNWRITTEN_BYTES_MAX {
         tokio::task::yield_now().await;
     }
     socket2::SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();

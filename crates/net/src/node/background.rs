@@ -87,8 +87,8 @@ impl ControllerThread {
     }
 
     /// Waits until the job is over, but no longer than this. `None` if it is not, or was asked for before.
-    pub fn wait(&self, patience: Duration) -> Option<Result<Outcome, NodeError>> {
-        self.ended().recv_timeout(patience).ok()
+    pub fn wait(&self, timeout: Duration) -> Option<Result<Outcome, NodeError>> {
+        self.ended().recv_timeout(timeout).ok()
     }
 
     fn ended(&self) -> MutexGuard<'_, std_mpsc::Receiver<Result<Outcome, NodeError>>> {

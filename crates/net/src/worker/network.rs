@@ -28,7 +28,7 @@ pub(super) fn start_network(
     let runtime = runtime()?;
     let (socket, address) = bind_datagrams(&runtime, &options, None)?;
     let (commands, inbox) = mpsc::unbounded_channel();
-    let links = Links::new(options.patience);
+    let links = Links::new(options.connect_timeout);
     let stream_bytes = links.bytes();
     let network = move || {
         let role = Worker::new(options.controller, address);

@@ -112,7 +112,8 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let (listener, address) = listen(&runtime, options.any_port()).unwrap();
     let role = Gated { server: Server::new(options.controller, address), gate };
     let callers = Callers::Clients;
-    let ports = Ports { listener: Some(listener), callers, ..Ports::new(Links::new(options.patience)) };
+    let ports =
+        Ports { listener: Some(listener), callers, ..Ports::new(Links::new(options.connect_timeout)) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 

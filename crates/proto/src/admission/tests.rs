@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use super::*;
 use crate::bulk::Bulk;
 use crate::message::{
-    Answered, ColdPush, Cut, Drained, FlowCut, Hello, Join, Kind, Message, Rejoin, Replay, VERSION,
+    AckedSet, Answered, ColdPush, Drained, Hello, Join, Kind, Message, Rejoin, Replay, RoundContents, VERSION,
 };
 use crate::testing;
 use crate::values::Values;
@@ -24,7 +24,7 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
         stream: Some(far),
         datagrams: Some(far),
         receive_bytes: u32::MAX,
-        returns: true,
+        is_restartable: true,
         is_slow: true,
     };
     let you = Peer::Worker(u16::MAX);
@@ -69,22 +69,22 @@ fn the_largest_messages_of_callers_are_within_their_bounds() {
     let row = ColdPush { number: u64::MAX, keys: [u64::MAX].as_slice().into(), gradients, answer: true };
     assert!(Message::Push(row).encode().len() < of_worker(&cluster));
     cluster.tables[0].width = 4;
-    // Packets of a region without a holder.
+    // Packets of a region without an owner.
     let entries = usize::from(cluster.hot_path.entries_max);
     let packet = Bulk(vec![0xff; HEADER_BYTES + entries * ENTRY_BYTES]);
     let packets = vec![packet; REPLAY_PACKETS_MAX];
-    let replay = Message::Replay(Replay { region: 255, since: u64::MAX, below: u32::MAX, packets });
+    let replay = Message::Replay(Replay { region: 255, view_id: u64::MAX, below: u32::MAX, packets });
     assert!(replay.encode().len() < of_worker(&cluster));
-    // An epoch that has touched every second block of slots, and a cut of every second number.
+    // A round that has touched every second block of slots, and contents of every second number.
     let above: Vec<(u32, u32)> =
         (0..u32::try_from(WINDOW / 2).unwrap()).map(|run| (u32::MAX - 2 * run, 1)).collect();
-    let flow = FlowCut { below: u32::MAX, above };
-    let cut = Cut {
+    let flow = AckedSet { below: u32::MAX, above };
+    let contents = RoundContents {
         flows: (0..cluster.worker_numbers()).map(|worker| (u16::MAX - worker, flow.clone())).collect(),
     };
     let slots: Vec<(u16, u16)> = (0..SLOTS_PER_REGION / 16).map(|block| (16 * block, 8)).collect();
     let sums = Bulk(vec![u32::MAX; SLOTS_PER_REGION.into()]);
-    let drained = Drained { region: 255, since: u64::MAX, epoch: u64::MAX, cut, slots, sums };
+    let drained = Drained { region: 255, view_id: u64::MAX, round: u64::MAX, contents, slots, sums };
     let (bytes, most) = (Message::Drained(drained).encode().len(), bytes_max(&cluster, Peer::Switch(0)));
     assert!((most / 2..most).contains(&bytes), "{bytes} of {most}");
 }

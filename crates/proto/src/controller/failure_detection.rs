@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::members::{Member, kind_of};
 use super::{Controller, ControllerEvent, Phase};
@@ -11,9 +11,9 @@ use crate::role::Action;
 use crate::time::Instant;
 
 /// A timer that comes later than this was not late because of a busy machine: this process slept.
-const LATE_MAX: Duration = Duration::from_millis(100);
+const TIMER_DELAY_MAX: Duration = Duration::from_millis(100);
 /// A controller looks at the clock at least so often, so that a sleep shorter than any timeout is noticed, too.
-pub(super) const NAP_MAX: Duration = Duration::from_millis(250);
+pub(super) const TICK_MAX: Duration = Duration::from_millis(250);
 
 impl Controller {
     /// A member is gone for good (rule M7).
@@ -28,7 +28,7 @@ impl Controller {
             return self.fail(format!("{peer} ({}) {reason}", member.address));
         }
         self.events.push_back(ControllerEvent::Lost { peer, reason: reason.clone() });
-        if self.has_nobody_to_train() {
+        if self.has_no_worker() {
             return self.fail(format!("{peer} ({}) {reason}, and there is no other worker", member.address));
         }
         self.raise(now);
@@ -36,20 +36,20 @@ impl Controller {
     }
 
     /// Forgets a member whose place is free again. It calls again, and receives the reason.
-    pub(super) fn send_away(&mut self, peer: Peer) {
+    pub(super) fn forget_member(&mut self, peer: Peer) {
         let link = self.members.remove(&peer).and_then(|member| member.link);
         self.callers.retain(|other, _| Some(*other) != link);
         self.actions.extend(link.map(|link| Action::Close { link }));
     }
 
     /// A process that slept must not blame others for messages that it could not receive meanwhile (rule M13).
-    pub(super) fn wake(&mut self, now: Instant) {
+    pub(super) fn account_for_sleep(&mut self, now: Instant) {
         self.looked_at = now;
-        let Some(due) = self.due.filter(|due| *due + LATE_MAX < now) else { return };
+        let Some(due) = self.due.filter(|due| *due + TIMER_DELAY_MAX < now) else { return };
         // What came meanwhile is still to be read.
-        let slept = now.since(due) + LATE_MAX;
+        let slept = now.since(due) + TIMER_DELAY_MAX;
         for member in self.members.values_mut() {
-            member.heard_at = member.heard_at + slept;
+            member.received_at = member.received_at + slept;
             member.lost_at = member.lost_at.map(|lost_at| lost_at + slept);
         }
         if let Some(retirement) = &mut self.retirement {
@@ -85,18 +85,18 @@ impl Controller {
             member.settled = true;
             return self.finish_if_complete();
         }
-        let is_silent = member.returns && self.phase == Phase::Running && member.link.is_some();
-        if is_silent && !is_planted(PlantedBug::SilentServerGivenUp) {
+        let has_timed_out = member.is_restartable && self.phase == Phase::Running && member.link.is_some();
+        if has_timed_out && !is_enabled(Mutant::SilentServerGivenUp) {
             return self.end_stream_of(now, peer);
         }
         let reason = match &member.closed_because {
             Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
-            _ => format!("sent nothing for {:?}", Member::silence_max(kind_of(peer))),
+            _ => format!("sent nothing for {:?}", Member::heartbeat_timeout(kind_of(peer))),
         };
         if self.phase == Phase::Recovering {
-            self.send_away(peer);
+            self.forget_member(peer);
         } else if self.phase == Phase::Gathering {
-            self.send_away(peer);
+            self.forget_member(peer);
             self.events.push_back(ControllerEvent::Lost { peer, reason });
         } else {
             self.lose(now, peer, reason);

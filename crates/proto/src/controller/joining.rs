@@ -2,11 +2,11 @@
 
 use core::net::SocketAddr;
 
-use super::clocks::LATE;
+use super::clocks::NOT_STARTED;
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of, peer_of};
 use super::{Controller, ControllerEvent, Phase, Sizes};
-use crate::cluster::{Peer, Tenure};
+use crate::cluster::{Ownership, Peer};
 use crate::message::{Join, Kind, VERSION};
 use crate::role::Link;
 use crate::time::Instant;
@@ -42,7 +42,7 @@ impl Controller {
         let Some(address) = reachable(address) else {
             return self.refuse(link, "a member must give the address at which it can be reached");
         };
-        if let Some(peer) = self.unheard(kind, address) {
+        if let Some(peer) = self.undelivered(kind, address) {
             return self.welcome_back(now, link, peer);
         }
         // A caller that has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
@@ -77,13 +77,13 @@ impl Controller {
             return self.refuse(link, &reason);
         };
         let mut member = Member::new(link, address, share, now);
-        member.returns = join.returns && self.cluster.durability.needs_disk();
+        member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
         if let Peer::Server(number) = peer {
             self.cluster.servers[usize::from(number)] = address;
         }
         if kind == Kind::Worker && self.phase == Phase::Running {
-            member.clock = (self.barrier, LATE);
+            member.clock = (self.barrier, NOT_STARTED);
         }
         if kind == Kind::Switch {
             member.standby = self.phase == Phase::Running || self.missing().switches == 0;
@@ -107,10 +107,10 @@ impl Controller {
     }
 
     /// A member at this address that was sent its place, and whose stream broke before it can have received it.
-    fn unheard(&self, kind: Kind, address: SocketAddr) -> Option<Peer> {
-        let unheard =
+    fn undelivered(&self, kind: Kind, address: SocketAddr) -> Option<Peer> {
+        let undelivered =
             |member: &Member| member.lost_at.is_some() && member.viewed == 0 && member.address == address;
-        self.of_kind(kind).find(|(_, member)| unheard(member)).map(|(peer, _)| peer)
+        self.of_kind(kind).find(|(_, member)| undelivered(member)).map(|(peer, _)| peer)
     }
 
     fn welcome_back(&mut self, now: Instant, link: Link, peer: Peer) {
@@ -118,10 +118,10 @@ impl Controller {
         else {
             return;
         };
-        (member.link, member.heard_at, member.lost_at, member.started) = (Some(link), now, None, false);
+        (member.link, member.received_at, member.lost_at, member.started) = (Some(link), now, None, false);
         self.admit(link, caller.remote, peer);
-        if self.is_told(kind_of(peer)) {
-            self.tell(peer);
+        if self.is_sent_view(kind_of(peer)) {
+            self.send_view(peer);
         }
     }
 
@@ -179,7 +179,7 @@ impl Controller {
             Ok(None) | Err(_) => 0,
         };
         let view = &mut self.cluster.view;
-        view.tenures = vec![Tenure::default(); regions];
+        view.ownerships = vec![Ownership::default(); regions];
         let number = |peer: &Peer| if let Peer::Switch(number) = peer { number + 1 } else { 0 };
         view.next_switch = self.members.keys().map(number).max().unwrap_or(0);
         view.next_worker = self.sizes.workers;

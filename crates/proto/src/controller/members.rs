@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::health::Health;
 use super::{
-    RETURN_MAX, SERVER_RETURN_MAX, SILENCE_MAX, SLOW_VIEW_MAX, SWITCH_RETURN_MAX, SWITCH_SILENCE_MAX,
-    VIEW_MAX,
+    HEARTBEAT_TIMEOUT, RETURN_MAX, SERVER_RETURN_MAX, SLOW_VIEW_MAX, SWITCH_HEARTBEAT_TIMEOUT,
+    SWITCH_RETURN_MAX, VIEW_MAX,
 };
 use crate::cluster::Peer;
 use crate::message::Kind;
@@ -30,7 +30,7 @@ pub(super) struct Member {
     pub(super) address: SocketAddr,
     /// Its share of the task (workers).
     pub(super) share: u16,
-    pub(super) heard_at: Instant,
+    pub(super) received_at: Instant,
     /// When its stream broke, and why.
     pub(super) lost_at: Option<Instant>,
     pub(super) closed_because: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Member {
     /// The workers that have not reached it (switches).
     pub(super) complaints: BTreeMap<Peer, Complaint>,
     /// Time of the last report that was accepted from it alone about a switch that it cannot reach (workers).
-    pub(super) believed_at: Option<Instant>,
+    pub(super) lone_complaint_at: Option<Instant>,
     /// The barrier that it waits at (workers).
     pub(super) at_barrier: Option<u64>,
     /// Its clock, and the barrier before which that counts (workers).
@@ -58,7 +58,7 @@ pub(super) struct Member {
     /// Nothing more is expected of it (when the job ends).
     pub(super) settled: bool,
     /// It comes back if its process ends (servers).
-    pub(super) returns: bool,
+    pub(super) is_restartable: bool,
     /// It takes seconds for what others do at once (switches).
     pub(super) is_slow: bool,
 }
@@ -69,7 +69,7 @@ impl Member {
             link: Some(link),
             address,
             share,
-            heard_at: now,
+            received_at: now,
             lost_at: None,
             closed_because: None,
             started: false,
@@ -78,14 +78,14 @@ impl Member {
             retired: false,
             health: Health::default(),
             complaints: BTreeMap::new(),
-            believed_at: None,
+            lone_complaint_at: None,
             at_barrier: None,
             clock: (0, 0),
             leaves: false,
             statistics: None,
             has_reported: false,
             settled: false,
-            returns: false,
+            is_restartable: false,
             is_slow: false,
         }
     }
@@ -96,18 +96,18 @@ impl Member {
     }
 
     /// Returns the longest time without a message from a member of a kind.
-    pub(super) fn silence_max(kind: Kind) -> Duration {
-        if kind == Kind::Switch { SWITCH_SILENCE_MAX } else { SILENCE_MAX }
+    pub(super) fn heartbeat_timeout(kind: Kind) -> Duration {
+        if kind == Kind::Switch { SWITCH_HEARTBEAT_TIMEOUT } else { HEARTBEAT_TIMEOUT }
     }
 
     /// Returns the time at which it is given up if nothing is received from it until then (rule M5).
     pub(super) fn deadline(&self, kind: Kind) -> Instant {
         let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
-        let silent = self.heard_at + Self::silence_max(kind);
-        if let Some(lost_at) = self.lost_at.filter(|_| self.returns) {
+        let timeout = self.received_at + Self::heartbeat_timeout(kind);
+        if let Some(lost_at) = self.lost_at.filter(|_| self.is_restartable) {
             return lost_at + SERVER_RETURN_MAX;
         }
-        self.lost_at.map_or(silent, |lost_at| silent.min(lost_at + return_max))
+        self.lost_at.map_or(timeout, |lost_at| timeout.min(lost_at + return_max))
     }
 }
 

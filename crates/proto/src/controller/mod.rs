@@ -12,7 +12,7 @@ mod progress;
 mod recovery;
 mod refusals;
 mod strangers;
-mod told;
+mod view_messages;
 mod views;
 
 use core::net::SocketAddr;
@@ -23,11 +23,11 @@ pub use self::health::HealthLimits;
 pub use self::refusals::Refusal;
 
 use self::checkpoints::Checkpoints;
-use self::failure_detection::NAP_MAX;
+use self::failure_detection::TICK_MAX;
 use self::members::{Member, kind_of};
-use self::told::Told;
+use self::view_messages::ViewMessages;
 use crate::cluster::{Cluster, Peer};
-use crate::dial::PATIENCE;
+use crate::dial::CONNECT_TIMEOUT;
 use crate::message::{Kind, Message, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
@@ -35,14 +35,14 @@ use crate::time::Instant;
 
 /// A server or worker that sends nothing for this long is taken for dead, though its stream is open. Twenty missed heartbeats: a
 /// machine with more processes than cores is late, not dead.
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A switch that answers no probe for this long is taken for dead. If it is not, nothing is lost: what it still has is
 /// fenced off, and the workers replay it.
-pub const SWITCH_SILENCE_MAX: Duration = Duration::from_millis(700);
+pub const SWITCH_HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(700);
 /// Time in which a server or worker whose stream broke may come back on another.
 const RETURN_MAX: Duration = Duration::from_secs(2);
 /// The same for a server that keeps its state: it is to be started again, and to read it. Workers call it for as long.
-const SERVER_RETURN_MAX: Duration = PATIENCE;
+const SERVER_RETURN_MAX: Duration = CONNECT_TIMEOUT;
 /// The same for a switch.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
 /// The same for a switch when the controller is another, which it must notice first.
@@ -219,12 +219,12 @@ pub struct Controller {
     sizes: Sizes,
     cluster: Cluster,
     /// The messages about it that members are sent.
-    told: Told,
+    view_messages: ViewMessages,
     limits: HealthLimits,
     phase: Phase,
     step: Step,
     /// When what the present change of view repairs was noticed, and how many regions it moves.
-    amiss_since: Instant,
+    fault_since: Instant,
     moved: usize,
     has_started: bool,
     members: BTreeMap<Peer, Member>,
@@ -239,14 +239,14 @@ pub struct Controller {
     refusals: BTreeMap<(u16, Option<u16>, u16), Refusal>,
     barrier: u64,
     /// The least clock that the workers were sent, and the barrier before which it holds.
-    clocks_told: (u64, u64),
+    clocks_sent: (u64, u64),
     retirement: Option<Retirement>,
     /// The flows of pushes that are to restart, by region and worker.
     renewals: BTreeSet<(u8, u16)>,
     /// Reason why the job has failed.
     failure: Option<String>,
     /// Another controller has its cluster (rule M17).
-    is_left_behind: bool,
+    is_superseded: bool,
     probe_at: Option<Instant>,
     /// When switches must act on the present view.
     /// When the switches that may take no longer must act on the present view, and how long that was.
@@ -280,11 +280,11 @@ impl Controller {
         Self {
             sizes,
             cluster: Cluster { shares: sizes.workers, servers, ..cluster },
-            told: Told::default(),
+            view_messages: ViewMessages::default(),
             limits: HealthLimits::default(),
             phase: Phase::Gathering,
             step: Step::Settled,
-            amiss_since: Instant::ZERO,
+            fault_since: Instant::ZERO,
             moved: 0,
             has_started: false,
             members: BTreeMap::new(),
@@ -295,9 +295,9 @@ impl Controller {
             reports: BTreeMap::new(),
             refusals: BTreeMap::new(),
             failure: None,
-            is_left_behind: false,
+            is_superseded: false,
             barrier: 0,
-            clocks_told: (0, 0),
+            clocks_sent: (0, 0),
             retirement: None,
             renewals: BTreeSet::new(),
             probe_at: None,
@@ -365,7 +365,7 @@ impl Role for Controller {
     fn handle_datagrams(&mut self, _now: Instant, _from: SocketAddr, _datagrams: &mut [u8], _stride: usize) {}
 
     fn handle_link(&mut self, now: Instant, link: Link, event: LinkEvent) {
-        self.wake(now);
+        self.account_for_sleep(now);
         match event {
             LinkEvent::Opened { remote } => {
                 self.callers.insert(link, Caller { remote, peer: None });
@@ -379,7 +379,7 @@ impl Role for Controller {
                 member.link = None;
                 member.lost_at = Some(now);
                 member.closed_because = Some(reason.clone());
-                if member.returns && self.phase == Phase::Running {
+                if member.is_restartable && self.phase == Phase::Running {
                     self.events.push_back(ControllerEvent::Away { peer, reason });
                     self.forget_checkpoint_of(now, peer);
                     self.due = self.poll_timeout();
@@ -400,8 +400,8 @@ impl Role for Controller {
     }
 
     fn handle_message(&mut self, now: Instant, link: Link, message: Message) {
-        self.wake(now);
-        if self.is_left_behind {
+        self.account_for_sleep(now);
+        if self.is_superseded {
             return self.hang_up(link);
         }
         match message {
@@ -409,7 +409,7 @@ impl Role for Controller {
             Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
             message => match self.callers.get(&link).and_then(|caller| caller.peer) {
                 Some(peer) => self.handle_member(now, peer, message),
-                None => self.turn_away(link),
+                None => self.close_stranger(link),
             },
         }
         self.due = self.poll_timeout();
@@ -422,7 +422,7 @@ impl Role for Controller {
     fn handle_socket_failure(&mut self, _now: Instant, _reason: &str) {}
 
     fn handle_command(&mut self, now: Instant, command: ControllerCommand) {
-        self.wake(now);
+        self.account_for_sleep(now);
         match command {
             ControllerCommand::Migrate { switch } => self.migrate(now, switch),
             ControllerCommand::Checkpoint => self.begin_checkpoint(now),
@@ -432,7 +432,7 @@ impl Role for Controller {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.wake(now);
+        self.account_for_sleep(now);
         if self.probe_at.is_some_and(|due| due <= now) {
             self.probe_switches(now);
         }
@@ -491,7 +491,7 @@ impl Role for Controller {
         .into_iter()
         .flatten()
         .min()
-        .map(|due| due.min(self.looked_at + NAP_MAX))
+        .map(|due| due.min(self.looked_at + TICK_MAX))
     }
 }
 
@@ -499,7 +499,7 @@ impl Controller {
     /// A message of a member.
     fn handle_member(&mut self, now: Instant, peer: Peer, message: Message) {
         let Some(member) = self.members.get_mut(&peer) else { return };
-        member.heard_at = now;
+        member.received_at = now;
         let is_worker = matches!(peer, Peer::Worker(_));
         match message {
             Message::Viewed { number } => {
@@ -517,7 +517,7 @@ impl Controller {
             Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
             Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),
-            Message::Renew { region, since } => self.handle_renewal(now, peer, region, since),
+            Message::Renew { region, view_id } => self.handle_renewal(now, peer, region, view_id),
             Message::Leave if is_worker => {
                 member.leaves = true;
                 self.let_go(now);
@@ -536,7 +536,7 @@ impl Controller {
             // Once all members have reported, they go as they are told, and those that go later miss those that went first.
             Message::Abort { reason } if self.phase < Phase::Finishing => match peer {
                 // It cannot do its part, and others can: it starts again, as a standby.
-                Peer::Switch(_) if self.phase == Phase::Recovering => self.send_away(peer),
+                Peer::Switch(_) if self.phase == Phase::Recovering => self.forget_member(peer),
                 Peer::Switch(_) if self.has_started => {
                     self.lose(now, peer, format!("gave up: {}", brief(reason)));
                 }

@@ -1,6 +1,6 @@
 //! Barriers, reports, and how a job ends.
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::{Controller, ControllerEvent, Outcome, Phase, Step};
 use crate::cluster::Peer;
@@ -12,19 +12,19 @@ impl Controller {
     /// Those that are left may have waited for just the one that went.
     pub(super) fn go_on_without_workers(&mut self) {
         self.release_if_complete();
-        self.tell_clocks();
+        self.send_clocks();
         self.finish_if_complete();
     }
 
     /// Returns true if only the members that are there count. While members come back, one that has not come yet may be behind. And one
     /// that was given up counts until the servers have rejoined: perhaps it follows another controller, and so do they (rule M17).
     pub(super) fn may_pass_without_the_lost(&self) -> bool {
-        let servers_know = self.step > Step::Servers || is_planted(PlantedBug::LeftBehindDecides);
+        let servers_know = self.step > Step::Servers || is_enabled(Mutant::LeftBehindDecides);
         self.phase == Phase::Running && servers_know
     }
 
     /// Returns true if the job cannot come to an end any more: no worker is there, and none has reported.
-    pub(super) fn has_nobody_to_train(&self) -> bool {
+    pub(super) fn has_no_worker(&self) -> bool {
         self.reports.is_empty() && self.of_kind(Kind::Worker).next().is_none()
     }
 
@@ -43,7 +43,7 @@ impl Controller {
             member.at_barrier = Some(number);
         }
         self.release_if_complete();
-        self.tell_clocks();
+        self.send_clocks();
     }
 
     /// Releases the workers that wait at a barrier that all have come to; or at one that was passed before: then the release was lost (rule M10).
@@ -115,7 +115,7 @@ impl Controller {
             self.callers.retain(|link, _| Some(*link) != member.link);
             self.departed.extend(member.statistics.map(|statistics| (peer, statistics)));
             self.left.insert(peer);
-            if self.has_nobody_to_train() {
+            if self.has_no_worker() {
                 return self.fail(format!("{peer} has left, and there is no other worker"));
             }
             self.raise(now);

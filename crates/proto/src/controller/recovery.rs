@@ -2,13 +2,13 @@
 
 use core::net::SocketAddr;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
 use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
 use crate::cluster::{Cluster, Peer};
-use crate::dial::PATIENCE;
+use crate::dial::CONNECT_TIMEOUT;
 use crate::message::{Kind, Message, Rejoin, VERSION};
 use crate::role::{Action, Link};
 use crate::time::Instant;
@@ -47,7 +47,7 @@ impl Controller {
         if let Some(reason) = rejoin.cluster.as_deref().and_then(unsound) {
             return self.refuse(link, reason);
         }
-        if self.is_left_behind_by(&rejoin) {
+        if self.is_superseded_by(&rejoin) {
             self.hang_up(link);
             return self.stand_down();
         }
@@ -77,8 +77,8 @@ impl Controller {
         };
         let before = member.link.replace(link);
         let lost_at = member.lost_at.take();
-        member.heard_at = now;
-        if member.returns
+        member.received_at = now;
+        if member.is_restartable
             && let Some(lost_at) = lost_at
         {
             self.events.push_back(ControllerEvent::Returned { peer, took: now.since(lost_at) });
@@ -88,10 +88,10 @@ impl Controller {
         }
         self.forget_checkpoint_of(now, peer);
         self.admit(link, caller.remote, peer);
-        if self.is_told(kind_of(peer)) {
-            self.tell(peer);
+        if self.is_sent_view(kind_of(peer)) {
+            self.send_view(peer);
         }
-        self.tell_clocks_again(peer);
+        self.resend_clocks(peer);
         if let Some(retirement) = self.retirement
             && peer == Peer::Switch(retirement.switch)
         {
@@ -107,7 +107,7 @@ impl Controller {
         self.recovery = Some(Recovery {
             switches_until: Some(now + SWITCH_REJOIN_MAX),
             workers_until: Some(now + RETURN_MAX),
-            servers_until: now + PATIENCE,
+            servers_until: now + CONNECT_TIMEOUT,
         });
         for member in core::mem::take(&mut self.members).into_values() {
             self.actions.extend(member.link.map(|link| Action::Close { link }));
@@ -117,12 +117,12 @@ impl Controller {
 
     /// Returns true if a member has a view of another controller, which took over its cluster from this one (rule M17). A server may have one that
     /// its log has not yet, and then acts on it without having sent `Viewed`.
-    fn is_left_behind_by(&self, rejoin: &Rejoin) -> bool {
+    fn is_superseded_by(&self, rejoin: &Rejoin) -> bool {
         let has_cluster = matches!(self.phase, Phase::Running | Phase::Finishing | Phase::Over);
         let known = rejoin.cluster.as_ref().map_or(0, |cluster| cluster.view.number);
         has_cluster
             && rejoin.view.max(known) > self.cluster.view.number
-            && !is_planted(PlantedBug::OldControllerBelieved)
+            && !is_enabled(Mutant::OldControllerBelieved)
     }
 
     /// Ends without a message to the members: they have another controller, or will have one.
@@ -130,7 +130,7 @@ impl Controller {
         if self.phase == Phase::Over {
             return;
         }
-        (self.phase, self.is_left_behind) = (Phase::Over, true);
+        (self.phase, self.is_superseded) = (Phase::Over, true);
         self.members.values_mut().for_each(|member| member.link = None);
         // Also the callers that have not identified themselves yet.
         let links = core::mem::take(&mut self.callers).into_keys();
@@ -143,7 +143,7 @@ impl Controller {
     /// A stream on which nothing was received for too long is as good as broken, and a member that can come back has as long for it (rule M7).
     pub(super) fn end_stream_of(&mut self, now: Instant, peer: Peer) {
         let Some(member) = self.members.get_mut(&peer) else { return };
-        let reason = format!("sent nothing for {:?}", Member::silence_max(kind_of(peer)));
+        let reason = format!("sent nothing for {:?}", Member::heartbeat_timeout(kind_of(peer)));
         let link = member.link.take();
         member.lost_at = Some(now);
         member.closed_because = Some(reason.clone());
@@ -157,7 +157,7 @@ impl Controller {
     /// Fails the job if no worker came to train.
     pub(super) fn end_vacancy(&mut self) {
         self.vacant_until = None;
-        if self.has_nobody_to_train() {
+        if self.has_no_worker() {
             self.fail("no worker came back to the new controller".to_owned());
         }
     }
@@ -175,7 +175,7 @@ impl Controller {
         let mut member = Member::new(link, address.unwrap_or(remote), share, now);
         member.started = true;
         member.viewed = view;
-        member.returns = join.returns && self.cluster.durability.needs_disk();
+        member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
         if let Some(before) = self.members.insert(you, member).and_then(|member| member.link) {
             self.hang_up(before);
@@ -217,13 +217,13 @@ impl Controller {
                 member.address = *known;
             }
             member.standby = matches!(peer, Peer::Switch(switch)
-                if !view.tenures.iter().any(|tenure| tenure.holder == Some(*switch)));
+                if !view.ownerships.iter().any(|ownership| ownership.owner == Some(*switch)));
         }
         // A member that was given up before is not in the view of the servers, and another may have its place.
         let unknown: Vec<Peer> =
-            self.members.keys().copied().filter(|peer| !self.cluster.knows(*peer)).collect();
+            self.members.keys().copied().filter(|peer| !self.cluster.contains(*peer)).collect();
         for peer in unknown {
-            self.send_away(peer);
+            self.forget_member(peer);
         }
         for peer in lost {
             let reason = "it did not come back to the new controller".to_owned();
@@ -238,7 +238,7 @@ impl Controller {
         self.has_started = true;
         self.events.push_back(ControllerEvent::Recovered);
         self.schedule_checkpoint(now);
-        if self.has_nobody_to_train() {
+        if self.has_no_worker() {
             // A worker that had not been sent its place when the controller before died joins now.
             self.vacant_until = Some(now + RETURN_MAX);
         }

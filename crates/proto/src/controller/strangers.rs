@@ -25,7 +25,7 @@ impl Controller {
     }
 
     /// Closes the stream of a peer that sent another message before it identified itself (rule S3).
-    pub(super) fn turn_away(&mut self, link: Link) {
+    pub(super) fn close_stranger(&mut self, link: Link) {
         if let Some(Caller { remote, .. }) = self.callers.get(&link).copied() {
             let reason = "it did not identify itself".to_owned();
             self.note_strangers(Strangers { count: 1, remote, reason });
@@ -35,7 +35,7 @@ impl Controller {
 
     /// A member ends the job. While the members of another controller come back, some may be none (rule S3).
     pub(super) fn fail_by(&mut self, peer: Peer, reason: String) {
-        if self.phase != Phase::Recovering || self.cluster.knows(peer) {
+        if self.phase != Phase::Recovering || self.cluster.contains(peer) {
             return self.fail(reason);
         }
         if let Some(member) = self.members.get(&peer) {
@@ -43,6 +43,6 @@ impl Controller {
             let remote = member.address;
             self.note_strangers(Strangers { count: 1, remote, reason });
         }
-        self.send_away(peer);
+        self.forget_member(peer);
     }
 }

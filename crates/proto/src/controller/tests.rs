@@ -2,15 +2,15 @@
 
 mod checkpoints;
 mod clocks;
-mod desk;
 mod ends;
+mod harness;
 mod holes;
-mod nonsense;
 mod numbers;
-mod patience;
+mod protocol_violations;
 mod recovery;
 mod refusals;
 mod rejoining;
 mod rivals;
 mod strangers;
+mod timeouts;
 mod views;

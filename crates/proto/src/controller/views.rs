@@ -1,11 +1,11 @@
-//! Views: the members and the holder of each region, sent in an order in which nothing is counted twice or lost.
+//! Views: the members and the owner of each region, sent in an order in which nothing is counted twice or lost.
 
 use core::time::Duration;
 
 use super::assignment::{Candidate, assign};
 use super::health::PROBE_INTERVAL;
 use super::members::{Complaint, Member, kind_of};
-use super::told::Told;
+use super::view_messages::ViewMessages;
 use super::{Controller, ControllerEvent, Phase, RETIREMENT_MAX, Retirement, SLOW_VIEW_MAX, Step, VIEW_MAX};
 use crate::cluster::Peer;
 use crate::message::{Kind, Message, Start};
@@ -17,18 +17,18 @@ const COMPLAINT_MAX: Duration = Duration::from_secs(3);
 /// Number of complaints of one worker after which it is accepted alone.
 const COMPLAINTS_OF_ONE: u32 = 3;
 /// A worker whose complaints are accepted alone more often than this is at fault itself.
-const BELIEF_MAX: Duration = Duration::from_secs(30);
+const LONE_COMPLAINTS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Controller {
     /// Makes the next view of the present members, and begins to send it, to servers first.
     pub(super) fn raise(&mut self, now: Instant) {
         if self.step == Step::Settled {
-            (self.amiss_since, self.moved) = (now, 0);
+            (self.fault_since, self.moved) = (now, 0);
         }
         let begin = self.cluster.views_begin_after();
         let view = &mut self.cluster.view;
         view.number = view.number.max(begin) + 1;
-        self.told = Told::default();
+        self.view_messages = ViewMessages::default();
         view.switches.clear();
         view.workers.clear();
         let mut candidates = Vec::new();
@@ -47,34 +47,34 @@ impl Controller {
             }
         }
         if candidates.is_empty() && !view.switches.is_empty() {
-            // A switch that was asked to retire is better than none. It begins a new tenure, for it takes nothing in the one that it has.
+            // A switch that was asked to retire is better than none. It begins with a new view id, for it takes nothing in the one that it has.
             let switches = view.switches.keys();
             candidates.extend(switches.map(|&switch| Candidate { switch, standby: false }));
-            for tenure in view.tenures.iter_mut().filter(|tenure| tenure.since > 0) {
-                tenure.holder = None;
+            for ownership in view.ownerships.iter_mut().filter(|ownership| ownership.view_id > 0) {
+                ownership.owner = None;
             }
             self.members.values_mut().for_each(|member| member.retired = false);
         }
-        self.moved += assign(&mut view.tenures, view.number, &candidates);
-        self.begin_flows();
+        self.moved += assign(&mut view.ownerships, view.number, &candidates);
+        self.restart_flows();
         self.step = Step::Servers;
         self.view_until = None;
         self.tell_all(Kind::Server);
         self.advance(now);
     }
 
-    /// Restarts flows that have no numbers left. Their regions begin a new tenure, so that no packet of before counts in it
+    /// Restarts flows that have no numbers left. Their regions begin with a new view id, so that no packet of before counts in it
     /// (rule T18).
-    fn begin_flows(&mut self) {
+    fn restart_flows(&mut self) {
         let view = &mut self.cluster.view;
         self.renewals.retain(|&(region, worker)| {
-            let tenure = view.tenures.get_mut(usize::from(region));
-            let Some(tenure) = tenure.filter(|tenure| tenure.holder.is_some()) else {
+            let ownership = view.ownerships.get_mut(usize::from(region));
+            let Some(ownership) = ownership.filter(|ownership| ownership.owner.is_some()) else {
                 // Its rows are cold anyway, until a switch comes.
                 return view.workers.contains_key(&worker);
             };
             if view.workers.contains_key(&worker) {
-                tenure.since = view.number;
+                ownership.view_id = view.number;
                 view.flows.insert((region, worker), view.number);
             }
             false
@@ -82,15 +82,15 @@ impl Controller {
     }
 
     /// A flow of a worker has no numbers left, and nothing of it is needed any more.
-    pub(super) fn handle_renewal(&mut self, now: Instant, peer: Peer, region: u8, since: u64) {
+    pub(super) fn handle_renewal(&mut self, now: Instant, peer: Peer, region: u8, view_id: u64) {
         let Peer::Worker(worker) = peer else { return };
         let view = &self.cluster.view;
         // After its restart its worker may still repeat the request from before.
-        if usize::from(region) >= view.tenures.len() || view.flow(region, worker) != since {
+        if usize::from(region) >= view.ownerships.len() || view.flow(region, worker) != view_id {
             return;
         }
         self.renewals.insert((region, worker));
-        if self.phase == Phase::Running && view.tenure(region).holder.is_some() {
+        if self.phase == Phase::Running && view.ownership(region).owner.is_some() {
             self.raise(now);
         }
     }
@@ -98,26 +98,26 @@ impl Controller {
     pub(super) fn tell_all(&mut self, kind: Kind) {
         let peers: Vec<Peer> = self.of_kind(kind).map(|(peer, _)| peer).collect();
         for peer in peers {
-            self.tell(peer);
+            self.send_view(peer);
         }
     }
 
     /// Sends a member the present view.
-    pub(super) fn tell(&mut self, peer: Peer) {
+    pub(super) fn send_view(&mut self, peer: Peer) {
         let barrier = self.barrier;
         let Some(member) = self.members.get_mut(&peer).filter(|member| member.link.is_some()) else { return };
         let kind = kind_of(peer);
         let message = if core::mem::replace(&mut member.started, true) {
-            Message::View(self.told.view(&self.cluster, kind))
+            Message::View(self.view_messages.view(&self.cluster, kind))
         } else {
-            let (share, cluster) = (member.share, self.told.cluster(&self.cluster, kind));
+            let (share, cluster) = (member.share, self.view_messages.cluster(&self.cluster, kind));
             Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
         };
         self.send(peer, message);
     }
 
     /// Returns true if members of a kind may be sent the present view.
-    pub(super) fn is_told(&self, kind: Kind) -> bool {
+    pub(super) fn is_sent_view(&self, kind: Kind) -> bool {
         match kind {
             Kind::Server => true,
             Kind::Switch => self.step >= Step::Switches,
@@ -140,7 +140,7 @@ impl Controller {
             self.view_until = None;
             self.tell_all(Kind::Worker);
             if core::mem::replace(&mut self.has_started, true) {
-                let took = now.since(self.amiss_since);
+                let took = now.since(self.fault_since);
                 self.events.push_back(ControllerEvent::Settled { view: number, moved: self.moved, took });
             } else {
                 self.events.push_back(ControllerEvent::Started);
@@ -154,7 +154,7 @@ impl Controller {
     /// repeats the report.
     pub(super) fn handle_complaint(&mut self, now: Instant, worker: Peer, switch: u16) {
         let workers = self.of_kind(Kind::Worker).count();
-        let holds = self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
         let switch = Peer::Switch(switch);
         let Some(member) = self.members.get_mut(&switch).filter(|_| holds && self.phase == Phase::Running)
         else {
@@ -169,7 +169,10 @@ impl Controller {
             return;
         }
         let Some(member) = self.members.get_mut(&worker) else { return };
-        let again = member.believed_at.replace(now).is_some_and(|before| before + BELIEF_MAX >= now);
+        let again = member
+            .lone_complaint_at
+            .replace(now)
+            .is_some_and(|before| before + LONE_COMPLAINTS_PERIOD >= now);
         if again && !of_most {
             return self.lose(now, worker, "reaches one switch as little as another".to_owned());
         }
@@ -200,7 +203,7 @@ impl Controller {
             && self.of_kind(Kind::Switch).any(is_other);
         if possible {
             if self.step == Step::Settled {
-                self.amiss_since = now;
+                self.fault_since = now;
             }
             self.retirement = Some(Retirement { switch, until: now + RETIREMENT_MAX });
             if let Some(member) = self.members.get_mut(&Peer::Switch(switch)) {
@@ -215,13 +218,13 @@ impl Controller {
         self.retirement.take_if(|retirement| retirement.switch == switch);
         let Some(member) = self.members.get_mut(&Peer::Switch(switch)) else { return };
         member.retired = true;
-        let holds = self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        let holds = self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
         if self.phase != Phase::Running || !holds {
             return;
         }
-        let began = self.amiss_since;
+        let began = self.fault_since;
         self.raise(now);
-        self.amiss_since = began;
+        self.fault_since = began;
     }
 
     pub(super) fn handle_heartbeat(&mut self, now: Instant, peer: Peer, statistics: Statistics, probe: u64) {
@@ -240,7 +243,8 @@ impl Controller {
         }
         let (Peer::Switch(switch), Statistics::Switch(counts)) = (peer, statistics) else { return };
         let failing = member.health.answered(now, probe, &counts, &limits);
-        let holds = |switch| self.cluster.view.tenures.iter().any(|tenure| tenure.holder == Some(switch));
+        let holds =
+            |switch| self.cluster.view.ownerships.iter().any(|ownership| ownership.owner == Some(switch));
         let is_idle = |(peer, member): (Peer, &Member)| {
             !member.retired && matches!(peer, Peer::Switch(other) if !holds(other))
         };

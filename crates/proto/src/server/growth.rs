@@ -1,6 +1,6 @@
 //! Rows of a shard whose tables do not keep all of them: admission and eviction.
 
-use libra_store::{GrowthCounts, RowError};
+use libra_store::{LifecycleCounts, RowError};
 
 use super::journal::RecordOf;
 use super::shard::Shard;
@@ -14,14 +14,14 @@ impl Shard {
     /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
     /// they lie in memory, which no checkpoint keeps: the log has their keys. Gradients that make no row need no record (rule G1): what is
     /// counted follows from the pushes, and from the counts in the checkpoint. Rows of the plan do not go by age or use: a switch sums
-    /// their gradients, and an epoch of the hottest row, in which others get thousands of pushes, is one update.
+    /// their gradients, and a round of the hottest row, in which others get thousands of pushes, is one update.
     pub(super) fn sweep(&mut self, updated: usize) {
         let placement = self.placement.as_ref();
         let is_planned = |key| placement.is_some_and(|placement| placement.find(key).is_some());
         let removed = self.store.evict_but(2 * updated + SWEEP_LOOKS_MIN, is_planned).removed;
         if !removed.is_empty() {
             self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
-            self.tell_holders(&removed);
+            self.notify_owners(&removed);
         }
     }
 
@@ -36,7 +36,7 @@ impl Shard {
 
     /// Returns its counters. The store counts from when this process began, or from the checkpoint that it goes on from.
     pub(super) fn statistics(&self) -> ServerStatistics {
-        let GrowthCounts { dropped, evicted } = self.store.growth_counts();
+        let LifecycleCounts { dropped, evicted } = self.store.lifecycle_counts();
         ServerStatistics {
             rows: self.store.rows() as u64,
             log_bytes: self.journal.bytes(),

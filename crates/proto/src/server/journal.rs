@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::View;
 use crate::keys::Keys;
-use crate::message::{Cut, Drained, Replay};
+use crate::message::{Drained, Replay, RoundContents};
 use crate::storage::StorageRequest;
 
 /// A record of the log: applied to the state before, it gives the state after, to the bit.
@@ -16,9 +16,9 @@ use crate::storage::StorageRequest;
 pub(super) enum Record {
     View(View),
     Push { worker: u16, number: u64, keys: Keys, gradients: Bulk<f32> },
-    Epoch(Drained),
+    Round(Drained),
     Replay { worker: u16, replay: Replay },
-    Forgotten { region: u8, epoch: u64, cut: Cut },
+    Forgotten { region: u8, round: u64, contents: RoundContents },
     Evicted { keys: Bulk<u64> },
 }
 
@@ -27,9 +27,9 @@ pub(super) enum Record {
 pub(super) enum RecordOf<'a> {
     View(&'a View),
     Push { worker: u16, number: u64, keys: &'a Keys, gradients: BulkOf<'a, f32> },
-    Epoch(&'a Drained),
+    Round(&'a Drained),
     Replay { worker: u16, replay: &'a Replay },
-    Forgotten { region: u8, epoch: u64, cut: &'a Cut },
+    Forgotten { region: u8, round: u64, contents: &'a RoundContents },
     Evicted { keys: BulkOf<'a, u64> },
 }
 
@@ -100,7 +100,7 @@ impl Journal {
 
     /// Returns true if everything up to a record survives the server, as far as it is to.
     pub(super) fn has(&self, record: u64) -> bool {
-        self.mode != Mode::On || record <= self.durable || is_planted(PlantedBug::AnswerBeforeDurable)
+        self.mode != Mode::On || record <= self.durable || is_enabled(Mutant::AnswerBeforeDurable)
     }
 
     /// The log is durable up to here.
@@ -156,36 +156,37 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Tenure;
+    use crate::cluster::Ownership;
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let view = View { number: 3, tenures: vec![Tenure { holder: Some(1), since: 2 }], ..View::default() };
+        let view =
+            View { number: 3, ownerships: vec![Ownership { owner: Some(1), view_id: 2 }], ..View::default() };
         let (keys, gradients) = (Keys::from([1u64, 9].as_slice()), vec![0.5, -1.0]);
-        let cut = Cut::default();
+        let contents = RoundContents::default();
         let drained = Drained {
             region: 1,
-            since: 2,
-            epoch: 3,
-            cut: cut.clone(),
+            view_id: 2,
+            round: 3,
+            contents: contents.clone(),
             slots: vec![(0, 2)],
             sums: Bulk(vec![1, 2]),
         };
-        let replay = Replay { region: 1, since: 4, below: 5, packets: vec![Bulk(vec![1, 2, 3])] };
+        let replay = Replay { region: 1, view_id: 4, below: 5, packets: vec![Bulk(vec![1, 2, 3])] };
         let pairs = [
             (RecordOf::View(&view), Record::View(view.clone())),
             (
                 RecordOf::Push { worker: 2, number: 7, keys: &keys, gradients: BulkOf(&gradients) },
                 Record::Push { worker: 2, number: 7, keys: keys.clone(), gradients: Bulk(gradients.clone()) },
             ),
-            (RecordOf::Epoch(&drained), Record::Epoch(drained.clone())),
+            (RecordOf::Round(&drained), Record::Round(drained.clone())),
             (
                 RecordOf::Replay { worker: 2, replay: &replay },
                 Record::Replay { worker: 2, replay: replay.clone() },
             ),
             (
-                RecordOf::Forgotten { region: 1, epoch: 9, cut: &cut },
-                Record::Forgotten { region: 1, epoch: 9, cut: cut.clone() },
+                RecordOf::Forgotten { region: 1, round: 9, contents: &contents },
+                Record::Forgotten { region: 1, round: 9, contents: contents.clone() },
             ),
             (RecordOf::Evicted { keys: BulkOf(&[5, 3]) }, Record::Evicted { keys: Bulk(vec![5, 3]) }),
         ];

@@ -15,8 +15,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use self::opening::Stage;
-use self::shard::{Nonsense, Shard};
+use self::opening::Phase;
+use self::shard::{ProtocolViolation, Shard};
 use crate::admission;
 use crate::cluster::Peer;
 use crate::membership::{Membership, MembershipEvent};
@@ -69,7 +69,7 @@ pub enum ServerEvent {
 pub struct Server {
     membership: Membership,
     shard: Option<Shard>,
-    stage: Stage,
+    phase: Phase,
     callers: BTreeMap<Link, Peer>,
     actions: VecDeque<Action>,
     events: VecDeque<ServerEvent>,
@@ -85,13 +85,13 @@ pub struct Server {
 impl Server {
     /// A server that will join the cluster of a controller, and that accepts streams at `stream`. It has no disk.
     pub fn new(controller: SocketAddr, stream: SocketAddr) -> Self {
-        Self::with(Membership::new(controller, Kind::Server, Some(stream), None, 0), None, Stage::Joining)
+        Self::with(Membership::new(controller, Kind::Server, Some(stream), None, 0), None, Phase::Joining)
     }
 
     /// The same, with a disk: its driver carries out what [`ServerEvent::Storage`] asks.
     #[must_use]
     pub fn with_disk(mut self) -> Self {
-        self.membership.returns();
+        self.membership.set_restartable();
         self
     }
 
@@ -99,16 +99,16 @@ impl Server {
     fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
         let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0)
             .returning(Peer::Server(shard.number), &shard.cluster);
-        let mut server = Self::with(membership, Some(shard), Stage::Returning);
-        server.membership.returns();
+        let mut server = Self::with(membership, Some(shard), Phase::Returning);
+        server.membership.set_restartable();
         server
     }
 
-    fn with(membership: Membership, shard: Option<Shard>, stage: Stage) -> Self {
+    fn with(membership: Membership, shard: Option<Shard>, phase: Phase) -> Self {
         Self {
             membership,
             shard,
-            stage,
+            phase,
             callers: BTreeMap::new(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
@@ -125,25 +125,25 @@ impl Server {
             MembershipEvent::Changed(view) => {
                 let Some(shard) = &mut self.shard else { return self.dropped += 1 };
                 shard.enter(view.into_inner());
-                if self.stage == Stage::Returning {
-                    self.stage = Stage::Serving;
+                if self.phase == Phase::Returning {
+                    self.phase = Phase::Serving;
                 }
-                self.say_viewed();
+                self.report_viewed();
             }
             MembershipEvent::Checkpoint { number } => self.begin_checkpoint(now, number),
             MembershipEvent::Connected => {
                 let cluster = self.shard.as_ref().map(|shard| shard.cluster.clone());
-                self.membership.introduce(0, cluster);
+                self.membership.identify(0, cluster);
                 if let Some(shard) = &mut self.shard {
-                    shard.refusals.forget_told();
+                    shard.refusals.forget_reported();
                 }
-                self.tell_refusals();
+                self.report_refusals();
             }
             MembershipEvent::Retire | MembershipEvent::Released { .. } | MembershipEvent::Clocks { .. } => {
                 self.dropped += 1;
             }
             MembershipEvent::Finish => {
-                self.tell_refusals();
+                self.report_refusals();
                 let statistics = Statistics::Server(self.statistics());
                 self.membership.heartbeat(now, statistics);
                 self.finish(now, MemberEvent::Finished(statistics));
@@ -159,17 +159,17 @@ impl Server {
     }
 
     /// Sends the controller the refusals since the last report (rule C11).
-    fn tell_refusals(&mut self) {
+    fn report_refusals(&mut self) {
         let changed = self.shard.as_mut().map(|shard| shard.refusals.take_changed());
         for message in changed.into_iter().flatten() {
             self.membership.send(message);
         }
     }
 
-    fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), Nonsense> {
+    fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), ProtocolViolation> {
         let is_of = |shard: &&mut Shard| shard.cluster.instance == hello.instance;
-        let shard = self.shard.as_mut().filter(is_of).ok_or(Nonsense)?;
-        if self.stage != Stage::Serving {
+        let shard = self.shard.as_mut().filter(is_of).ok_or(ProtocolViolation)?;
+        if self.phase != Phase::Serving {
             // Its caller comes again, when this server has the present view (rule L5).
             self.actions.push_back(Action::Close { link });
             return Ok(());
@@ -177,15 +177,15 @@ impl Server {
         let Answered { newest, count } = hello.answered;
         if (newest | count) >> 63 != 0 {
             // No worker has pushed so often, and what counts on from it would overflow.
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         // The controller sends servers a member before the member can call (rules M3, V3).
         let is_caller = matches!(hello.from, Peer::Worker(_) | Peer::Switch(_));
-        if !is_caller || !shard.cluster.knows(hello.from) {
-            return Err(Nonsense);
+        if !is_caller || !shard.cluster.contains(hello.from) {
+            return Err(ProtocolViolation);
         }
         if self.callers.get(&link).is_some_and(|known| *known != hello.from) {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         // A member opens a stream when the one before has broken, also if this server has not noticed. What was sent on that one may be
         // read after what was sent on the next (rule S2).
@@ -200,7 +200,7 @@ impl Server {
             self.actions.push_back(Action::Close { link: other });
         }
         if let Peer::Worker(worker) = hello.from {
-            shard.greet(worker, hello.answered);
+            shard.on_hello(worker, hello.answered);
         }
         let message_bytes_max = admission::bytes_max(&shard.cluster, hello.from);
         self.callers.insert(link, hello.from);
@@ -208,26 +208,26 @@ impl Server {
         Ok(())
     }
 
-    fn handle_call(&mut self, link: Link, message: Message) -> Result<(), Nonsense> {
+    fn handle_call(&mut self, link: Link, message: Message) -> Result<(), ProtocolViolation> {
         if let Message::Hello(hello) = message {
             return self.handle_hello(link, &hello);
         }
-        if self.stage != Stage::Serving {
+        if self.phase != Phase::Serving {
             return Ok(());
         }
-        let shard = self.shard.as_mut().ok_or(Nonsense)?;
+        let shard = self.shard.as_mut().ok_or(ProtocolViolation)?;
         match (self.callers.get(&link), message) {
             (Some(Peer::Worker(worker)), Message::Push(push)) => shard.push(link, *worker, push),
             (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys),
             (Some(Peer::Worker(worker)), Message::Replay(replay)) => shard.replay(link, *worker, replay),
-            (Some(Peer::Switch(switch)), Message::Adopt { region, since, epoch, cut }) => {
-                shard.adopt(link, *switch, region, since, (epoch, cut))
+            (Some(Peer::Switch(switch)), Message::Adopt { region, view_id, round, contents }) => {
+                shard.adopt(link, *switch, region, view_id, (round, contents))
             }
             (Some(Peer::Switch(_)), Message::Drained(drained)) => shard.commit(link, drained),
-            (Some(Peer::Switch(_)), Message::Installed { region, since, change }) => {
-                shard.installed(link, region, since, change)
+            (Some(Peer::Switch(_)), Message::Installed { region, view_id, change }) => {
+                shard.installed(link, region, view_id, change)
             }
-            _ => Err(Nonsense),
+            _ => Err(ProtocolViolation),
         }
     }
 }
@@ -263,7 +263,7 @@ impl Role for Server {
             if let Some(event) = self.membership.handle_message(now, message) {
                 self.handle_membership(now, event);
             }
-        } else if let Err(Nonsense) = self.handle_call(link, message) {
+        } else if let Err(ProtocolViolation) = self.handle_call(link, message) {
             self.dropped += 1;
             self.callers.remove(&link);
             self.actions.push_back(Action::Close { link });
@@ -294,7 +294,7 @@ impl Role for Server {
             shard.go_on_with_checkpoint(now);
         }
         if self.membership.is_heartbeat_due(now) {
-            self.tell_refusals();
+            self.report_refusals();
             self.membership.heartbeat(now, Statistics::Server(self.statistics()));
         }
     }

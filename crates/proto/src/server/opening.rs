@@ -1,4 +1,4 @@
-//! Stages of a server until it serves, the state that it keeps, and its end.
+//! Phases of a server until it serves, the state that it keeps, and its end.
 
 use libra_store::RowBlock;
 
@@ -13,9 +13,9 @@ use crate::time::Instant;
 /// The number of the checkpoint that a shard with a disk begins with: without it, it could not be started again.
 const FIRST_CHECKPOINT: u64 = 1;
 
-/// Stage of a server.
+/// Phase of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Stage {
+pub(super) enum Phase {
     /// It has no place yet.
     Joining,
     /// It reads the rows that the job begins with.
@@ -62,7 +62,7 @@ impl Server {
         self.request(create);
         match durability.load {
             Some(load) => {
-                self.stage = Stage::Loading;
+                self.phase = Phase::Loading;
                 let shard = self.shard.as_ref().expect("it was made above");
                 let (seed, tables) = (shard.cluster.seed, shard.cluster.tables.clone());
                 let Load { directory, number } = load;
@@ -78,26 +78,26 @@ impl Server {
     }
 
     fn store_first(&mut self, now: Instant) {
-        self.stage = Stage::Storing;
+        self.phase = Phase::Storing;
         self.begin_checkpoint(now, FIRST_CHECKPOINT);
     }
 
     fn serve(&mut self) {
-        self.stage = Stage::Serving;
+        self.phase = Phase::Serving;
         let number = self.shard.as_ref().expect("a server that serves has a shard").number;
         self.events.push_back(ServerEvent::Member(MemberEvent::Started { you: Peer::Server(number) }));
-        self.say_viewed();
+        self.report_viewed();
     }
 
     /// Reports to the controller that it acts on the newest view, once the log has it (rules V3, L1).
-    pub(super) fn say_viewed(&mut self) {
-        if let Some(shard) = self.shard.as_ref().filter(|_| self.stage == Stage::Serving) {
+    pub(super) fn report_viewed(&mut self) {
+        if let Some(shard) = self.shard.as_ref().filter(|_| self.phase == Phase::Serving) {
             self.viewing = Some(shard.journal.newest());
-            self.tell_controller();
+            self.report_to_controller();
         }
     }
 
-    fn tell_controller(&mut self) {
+    fn report_to_controller(&mut self) {
         let Some(shard) = &self.shard else { return };
         if self.viewing.take_if(|record| shard.journal.has(*record)).is_some() {
             self.membership.viewed(shard.cluster.view.number);
@@ -134,7 +134,7 @@ impl Server {
                     self.events.push_back(ServerEvent::LogResumed);
                 }
                 shard.answer();
-                self.tell_controller();
+                self.report_to_controller();
             }
             StorageEvent::LogFailed { reason } => {
                 if !shard.journal.is_suspended() {
@@ -143,7 +143,7 @@ impl Server {
                 shard.journal.suspend();
                 self.resume_at = Some(now + RESUME_PAUSE);
                 shard.answer();
-                self.tell_controller();
+                self.report_to_controller();
             }
             StorageEvent::RowsWritten => shard.rows_written(now),
             StorageEvent::Checkpointed { number, log_from } => {
@@ -179,24 +179,24 @@ impl Server {
     }
 
     fn checkpoint_ended(&mut self, now: Instant, number: u64, failure: Option<String>) {
-        match (core::mem::replace(&mut self.stage, Stage::Serving), failure) {
-            (Stage::Storing, None) => return self.serve(),
-            (Stage::Storing, Some(reason)) => {
-                self.stage = Stage::Storing;
+        match (core::mem::replace(&mut self.phase, Phase::Serving), failure) {
+            (Phase::Storing, None) => return self.serve(),
+            (Phase::Storing, Some(reason)) => {
+                self.phase = Phase::Storing;
                 let server = self.shard.as_ref().map_or(0, |shard| shard.number);
                 let reason = format!("server {server}: the first checkpoint cannot be written: {reason}");
                 return self.membership.abort(&reason);
             }
-            (Stage::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
+            (Phase::Finishing { event, is_last: true }, failure) => return self.finish_with(event, failure),
             // The result of the one before does not matter: the last one has everything.
-            (Stage::Finishing { event, is_last: false }, _) => {
+            (Phase::Finishing { event, is_last: false }, _) => {
                 let shard = self.shard.as_mut().expect("a checkpoint was written");
                 let is_last = shard.begin_checkpoint(now, shard.next_checkpoint(), true);
-                self.stage = Stage::Finishing { event, is_last };
+                self.phase = Phase::Finishing { event, is_last };
                 return;
             }
-            (stage, failure) => {
-                self.stage = stage;
+            (phase, failure) => {
+                self.phase = phase;
                 self.membership.send(Message::Checkpointed { number, failure });
             }
         }
@@ -223,14 +223,14 @@ impl Server {
         let is_done = matches!(event, MemberEvent::Finished(_));
         let keeps = |shard: &&mut Shard| shard.cluster.durability.needs_disk();
         let Some(shard) =
-            self.shard.as_mut().filter(keeps).filter(|_| is_done && self.stage == Stage::Serving)
+            self.shard.as_mut().filter(keeps).filter(|_| is_done && self.phase == Phase::Serving)
         else {
             return self.events.push_back(ServerEvent::Member(event));
         };
         let number = shard.next_checkpoint();
         // If one is being written, the last one follows.
         let is_last = shard.begin_checkpoint(now, number, true);
-        self.stage = Stage::Finishing { event, is_last };
+        self.phase = Phase::Finishing { event, is_last };
     }
 
     fn finish_with(&mut self, event: MemberEvent, failure: Option<String>) {

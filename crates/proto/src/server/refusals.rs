@@ -26,7 +26,7 @@ struct Refusal {
     key: u64,
     count: u64,
     /// Number of them that were reported to the controller.
-    told: u64,
+    reported: u64,
 }
 
 impl Refusals {
@@ -34,31 +34,35 @@ impl Refusals {
         if let Some(refusal) = self.by_source.get_mut(&(worker, table)) {
             refusal.count += 1;
         } else if self.by_source.len() < REFUSALS_MAX {
-            self.by_source.insert((worker, table), Refusal { key, count: 1, told: 0 });
+            self.by_source.insert((worker, table), Refusal { key, count: 1, reported: 0 });
             self.has_first = true;
         }
     }
 
     /// Returns the refusals of pairs that were not reported at all: they are reported at once.
     pub(super) fn take_first(&mut self) -> Vec<Message> {
-        if core::mem::take(&mut self.has_first) { self.take(|refusal| refusal.told == 0) } else { Vec::new() }
+        if core::mem::take(&mut self.has_first) {
+            self.take(|refusal| refusal.reported == 0)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Returns the counts that have grown since the last report: they are reported with each heartbeat.
     pub(super) fn take_changed(&mut self) -> Vec<Message> {
-        self.take(|refusal| refusal.told < refusal.count)
+        self.take(|refusal| refusal.reported < refusal.count)
     }
 
     /// The controller may be another, or have missed something.
-    pub(super) fn forget_told(&mut self) {
-        self.by_source.values_mut().for_each(|refusal| refusal.told = 0);
+    pub(super) fn forget_reported(&mut self) {
+        self.by_source.values_mut().for_each(|refusal| refusal.reported = 0);
     }
 
     fn take(&mut self, is_wanted: impl Fn(&Refusal) -> bool) -> Vec<Message> {
         let wanted = self.by_source.iter_mut().filter(|(_, refusal)| is_wanted(refusal));
         wanted
             .map(|(&(worker, table), refusal)| {
-                refusal.told = refusal.count;
+                refusal.reported = refusal.count;
                 let Refusal { key, count, .. } = *refusal;
                 Message::GradientsRefused { worker, table, key, count }
             })
@@ -92,7 +96,7 @@ impl Shard {
         self.outbox.push_back((link, message));
     }
 
-    /// Takes those rows from what the store is about to be given of an epoch whose sums are not finite.
+    /// Takes those rows from what the store is about to be given of a round whose sums are not finite.
     pub(super) fn refuse_sums(&mut self) {
         let (keys, gradients) = (core::mem::take(&mut self.keys), core::mem::take(&mut self.gradients));
         let mut rest = gradients.as_slice();

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_store::RowBlock;
 use thiserror::Error;
 
@@ -76,8 +76,8 @@ impl Restored {
                 ));
             }
         }
-        for (region, (committed, cut)) in shard.regions.values_mut().zip(regions.into_values()) {
-            (region.committed, region.cut) = (committed, cut);
+        for (region, (committed, contents)) in shard.regions.values_mut().zip(regions.into_values()) {
+            (region.committed, region.contents) = (committed, contents);
         }
         (shard.pushed, shard.statistics, shard.checkpoints) = (pushed, statistics, checkpoints);
         shard.statistics.checkpoint = checkpoints.newest;
@@ -114,12 +114,12 @@ impl Restored {
                 }
                 shard.apply(worker, number, &keys, &gradients);
             }
-            Record::Epoch(drained) => {
-                shard.apply_written_epoch(drained).map_err(|_| wrong("an epoch that does not fit"))?;
+            Record::Round(drained) => {
+                shard.apply_written_round(drained).map_err(|_| wrong("a round that does not fit"))?;
             }
             // Its packets before the violation count.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
-            Record::Forgotten { region, epoch, cut } => shard.forget(region, epoch, cut),
+            Record::Forgotten { region, round, contents } => shard.forget(region, round, contents),
             Record::Evicted { keys } => {
                 if !shard.owns(&keys.0) {
                     return Err(wrong("it has rows of other shards"));
@@ -182,8 +182,8 @@ impl Restored {
         self.shard.journal =
             Journal::new(log, self.newest).with_durable(self.durable).with_bytes(self.log_bytes);
         self.shard.has_returned = true;
-        self.shard.expect_holders();
-        if is_planted(PlantedBug::PushesForgotten) {
+        self.shard.expect_owners();
+        if is_enabled(Mutant::PushesForgotten) {
             self.shard.pushed.clear();
         }
         Server::returning(controller, stream, self.shard)

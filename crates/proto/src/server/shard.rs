@@ -4,7 +4,7 @@ mod replay;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::{Placement, RegionLayout, shard_of};
 use libra_store::{RowBlock, RowError, Store, first_non_finite};
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,11 @@ use super::journal::{Journal, RecordOf};
 use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
 use crate::bulk::{Bulk, BulkOf};
-use crate::cluster::{Cluster, Tenure, View};
+use crate::cluster::{Cluster, Ownership, View};
 use crate::keys::Keys;
 use crate::message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Cut, Drained, MESSAGE_BYTES_MAX, Message, SlotRun,
-    SlotValues,
+    Adopted, Answered, Changed, ColdPush, Committed, Drained, MESSAGE_BYTES_MAX, Message, RoundContents,
+    SlotRun, SlotValues,
 };
 use crate::region;
 use crate::role::Link;
@@ -29,7 +29,7 @@ const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
-pub(super) struct Nonsense;
+pub(super) struct ProtocolViolation;
 
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
@@ -54,7 +54,7 @@ pub(super) struct Shard {
     /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: Vec<Waiting>,
     /// The other replies that are sent once the log has a record.
-    held: VecDeque<(u64, Held)>,
+    deferred: VecDeque<(u64, DeferredReply)>,
     /// Keys that the store is given at once, in memory that is used again.
     pub(super) keys: Vec<u64>,
     pub(super) gradients: Vec<f32>,
@@ -76,16 +76,16 @@ pub(super) struct Pushed {
 #[derive(Debug, Clone)]
 pub(super) struct Region {
     layout: RegionLayout,
-    /// The holder, which may commit.
-    tenure: Tenure,
-    /// True once the holder has been sent the contents of the region: it then must receive every change.
+    /// The owner, which may commit.
+    ownership: Ownership,
+    /// True once the owner has been sent the contents of the region: it then must receive every change.
     adopted: bool,
-    /// The stream to the holder, while it is open.
-    holder: Option<Link>,
-    /// The newest epoch that is applied, and what was in it and all before it.
+    /// The stream to the owner, while it is open.
+    owner: Option<Link>,
+    /// The newest round that is applied, and what was in it and all before it.
     pub(super) committed: u64,
-    pub(super) cut: Cut,
-    /// Numbers the changes that the holder is sent; the number up to which it has confirmed them.
+    pub(super) contents: RoundContents,
+    /// Numbers the changes that the owner is sent; the number up to which it has confirmed them.
     change: u64,
     installed: u64,
 }
@@ -105,25 +105,25 @@ struct Waiting {
 /// A reply or action that waits until the log has all that it rests on. Values are read then: what a switch was sent meanwhile is newer than
 /// those of now.
 #[derive(Debug, Clone)]
-enum Held {
-    /// An epoch, with the positions of its rows in the region.
+enum DeferredReply {
+    /// A round, with the positions of its rows in the region.
     Committed {
         link: Link,
         region: u8,
-        since: u64,
+        view_id: u64,
         positions: Vec<usize>,
     },
     Replayed {
         link: Link,
         region: u8,
-        since: u64,
+        view_id: u64,
         below: u32,
     },
     Adopt {
         link: Link,
         switch: u16,
         region: u8,
-        since: u64,
+        view_id: u64,
     },
 }
 
@@ -141,11 +141,11 @@ impl Shard {
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
         let region = |layout: &RegionLayout| Region {
             layout: layout.clone(),
-            tenure: cluster.view.tenure(layout.region),
+            ownership: cluster.view.ownership(layout.region),
             adopted: false,
-            holder: None,
-            committed: region::EPOCHS_BEGIN_AFTER,
-            cut: Cut::default(),
+            owner: None,
+            committed: region::ROUNDS_BEGIN_AFTER,
+            contents: RoundContents::default(),
             change: 0,
             installed: 0,
         };
@@ -162,7 +162,7 @@ impl Shard {
             snapshot: None,
             forgot_changes: false,
             waiting: Vec::new(),
-            held: VecDeque::new(),
+            deferred: VecDeque::new(),
             keys: Vec::new(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
@@ -172,7 +172,7 @@ impl Shard {
         })
     }
 
-    /// From here on nothing is taken from a switch that this view does not name as holder (rule V3).
+    /// From here on nothing is taken from a switch that this view does not name as owner (rule V3).
     pub(super) fn enter(&mut self, view: View) {
         if view.number > self.cluster.view.number {
             self.journal.write(&RecordOf::View(&view));
@@ -184,37 +184,37 @@ impl Shard {
     pub(super) fn apply_view(&mut self, view: View) {
         // All that such a flow had is committed, and what is still on its way comes under a view that is over (rule T18).
         for (&(region, worker), _) in
-            view.flows.iter().filter(|(_, since)| **since > self.cluster.view.number)
+            view.flows.iter().filter(|(_, view_id)| **view_id > self.cluster.view.number)
         {
             let region = self.regions.get_mut(&region);
-            if let Some(region) = region.filter(|_| !is_planted(PlantedBug::RenewalKeepsCut)) {
-                region.cut.begin_flow(worker);
+            if let Some(region) = region.filter(|_| !is_enabled(Mutant::RenewalKeepsAcked)) {
+                region.contents.begin_flow(worker);
             }
         }
         for (number, region) in &mut self.regions {
-            let tenure = view.tenure(*number);
-            if tenure.since > region.tenure.since {
-                region.tenure = tenure;
+            let ownership = view.ownership(*number);
+            if ownership.view_id > region.ownership.view_id {
+                region.ownership = ownership;
                 region.adopted = false;
-                region.holder = None;
+                region.owner = None;
             }
         }
         self.cluster.view = view;
     }
 
     /// A switch that held a region before this server stopped may still answer pulls from it, and must receive every change (rule L5).
-    pub(super) fn expect_holders(&mut self) {
+    pub(super) fn expect_owners(&mut self) {
         for region in self.regions.values_mut() {
-            region.adopted = region.tenure.holder.is_some();
+            region.adopted = region.ownership.owner.is_some();
         }
     }
 
     /// A stream is gone. Its peer comes again, and repeats what was not answered.
     pub(super) fn close(&mut self, link: Link) {
         self.waiting.retain(|waiting| waiting.link != link);
-        self.held.retain(|(_, held)| held.link() != link);
-        for region in self.regions.values_mut().filter(|region| region.holder == Some(link)) {
-            region.holder = None;
+        self.deferred.retain(|(_, deferred)| deferred.link() != link);
+        for region in self.regions.values_mut().filter(|region| region.owner == Some(link)) {
+            region.owner = None;
         }
     }
 
@@ -237,15 +237,15 @@ impl Shard {
     }
 
     /// Returns the number of values of rows that this shard must own.
-    pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, Nonsense> {
+    pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, ProtocolViolation> {
         if !self.owns(keys) {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
-        self.store.values_of(keys).map_err(|_| Nonsense)
+        self.store.values_of(keys).map_err(|_| ProtocolViolation)
     }
 
     /// A worker comes, and reports which of its pushes were answered. Those that this shard does not have, it has lost (rule L4).
-    pub(super) fn greet(&mut self, worker: u16, answered: Answered) {
+    pub(super) fn on_hello(&mut self, worker: u16, answered: Answered) {
         let last = self.pushed.entry(worker).or_default();
         if answered.newest > last.number {
             let lost = answered.count.saturating_sub(last.count);
@@ -256,19 +256,19 @@ impl Shard {
 
     /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2). One
     /// with a gradient that is not finite is refused, whatever its number (rule C11).
-    pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), Nonsense> {
+    pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), ProtocolViolation> {
         let (keys, gradients) = (push.keys.to_vec(), push.gradients.into_vec());
         let values = self.own_values(&keys)?;
         let fits = !push.answer || values <= ANSWER_VALUES_MAX;
         if !fits || values != gradients.len() {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         if let Some(bad) = first_non_finite(&gradients) {
             self.refuse_push(link, worker, push.number, &keys, (bad, gradients[bad]));
             return Ok(());
         }
         let last = self.pushed.get(&worker).map_or(0, |last| last.number);
-        if push.number > last || is_planted(PlantedBug::ColdPushAppliedTwice) {
+        if push.number > last || is_enabled(Mutant::ColdPushAppliedTwice) {
             let (number, keys_sent) = (push.number, &push.keys);
             let record = RecordOf::Push { worker, number, keys: keys_sent, gradients: BulkOf(&gradients) };
             self.journal.write(&record);
@@ -277,7 +277,7 @@ impl Shard {
         } else {
             self.statistics.duplicates += 1;
         }
-        let changes = self.tell_holders(&keys);
+        let changes = self.notify_owners(&keys);
         let keys = if push.answer { keys } else { Vec::new() };
         let record = self.journal.newest();
         self.waiting.push(Waiting { link, number: push.number, record, keys, changes });
@@ -293,7 +293,7 @@ impl Shard {
     }
 
     /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
-    pub(super) fn tell_holders(&mut self, keys: &[u64]) -> Vec<(u8, u64)> {
+    pub(super) fn notify_owners(&mut self, keys: &[u64]) -> Vec<(u8, u64)> {
         let Some(placement) = &self.placement else { return Vec::new() };
         let mut positions: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
         for place in keys.iter().filter_map(|&key| placement.find(key)) {
@@ -312,25 +312,29 @@ impl Shard {
             let region = self.region_mut(number);
             region.change += 1;
             changes.push((number, region.change));
-            if let Some(link) = region.holder {
-                let changed =
-                    Changed { region: number, since: region.tenure.since, change: region.change, values };
+            if let Some(link) = region.owner {
+                let changed = Changed {
+                    region: number,
+                    view_id: region.ownership.view_id,
+                    change: region.change,
+                    values,
+                };
                 self.outbox.push_back((link, Message::Changed(changed)));
             }
         }
         changes
     }
 
-    /// A holder has installed all changes up to this one.
+    /// An owner has installed all changes up to this one.
     pub(super) fn installed(
         &mut self,
         link: Link,
         number: u8,
-        since: u64,
+        view_id: u64,
         change: u64,
-    ) -> Result<(), Nonsense> {
-        let region = self.regions.get_mut(&number).ok_or(Nonsense)?;
-        if region.tenure.since == since && region.holder == Some(link) {
+    ) -> Result<(), ProtocolViolation> {
+        let region = self.regions.get_mut(&number).ok_or(ProtocolViolation)?;
+        if region.ownership.view_id == view_id && region.owner == Some(link) {
             region.installed = region.installed.max(change.min(region.change));
             self.answer_waiting();
         }
@@ -339,38 +343,40 @@ impl Shard {
 
     /// Sends the replies that the log and switches no longer hold back.
     pub(super) fn answer(&mut self) {
-        while let Some((_, held)) = self.held.pop_front_if(|(record, _)| self.journal.has(*record)) {
-            self.say(held);
+        while let Some((_, deferred)) = self.deferred.pop_front_if(|(record, _)| self.journal.has(*record)) {
+            self.reply(deferred);
         }
         self.answer_waiting();
     }
 
     /// Sends a reply now, or when the log has all that was written so far (rule L1).
-    fn hold(&mut self, held: Held) {
-        self.held.push_back((self.journal.newest(), held));
+    fn defer(&mut self, deferred: DeferredReply) {
+        self.deferred.push_back((self.journal.newest(), deferred));
         self.answer();
     }
 
-    fn say(&mut self, held: Held) {
-        match held {
-            Held::Committed { link, region: number, since, positions } => {
+    fn reply(&mut self, deferred: DeferredReply) {
+        match deferred {
+            DeferredReply::Committed { link, region: number, view_id, positions } => {
                 let region = &self.regions[&number];
-                if region.tenure.since != since && !is_planted(PlantedBug::FencingIgnored) {
+                if region.ownership.view_id != view_id && !is_enabled(Mutant::FencingIgnored) {
                     return;
                 }
-                let epoch = region.committed;
+                let round = region.committed;
                 let values = self.values(number, positions);
-                let committed = Committed { region: number, since, epoch, values };
+                let committed = Committed { region: number, view_id, round, values };
                 self.outbox.push_back((link, Message::Committed(committed)));
             }
-            // As with rounds: a confirmation under a tenure that is over counts for no region, and is repeated to the next holder.
-            Held::Replayed { link, region, since, below } => {
-                if self.regions[&region].tenure.since != since {
+            // As with rounds: a confirmation under an ownership that is over counts for no region, and is repeated to the next owner.
+            DeferredReply::Replayed { link, region, view_id, below } => {
+                if self.regions[&region].ownership.view_id != view_id {
                     return;
                 }
-                self.outbox.push_back((link, Message::Replayed { region, since, below }));
+                self.outbox.push_back((link, Message::Replayed { region, view_id, below }));
             }
-            Held::Adopt { link, switch, region, since } => self.adopt_now(link, switch, region, since),
+            DeferredReply::Adopt { link, switch, region, view_id } => {
+                self.adopt_now(link, switch, region, view_id)
+            }
         }
     }
 
@@ -392,7 +398,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &Keys) -> Result<(), Nonsense> {
+    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &Keys) -> Result<(), ProtocolViolation> {
         let mut decoded = core::mem::take(&mut self.keys);
         keys.decode_into(&mut decoded);
         let values = self.read(&decoded);
@@ -404,10 +410,10 @@ impl Shard {
     }
 
     /// The values of rows as an answer holds them. A request for more than a message holds is refused (rule C8).
-    fn read(&self, keys: &[u64]) -> Result<Values, Nonsense> {
+    fn read(&self, keys: &[u64]) -> Result<Values, ProtocolViolation> {
         let count = self.own_values(keys)?;
         if count > ANSWER_VALUES_MAX {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         let mut values = vec![0.0; count];
         self.store.read_many(keys, &mut values).expect("the keys and the length were just checked");
@@ -421,100 +427,101 @@ impl Shard {
         link: Link,
         switch: u16,
         number: u8,
-        since: u64,
-        known: (u64, Cut),
-    ) -> Result<(), Nonsense> {
-        let region = self.regions.get(&number).ok_or(Nonsense)?;
-        let (epoch, cut) = known;
-        if region.tenure == (Tenure { holder: Some(switch), since }) && epoch > region.committed {
-            if !self.has_returned || epoch >> 63 != 0 {
-                return Err(Nonsense);
+        view_id: u64,
+        known: (u64, RoundContents),
+    ) -> Result<(), ProtocolViolation> {
+        let region = self.regions.get(&number).ok_or(ProtocolViolation)?;
+        let (round, contents) = known;
+        if region.ownership == (Ownership { owner: Some(switch), view_id }) && round > region.committed {
+            if !self.has_returned || round >> 63 != 0 {
+                return Err(ProtocolViolation);
             }
-            self.journal.write(&RecordOf::Forgotten { region: number, epoch, cut: &cut });
-            self.forget(number, epoch, cut);
+            self.journal.write(&RecordOf::Forgotten { region: number, round, contents: &contents });
+            self.forget(number, round, contents);
         }
-        self.hold(Held::Adopt { link, switch, region: number, since });
+        self.defer(DeferredReply::Adopt { link, switch, region: number, view_id });
         Ok(())
     }
 
     /// This shard had applied more rounds of a region before it stopped than it has now: their sums are lost. The packets that are in them must not
     /// be added again, as no member has all of them any more (rule L4).
-    pub(super) fn forget(&mut self, number: u8, epoch: u64, cut: Cut) {
+    pub(super) fn forget(&mut self, number: u8, round: u64, contents: RoundContents) {
         let Some(region) = self.regions.get_mut(&number) else { return };
-        self.statistics.lost_epochs = self.statistics.lost_epochs.saturating_add(epoch - region.committed);
-        (region.committed, region.cut) = (epoch, cut);
+        self.statistics.lost_rounds = self.statistics.lost_rounds.saturating_add(round - region.committed);
+        (region.committed, region.contents) = (round, contents);
     }
 
-    fn adopt_now(&mut self, link: Link, switch: u16, number: u8, since: u64) {
+    fn adopt_now(&mut self, link: Link, switch: u16, number: u8, view_id: u64) {
         let region = self.region_mut(number);
-        if region.tenure != (Tenure { holder: Some(switch), since }) {
+        if region.ownership != (Ownership { owner: Some(switch), view_id }) {
             // It acts on an old view, and will receive a newer one.
             self.statistics.fenced += 1;
             return;
         }
         // What was sent on a stream that broke may be read after what was sent on the next one.
-        if region.holder.is_some_and(|newer| newer > link) {
+        if region.owner.is_some_and(|newer| newer > link) {
             self.statistics.fenced += 1;
             return;
         }
         region.adopted = true;
-        region.holder = Some(link);
-        let (epoch, cut, change) = (region.committed, region.cut.clone(), region.change);
-        let cut = if is_planted(PlantedBug::ReplayWithoutCut) { Cut::default() } else { cut };
+        region.owner = Some(link);
+        let (round, contents, change) = (region.committed, region.contents.clone(), region.change);
+        let contents =
+            if is_enabled(Mutant::ReplayWithoutContents) { RoundContents::default() } else { contents };
         let values = self.values(number, 0..self.regions[&number].layout.rows.len());
-        let adopted = Adopted { region: number, since, epoch, cut, change, values };
+        let adopted = Adopted { region: number, view_id, round, contents, change, values };
         self.outbox.push_back((link, Message::Adopted(adopted)));
     }
 
-    /// Applies an epoch of a switch once (rules E4, E5).
-    pub(super) fn commit(&mut self, link: Link, drained: Drained) -> Result<(), Nonsense> {
-        let region = self.regions.get(&drained.region).ok_or(Nonsense)?;
-        let of_the_holder = region.tenure.since == drained.since && region.holder == Some(link);
-        if !of_the_holder && !is_planted(PlantedBug::FencingIgnored) {
+    /// Applies a round of a switch once (rules E4, E5).
+    pub(super) fn commit(&mut self, link: Link, drained: Drained) -> Result<(), ProtocolViolation> {
+        let region = self.regions.get(&drained.region).ok_or(ProtocolViolation)?;
+        let of_the_owner = region.ownership.view_id == drained.view_id && region.owner == Some(link);
+        if !of_the_owner && !is_enabled(Mutant::FencingIgnored) {
             self.statistics.fenced += 1;
             return Ok(());
         }
-        let (number, since) = (drained.region, drained.since);
+        let (number, view_id) = (drained.region, drained.view_id);
         let touched = region
             .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
-            .ok_or(Nonsense)?;
-        if drained.epoch <= region.committed {
+            .ok_or(ProtocolViolation)?;
+        if drained.round <= region.committed {
             self.statistics.duplicates += 1;
-            if is_planted(PlantedBug::CommitAppliedTwice) {
+            if is_enabled(Mutant::CommitAppliedTwice) {
                 self.apply_sums(number, &touched, &drained.sums.0);
             }
-        } else if drained.epoch == region.committed + 1 {
-            self.journal.write(&RecordOf::Epoch(&drained));
-            self.apply_epoch(&touched, drained);
+        } else if drained.round == region.committed + 1 {
+            self.journal.write(&RecordOf::Round(&drained));
+            self.apply_round(&touched, drained);
             self.sweep(touched.len());
         } else {
-            return Err(Nonsense);
+            return Err(ProtocolViolation);
         }
         let positions = touched.into_iter().map(|(position, _)| position).collect();
-        self.hold(Held::Committed { link, region: number, since, positions });
+        self.defer(DeferredReply::Committed { link, region: number, view_id, positions });
         Ok(())
     }
 
-    fn apply_epoch(&mut self, touched: &[(usize, usize)], drained: Drained) {
+    fn apply_round(&mut self, touched: &[(usize, usize)], drained: Drained) {
         self.apply_sums(drained.region, touched, &drained.sums.0);
         let region = self.region_mut(drained.region);
-        region.committed = drained.epoch;
-        region.cut.advance(drained.cut);
-        self.statistics.epochs += 1;
+        region.committed = drained.round;
+        region.contents.advance(drained.contents);
+        self.statistics.rounds += 1;
     }
 
-    /// Applies an epoch that was written down.
-    pub(super) fn apply_written_epoch(&mut self, drained: Drained) -> Result<(), Nonsense> {
-        let region = self.regions.get(&drained.region).ok_or(Nonsense)?;
+    /// Applies a round that was written down.
+    pub(super) fn apply_written_round(&mut self, drained: Drained) -> Result<(), ProtocolViolation> {
+        let region = self.regions.get(&drained.region).ok_or(ProtocolViolation)?;
         let touched = region
             .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
-            .ok_or(Nonsense)?;
-        self.apply_epoch(&touched, drained);
+            .ok_or(ProtocolViolation)?;
+        self.apply_round(&touched, drained);
         Ok(())
     }
 
     /// Finite gradients may have a sum that no f32 holds. Of such a row nothing is applied, of the others all; that follows from the sums
-    /// alone, so it is the same when an epoch is read from the log (rule C11).
+    /// alone, so it is the same when a round is read from the log (rule C11).
     fn apply_sums(&mut self, number: u8, touched: &[(usize, usize)], sums: &[u32]) {
         let arithmetic = self.cluster.hot_path.arithmetic;
         let layout = &self.regions[&number].layout;
@@ -563,7 +570,7 @@ impl Shard {
     }
 }
 
-impl Held {
+impl DeferredReply {
     fn link(&self) -> Link {
         match self {
             Self::Committed { link, .. } | Self::Replayed { link, .. } | Self::Adopt { link, .. } => *link,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::shard::{Pushed, Shard};
 use crate::bulk::Bulk;
 use crate::cluster::Cluster;
-use crate::message::{Cut, VERSION};
+use crate::message::{RoundContents, VERSION};
 use crate::statistics::ServerStatistics;
 use crate::storage::{CheckpointHead, StorageRequest};
 use crate::time::Instant;
@@ -20,8 +20,8 @@ const ROWS: usize = 8192;
 const CATCH_UP: Duration = Duration::from_millis(20);
 /// Number of blocks that may be on their way to the disk: it works on one while the next are copied.
 const BLOCKS: usize = 4;
-/// With so many rows put aside by updates, blocks are handed over although the disk is behind: they are in memory anyway.
-const SET_ASIDE_MAX: usize = 4 * ROWS;
+/// With so many rows copied by updates, blocks are handed over although the disk is behind: they are in memory anyway.
+const COPIED_ROWS_MAX: usize = 4 * ROWS;
 
 /// The state that a server needs to go on from a checkpoint, beside the rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ pub(super) struct State {
     pub(super) number: u16,
     pub(super) cluster: Box<Cluster>,
     pub(super) pushed: BTreeMap<u16, Pushed>,
-    /// Of each region the newest epoch that is applied, and the cut.
-    pub(super) regions: BTreeMap<u8, (u64, Cut)>,
+    /// Of each region the newest round that is applied, and what it and all before it contain.
+    pub(super) regions: BTreeMap<u8, (u64, RoundContents)>,
     /// Number of steps of each table.
     pub(super) steps: Vec<u64>,
     pub(super) statistics: ServerStatistics,
@@ -129,7 +129,7 @@ impl Shard {
             regions: self
                 .regions
                 .iter()
-                .map(|(number, region)| (*number, (region.committed, region.cut.clone())))
+                .map(|(number, region)| (*number, (region.committed, region.contents.clone())))
                 .collect(),
             steps: steps(&self.store).collect(),
             statistics: self.statistics(),
@@ -165,7 +165,7 @@ impl Shard {
         };
         while snapshot.state.is_some()
             && !is_paced(snapshot)
-            && (snapshot.on_the_way < BLOCKS || self.store.rows_set_aside() > SET_ASIDE_MAX)
+            && (snapshot.on_the_way < BLOCKS || self.store.rows_copied() > COPIED_ROWS_MAX)
         {
             match self.store.read_snapshot(ROWS) {
                 Some(RowBlock { table, admission, .. }) if !admission.is_empty() => {

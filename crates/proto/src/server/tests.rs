@@ -1,10 +1,10 @@
 //! A server without a network: the test is its driver, its controller, and all its callers.
 
 mod cold;
-mod counter;
 mod durability;
 mod failing_disk;
 mod growth;
+mod harness;
 mod hot_and_cold;
 mod refusals;
 mod regions;

@@ -6,13 +6,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::BankPackets;
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::RegionLayout;
 
 use crate::bulk::Bulk;
-use crate::cluster::{Cluster, Tenure, View};
-use crate::message::{Adopted, Changed, Committed, Cut, Drained, Message, SlotValues};
-use crate::region::{self, Epoch};
+use crate::cluster::{Cluster, Ownership, View};
+use crate::message::{Adopted, Changed, Committed, Drained, Message, RoundContents, SlotValues};
+use crate::region::{self, Round};
 use crate::role::Outgoing;
 use crate::statistics::SwitchStatistics;
 use crate::switch::plane::Plane;
@@ -21,32 +21,32 @@ use crate::time::Instant;
 /// Time in which a shard may commit a round before the switch gives its regions up: another may reach the shard.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
 
-/// No epoch is shorter. Packets carry 16 bits of an epoch's number, and 2^15 epochs must take longer than anything that
+/// No round is shorter. Packets carry 16 bits of a round's number, and 2^15 rounds must take longer than anything that
 /// carries one can be on its way: a worker that sleeps for as long as it may without being taken for dead finds answers of
 /// that age in its socket.
-const EPOCH_TIME_MIN: Duration = Duration::from_micros(400);
+const ROUND_TIME_MIN: Duration = Duration::from_micros(400);
 
 /// State of an agent beside the plane for one of its regions.
 #[derive(Debug, Clone)]
-struct Held {
+struct OwnedRegion {
     shard: u16,
-    tenure: Tenure,
+    ownership: Ownership,
     /// True once the shard has sent its contents: before that the plane does not have the region.
     adopted: bool,
-    /// The epoch that takes packets now, counted without wrapping.
-    epoch: u64,
+    /// The round that takes packets now, counted without wrapping.
+    round: u64,
     /// When the active bank took its first packet.
     opened_at: Option<Instant>,
     /// True if the active bank is to be closed as soon as it may be.
     is_due: bool,
     /// True if a round is closed and is still being drained.
     is_draining: bool,
-    /// When the newest epoch was drained.
+    /// When the newest round was drained.
     drained_at: Instant,
-    /// The epoch that was drained and that the shard has not committed yet (rule E3).
+    /// The round that was drained and that the shard has not committed yet (rule E3).
     uncommitted: Option<Drained>,
-    /// The newest epoch that the shard has committed, and what was in it and all before.
-    committed: (u64, Cut),
+    /// The newest round that the shard has committed, and what was in it and all before.
+    committed: (u64, RoundContents),
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub(super) struct Agent<P> {
     cluster: Box<Cluster>,
     layouts: Vec<RegionLayout>,
     pub(super) plane: P,
-    held: BTreeMap<u8, Held>,
+    owned: BTreeMap<u8, OwnedRegion>,
     /// True if it must take no more pushes.
     retiring: bool,
     /// Number of the order that the plane must have done before it takes none indeed.
@@ -63,25 +63,25 @@ pub(super) struct Agent<P> {
     /// Number of the order that it must have done before this switch acts on the newest view.
     viewed_after: u64,
     answers: Outgoing,
-    outbox: VecDeque<Letter>,
+    outbox: VecDeque<PendingMessage>,
     /// Counts of what the plane does not count.
     statistics: SwitchStatistics,
 }
 
 /// A message for a shard.
 #[derive(Debug, Clone)]
-struct Letter {
+struct PendingMessage {
     to: u16,
     message: Message,
     /// Number of the order that the plane must have done before it is true.
     after: u64,
 }
 
-impl Held {
+impl OwnedRegion {
     /// Returns the message that asks the shard for the region, with the state that the shard may have lost (rule L4).
     fn adopt(&self, region: u8) -> Message {
-        let (epoch, cut) = self.committed.clone();
-        Message::Adopt { region, since: self.tenure.since, epoch, cut }
+        let (round, contents) = self.committed.clone();
+        Message::Adopt { region, view_id: self.ownership.view_id, round, contents }
     }
 }
 
@@ -92,7 +92,7 @@ impl<P: Plane> Agent<P> {
         cluster.check_plan()?;
         let placement = cluster.place(plan).map_err(|error| error.to_string())?;
         for layout in placement.regions() {
-            plane.check(&region::config(&cluster, plan, layout, Tenure::default()))?;
+            plane.check(&region::config(&cluster, plan, layout, Ownership::default()))?;
         }
         let view = cluster.view.clone();
         plane.begin(cluster.job);
@@ -100,7 +100,7 @@ impl<P: Plane> Agent<P> {
             number,
             layouts: placement.regions().to_vec(),
             plane,
-            held: BTreeMap::new(),
+            owned: BTreeMap::new(),
             retiring: false,
             retired_after: 0,
             viewed_after: 0,
@@ -119,22 +119,22 @@ impl<P: Plane> Agent<P> {
 
     /// The newest view, if the agent has the values of all regions that are its own in it.
     pub(super) fn viewed(&self) -> Option<u64> {
-        let is_viewed = self.has_done(self.viewed_after) && self.held.values().all(|held| held.adopted);
+        let is_viewed = self.has_done(self.viewed_after) && self.owned.values().all(|owned| owned.adopted);
         is_viewed.then_some(self.cluster.view.number)
     }
 
     fn has_done(&self, asked: u64) -> bool {
-        self.plane.progress().done >= asked || is_planted(PlantedBug::DoneBeforeDone)
+        self.plane.progress().done >= asked || is_enabled(Mutant::DoneBeforeDone)
     }
 
     fn send(&mut self, to: u16, message: Message) {
-        self.outbox.push_back(Letter { to, message, after: 0 });
+        self.outbox.push_back(PendingMessage { to, message, after: 0 });
     }
 
     /// Sends a shard what is true when the plane has done what it was asked until now.
     fn send_when_done(&mut self, to: u16, message: Message) {
         let after = self.plane.progress().asked;
-        self.outbox.push_back(Letter { to, message, after });
+        self.outbox.push_back(PendingMessage { to, message, after });
     }
 
     /// The next message for a shard, by its number.
@@ -143,7 +143,7 @@ impl<P: Plane> Agent<P> {
         if !self.has_done(next) {
             return None;
         }
-        self.outbox.pop_front().map(|letter| (letter.to, letter.message))
+        self.outbox.pop_front().map(|pending| (pending.to, pending.message))
     }
 
     /// Lets go the regions that another holds now, and asks the shards for those that are its own (rule V4).
@@ -154,29 +154,29 @@ impl<P: Plane> Agent<P> {
         self.plane.set_workers(&view.workers);
         for index in 0..self.layouts.len() {
             let (region, shard) = (self.layouts[index].region, self.layouts[index].shard);
-            let tenure = view.tenure(region);
-            if self.held.get(&region).is_some_and(|held| held.tenure.since == tenure.since) {
+            let ownership = view.ownership(region);
+            if self.owned.get(&region).is_some_and(|owned| owned.ownership.view_id == ownership.view_id) {
                 continue;
             }
-            if self.held.remove(&region).is_some() {
+            if self.owned.remove(&region).is_some() {
                 self.plane.forget(region);
             }
-            if tenure.holder == Some(self.number) {
+            if ownership.owner == Some(self.number) {
                 self.resume();
-                let held = Held {
+                let owned = OwnedRegion {
                     shard,
-                    tenure,
+                    ownership,
                     adopted: false,
-                    epoch: 0,
+                    round: 0,
                     opened_at: None,
                     is_due: false,
                     is_draining: false,
                     drained_at: Instant::ZERO,
                     uncommitted: None,
-                    committed: (0, Cut::default()),
+                    committed: (0, RoundContents::default()),
                 };
-                self.send(shard, held.adopt(region));
-                self.held.insert(region, held);
+                self.send(shard, owned.adopt(region));
+                self.owned.insert(region, owned);
             }
         }
         self.cluster.view = view;
@@ -185,9 +185,9 @@ impl<P: Plane> Agent<P> {
 
     /// A stream to a shard is open, for the first time or again: what was sent on the one before may be lost.
     pub(super) fn reconnected(&mut self, shard: u16) {
-        self.outbox.retain(|letter| letter.to != shard);
-        let held = self.held.iter().filter(|(_, held)| held.shard == shard);
-        let asked: Vec<Message> = held.map(|(&region, held)| held.adopt(region)).collect();
+        self.outbox.retain(|pending| pending.to != shard);
+        let owned = self.owned.iter().filter(|(_, owned)| owned.shard == shard);
+        let asked: Vec<Message> = owned.map(|(&region, owned)| owned.adopt(region)).collect();
         asked.into_iter().for_each(|message| self.send(shard, message));
     }
 
@@ -195,7 +195,7 @@ impl<P: Plane> Agent<P> {
     pub(super) fn retire(&mut self, now: Instant) {
         self.retiring = true;
         self.set_active();
-        self.close_epochs(now);
+        self.close_rounds(now);
     }
 
     /// The controller wants it again.
@@ -205,7 +205,7 @@ impl<P: Plane> Agent<P> {
     }
 
     fn set_active(&mut self) {
-        for (&region, _) in self.held.iter().filter(|(_, held)| held.adopted) {
+        for (&region, _) in self.owned.iter().filter(|(_, owned)| owned.adopted) {
             self.plane.set_active(region, !self.retiring);
         }
         self.retired_after = self.plane.progress().asked;
@@ -213,16 +213,16 @@ impl<P: Plane> Agent<P> {
 
     /// Returns true if the shard of a region has not answered for so long that this switch has to give up.
     pub(super) fn is_stuck(&self, now: Instant) -> bool {
-        self.held.values().any(|held| held.uncommitted.is_some() && held.drained_at + COMMIT_MAX <= now)
+        self.owned.values().any(|owned| owned.uncommitted.is_some() && owned.drained_at + COMMIT_MAX <= now)
     }
 
     /// Returns true if it retires, and the shards have everything.
     pub(super) fn is_retired(&self) -> bool {
-        let is_empty = |(&region, held): (&u8, &Held)| {
-            let is_brought = held.uncommitted.is_none() && !held.is_draining;
-            is_brought && (!held.adopted || self.plane.taken(region).pushes == 0)
+        let is_empty = |(&region, owned): (&u8, &OwnedRegion)| {
+            let is_brought = owned.uncommitted.is_none() && !owned.is_draining;
+            is_brought && (!owned.adopted || self.plane.taken(region).pushes == 0)
         };
-        self.retiring && self.has_done(self.retired_after) && self.held.iter().all(is_empty)
+        self.retiring && self.has_done(self.retired_after) && self.owned.iter().all(is_empty)
     }
 
     pub(super) fn statistics(&self) -> SwitchStatistics {
@@ -230,7 +230,7 @@ impl<P: Plane> Agent<P> {
         statistics += counts(&self.plane.counters());
         statistics.unknown_senders += self.plane.unknown_senders();
         statistics.memory_bytes = self.plane.memory_bytes();
-        let uncommitted = self.held.values().filter_map(|held| held.uncommitted.as_ref());
+        let uncommitted = self.owned.values().filter_map(|owned| owned.uncommitted.as_ref());
         statistics.queue_bytes = uncommitted.map(|drained| 4 * drained.sums.0.len() as u64).sum();
         statistics
     }
@@ -243,124 +243,125 @@ impl<P: Plane> Agent<P> {
         stride: usize,
     ) {
         self.plane.handle_datagrams(from, datagrams, stride, &mut self.answers);
-        self.close_epochs(now);
+        self.close_rounds(now);
     }
 
-    /// Closes the epochs that are full or old enough, of regions whose last epoch is committed (rule E1).
-    pub(super) fn close_epochs(&mut self, now: Instant) {
-        self.plane.awake();
-        while let Some((region, epoch)) = self.plane.drained() {
-            self.bring(now, region, epoch);
+    /// Closes the rounds that are full or old enough, of regions whose last round is committed (rule E1).
+    pub(super) fn close_rounds(&mut self, now: Instant) {
+        self.plane.clear_wakeups();
+        while let Some((region, round)) = self.plane.drained() {
+            self.bring(now, region, round);
         }
         let due = self.due();
         let mut closed = Vec::new();
-        for (&number, held) in self.held.iter_mut().filter(|(_, held)| held.adopted && !held.is_draining) {
+        for (&number, owned) in self.owned.iter_mut().filter(|(_, owned)| owned.adopted && !owned.is_draining)
+        {
             let taken = self.plane.taken(number);
             if taken.pushes == 0 {
                 continue;
             }
-            let opened_at = *held.opened_at.get_or_insert(now);
-            held.is_due = self.retiring
+            let opened_at = *owned.opened_at.get_or_insert(now);
+            owned.is_due = self.retiring
                 || taken.last >= due.last
                 || taken.pushes >= due.pushes
-                || opened_at + self.cluster.hot_path.epoch_time_max <= now;
-            if !held.is_due || held.uncommitted.is_some() || now < held.drained_at + EPOCH_TIME_MIN {
+                || opened_at + self.cluster.hot_path.round_time_max <= now;
+            if !owned.is_due || owned.uncommitted.is_some() || now < owned.drained_at + ROUND_TIME_MIN {
                 continue;
             }
-            held.is_draining = true;
-            closed.extend(self.plane.close_epoch(number).map(|epoch| (number, epoch)));
+            owned.is_draining = true;
+            closed.extend(self.plane.close_round(number).map(|round| (number, round)));
         }
         if self.plane.failure().is_some() {
             // Its round is worth nothing: this switch gives up, and others replay.
             return;
         }
-        for (region, epoch) in closed {
-            self.bring(now, region, epoch);
+        for (region, round) in closed {
+            self.bring(now, region, round);
         }
     }
 
-    /// Brings an epoch that was drained to its shard, and keeps it until that has committed it (rule E3).
-    fn bring(&mut self, now: Instant, region: u8, epoch: Epoch) {
-        let held = self.held.get_mut(&region).expect("a plane hands out epochs of regions that are open");
-        let Epoch { cut, slots, sums } = epoch;
-        self.statistics.epochs += 1;
+    /// Brings a round that was drained to its shard, and keeps it until that has committed it (rule E3).
+    fn bring(&mut self, now: Instant, region: u8, round: Round) {
+        let owned = self.owned.get_mut(&region).expect("a plane hands out rounds of regions that are open");
+        let Round { contents, slots, sums } = round;
+        self.statistics.rounds += 1;
         self.statistics.slots_drained += sums.len() as u64;
-        let since = held.tenure.since;
-        let drained = Drained { region, since, epoch: held.epoch, cut, slots, sums: Bulk(sums) };
-        held.epoch += 1;
-        held.opened_at = None;
-        held.is_due = false;
-        held.is_draining = false;
-        held.drained_at = now;
-        held.uncommitted = Some(drained.clone());
-        let shard = held.shard;
+        let view_id = owned.ownership.view_id;
+        let drained = Drained { region, view_id, round: owned.round, contents, slots, sums: Bulk(sums) };
+        owned.round += 1;
+        owned.opened_at = None;
+        owned.is_due = false;
+        owned.is_draining = false;
+        owned.drained_at = now;
+        owned.uncommitted = Some(drained.clone());
+        let shard = owned.shard;
         self.send(shard, Message::Drained(drained));
     }
 
     /// Returns the bound of a bank after which its round is closed (rule E1).
     fn due(&self) -> BankPackets {
         let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
-        // A worker stands still when a flow keeps all that it may (rule T2), and it keeps packets of two epochs: the one that is
+        // A worker stands still when a flow keeps all that it may (rule T2), and it keeps packets of two rounds: the one that is
         // being committed, and this one. All packets of a bank may be of one flow. What many workers push is closed earlier
         // than it must be, but in plans of the usual headroom half of a bank is less, and to count flows is not needed.
         let hot_path = &self.cluster.hot_path;
         let packets = plan.pushes_per_bank_max().min(hot_path.undurable_max()) / 2;
-        BankPackets { pushes: packets, last: hot_path.pushes_per_epoch }
+        BankPackets { pushes: packets, last: hot_path.pushes_per_round }
     }
 
     /// The shard sends the contents of a region: the first time it is opened, later (the stream broke) it is brought up to date.
     pub(super) fn handle_adopted(&mut self, now: Instant, adopted: &Adopted) {
-        if !self.is_expected(adopted.region, adopted.since, &adopted.values) {
+        if !self.is_expected(adopted.region, adopted.view_id, &adopted.values) {
             return;
         }
-        let Adopted { region: number, since, epoch, change, .. } = *adopted;
-        if epoch >> 63 != 0 {
+        let Adopted { region: number, view_id, round, change, .. } = *adopted;
+        if round >> 63 != 0 {
             self.statistics.malformed += 1;
             return;
         }
         let due = self.due();
-        let held = self.held.get_mut(&number).expect("is_expected has looked it up");
-        let shard = held.shard;
-        if held.adopted {
-            let again = held.uncommitted.clone().filter(|drained| drained.epoch > epoch);
+        let owned = self.owned.get_mut(&number).expect("is_expected has looked it up");
+        let shard = owned.shard;
+        if owned.adopted {
+            let again = owned.uncommitted.clone().filter(|drained| drained.round > round);
             if let Some(drained) = again {
                 self.send(shard, Message::Drained(drained));
             }
         } else {
-            held.adopted = true;
-            held.epoch = epoch + 1;
-            held.committed = (epoch, adopted.cut.clone());
+            owned.adopted = true;
+            owned.round = round + 1;
+            owned.committed = (round, adopted.contents.clone());
             let plan = self.cluster.plan.as_ref().expect("an agent is made for a plan");
             let layout = &self.layouts[usize::from(number)];
-            let config = region::config(&self.cluster, plan, layout, held.tenure);
-            self.plane.open(config, region::on_wire(epoch), &adopted.cut, due);
+            let config = region::config(&self.cluster, plan, layout, owned.ownership);
+            self.plane.open(config, region::on_wire(round), &adopted.contents, due);
         }
         self.install(number, &adopted.values);
-        self.settle(now, number, epoch);
-        self.send_when_done(shard, Message::Installed { region: number, since, change });
+        self.settle(now, number, round);
+        self.send_when_done(shard, Message::Installed { region: number, view_id, change });
         self.viewed_after = self.plane.progress().asked;
     }
 
-    /// The shard has applied an epoch.
+    /// The shard has applied a round.
     pub(super) fn handle_committed(&mut self, now: Instant, committed: &Committed) {
-        if self.is_expected(committed.region, committed.since, &committed.values) {
+        if self.is_expected(committed.region, committed.view_id, &committed.values) {
             self.install(committed.region, &committed.values);
-            self.settle(now, committed.region, committed.epoch);
+            self.settle(now, committed.region, committed.round);
         }
     }
 
     /// Rows have changed by the cold path.
     pub(super) fn handle_changed(&mut self, changed: &Changed) {
-        if self.is_expected(changed.region, changed.since, &changed.values) {
-            let Changed { region, since, change, .. } = *changed;
+        if self.is_expected(changed.region, changed.view_id, &changed.values) {
+            let Changed { region, view_id, change, .. } = *changed;
             self.install(region, &changed.values);
-            let shard = self.held[&region].shard;
-            self.send_when_done(shard, Message::Installed { region, since, change });
+            let shard = self.owned[&region].shard;
+            self.send_when_done(shard, Message::Installed { region, view_id, change });
         }
     }
 
     /// Returns true if a message of a shard fits the present state: a region as it is held, values for slots that exist.
-    fn is_expected(&mut self, region: u8, since: u64, values: &SlotValues) -> bool {
+    fn is_expected(&mut self, region: u8, view_id: u64, values: &SlotValues) -> bool {
         let Some(layout) = self.layouts.get(usize::from(region)) else {
             self.statistics.malformed += 1;
             return false;
@@ -370,31 +371,31 @@ impl<P: Plane> Agent<P> {
         let sound =
             ends.max().is_none_or(|end| end <= u32::from(layout.slots)) && count == values.values.0.len();
         self.statistics.malformed += u64::from(!sound);
-        sound && self.held.get(&region).is_some_and(|held| held.tenure.since == since)
+        sound && self.owned.get(&region).is_some_and(|owned| owned.ownership.view_id == view_id)
     }
 
-    /// Epochs up to this one are committed and their values installed (rule E7).
-    fn settle(&mut self, now: Instant, number: u8, epoch: u64) {
-        let held = self.held.get_mut(&number).expect("the caller has looked it up");
-        if !held.adopted {
+    /// Rounds up to this one are committed and their values installed (rule E7).
+    fn settle(&mut self, now: Instant, number: u8, round: u64) {
+        let owned = self.owned.get_mut(&number).expect("the caller has looked it up");
+        if !owned.adopted {
             return;
         }
-        if epoch >= held.epoch {
+        if round >= owned.round {
             self.statistics.malformed += 1;
             return;
         }
-        if let Some(drained) = held.uncommitted.take_if(|drained| drained.epoch <= epoch) {
-            held.committed.0 = drained.epoch;
-            held.committed.1.advance(drained.cut);
+        if let Some(drained) = owned.uncommitted.take_if(|drained| drained.round <= round) {
+            owned.committed.0 = drained.round;
+            owned.committed.1.advance(drained.contents);
         }
-        self.plane.settle(number, region::on_wire(epoch));
+        self.plane.settle(number, region::on_wire(round));
         self.plane.set_active(number, !self.retiring);
-        self.close_epochs(now);
+        self.close_rounds(now);
     }
 
     fn install(&mut self, region: u8, values: &SlotValues) {
-        let is_open = self.held.get(&region).is_some_and(|held| held.adopted);
-        if is_open && !is_planted(PlantedBug::StandbyStartsEmpty) {
+        let is_open = self.owned.get(&region).is_some_and(|owned| owned.adopted);
+        if is_open && !is_enabled(Mutant::StandbyStartsEmpty) {
             self.plane.install(region, values);
         }
     }
@@ -404,13 +405,13 @@ impl<P: Plane> Agent<P> {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let closing = |held: &Held| {
-            let opened_at = held.opened_at.filter(|_| held.uncommitted.is_none() && !held.is_draining)?;
-            let longest = opened_at + self.cluster.hot_path.epoch_time_max;
-            let shortest = held.drained_at + EPOCH_TIME_MIN;
-            Some(if held.is_due { shortest } else { longest.max(shortest) })
+        let closing = |owned: &OwnedRegion| {
+            let opened_at = owned.opened_at.filter(|_| owned.uncommitted.is_none() && !owned.is_draining)?;
+            let longest = opened_at + self.cluster.hot_path.round_time_max;
+            let shortest = owned.drained_at + ROUND_TIME_MIN;
+            Some(if owned.is_due { shortest } else { longest.max(shortest) })
         };
-        self.held.values().filter_map(closing).min()
+        self.owned.values().filter_map(closing).min()
     }
 }
 

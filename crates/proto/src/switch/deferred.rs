@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::{BankPackets, Counters, RegionConfig};
 
-use crate::message::{Cut, SlotValues};
-use crate::region::Epoch;
+use crate::message::{RoundContents, SlotValues};
+use crate::region::Round;
 use crate::role::Outgoing;
 use crate::switch::plane::{Plane, Progress};
 
@@ -31,10 +31,10 @@ pub enum Order {
     Open {
         /// The region.
         config: RegionConfig,
-        /// The newest epoch that is durable.
+        /// The newest round that is durable.
         durable: u16,
         /// Packets that were seen before.
-        cut: Cut,
+        contents: RoundContents,
         /// When the agent wants to look at it.
         due: BankPackets,
     },
@@ -54,7 +54,7 @@ pub enum Order {
     Settle {
         /// The region.
         region: u8,
-        /// The newest epoch that is durable.
+        /// The newest round that is durable.
         durable: u16,
     },
     /// See [`Plane::install`].
@@ -64,8 +64,8 @@ pub enum Order {
         /// Values of its slots.
         values: SlotValues,
     },
-    /// See [`Plane::close_epoch`].
-    CloseEpoch {
+    /// See [`Plane::close_round`].
+    CloseRound {
         /// The region.
         region: u8,
     },
@@ -80,7 +80,7 @@ pub struct Report {
     done: u64,
     /// Packets that the active bank of each region has taken.
     taken: BTreeMap<u8, (Opening, BankPackets)>,
-    drained: VecDeque<(u8, Opening, Epoch)>,
+    drained: VecDeque<(u8, Opening, Round)>,
     counters: Counters,
     unknown_senders: u64,
     memory_bytes: u64,
@@ -142,9 +142,9 @@ impl<P: Plane> Executor<P> {
                 self.plane.begin(job);
             }
             Order::SetWorkers { workers } => self.plane.set_workers(&workers),
-            Order::Open { config, durable, cut, due } => {
+            Order::Open { config, durable, contents, due } => {
                 self.opened.insert(config.region, number);
-                self.plane.open(config, durable, &cut, due);
+                self.plane.open(config, durable, &contents, due);
             }
             Order::Forget { region } => {
                 self.opened.remove(&region);
@@ -153,11 +153,11 @@ impl<P: Plane> Executor<P> {
             Order::SetActive { region, active } => self.plane.set_active(region, active),
             Order::Settle { region, durable } => self.plane.settle(region, durable),
             Order::Install { region, values } => self.plane.install(region, &values),
-            Order::CloseEpoch { region } => {
-                let epoch = self.plane.close_epoch(region);
-                let epoch = epoch.expect("a plane that is deferred does not defer by itself");
+            Order::CloseRound { region } => {
+                let round = self.plane.close_round(region);
+                let round = round.expect("a plane that is deferred does not defer by itself");
                 if self.plane.failure().is_none() {
-                    self.report.drained.push_back((region, self.opened[&region], epoch));
+                    self.report.drained.push_back((region, self.opened[&region], round));
                 }
             }
         }
@@ -167,7 +167,7 @@ impl<P: Plane> Executor<P> {
 
     /// Looks at what the plane has taken.
     pub fn look(&mut self) {
-        self.plane.awake();
+        self.plane.clear_wakeups();
         let taken =
             self.opened.iter().map(|(&region, &opening)| (region, (opening, self.plane.taken(region))));
         self.report.taken = taken.collect();
@@ -243,9 +243,9 @@ impl<D: Device> Plane for DeferredPlane<D> {
         self.device.check(config)
     }
 
-    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets) {
+    fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, due: BankPackets) {
         let region = config.region;
-        self.order(Order::Open { config, durable, cut: cut.clone(), due });
+        self.order(Order::Open { config, durable, contents: contents.clone(), due });
         self.opened.insert(region, self.asked);
     }
 
@@ -267,7 +267,7 @@ impl<D: Device> Plane for DeferredPlane<D> {
         self.order(Order::Install { region, values: values.clone() });
     }
 
-    fn awake(&mut self) {
+    fn clear_wakeups(&mut self) {
         self.device.report(&mut self.report);
     }
 
@@ -277,17 +277,17 @@ impl<D: Device> Plane for DeferredPlane<D> {
         taken.map(|(_, taken)| *taken).unwrap_or_default()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
-        self.order(Order::CloseEpoch { region });
+    fn close_round(&mut self, region: u8) -> Option<Round> {
+        self.order(Order::CloseRound { region });
         None
     }
 
-    fn drained(&mut self) -> Option<(u8, Epoch)> {
+    fn drained(&mut self) -> Option<(u8, Round)> {
         loop {
-            let (region, opening, epoch) = self.report.drained.pop_front()?;
-            // The contents of a region that was released meanwhile are for its present holder to bring.
+            let (region, opening, round) = self.report.drained.pop_front()?;
+            // The contents of a region that was released meanwhile are for its present owner to bring.
             if self.opened.get(&region) == Some(&opening) {
-                return Some((region, epoch));
+                return Some((region, round));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The switch: a pipeline that takes packets, and its agent, which closes epochs and brings them to the shards.
+//! The switch: a pipeline that takes packets, and its agent, which closes rounds and brings them to the shards.
 
 mod agent;
 mod deferred;
@@ -55,7 +55,7 @@ impl<P: Plane> Switch<P> {
     pub fn with_plane(controller: SocketAddr, datagrams: SocketAddr, receive_bytes: u32, plane: P) -> Self {
         let mut membership = Membership::new(controller, Kind::Switch, None, Some(datagrams), receive_bytes);
         if plane.is_slow() {
-            membership.slow();
+            membership.set_slow_device();
         }
         Self {
             membership,
@@ -85,7 +85,7 @@ impl<P: Plane> Switch<P> {
             MembershipEvent::Connected => {
                 self.viewed = 0;
                 self.retired = false;
-                self.membership.introduce(0, None);
+                self.membership.identify(0, None);
             }
             MembershipEvent::Retire => {
                 if let Some(agent) = &mut self.agent {
@@ -107,7 +107,7 @@ impl<P: Plane> Switch<P> {
                 self.events.push_back(MemberEvent::Ended { reason });
             }
         }
-        self.tell_controller();
+        self.report_to_controller();
     }
 
     /// Takes a place in the cluster. What it had of an earlier one is worth nothing: others have replayed it (rule V10).
@@ -144,7 +144,7 @@ impl<P: Plane> Switch<P> {
     }
 
     /// Sends the reports that the controller waits for, once they are true.
-    fn tell_controller(&mut self) {
+    fn report_to_controller(&mut self) {
         let Some(agent) = &self.agent else { return };
         if let Some(number) = agent.viewed().filter(|number| *number > self.viewed) {
             self.viewed = number;
@@ -221,7 +221,7 @@ impl<P: Plane> Role for Switch<P> {
             Message::Changed(changed) => agent.handle_changed(&changed),
             _ => {}
         }
-        self.tell_controller();
+        self.report_to_controller();
     }
 
     fn handle_socket_failure(&mut self, _now: Instant, reason: &str) {
@@ -238,7 +238,7 @@ impl<P: Plane> Role for Switch<P> {
             self.membership.reconnect(now, dial);
         }
         if let Some(agent) = &mut self.agent {
-            agent.close_epochs(now);
+            agent.close_rounds(now);
             if agent.is_stuck(now) {
                 let number = self.number;
                 self.membership.abort(&format!("switch {number}: a shard does not commit what it is sent"));
@@ -250,7 +250,7 @@ impl<P: Plane> Role for Switch<P> {
                 self.events.push_back(MemberEvent::Ended { reason });
             }
         }
-        self.tell_controller();
+        self.report_to_controller();
         if self.membership.is_heartbeat_due(now) {
             self.membership.heartbeat(now, Statistics::Switch(self.statistics()));
         }

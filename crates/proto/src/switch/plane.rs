@@ -7,8 +7,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_dataplane::{BankPackets, Counters, Pipeline, RegionConfig, Sender};
 
-use crate::message::{Cut, FlowCut, SlotValues};
-use crate::region::{self, Epoch, SoftRegion, flow_cut};
+use crate::message::{AckedSet, RoundContents, SlotValues};
+use crate::region::{self, Round, SoftRegion, acked_set};
 use crate::role::Outgoing;
 use crate::switch::places::Places;
 
@@ -32,9 +32,9 @@ pub trait Plane {
         Ok(())
     }
 
-    /// Opens a region after the epoch `durable`, with everything in `cut` seen before (rule D6). The agent looks at it when it
+    /// Opens a region after the round `durable`, with everything in `contents` seen before (rule D6). The agent looks at it when it
     /// has taken its first packet after a flip, and when it has taken what is `due`.
-    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, due: BankPackets);
+    fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, due: BankPackets);
 
     /// Lets a region go; nothing if it is not open.
     fn forget(&mut self, region: u8);
@@ -49,18 +49,18 @@ pub trait Plane {
     fn install(&mut self, region: u8, values: &SlotValues);
 
     /// The agent is about to look at what regions have taken: wake-ups for that are done with.
-    fn awake(&mut self) {}
+    fn clear_wakeups(&mut self) {}
 
     /// Returns the number of packets that the active bank of a region has taken.
     fn taken(&self, region: u8) -> BankPackets;
 
-    /// Closes the epoch that takes packets now, and takes out what it holds (rule E2): of a row that has a sum those of all its
+    /// Closes the round that takes packets now, and takes out what it holds (rule E2): of a row that has a sum those of all its
     /// slots, as a shard applies whole rows. `None`: that takes its time, and
     /// [`drained`](Self::drained) will return it.
-    fn close_epoch(&mut self, region: u8) -> Option<Epoch>;
+    fn close_round(&mut self, region: u8) -> Option<Round>;
 
-    /// An epoch of a region that is open, which has been drained since it was closed.
-    fn drained(&mut self) -> Option<(u8, Epoch)> {
+    /// A round of a region that is open, which has been drained since it was closed.
+    fn drained(&mut self) -> Option<(u8, Round)> {
         None
     }
 
@@ -119,7 +119,7 @@ pub struct SoftPlane {
     /// Those that have one and are there no more.
     leaving: BTreeSet<u16>,
     /// Packets of workers that have no place, by region, in rounds that are closed: if they come back, their windows are made from these.
-    resting: BTreeMap<u8, Cut>,
+    resting: BTreeMap<u8, RoundContents>,
     /// Counters of regions that it has no more.
     gone: Counters,
     unknown_senders: u64,
@@ -160,14 +160,14 @@ impl SoftPlane {
                 grown.expect("the arrays were made for as many flows");
             }
             let resting = self.resting.get_mut(&region.config().region);
-            if let Some(seen) = resting.and_then(|cut| cut.flows.remove(&worker)) {
+            if let Some(seen) = resting.and_then(|contents| contents.flows.remove(&worker)) {
                 region::restore_flow(region, place, &seen);
             }
         }
     }
 
     /// Takes the windows of workers that are there no more: a window becomes its contents, which are a few bytes (rule D8). Not while a round is
-    /// open that has packets of the worker, for that must name them in its cut, and acknowledge them as its own (rules E2, D2).
+    /// open that has packets of the worker, for that must name them in its contents, and acknowledge them as its own (rules E2, D2).
     fn free_places(&mut self) {
         let (places, resting) = (&mut self.places, &mut self.resting);
         let regions = &mut self.pipeline;
@@ -177,8 +177,8 @@ impl SoftPlane {
                 return true;
             }
             for region in regions.regions_mut() {
-                let seen = flow_cut(region.window(place).expect("each place has a window"));
-                if seen != FlowCut::default() {
+                let seen = acked_set(region.window(place).expect("each place has a window"));
+                if seen != AckedSet::default() {
                     resting.entry(region.config().region).or_default().flows.insert(worker, seen);
                 }
                 region.forget_flow(place);
@@ -209,9 +209,9 @@ impl Plane for SoftPlane {
         self.senders = workers.iter().map(sender).collect();
     }
 
-    fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut, _due: BankPackets) {
-        let (mut placed, mut resting) = (Cut::default(), Cut::default());
-        for (&worker, seen) in &cut.flows {
+    fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents, _due: BankPackets) {
+        let (mut placed, mut resting) = (RoundContents::default(), RoundContents::default());
+        for (&worker, seen) in &contents.flows {
             match self.places.of(worker) {
                 Some(place) => placed.flows.insert(place, seen.clone()),
                 None => resting.flows.insert(worker, seen.clone()),
@@ -260,13 +260,13 @@ impl Plane for SoftPlane {
         self.region(region).active_packets()
     }
 
-    fn close_epoch(&mut self, region: u8) -> Option<Epoch> {
-        let mut epoch = region::close_epoch(self.region_mut(region));
-        let of_places = core::mem::take(&mut epoch.cut.flows);
+    fn close_round(&mut self, region: u8) -> Option<Round> {
+        let mut round = region::close_round(self.region_mut(region));
+        let of_places = core::mem::take(&mut round.contents.flows);
         let worker = |place| self.places.worker(place).expect("a place with packets has a worker");
-        epoch.cut.flows = of_places.into_iter().map(|(place, seen)| (worker(place), seen)).collect();
+        round.contents.flows = of_places.into_iter().map(|(place, seen)| (worker(place), seen)).collect();
         self.free_places();
-        Some(epoch)
+        Some(round)
     }
 
     fn handle_datagrams(
@@ -297,7 +297,7 @@ impl Plane for SoftPlane {
     fn memory_bytes(&self) -> u64 {
         let bytes = |region: &SoftRegion| {
             let words = region.config().memory_words();
-            4 * (words.values + 2 * (words.sums + words.touched) + words.windows + words.changed) as u64
+            4 * (words.values + 2 * (words.sums + words.dirty) + words.windows + words.changed) as u64
         };
         self.pipeline.regions().iter().map(bytes).sum()
     }

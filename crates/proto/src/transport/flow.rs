@@ -3,11 +3,11 @@
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Header, WINDOW, epoch_newer};
+use libra_dataplane::mutants::{Mutant, is_enabled};
+use libra_dataplane::{Header, WINDOW, round_newer};
 
 use super::probes::PROBES_BEGIN;
-use super::timeline::Transmission;
+use super::sent_packets::Transmission;
 
 /// Packets of a flow of pushes at most: those of pulls have the numbers from here on. An answer to one kind can thus not be taken for an
 /// answer to another.
@@ -18,7 +18,7 @@ const RENUMBER_AFTER: u32 = 1 << 29;
 
 /// The rows that a packet carries: `rows.start..rows.end` of the operation's list of hot rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cargo {
+pub(crate) struct PacketRows {
     pub(crate) operation: u64,
     pub(crate) first: u32,
     pub(crate) end: u32,
@@ -30,8 +30,8 @@ pub(crate) enum State {
     Queued,
     /// Sent, and not answered.
     InFlight,
-    /// Taken by this epoch.
-    Accepted { epoch: u16 },
+    /// Taken by this round.
+    Accepted { round: u16 },
     /// No answer or replay needs it any more.
     Done,
 }
@@ -45,13 +45,13 @@ impl State {
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) cargo: Cargo,
+    pub(crate) packet_rows: PacketRows,
     pub(crate) state: State,
     /// The newest time that it was sent to the switch that has the region now; its order is 0 before that.
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
     /// True if it was sent again because what was sent later had been answered.
-    pub(crate) is_overtaken: bool,
+    pub(crate) is_fast_retransmit: bool,
     /// True if it was sent again without a sign of a loss other than a timeout.
     pub(crate) is_probe: bool,
     /// True if the switch has refused it: another answer may be a copy of that.
@@ -144,15 +144,15 @@ impl Flow {
         !self.awaited.is_empty()
     }
 
-    pub(crate) fn append(&mut self, bytes: Vec<u8>, cargo: Cargo) {
+    pub(crate) fn append(&mut self, bytes: Vec<u8>, packet_rows: PacketRows) {
         assert!(!self.is_exhausted(), "the caller asks is_exhausted before it builds packets");
         let packet = Packet {
             bytes,
-            cargo,
+            packet_rows,
             state: State::Queued,
             sent: Transmission::default(),
             transmissions: 0,
-            is_overtaken: false,
+            is_fast_retransmit: false,
             is_probe: false,
             is_refused: false,
             delivered: false,
@@ -171,7 +171,7 @@ impl Flow {
     }
 
     /// Numbers from the start again.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn restart(&mut self) {
         assert!(self.packets.is_empty(), "no packet that is needed changes its number");
         self.before = self.first_place();
         (self.first, self.unacknowledged) = (self.numbers.start, self.numbers.start);
@@ -183,7 +183,7 @@ impl Flow {
 
     /// Returns true if the dedup window of the switch can distinguish this packet from the one it overwrites: everything a window
     /// before it must be acknowledged. And if fewer than `undurable_max` packets are kept for a replay (rule T2): that bounds the memory
-    /// of a worker while epochs are slow.
+    /// of a worker while rounds are slow.
     pub(crate) fn may_send(&mut self, seq: u32, undurable_max: u32) -> bool {
         self.unacknowledged = self.first_open();
         while self.packet(self.unacknowledged).is_some_and(|packet| packet.state.is_answered()) {
@@ -192,31 +192,31 @@ impl Flow {
         ((seq - self.unacknowledged) as usize) < WINDOW && seq - self.first < undurable_max
     }
 
-    /// The packet of this number, if it was sent and is not answered (rule T11). A switch that goes on from a cut may name what it was not
+    /// The packet of this number, if it was sent and is not answered (rule T11). A switch that goes on from the contents of a round may name what it was not
     /// sent.
     fn unanswered(&mut self, seq: u32) -> Option<&mut Packet> {
         let open = |packet: &&mut Packet| matches!(packet.state, State::Queued | State::InFlight);
         self.packet(seq).filter(open).filter(|packet| packet.sent.order > 0)
     }
 
-    /// Marks a packet as taken by an epoch. Returns what it carried, if this is news.
-    pub(crate) fn accept(&mut self, seq: u32, epoch: u16) -> Option<Accepted> {
+    /// Marks a packet as taken by a round. Returns what it carried, if this is news.
+    pub(crate) fn accept(&mut self, seq: u32, round: u16) -> Option<Accepted> {
         let packet = self.unanswered(seq)?;
         let news = Accepted::of(packet);
         packet.delivered = true;
-        packet.state = State::Accepted { epoch };
-        match self.awaited.iter_mut().find(|(awaited, _)| *awaited == epoch) {
+        packet.state = State::Accepted { round };
+        match self.awaited.iter_mut().find(|(awaited, _)| *awaited == round) {
             Some((_, packets)) => *packets += 1,
-            None => self.awaited.push((epoch, 1)),
+            None => self.awaited.push((round, 1)),
         }
         Some(news)
     }
 
-    /// Takes back that packets were sent or accepted: the present holder of the region may not have them (rule V5). Returns the number
+    /// Takes back that packets were sent or accepted: the present owner of the region may not have them (rule V5). Returns the number
     /// of those that were on their way, and the sequence numbers to send, in order.
     pub(crate) fn reopen(&mut self) -> (usize, Vec<u32>) {
         let (mut in_flight, mut seqs) = (0, Vec::new());
-        if is_planted(PlantedBug::ReplayWithNewNumbers) {
+        if is_enabled(Mutant::ReplayWithNewNumbers) {
             self.first = self.next();
         }
         for (seq, packet) in (self.first..).zip(&mut self.packets) {
@@ -239,34 +239,34 @@ impl Flow {
 
     /// Ends the packets below a sequence number: the shard has applied them. Returns the contents of those that were not reported as
     /// accepted.
-    pub(crate) fn finish_below(&mut self, below: u32, spare: &mut Vec<Vec<u8>>) -> Vec<Cargo> {
+    pub(crate) fn finish_below(&mut self, below: u32, spare: &mut Vec<Vec<u8>>) -> Vec<PacketRows> {
         let mut news = Vec::new();
         for (_, packet) in self.needed().take_while(|(seq, _)| *seq < below) {
             packet.state = State::Done;
             spare.push(core::mem::take(&mut packet.bytes));
             if !packet.delivered {
-                news.push(packet.cargo);
+                news.push(packet.packet_rows);
             }
         }
         self.pop_done();
         news
     }
 
-    /// Gives up the packets that epochs up to `durable` took, and their memory to `spare` (rule T7).
+    /// Gives up the packets that rounds up to `durable` took, and their memory to `spare` (rule T7).
     pub(crate) fn release(&mut self, durable: u16, spare: &mut Vec<Vec<u8>>) {
-        let is_due = |epoch| !epoch_newer(epoch, durable) || is_planted(PlantedBug::FreeOnAck);
+        let is_due = |round| !round_newer(round, durable) || is_enabled(Mutant::FreeOnAck);
         let due: u32 =
-            self.awaited.iter().filter(|(epoch, _)| is_due(*epoch)).map(|(_, packets)| packets).sum();
+            self.awaited.iter().filter(|(round, _)| is_due(*round)).map(|(_, packets)| packets).sum();
         if due == 0 {
             return;
         }
         let accepted =
-            |packet: &&mut Packet| matches!(packet.state, State::Accepted { epoch } if is_due(epoch));
+            |packet: &&mut Packet| matches!(packet.state, State::Accepted { round } if is_due(round));
         for packet in self.packets.iter_mut().filter(accepted).take(due as usize) {
             packet.state = State::Done;
             spare.push(core::mem::take(&mut packet.bytes));
         }
-        self.awaited.retain(|(epoch, _)| !is_due(*epoch));
+        self.awaited.retain(|(round, _)| !is_due(*round));
         self.pop_done();
     }
 
@@ -279,7 +279,7 @@ impl Flow {
         spare.push(core::mem::take(&mut packet.bytes));
         self.pop_done();
         if self.packets.is_empty() && self.first - self.numbers.start >= RENUMBER_AFTER {
-            self.begin_anew();
+            self.restart();
         }
         Some(news)
     }
@@ -295,13 +295,13 @@ impl Flow {
 /// News of a packet that was accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
-    pub(crate) cargo: Cargo,
+    pub(crate) packet_rows: PacketRows,
     /// True if its operation was not notified before.
     pub(crate) is_first: bool,
     pub(crate) was_in_flight: bool,
     pub(crate) sent: Transmission,
     pub(crate) transmissions: u32,
-    pub(crate) is_overtaken: bool,
+    pub(crate) is_fast_retransmit: bool,
     pub(crate) is_probe: bool,
     /// True if this can be no copy of another answer: the packet was sent once, and had none.
     pub(crate) is_sole: bool,
@@ -310,12 +310,12 @@ pub(crate) struct Accepted {
 impl Accepted {
     fn of(packet: &Packet) -> Self {
         Self {
-            cargo: packet.cargo,
+            packet_rows: packet.packet_rows,
             is_first: !packet.delivered,
             was_in_flight: packet.state == State::InFlight,
             sent: packet.sent,
             transmissions: packet.transmissions,
-            is_overtaken: packet.is_overtaken,
+            is_fast_retransmit: packet.is_fast_retransmit,
             is_probe: packet.is_probe,
             is_sole: packet.is_sole(),
         }

@@ -11,13 +11,13 @@ mod answers;
 pub(crate) use answers::Delivery;
 
 use super::bounds::Bounds;
-use super::flow::{self, Cargo, Flow, State};
-use super::patience::PROBE_INTERVAL;
+use super::congestion_window::CongestionWindow;
+use super::flow::{self, Flow, PacketRows, State};
+use super::outage::Outage;
+use super::probe_backoff::PROBE_INTERVAL;
 use super::region::{FlowKind, PacketRef, RegionFlows};
 use super::rtt::Rtt;
-use super::silence::Silence;
-use super::timeline::{Timeline, Transmission};
-use super::window::Window;
+use super::sent_packets::{SentPackets, Transmission};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) struct Path {
     undurable_max: u32,
     rtt: Rtt,
     in_flight: usize,
-    window: Window,
+    window: CongestionWindow,
     /// Flows by region number; `None` where the region belongs to another switch.
     regions: Vec<Option<RegionFlows>>,
     pulls: VecDeque<PacketRef>,
@@ -53,13 +53,13 @@ pub(crate) struct Path {
     /// When the newest packet that was sent once and answered had been sent.
     answered_sent_at: Instant,
     /// Time for which the switch has owed an answer that is fresh.
-    silence: Silence,
+    outage: Outage,
     /// When something was last answered, fresh or not.
-    heard_at: Instant,
+    answered_at: Instant,
     /// Time at which a timer last fired without an answer.
-    silent_at: Instant,
+    backed_off_at: Instant,
     /// True if an operation waits for rounds to be durable.
-    pub(crate) hurried: bool,
+    pub(crate) expedited: bool,
     /// Regions that are to be sent a probe.
     probes: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -75,17 +75,17 @@ impl Path {
             undurable_max: bounds.undurable,
             rtt: Rtt::new(),
             in_flight: 0,
-            window: Window::new(bounds.in_flight),
+            window: CongestionWindow::new(bounds.in_flight),
             regions: Vec::new(),
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
             refused: VecDeque::new(),
             sampled_at: Instant::ZERO,
             answered_sent_at: Instant::ZERO,
-            silence: Silence::default(),
-            heard_at: Instant::ZERO,
-            silent_at: Instant::ZERO,
-            hurried: false,
+            outage: Outage::default(),
+            answered_at: Instant::ZERO,
+            backed_off_at: Instant::ZERO,
+            expedited: false,
             probes: Vec::new(),
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
@@ -109,7 +109,7 @@ impl Path {
     /// The region is held by this path's switch from now on, under this view: everything that is not durable is sent to it.
     pub(crate) fn put(&mut self, region: u8, mut flows: RegionFlows, view: u16) {
         flows.view = view;
-        (flows.timeline, flows.probe_at) = (Timeline::default(), None);
+        (flows.sent_packets, flows.probe_at) = (SentPackets::default(), None);
         flows.probes.forget();
         flows.durable = None;
         // What was queued when the switch held the region before is queued again: packets beyond the window must not come first.
@@ -188,11 +188,11 @@ impl Path {
     }
 
     /// Takes over the packet that was [begun](Self::begin) last, complete (rule T1).
-    pub(crate) fn submit(&mut self, region: u8, kind: Kind, bytes: Vec<u8>, cargo: Cargo) {
+    pub(crate) fn submit(&mut self, region: u8, kind: Kind, bytes: Vec<u8>, packet_rows: PacketRows) {
         let kind = FlowKind::of(kind);
         let flow = self.flows(region).flow(kind);
         let seq = flow.next();
-        flow.append(bytes, cargo);
+        flow.append(bytes, packet_rows);
         self.queue(kind).push_back(PacketRef { region, kind, seq });
     }
 
@@ -219,9 +219,9 @@ impl Path {
     /// Returns true if the switch has owed an answer for too long, once for each time that it has been so long (rule M14).
     pub(crate) fn take_unreachable(&mut self, now: Instant) -> bool {
         if !self.is_owed_an_answer() {
-            self.silence.end();
+            self.outage.end();
         }
-        self.silence.is_too_long(now)
+        self.outage.is_too_long(now)
     }
 
     /// Returns true if anything is open that an answer would end. An answer that is not fresh may have ended the last of it.
@@ -238,29 +238,29 @@ impl Path {
             let Some((_, reference)) = self.refused.pop_front() else { break };
             self.queue(reference.kind).push_front(reference);
         }
-        let (mut silent, mut unheard) = (false, false);
+        let (mut is_timeout, mut is_unanswered) = (false, false);
         for region in 0..self.regions.len() {
-            let is_due = |flows: &RegionFlows, rtt: &Rtt, sent| flows.timeline.deadline(sent, rtt) <= now;
+            let is_due = |flows: &RegionFlows, rtt: &Rtt, sent| flows.sent_packets.deadline(sent, rtt) <= now;
             while let Some(sent) = self.take_lost(region, is_due) {
-                unheard |= self.heard_at <= sent.at;
+                is_unanswered |= self.answered_at <= sent.at;
                 // What was sent together is lost together: that is one timeout.
-                silent |= sent.at >= self.answered_sent_at.max(self.silent_at);
+                is_timeout |= sent.at >= self.answered_sent_at.max(self.backed_off_at);
             }
         }
-        if silent {
-            self.silent_at = now;
+        if is_timeout {
+            self.backed_off_at = now;
             self.rtt.back_off();
         }
-        if unheard {
-            self.window.on_silence(now);
+        if is_unanswered {
+            self.window.on_timeout(now);
         }
         self.probe(now);
     }
 
     /// Queues again what answers have shown to be lost. They make room for other packets, too, and all leave in one run.
-    fn take_overtaken(&mut self) {
+    fn take_fast_losses(&mut self) {
         for region in 0..self.regions.len() {
-            while self.take_lost(region, |flows, _, sent| flows.timeline.is_lost(sent)).is_some() {}
+            while self.take_lost(region, |flows, _, sent| flows.sent_packets.is_lost(sent)).is_some() {}
         }
     }
 
@@ -276,9 +276,9 @@ impl Path {
             return None;
         }
         self.window.on_loss();
-        let is_overtaken = flows.timeline.is_overtaken(transmission);
+        let is_fast_retransmit = flows.sent_packets.has_later_ack(transmission);
         let packet = flows.in_flight(transmission, reference)?;
-        (packet.is_overtaken, packet.is_probe) = (is_overtaken, false);
+        (packet.is_fast_retransmit, packet.is_probe) = (is_fast_retransmit, false);
         self.send_again(reference);
         Some(transmission)
     }
@@ -304,13 +304,13 @@ impl Path {
                 self.send_again(reference);
             } else if flows.push.awaits_durability() {
                 flows.probe_at = Some(now + PROBE_INTERVAL);
-                flows.patience.asked();
-                self.silence.begin(now);
+                flows.probe_backoff.on_probe();
+                self.outage.begin(now);
                 self.probes.push(index);
             }
         }
         // Packets that were sent twice have no fresh answer: refused again and again, they would look unanswered.
-        if self.silence.is_due(now)
+        if self.outage.is_due(now)
             && let Some((index, _)) = (0..=u8::MAX).zip(&self.regions).find(|(_, flows)| flows.is_some())
             && !self.probes.contains(&index)
         {
@@ -321,8 +321,8 @@ impl Path {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let refused = self.refused.front().map(|(due, _)| *due);
         let regions = self.regions.iter().flatten().flat_map(|flows| {
-            let oldest = flows.timeline.front();
-            [oldest.map(|(sent, _)| flows.timeline.deadline(sent, &self.rtt)), flows.probe_at]
+            let oldest = flows.sent_packets.front();
+            [oldest.map(|(sent, _)| flows.sent_packets.deadline(sent, &self.rtt)), flows.probe_at]
         });
         regions.chain([refused]).flatten().min()
     }
@@ -336,7 +336,7 @@ impl Path {
             Header { view, ..self.header(Kind::Pull, region, seq) }.emit(&mut bytes);
             outgoing.push(self.address, &bytes);
         }
-        self.take_overtaken();
+        self.take_fast_losses();
         for kind in [FlowKind::Pull, FlowKind::Push] {
             while self.in_flight < self.window.packets() && !outgoing.is_full() {
                 let Some(&reference) = self.queue(kind).front() else { break };
@@ -368,7 +368,7 @@ impl Path {
         if !flow.may_send(reference.seq, undurable_max) {
             return false;
         }
-        let sent = flows.timeline.send(now, reference);
+        let sent = flows.sent_packets.send(now, reference);
         let packet = flows.flow(reference.kind).packet(reference.seq).expect("it was there a moment ago");
         let again = packet.transmissions > 0;
         if again {
@@ -380,14 +380,14 @@ impl Path {
         packet.sent = sent;
         packet.state = State::InFlight;
         outgoing.push(address, &packet.bytes);
-        if again && packet.is_overtaken && is_large {
+        if again && packet.is_fast_retransmit && is_large {
             outgoing.push(address, &packet.bytes);
         }
         if !again {
             flows.probe_at = Some(now + probe_timeout);
         }
         self.in_flight += 1;
-        self.silence.begin(now);
+        self.outage.begin(now);
         self.statistics.packets += 1;
         self.statistics.retransmits += u64::from(again);
         true

@@ -47,7 +47,7 @@ impl Probes {
         is_fresh
     }
 
-    /// Gives up all that were sent: the region has another holder.
+    /// Gives up all that were sent: the region has another owner.
     pub(super) fn forget(&mut self) {
         self.advance(self.sent.len());
     }
@@ -98,7 +98,7 @@ mod tests {
         }
         assert_eq!(probes.sent.len(), 10);
         probes.forget();
-        assert!(!probes.answered(at(1000), (1 << 31) + 999, 10 * SECONDS), "of the holder before");
+        assert!(!probes.answered(at(1000), (1 << 31) + 999, 10 * SECONDS), "of the owner before");
         assert_eq!(probes.send(at(1000), 10 * SECONDS), (1 << 31) + 1000);
     }
 

@@ -3,10 +3,10 @@
 use libra_dataplane::Kind;
 
 use super::flow::{self, FLOW_PACKETS_MAX, Flow, State};
-use super::patience::Patience;
+use super::probe_backoff::ProbeBackoff;
 use super::probes::Probes;
 use super::rtt::Rtt;
-use super::timeline::{Timeline, Transmission};
+use super::sent_packets::{SentPackets, Transmission};
 use crate::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +43,10 @@ pub(crate) struct RegionFlows {
     /// The newest round that was reported as durable, while a packet waits for one. Serial numbers compare rightly while they are close, and a
     /// flow that waits for none may be away for longer than they last (rule T9).
     pub(super) durable: Option<u16>,
-    pub(super) timeline: Timeline,
+    pub(super) sent_packets: SentPackets,
     /// Time of the next probe, if nothing is received until then.
     pub(super) probe_at: Option<Instant>,
-    pub(super) patience: Patience,
+    pub(super) probe_backoff: ProbeBackoff,
     pub(super) probes: Probes,
 }
 
@@ -58,9 +58,9 @@ impl RegionFlows {
             pull: Flow::of_pulls(),
             view: 0,
             durable: None,
-            timeline: Timeline::default(),
+            sent_packets: SentPackets::default(),
             probe_at: None,
-            patience: Patience::default(),
+            probe_backoff: ProbeBackoff::default(),
             probes: Probes::default(),
         }
     }
@@ -85,21 +85,21 @@ impl RegionFlows {
 
     /// The oldest transmission that is still on its way.
     pub(super) fn oldest_in_flight(&mut self) -> Option<(Transmission, PacketRef)> {
-        while let Some((transmission, reference)) = self.timeline.front() {
+        while let Some((transmission, reference)) = self.sent_packets.front() {
             if self.in_flight(transmission, reference).is_some() {
                 return Some((transmission, reference));
             }
-            self.timeline.pop_front();
+            self.sent_packets.pop_front();
         }
         None
     }
 
     /// An answer for the region was received: the time without one begins again (rule T8).
-    pub(super) fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, hurried: bool) {
+    pub(super) fn postpone_probe(&mut self, now: Instant, rtt: &Rtt, expedited: bool) {
         self.probe_at = if self.oldest_in_flight().is_some() {
             Some(now + rtt.probe_timeout())
         } else {
-            self.push.awaits_durability().then(|| now + self.patience.interval(hurried))
+            self.push.awaits_durability().then(|| now + self.probe_backoff.interval(expedited))
         };
     }
 }

@@ -12,12 +12,12 @@ use super::quantize::Quantization;
 use super::renewals::{Renewal, Renewals};
 use super::rows::HotRow;
 use crate::bulk::Bulk;
-use crate::cluster::{Cluster, Tenure, View};
+use crate::cluster::{Cluster, Ownership, View};
 use crate::message::Replay;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
 use crate::transport::bounds::Bounds;
-use crate::transport::flow::{self, Cargo, Flow};
+use crate::transport::flow::{self, Flow, PacketRows};
 use crate::transport::path::{Identity, Path};
 use crate::transport::region::RegionFlows;
 
@@ -31,9 +31,9 @@ pub(crate) struct HotClient {
     bounds: Bounds,
     /// One for each switch that holds a region.
     paths: BTreeMap<u16, Path>,
-    /// The holder of each region.
-    tenures: Vec<Tenure>,
-    /// The flows of regions without a holder.
+    /// The owner of each region.
+    ownerships: Vec<Ownership>,
+    /// The flows of regions without an owner.
     parked: BTreeMap<u8, RegionFlows>,
     quantization: Quantization,
     entries_max: u8,
@@ -42,7 +42,7 @@ pub(crate) struct HotClient {
     /// The rows of the packet at hand.
     packet_rows: Vec<HotRow>,
     /// True if an operation waits for pushes to be visible.
-    hurried: bool,
+    expedited: bool,
     /// The flows of pushes that have no numbers left, and have not restarted.
     renewals: Renewals,
     spare: Vec<Vec<u8>>,
@@ -61,7 +61,7 @@ impl HotClient {
             identity: Identity { job: cluster.job, worker, plan: plan.number },
             bounds: Bounds::of(&cluster.hot_path),
             paths: BTreeMap::new(),
-            tenures: vec![Tenure::default(); regions.len()],
+            ownerships: vec![Ownership::default(); regions.len()],
             parked: regions
                 .iter()
                 .map(|region| (region.region, RegionFlows::new(cluster.hot_path.flow_packets_max)))
@@ -70,36 +70,36 @@ impl HotClient {
             entries_max: cluster.hot_path.entries_max,
             lanes: (cluster.hot_path.lanes > 1).then(|| Lanes::new(cluster.hot_path.lanes, placement)),
             packet_rows: Vec::new(),
-            hurried: false,
+            expedited: false,
             spare: Vec::new(),
             statistics: WorkerStatistics::default(),
         }
     }
 
-    /// Moves the flows of regions to their present holders (rule V5). Regions without a holder are left to the shards: returns the cargoes of
+    /// Moves the flows of regions to their present owners (rule V5). Regions without an owner are left to the shards: returns the packet rows of
     /// the pulls, and the regions whose packets must be replayed there.
-    pub(crate) fn enter(&mut self, view: &View) -> (Vec<Cargo>, Vec<u8>) {
+    pub(crate) fn enter(&mut self, view: &View) -> (Vec<PacketRows>, Vec<u8>) {
         let (mut pulls, mut replays) = (Vec::new(), Vec::new());
-        for (region, known) in (0..=u8::MAX).zip(&mut self.tenures) {
-            let tenure = view.tenure(region);
-            if tenure.since <= known.since {
+        for (region, known) in (0..=u8::MAX).zip(&mut self.ownerships) {
+            let ownership = view.ownership(region);
+            if ownership.view_id <= known.view_id {
                 continue;
             }
-            let path = known.holder.and_then(|holder| self.paths.get_mut(&holder));
+            let path = known.owner.and_then(|owner| self.paths.get_mut(&owner));
             let parked = || self.parked.remove(&region).expect("flows are on a path or parked");
             let mut flows = path.map_or_else(parked, |path| path.take(region));
-            *known = tenure;
-            if self.renewals.begins_anew(region, view) {
-                flows.push.begin_anew();
+            *known = ownership;
+            if self.renewals.restarts(region, view) {
+                flows.push.restart();
             }
-            let place = tenure.holder.and_then(|holder| Some((holder, *view.switches.get(&holder)?)));
-            if let Some((holder, address)) = place {
-                let path = self.paths.entry(holder);
+            let place = ownership.owner.and_then(|owner| Some((owner, *view.switches.get(&owner)?)));
+            if let Some((owner, address)) = place {
+                let path = self.paths.entry(owner);
                 let path = path.or_insert_with(|| Path::new(address, self.identity, self.bounds));
-                path.hurried = self.hurried;
-                path.put(region, flows, tenure.view_on_wire());
+                path.expedited = self.expedited;
+                path.put(region, flows, ownership.view_on_wire());
             } else {
-                known.holder = None;
+                known.owner = None;
                 pulls.extend(flows.pull.finish_below(u32::MAX, &mut self.spare));
                 flows.push.reopen();
                 if flows.push.needed().next().is_some() {
@@ -118,17 +118,17 @@ impl HotClient {
         (pulls, replays)
     }
 
-    /// The packets of a region without a holder, for its shard, in messages of moderate size (rule V6).
+    /// The packets of a region without an owner, for its shard, in messages of moderate size (rule V6).
     pub(crate) fn replays(&mut self, region: u8) -> Vec<Replay> {
-        let tenure = self.tenures[usize::from(region)];
+        let ownership = self.ownerships[usize::from(region)];
         let Some(flows) = self.parked.get_mut(&region) else { return Vec::new() };
         let mut replays: Vec<Replay> = Vec::new();
         for (seq, packet) in flows.push.needed() {
             flow::edit_header(&mut packet.bytes, |header| {
-                (header.view, header.seq) = (tenure.view_on_wire(), seq);
+                (header.view, header.seq) = (ownership.view_on_wire(), seq);
             });
             if replays.last().is_none_or(|replay| replay.packets.len() >= REPLAY_PACKETS_MAX) {
-                replays.push(Replay { region, since: tenure.since, below: seq, packets: Vec::new() });
+                replays.push(Replay { region, view_id: ownership.view_id, below: seq, packets: Vec::new() });
             }
             let replay = replays.last_mut().expect("one was just added");
             replay.packets.push(Bulk(packet.bytes.clone()));
@@ -139,8 +139,9 @@ impl HotClient {
 
     /// The shard has applied the packets of a region below a sequence number. Returns the contents of those that were not reported as
     /// accepted.
-    pub(crate) fn replayed(&mut self, region: u8, since: u64, below: u32) -> Vec<Cargo> {
-        let current = self.tenures.get(usize::from(region)).is_some_and(|tenure| tenure.since == since);
+    pub(crate) fn replayed(&mut self, region: u8, view_id: u64, below: u32) -> Vec<PacketRows> {
+        let current =
+            self.ownerships.get(usize::from(region)).is_some_and(|ownership| ownership.view_id == view_id);
         match self.parked.get_mut(&region).filter(|_| current) {
             Some(flows) => flows.push.finish_below(below, &mut self.spare),
             None => Vec::new(),
@@ -163,9 +164,9 @@ impl HotClient {
     }
 
     /// Sets if an operation waits for pushes to be visible: then switches are asked sooner (rule T8).
-    pub(crate) fn hurry(&mut self, hurried: bool) {
-        if core::mem::replace(&mut self.hurried, hurried) != hurried {
-            self.paths().for_each(|path| path.hurried = hurried);
+    pub(crate) fn expedite(&mut self, expedited: bool) {
+        if core::mem::replace(&mut self.expedited, expedited) != expedited {
+            self.paths().for_each(|path| path.expedited = expedited);
         }
     }
 
@@ -185,7 +186,7 @@ impl HotClient {
     }
 
     fn push_flow(&self, region: u8) -> &Flow {
-        let path = self.tenures[usize::from(region)].holder.and_then(|holder| self.paths.get(&holder));
+        let path = self.ownerships[usize::from(region)].owner.and_then(|owner| self.paths.get(&owner));
         let parked = || &self.parked[&region].push;
         path.map_or_else(parked, |path| path.push_flow(region))
     }
@@ -193,7 +194,7 @@ impl HotClient {
     /// Returns the present end of each flow of pushes: everything submitted so far lies before it.
     pub(crate) fn frontiers(&self) -> Frontiers {
         (0..=u8::MAX)
-            .zip(&self.tenures)
+            .zip(&self.ownerships)
             .map(|(region, _)| (region, self.push_flow(region).next_place()))
             .collect()
     }
@@ -223,20 +224,20 @@ impl HotClient {
         }
     }
 
-    /// Packs a push: the gradients of the rows that switches take. The others are handed to `cool`. Rows come by region, and then by slot.
+    /// Packs a push: the gradients of the rows that switches take. The others are handed to `demote`. Rows come by region, and then by slot.
     pub(crate) fn push(
         &mut self,
         push: &mut HotPush<'_>,
         rows: impl Iterator<Item = HotRow>,
-        cool: &mut dyn FnMut(&HotRow),
+        demote: &mut dyn FnMut(&HotRow),
     ) -> Packed {
         let flags = if push.answered.is_some() { Flags::VALUES } else { Flags::NONE };
         let mut too_large = 0;
         let (packer, quantization, mut lanes) = self.packer(push.operation, Kind::Push, flags);
-        let packed = packer.pack(rows, cool, |rows, packet, cool| {
+        let packed = packer.pack(rows, demote, |rows, packet, demote| {
             let words = quantization.words(rows, push.gradients, |row| {
                 too_large += 1;
-                cool(row);
+                demote(row);
             });
             let words = words.iter().copied();
             if let Some(lanes) = &mut lanes {
@@ -254,16 +255,16 @@ impl HotClient {
         Packed { too_large, ..packed }
     }
 
-    /// Packs requests for the values of the rows that switches hold, and lists those rows. The others are handed to `cool`.
+    /// Packs requests for the values of the rows that switches hold, and lists those rows. The others are handed to `demote`.
     pub(crate) fn pull(
         &mut self,
         operation: u64,
         rows: impl Iterator<Item = HotRow>,
         answered: &mut Vec<HotRow>,
-        cool: &mut dyn FnMut(&HotRow),
+        demote: &mut dyn FnMut(&HotRow),
     ) -> Packed {
         let (packer, _, mut lanes) = self.packer(operation, Kind::Pull, Flags::NONE);
-        packer.pack(rows, cool, |rows, packet, _| {
+        packer.pack(rows, demote, |rows, packet, _| {
             match &mut lanes {
                 Some(lanes) => lanes.write(rows, core::iter::repeat(0), packet),
                 None => packet.extend(rows.iter().flat_map(HotRow::slots).map(|slot| (slot, 0))),
@@ -278,11 +279,11 @@ impl HotClient {
         kind: Kind,
         flags: Flags,
     ) -> (Packer<'_>, &mut Quantization, Option<&mut LaneEntries>) {
-        let Self { paths, tenures, entries_max, lanes, packet_rows, quantization, renewals, .. } = self;
+        let Self { paths, ownerships, entries_max, lanes, packet_rows, quantization, renewals, .. } = self;
         let entries_max = *entries_max;
         let (open, entries) = lanes.as_mut().map(|Lanes { open, entries }| (open, entries)).unzip();
         let rows = packet_rows;
-        let packer = Packer { paths, tenures, entries_max, open, rows, renewals, operation, kind, flags };
+        let packer = Packer { paths, ownerships, entries_max, open, rows, renewals, operation, kind, flags };
         (packer, quantization, entries)
     }
 }
@@ -311,7 +312,7 @@ pub(crate) struct Packed {
 /// Packs rows, whole, as many of one region as fit a packet.
 struct Packer<'h> {
     paths: &'h mut BTreeMap<u16, Path>,
-    tenures: &'h [Tenure],
+    ownerships: &'h [Ownership],
     entries_max: u8,
     /// Beyond one lane, the packets that are filled at the same time.
     open: Option<&'h mut OpenPackets>,
@@ -324,15 +325,15 @@ struct Packer<'h> {
 }
 
 impl Packer<'_> {
-    /// Packs what `write` writes of the rows of a packet; rows that it does not write it takes off the list, and hands them to `cool`. So
+    /// Packs what `write` writes of the rows of a packet; rows that it does not write it takes off the list, and hands them to `demote`. So
     /// are those whose region no switch holds (rule V8). The last packet of a push in a region is marked.
     fn pack(
         self,
         mut hot_rows: impl Iterator<Item = HotRow>,
-        cool: &mut dyn FnMut(&HotRow),
+        demote: &mut dyn FnMut(&HotRow),
         mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
     ) -> Packed {
-        let Self { paths, tenures, entries_max, mut open, rows, renewals, operation, kind, flags } = self;
+        let Self { paths, ownerships, entries_max, mut open, rows, renewals, operation, kind, flags } = self;
         let mut packed = Packed::default();
         let mut next = None;
         // The region of the packet before, if that was not the last of its region.
@@ -342,19 +343,19 @@ impl Packer<'_> {
             None => next_packet(&mut hot_rows, &mut next, entries_max, rows),
         } {
             let others_are_open = open.as_ref().is_some_and(|open| !open.is_empty());
-            let path = tenures[usize::from(region)].holder.and_then(|holder| paths.get_mut(&holder));
+            let path = ownerships[usize::from(region)].owner.and_then(|owner| paths.get_mut(&owner));
             let is_exhausted = path.as_ref().is_some_and(|path| path.is_exhausted(region, kind));
             if is_exhausted && kind == Kind::Push {
                 renewals.note_end(region);
             }
             let Some(path) = path.filter(|_| !is_exhausted) else {
-                rows.iter().for_each(&mut *cool);
+                rows.iter().for_each(&mut *demote);
                 continue;
             };
             let (header, mut bytes) = path.begin(region, kind);
             bytes.resize(packet_bytes(entries_max), 0);
             let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
-            write(rows, &mut packet, cool);
+            write(rows, &mut packet, demote);
             let more_come = others_are_open || next.is_some_and(|row| row.place.region == region);
             let is_last = kind == Kind::Push && !more_come;
             if rows.is_empty() {
@@ -372,7 +373,7 @@ impl Packer<'_> {
             bytes.truncate(length);
             let first = packed.rows;
             packed.rows += u32::try_from(rows.len()).expect("a packet has at most 255 entries");
-            path.submit(region, kind, bytes, Cargo { operation, first, end: packed.rows });
+            path.submit(region, kind, bytes, PacketRows { operation, first, end: packed.rows });
             packed.packets += 1;
             unfinished = (!is_last).then_some(region);
         }

@@ -51,7 +51,7 @@ pub enum WorkerCommand {
         level: Level,
     },
     /// Add gradients to rows and read the same rows in one trip. A hot row answers with the value it has while the
-    /// gradient waits for the end of its epoch. Completes like a pull; `keys` of the answer are distinct.
+    /// gradient waits for the end of its round. Completes like a pull; `keys` of the answer are distinct.
     PushPull {
         /// The operation.
         id: PullId,
@@ -183,7 +183,7 @@ impl Worker {
                 }
             }
             MembershipEvent::Connected => {
-                self.membership.introduce(self.clock.barriers(), None);
+                self.membership.identify(self.clock.barriers(), None);
                 if let Some(message) = self.clock.message() {
                     self.membership.send(message);
                 }
@@ -205,7 +205,7 @@ impl Worker {
             }
             MembershipEvent::Clocks { barrier, least, view } => {
                 if let Some(session) = self.session.as_mut().filter(|_| self.clock.learn(barrier, least)) {
-                    session.hear_of_view(view);
+                    session.observe_view(view);
                     self.events.push_back(WorkerEvent::Clocks { least });
                 }
             }
@@ -254,7 +254,7 @@ impl Worker {
     }
 
     /// Sends the controller a message that it must not miss.
-    fn insist(&mut self, message: Message) {
+    fn send_reliably(&mut self, message: Message) {
         self.membership.send(message.clone());
         self.unsettled = Some(message);
     }
@@ -328,12 +328,12 @@ impl Role for Worker {
 
     fn handle_command(&mut self, _now: Instant, command: WorkerCommand) {
         match command {
-            WorkerCommand::Barrier { number } => return self.insist(Message::Barrier { number }),
+            WorkerCommand::Barrier { number } => return self.send_reliably(Message::Barrier { number }),
             WorkerCommand::Report { text } => {
                 let statistics = Statistics::Worker(self.statistics());
-                return self.insist(Message::Report { text, statistics });
+                return self.send_reliably(Message::Report { text, statistics });
             }
-            WorkerCommand::Leave => return self.insist(Message::Leave),
+            WorkerCommand::Leave => return self.send_reliably(Message::Leave),
             WorkerCommand::Abort { reason } => return self.abort(&reason),
             _ => {}
         }

@@ -9,7 +9,7 @@ use crate::cluster::View;
 pub(crate) struct Renewal {
     pub(crate) region: u8,
     /// The view in which it began, 0 if that was with the worker.
-    pub(crate) since: u64,
+    pub(crate) view_id: u64,
 }
 
 /// The flows of a worker that have no numbers left (rule T18).
@@ -43,24 +43,24 @@ impl Renewals {
 
     /// Notes that a flow is reported to the controller.
     pub(crate) fn ask(&mut self, region: u8) -> Renewal {
-        let since = self.begun.get(&region).copied().unwrap_or_default();
+        let view_id = self.begun.get(&region).copied().unwrap_or_default();
         self.ended.remove(&region);
-        self.asked.insert(region, since);
-        Renewal { region, since }
+        self.asked.insert(region, view_id);
+        Renewal { region, view_id }
     }
 
     /// Returns the reports to the controller.
     pub(crate) fn asked(&self) -> impl Iterator<Item = Renewal> {
-        self.asked.iter().map(|(&region, &since)| Renewal { region, since })
+        self.asked.iter().map(|(&region, &view_id)| Renewal { region, view_id })
     }
 
     /// Returns true if a flow that was asked for restarts with this view.
-    pub(crate) fn begins_anew(&mut self, region: u8, view: &View) -> bool {
-        let since = view.flow(region, self.worker);
-        let begins = self.asked.get(&region).is_some_and(|before| *before < since);
+    pub(crate) fn restarts(&mut self, region: u8, view: &View) -> bool {
+        let view_id = view.flow(region, self.worker);
+        let begins = self.asked.get(&region).is_some_and(|before| *before < view_id);
         if begins {
             self.asked.remove(&region);
-            self.begun.insert(region, since);
+            self.begun.insert(region, view_id);
         }
         begins
     }

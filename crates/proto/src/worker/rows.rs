@@ -127,14 +127,14 @@ pub(crate) struct Directory {
 
 /// Makes hot rows cold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cooling<'d> {
+pub(crate) struct Demotion<'d> {
     placement: &'d Placement,
     shards: u16,
 }
 
-impl Cooling<'_> {
+impl Demotion<'_> {
     /// A hot row, for the cold path.
-    pub(crate) fn cooled(self, row: &HotRow) -> ColdRow {
+    pub(crate) fn to_cold(self, row: &HotRow) -> ColdRow {
         cold_row(self.placement.key(row.number), row.offset, row.place.width, self.shards)
     }
 }
@@ -163,11 +163,11 @@ impl Directory {
     /// The hot rows that were [found](Self::find), by region and then by slot, and the conversion of those that no switch takes to cold rows.
     /// Without a plan no row is hot.
     #[inline]
-    pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Cooling<'_>)> {
+    pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Demotion<'_>)> {
         let Self { placement, shards, order, .. } = self;
         let placement = placement.as_ref()?;
         let row = |(number, offset)| HotRow { place: *placement.place(number), offset, number };
-        Some((order.take().map(row), Cooling { placement, shards: *shards }))
+        Some((order.take().map(row), Demotion { placement, shards: *shards }))
     }
 
     /// Memory for a list of hot rows.
@@ -184,9 +184,9 @@ impl Directory {
     }
 
     /// A hot row, for the cold path.
-    pub(crate) fn cooled(&self, row: &HotRow) -> ColdRow {
+    pub(crate) fn to_cold(&self, row: &HotRow) -> ColdRow {
         let placement = self.placement.as_ref().expect("without a plan no row is hot");
-        Cooling { placement, shards: self.shards }.cooled(row)
+        Demotion { placement, shards: self.shards }.to_cold(row)
     }
 
     /// The shard whose rows a region has.

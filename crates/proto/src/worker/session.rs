@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use libra_dataplane::Packet;
-use libra_dataplane::planted::{PlantedBug, is_planted};
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::PlacementError;
 
 use super::WorkerEvent;
@@ -24,13 +24,13 @@ use crate::message::{Answered, Message};
 use crate::role::Outgoing;
 use crate::statistics::WorkerStatistics;
 use crate::time::Instant;
-use crate::transport::flow::Cargo;
+use crate::transport::flow::PacketRows;
 use crate::transport::path::Delivery;
 
 /// Waits until pushes are visible.
 #[derive(Debug, Clone)]
 struct VisibilityWait {
-    then: Then,
+    on_visible: OnVisible,
     /// Pushes that must be acknowledged.
     pushes: HashSet<u64, FixedState>,
     /// The points before which every push must be durable.
@@ -39,7 +39,7 @@ struct VisibilityWait {
 
 /// Action when pushes are visible.
 #[derive(Debug, Clone)]
-enum Then {
+enum OnVisible {
     /// Report it to the user.
     Tell(WorkerEvent),
     /// The tick counts.
@@ -58,7 +58,7 @@ pub(super) struct Session {
     visibility_waits: Vec<VisibilityWait>,
     /// The newest view that a shard has reported to act on.
     newest_view: u64,
-    deliveries: Vec<Taken>,
+    deliveries: Vec<PendingDelivery>,
     statistics: WorkerStatistics,
     pub(super) events: VecDeque<WorkerEvent>,
     /// Ticks that count from now on.
@@ -67,9 +67,9 @@ pub(super) struct Session {
 
 /// The rest of the work of a delivery, for when the path that made it is free again.
 #[derive(Debug, Clone)]
-enum Taken {
+enum PendingDelivery {
     Answered(u64),
-    Unreadable(Cargo),
+    Unreadable(PacketRows),
 }
 
 /// The answer that a push asks for beside being applied.
@@ -106,7 +106,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Regions may have moved: what is not durable goes to their present holders.
+    /// Regions may have moved: what is not durable goes to their present owners.
     pub(super) fn enter(&mut self, view: View) {
         if view.number <= self.cluster.view.number {
             return;
@@ -116,15 +116,15 @@ impl Session {
             for region in replays {
                 self.replay(region);
             }
-            for cargo in pulls {
-                self.read_from_shards(cargo);
+            for packet_rows in pulls {
+                self.read_from_shards(packet_rows);
             }
         }
         self.cluster.view = view;
         self.end_visibility_waits();
     }
 
-    /// Brings the packets of a region without a holder to its shard.
+    /// Brings the packets of a region without an owner to its shard.
     fn replay(&mut self, region: u8) {
         let replays = self.hot.as_mut().map(|hot| hot.replays(region)).unwrap_or_default();
         let shard = self.directory.shard_of_region(region);
@@ -151,14 +151,14 @@ impl Session {
 
     /// Returns the next report to the controller of a flow that can restart.
     pub(super) fn poll_renewal(&mut self) -> Option<Message> {
-        let Renewal { region, since } = self.hot.as_mut()?.poll_renewal()?;
-        Some(Message::Renew { region, since })
+        let Renewal { region, view_id } = self.hot.as_mut()?.poll_renewal()?;
+        Some(Message::Renew { region, view_id })
     }
 
     /// Returns the reports of such flows for another controller.
     pub(super) fn renewals_asked(&self) -> impl Iterator<Item = Message> {
         let renewals = self.hot.iter().flat_map(HotClient::renewals_asked);
-        renewals.map(|Renewal { region, since }| Message::Renew { region, since })
+        renewals.map(|Renewal { region, view_id }| Message::Renew { region, view_id })
     }
 
     /// The counts so far.
@@ -175,16 +175,16 @@ impl Session {
             Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number: id.0, error }),
         };
-        // Between a shard's view and this worker's a region may have moved, and what this worker pushed past the old holder is
+        // Between a shard's view and this worker's a region may have moved, and what this worker pushed past the old owner is
         // not read there (rule C2).
         let is_readable = self.newest_view <= self.cluster.view.number;
         let mut hot_rows = self.directory.hot_list();
         let mut packets = 0;
-        if let Some((rows, cooling)) = self.directory.hot_rows() {
-            let mut cool = |row: &HotRow| cold.push(cooling.cooled(row));
+        if let Some((rows, demotion)) = self.directory.hot_rows() {
+            let mut demote = |row: &HotRow| cold.push(demotion.to_cold(row));
             match self.hot.as_mut().filter(|_| is_readable) {
-                Some(hot) => packets = hot.pull(id.0, rows, &mut hot_rows, &mut cool).packets,
-                None => rows.for_each(|row| cool(&row)),
+                Some(hot) => packets = hot.pull(id.0, rows, &mut hot_rows, &mut demote).packets,
+                None => rows.for_each(|row| demote(&row)),
             }
         }
         self.statistics.rows_pulled += keys.len() as u64;
@@ -215,10 +215,10 @@ impl Session {
         // Only an operation that waits for values needs the rows that a packet carried.
         let mut hot_rows = if wants_values { self.directory.hot_list() } else { Vec::new() };
         let mut packed = Packed::default();
-        if let Some(((rows, cooling), hot)) = self.directory.hot_rows().zip(self.hot.as_mut()) {
+        if let Some(((rows, demotion), hot)) = self.directory.hot_rows().zip(self.hot.as_mut()) {
             let answered = wants_values.then_some(&mut hot_rows);
             let mut push = HotPush { operation: number, gradients: &gradients, answered };
-            packed = hot.push(&mut push, rows, &mut |row| cold.push(cooling.cooled(row)));
+            packed = hot.push(&mut push, rows, &mut |row| cold.push(demotion.to_cold(row)));
         }
         self.statistics.pushes += 1;
         self.statistics.rows += keys.len() as u64;
@@ -237,26 +237,26 @@ impl Session {
 
     /// Reports `Flushed` when every push so far is visible.
     pub(super) fn flush(&mut self, number: u64) {
-        self.wait_for_visibility(Then::Tell(WorkerEvent::Flushed { number }), self.open_pushes.clone());
+        self.wait_for_visibility(OnVisible::Tell(WorkerEvent::Flushed { number }), self.open_pushes.clone());
     }
 
     /// Lets a tick count: at once, or when every push so far is visible. Then those before it count, too (rule M15).
     pub(super) fn tick(&mut self, tick: TickNumber, at_once: bool) {
-        if at_once || is_planted(PlantedBug::TickBeforeVisible) {
+        if at_once || is_enabled(Mutant::TickBeforeVisible) {
             self.ticks.push_back(tick);
         } else {
-            self.wait_for_visibility(Then::Count(tick), self.open_pushes.clone());
+            self.wait_for_visibility(OnVisible::Count(tick), self.open_pushes.clone());
         }
     }
 
     /// Shards may act on this view: until this worker does, it reads from them what switches hold (rule M16).
-    pub(super) fn hear_of_view(&mut self, view: u64) {
+    pub(super) fn observe_view(&mut self, view: u64) {
         self.newest_view = self.newest_view.max(view);
     }
 
-    fn wait_for_visibility(&mut self, then: Then, pushes: HashSet<u64, FixedState>) {
+    fn wait_for_visibility(&mut self, on_visible: OnVisible, pushes: HashSet<u64, FixedState>) {
         let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
-        self.visibility_waits.push(VisibilityWait { then, pushes, frontiers });
+        self.visibility_waits.push(VisibilityWait { on_visible, pushes, frontiers });
         self.end_visibility_waits();
     }
 
@@ -266,15 +266,15 @@ impl Session {
             wait.pushes.retain(|push| self.open_pushes.contains(push));
             let visible = wait.pushes.is_empty() && hot.is_none_or(|hot| hot.is_durable(&wait.frontiers));
             if visible {
-                match &wait.then {
-                    Then::Tell(event) => events.push_back(event.clone()),
-                    Then::Count(tick) => ticks.push_back(*tick),
+                match &wait.on_visible {
+                    OnVisible::Tell(event) => events.push_back(event.clone()),
+                    OnVisible::Count(tick) => ticks.push_back(*tick),
                 }
             }
             !visible
         });
         if let Some(hot) = &mut self.hot {
-            hot.hurry(!self.visibility_waits.is_empty());
+            hot.expedite(!self.visibility_waits.is_empty());
         }
     }
 
@@ -300,8 +300,8 @@ impl Session {
             }
             Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
             Some(Level::Visible) => {
-                let then = Then::Tell(WorkerEvent::Pushed { number });
-                self.wait_for_visibility(then, HashSet::default());
+                let on_visible = OnVisible::Tell(WorkerEvent::Pushed { number });
+                self.wait_for_visibility(on_visible, HashSet::default());
             }
         }
     }
@@ -309,12 +309,12 @@ impl Session {
     /// An answer of a shard. An error if it is not the answer to its request: then no answer will come.
     pub(super) fn handle_message(&mut self, shard: u16, message: Message) -> Result<(), String> {
         let (number, values) = match message {
-            Message::Replayed { region, since, below } => {
-                self.replayed(region, since, below);
+            Message::Replayed { region, view_id, below } => {
+                self.replayed(region, view_id, below);
                 return Ok(());
             }
             Message::Pushed { number, view, values } => {
-                self.hear_of_view(view);
+                self.observe_view(view);
                 (number, values)
             }
             Message::Pulled { number, values } => (number, values),
@@ -358,13 +358,15 @@ impl Session {
         self.end_visibility_waits();
     }
 
-    /// A shard has applied packets of a region without a holder.
-    fn replayed(&mut self, region: u8, since: u64, below: u32) {
-        for cargo in self.hot.as_mut().map(|hot| hot.replayed(region, since, below)).unwrap_or_default() {
-            if self.operations.operation(cargo.operation).wants_values() {
-                self.read_from_shards(cargo);
+    /// A shard has applied packets of a region without an owner.
+    fn replayed(&mut self, region: u8, view_id: u64, below: u32) {
+        for packet_rows in
+            self.hot.as_mut().map(|hot| hot.replayed(region, view_id, below)).unwrap_or_default()
+        {
+            if self.operations.operation(packet_rows.operation).wants_values() {
+                self.read_from_shards(packet_rows);
             } else {
-                self.answered(cargo.operation);
+                self.answered(packet_rows.operation);
             }
         }
         self.end_visibility_waits();
@@ -385,16 +387,20 @@ impl Session {
         let (operations, deliveries) = (&mut self.operations, &mut self.deliveries);
         let lanes = self.cluster.hot_path.lanes;
         let mut deliver = |delivery: Delivery<'_>| match delivery {
-            Delivery::Values(cargo, packet) | Delivery::Accepted(cargo, Some(packet)) => {
-                copy_values(operations.operation(cargo.operation), cargo, &packet, lanes);
-                deliveries.push(Taken::Answered(cargo.operation));
+            Delivery::Values(packet_rows, packet) | Delivery::Accepted(packet_rows, Some(packet)) => {
+                copy_values(operations.operation(packet_rows.operation), packet_rows, &packet, lanes);
+                deliveries.push(PendingDelivery::Answered(packet_rows.operation));
             }
             // A push that asked for values, and the switch has none to give.
-            Delivery::Accepted(cargo, None) if operations.operation(cargo.operation).wants_values() => {
-                deliveries.push(Taken::Unreadable(cargo));
+            Delivery::Accepted(packet_rows, None)
+                if operations.operation(packet_rows.operation).wants_values() =>
+            {
+                deliveries.push(PendingDelivery::Unreadable(packet_rows));
             }
-            Delivery::Accepted(cargo, None) => deliveries.push(Taken::Answered(cargo.operation)),
-            Delivery::Unreadable(cargo) => deliveries.push(Taken::Unreadable(cargo)),
+            Delivery::Accepted(packet_rows, None) => {
+                deliveries.push(PendingDelivery::Answered(packet_rows.operation))
+            }
+            Delivery::Unreadable(packet_rows) => deliveries.push(PendingDelivery::Unreadable(packet_rows)),
         };
         for datagram in datagrams.chunks(stride.max(1)) {
             path.handle_datagram(now, datagram, &mut deliver);
@@ -402,8 +408,8 @@ impl Session {
         let mut deliveries = core::mem::take(&mut self.deliveries);
         for taken in deliveries.drain(..) {
             match taken {
-                Taken::Answered(operation) => self.answered(operation),
-                Taken::Unreadable(cargo) => self.read_from_shards(cargo),
+                PendingDelivery::Answered(operation) => self.answered(operation),
+                PendingDelivery::Unreadable(packet_rows) => self.read_from_shards(packet_rows),
             }
         }
         self.deliveries = deliveries;
@@ -411,13 +417,13 @@ impl Session {
     }
 
     /// A switch has no values for these rows: their shards have.
-    fn read_from_shards(&mut self, cargo: Cargo) {
-        let operation = self.operations.operation(cargo.operation);
-        let hot: &[HotRow] = &operation.hot[cargo.first as usize..cargo.end as usize];
-        let cold: Vec<ColdRow> = hot.iter().map(|row| self.directory.cooled(row)).collect();
+    fn read_from_shards(&mut self, packet_rows: PacketRows) {
+        let operation = self.operations.operation(packet_rows.operation);
+        let hot: &[HotRow] = &operation.hot[packet_rows.first as usize..packet_rows.end as usize];
+        let cold: Vec<ColdRow> = hot.iter().map(|row| self.directory.to_cold(row)).collect();
         let cold = by_shard(cold, self.cluster.shards());
-        operation.missing += self.cold.pull(cargo.operation, cold);
-        self.answered(cargo.operation);
+        operation.missing += self.cold.pull(packet_rows.operation, cold);
+        self.answered(packet_rows.operation);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -442,9 +448,9 @@ impl Session {
     }
 }
 
-fn copy_values(operation: &mut Operation, cargo: Cargo, packet: &Packet<'_>, lanes: u8) {
+fn copy_values(operation: &mut Operation, packet_rows: PacketRows, packet: &Packet<'_>, lanes: u8) {
     let (rows, values) = operation.hot_and_values();
-    let rows = &rows[cargo.first as usize..cargo.end as usize];
+    let rows = &rows[packet_rows.first as usize..packet_rows.end as usize];
     if lanes > 1 {
         for row in rows {
             for (value, lane) in values[row.range()].iter_mut().zip(lanes_of(row, lanes)) {

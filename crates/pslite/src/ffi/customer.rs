@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::slice;
 use std::sync::Arc;
 
-use super::message::{Message, Release, letter_of, with_message};
+use super::message::{Message, Release, outgoing_of, with_message};
 use super::node::{Context, Node, reference, write};
 use super::status::{Status, guard};
 use crate::customer;
@@ -165,15 +165,15 @@ pub unsafe extern "C" fn libra_send(
         // SAFETY: see the module above.
         let message = unsafe { reference(message, "message") }?;
         // SAFETY: likewise; before anything else may fail, so that it is released.
-        let letter = unsafe { letter_of(message, release, owner) }?;
+        let outgoing = unsafe { outgoing_of(message, release, owner) }?;
         // SAFETY: likewise.
         let Customer { customer, exchange } = unsafe { reference(customer, "customer") }?;
         let (timestamp, is_own) =
-            (letter.meta.timestamp, letter.meta.request && letter.meta.customer == customer.number);
+            (outgoing.meta.timestamp, outgoing.meta.request && outgoing.meta.customer == customer.number);
         if is_own {
             customer.tracker.asked(timestamp, recipient);
         }
-        exchange.send(customer, recipient, letter).map_err(|error| {
+        exchange.send(customer, recipient, outgoing).map_err(|error| {
             let error = CallError::from(error);
             if is_own {
                 customer.tracker.refuse(timestamp, error.clone());

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_void};
 use core::{ptr, slice};
 use std::sync::Arc;
 
-use crate::mesh::{Bytes, Letter, Meta, Received};
+use crate::mesh::{Bytes, Meta, OutgoingMessage, Received};
 
 use crate::error::CallError;
 
@@ -167,11 +167,11 @@ unsafe fn bytes_of<'a>(start: *const u8, length: usize) -> &'a [u8] {
 ///
 /// # Safety
 /// Its pointers point to as much as its lengths; with a `release` until that was called.
-pub(super) unsafe fn letter_of(
+pub(super) unsafe fn outgoing_of(
     message: &Message,
     release: Release,
     owner: *mut c_void,
-) -> Result<Letter, CallError> {
+) -> Result<OutgoingMessage, CallError> {
     // Whatever happens from here on, it is released.
     let owner = release.map(|release| Arc::new(Owner { release, owner }));
     let section = |start: *const u8, length: usize, what| {
@@ -211,7 +211,7 @@ pub(super) unsafe fn letter_of(
         // SAFETY: as the caller promises.
         Bytes::new(unsafe { bytes_of(message.text.cast(), message.text_bytes) }.to_vec())
     };
-    Ok(Letter {
+    Ok(OutgoingMessage {
         meta,
         text,
         keys: section(message.keys.cast(), message.key_count * size_of::<u64>(), "keys")?,

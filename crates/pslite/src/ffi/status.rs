@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own_last_error() {
-        let died = MeshError::Died { whom: "server 0".to_owned(), reason: "killed".to_owned() };
+        let died = MeshError::Died { peer: "server 0".to_owned(), reason: "killed".to_owned() };
         assert_eq!(guard(|| Err(died.into())), Status::Died);
         assert_eq!(last(), "server 0 has died: killed");
         std::thread::spawn(|| assert_eq!(last(), "")).join().unwrap();

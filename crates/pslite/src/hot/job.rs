@@ -22,12 +22,12 @@ use crate::environment::SwitchSettings;
 use crate::error::CallError;
 use crate::exchange::Exchange;
 
-/// A push waits until it can be read. An epoch that not all workers push to closes by its time, so that should not be long.
-const EPOCH_TIME_MAX: Duration = Duration::from_millis(5);
+/// A push waits until it can be read. A round that not all workers push to closes by its time, so that should not be long.
+const ROUND_TIME_MAX: Duration = Duration::from_millis(5);
 /// After so long a person is told that a switch is missing.
 const SWITCH_LATE: Duration = Duration::from_secs(3);
 /// Time that a process that is done waits for the others, or until they have its last message.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two checks if a process of the mesh has died.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -130,7 +130,7 @@ impl Job {
 
     /// Ends the part of this process. A worker waits for a while until its requests are answered, and for the others; the scheduler and
     /// servers wait for all workers, which need them until then.
-    pub(crate) fn end(&self, node: &Node, patience: Duration, exchange: &Exchange) {
+    pub(crate) fn end(&self, node: &Node, timeout: Duration, exchange: &Exchange) {
         let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).take();
         match part {
             None | Some(Part::Prepared(_)) => {}
@@ -139,7 +139,7 @@ impl Job {
                 let is_running = || matches!(events.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
                 while node.failure().is_none() && is_running() {}
             }
-            Some(Part::Worker(requests)) => requests.end(patience, FAREWELL),
+            Some(Part::Worker(requests)) => requests.end(timeout, DRAIN_TIMEOUT),
         }
     }
 }
@@ -153,14 +153,14 @@ pub(crate) struct JobSettings {
     pub(crate) drop_percent: u8,
     pub(crate) drop_seed: u64,
     /// Time to wait for a switch, and to try to reach a process.
-    pub(crate) patience: Duration,
+    pub(crate) connect_timeout: Duration,
 }
 
 impl JobSettings {
     fn options(&self, controller: SocketAddr) -> NodeOptions {
         let faults = FaultRates::new(f64::from(self.drop_percent) / 100.0, 0.0, 0.0);
         NodeOptions {
-            patience: self.patience,
+            connect_timeout: self.connect_timeout,
             faults: faults.expect("it is a percentage"),
             fault_seed: self.drop_seed,
             ..NodeOptions::new(controller)
@@ -189,7 +189,7 @@ fn job_of(plan: Plan, sizes: Sizes) -> JobSpec {
         init: Init::Zero,
     });
     let mut job = JobSpec::new(sizes, sums.collect());
-    job.hot_path.epoch_time_max = EPOCH_TIME_MAX;
+    job.hot_path.round_time_max = ROUND_TIME_MAX;
     JobSpec { plan: Some(plan), ..job }
 }
 
@@ -199,7 +199,7 @@ fn run_controller(
     settings: &JobSettings,
     exchange: &Arc<Exchange>,
 ) -> Result<ControllerThread, CallError> {
-    let count = |role| u16::try_from(node.processes(role)).expect("the desk counts nodes by u16");
+    let count = |role| u16::try_from(node.processes(role)).expect("the scheduler counts nodes by u16");
     let sizes = Sizes { servers: count(NodeRole::Server), switches: 1, workers: count(NodeRole::Worker) };
     let address = controller.address();
     let cluster = job_of(plan, sizes).cluster();
@@ -235,11 +235,12 @@ fn run_controller(
             return Err(failure.into());
         }
         let advice = format!("start `libra switch --controller {address}`");
-        if begun.elapsed() >= settings.patience {
-            let reason = format!("no switch has come to {address} in {:?}: {advice}", settings.patience);
+        if begun.elapsed() >= settings.connect_timeout {
+            let reason =
+                format!("no switch has come to {address} in {:?}: {advice}", settings.connect_timeout);
             controller.abort(reason.clone());
             // All are told before this process ends.
-            controller.wait(FAREWELL);
+            controller.wait(DRAIN_TIMEOUT);
             return Err(switching(reason));
         }
         if begun.elapsed() >= SWITCH_LATE && !was_told {
@@ -265,7 +266,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
         }
     };
     let spawned = thread::Builder::new().name("server-of-job".to_owned()).spawn(run);
-    spawned.map_err(|error| CallError::Thread { said: error.to_string() })?;
+    spawned.map_err(|error| CallError::Thread { os_error: error.to_string() })?;
     loop {
         match events.recv_timeout(LOOK) {
             Ok(MemberEvent::Started { .. }) => return Ok(events),
@@ -285,7 +286,7 @@ fn end_controller(controller: &ControllerThread, node: &Node, exchange: &Exchang
     loop {
         if let Some(failure) = node.failure() {
             controller.abort(failure.to_string());
-            controller.wait(FAREWELL);
+            controller.wait(DRAIN_TIMEOUT);
             return;
         }
         match controller.wait(LOOK) {
@@ -309,10 +310,10 @@ fn summary(outcome: &Outcome) -> String {
         }
     }
     format!(
-        "switches added {} packets in {} epochs and answered {} pulls; of hot keys {} pushed and {} pulled went through them, {} and {} \
+        "switches added {} packets in {} rounds and answered {} pulls; of hot keys {} pushed and {} pulled went through them, {} and {} \
          past them",
         switches.pushes,
-        switches.epochs,
+        switches.rounds,
         switches.pulls,
         workers.rows_hot,
         workers.rows_pulled_hot,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::mesh::{Bytes, Letter, MeshError, Meta, Node, Payload, Received, SERVER_GROUP};
+use crate::mesh::{Bytes, MeshError, Meta, Node, OutgoingMessage, Payload, Received, SERVER_GROUP};
 use libra_client::{NodeOptions, WorkerClient};
 use libra_plan::Placement;
 use libra_proto::{Cluster, Level, PullId, WorkerCommand, WorkerEvent};
@@ -60,7 +60,7 @@ type Asked = (i32, i32, i32);
 struct Held {
     customer: Arc<Customer>,
     server: i32,
-    letter: Letter,
+    outgoing: OutgoingMessage,
 }
 
 /// A request with hot keys that is under way.
@@ -120,9 +120,9 @@ impl HotRequests {
     pub(super) fn ask_servers(&self) -> Result<(), MeshError> {
         let meta = Meta { app: APPLICATION, request: true, internal: true, ..Meta::default() };
         let servers = self.node.ids_of(SERVER_GROUP)?;
-        servers
-            .into_iter()
-            .try_for_each(|server| self.node.send(server, Letter { meta, ..Letter::default() }))
+        servers.into_iter().try_for_each(|server| {
+            self.node.send(server, OutgoingMessage { meta, ..OutgoingMessage::default() })
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,7 +138,7 @@ impl HotRequests {
         &self,
         customer: &Arc<Customer>,
         server: i32,
-        letter: Letter,
+        outgoing: OutgoingMessage,
     ) -> Result<(), MeshError> {
         let sums = match self.are_sums.get() {
             Some(sums) => *sums,
@@ -147,13 +147,13 @@ impl HotRequests {
                 match self.are_sums.get() {
                     Some(sums) => *sums,
                     None => {
-                        inquiry.held.push(Held { customer: Arc::clone(customer), server, letter });
+                        inquiry.held.push(Held { customer: Arc::clone(customer), server, outgoing });
                         return Ok(());
                     }
                 }
             }
         };
-        self.dispatch(sums, customer, server, letter)
+        self.dispatch(sums, customer, server, outgoing)
     }
 
     fn dispatch(
@@ -161,16 +161,19 @@ impl HotRequests {
         sums: bool,
         customer: &Arc<Customer>,
         server: i32,
-        letter: Letter,
+        outgoing: OutgoingMessage,
     ) -> Result<(), MeshError> {
         let placement = self.placement.get().filter(|_| sums);
-        let Some(placement) = placement else { return self.node.send(server, letter) };
-        let meta = letter.meta;
-        match split(placement, &letter) {
-            Parts::Whole => self.node.send(server, letter),
+        let Some(placement) = placement else { return self.node.send(server, outgoing) };
+        let meta = outgoing.meta;
+        match split(placement, &outgoing) {
+            Parts::Whole => self.node.send(server, outgoing),
             Parts::Refused(reason) => {
-                let refusal =
-                    Letter { meta: answer_to(meta, true), text: Bytes::new(reason), ..Letter::default() };
+                let refusal = OutgoingMessage {
+                    meta: answer_to(meta, true),
+                    text: Bytes::new(reason),
+                    ..OutgoingMessage::default()
+                };
                 self.answer(customer, server, refusal);
                 Ok(())
             }
@@ -330,9 +333,9 @@ impl HotRequests {
             return;
         }
         // Other senders wait for the lock meanwhile: nothing overtakes the requests that were held.
-        for Held { customer, server, letter } in core::mem::take(&mut inquiry.held) {
-            let timestamp = letter.meta.timestamp;
-            if let Err(error) = self.dispatch(sums, &customer, server, letter) {
+        for Held { customer, server, outgoing } in core::mem::take(&mut inquiry.held) {
+            let timestamp = outgoing.meta.timestamp;
+            if let Err(error) = self.dispatch(sums, &customer, server, outgoing) {
                 customer.tracker.refuse(timestamp, error.into());
             }
         }
@@ -342,44 +345,44 @@ impl HotRequests {
     /// Hands the answer to a request to its customer.
     fn finish(&self, open: Open) {
         let meta = answer_to(open.meta, open.refused.is_some());
-        let mut letter = Letter { meta, ..Letter::default() };
+        let mut outgoing = OutgoingMessage { meta, ..OutgoingMessage::default() };
         if let Some(reason) = open.refused {
-            letter.text = Bytes::new(reason);
+            outgoing.text = Bytes::new(reason);
         } else if meta.pull {
             let cold = open
                 .cold
                 .as_ref()
                 .map_or(&[][..], |received| bytemuck::cast_slice(received.payload.values()));
             match merge(open.key_count, &open.places, &open.hot_values, cold) {
-                Some(values) => letter.values = Bytes::new(Floats(values)),
+                Some(values) => outgoing.values = Bytes::new(Floats(values)),
                 None => {
-                    letter.meta.refused = true;
-                    letter.text = Bytes::new("a server has answered for other keys than it was asked");
+                    outgoing.meta.refused = true;
+                    outgoing.text = Bytes::new("a server has answered for other keys than it was asked");
                 }
             }
         }
-        self.answer(&open.customer, open.server, letter);
+        self.answer(&open.customer, open.server, outgoing);
     }
 
-    fn answer(&self, customer: &Customer, server: i32, letter: Letter) {
-        let Some(payload) = Payload::copied(&letter) else { return };
-        drop(customer.deliver(Received { sender: server, meta: letter.meta, payload }));
+    fn answer(&self, customer: &Customer, server: i32, outgoing: OutgoingMessage) {
+        let Some(payload) = Payload::copied(&outgoing) else { return };
+        drop(customer.deliver(Received { sender: server, meta: outgoing.meta, payload }));
     }
 
     /// Waits until everything is answered, reports that this worker is done, and waits until all are; so long at most for each of the two.
-    pub(super) fn end(&self, patience: Duration, farewell: Duration) {
+    pub(super) fn end(&self, timeout: Duration, drain_timeout: Duration) {
         let is_vain = |state: &State, until: Instant| {
             state.ended.is_some() || self.node.failure().is_some() || Instant::now() >= until
         };
         let mut state = self.lock();
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while !state.open.is_empty() && !is_vain(&state, until) {
             state = self.wait(state);
         }
         if let Some(client) = self.client.get() {
             client.command(WorkerCommand::Report { text: String::new() });
         }
-        let until = Instant::now() + farewell;
+        let until = Instant::now() + drain_timeout;
         while !state.is_finished && !is_vain(&state, until) {
             state = self.wait(state);
         }

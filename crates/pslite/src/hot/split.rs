@@ -1,6 +1,6 @@
 //! A request with hot and with cold keys becomes two, and their answers become one.
 
-use crate::mesh::{Bytes, Letter};
+use crate::mesh::{Bytes, OutgoingMessage};
 use libra_plan::Placement;
 
 use crate::arrays::{Floats, Keys, is_for_sums, keys_of, values_of};
@@ -17,7 +17,7 @@ pub(super) struct Split {
     /// Number of keys of the request.
     pub(super) key_count: usize,
     /// The same request with all other keys, if there are any.
-    pub(super) cold: Option<Letter>,
+    pub(super) cold: Option<OutgoingMessage>,
 }
 
 /// The parts of a request.
@@ -30,11 +30,11 @@ pub(super) enum Parts {
 }
 
 /// Takes the hot keys out of a request.
-pub(super) fn split(placement: &Placement, letter: &Letter) -> Parts {
-    if !is_for_sums(letter) {
+pub(super) fn split(placement: &Placement, outgoing: &OutgoingMessage) -> Parts {
+    if !is_for_sums(outgoing) {
         return Parts::Whole;
     }
-    let keys = keys_of(letter);
+    let keys = keys_of(outgoing);
     let key_count = keys.len();
     let mut search = placement.search();
     let (mut hot, mut cold, mut places) = (Vec::new(), Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ pub(super) fn split(placement: &Placement, letter: &Letter) -> Parts {
     }
     let (mut gradients, mut cold_values) = (Vec::new(), Vec::new());
     let mut next_hot = places.iter().peekable();
-    for (place, value) in values_of(letter).enumerate() {
+    for (place, value) in values_of(outgoing).enumerate() {
         if next_hot.next_if_eq(&&place).is_some() {
             gradients.push(-value);
         } else {
@@ -63,7 +63,7 @@ pub(super) fn split(placement: &Placement, letter: &Letter) -> Parts {
     }
     let cold = (!cold.is_empty()).then(|| {
         let (keys, values) = (Bytes::new(Keys(cold)), Bytes::new(Floats(cold_values)));
-        Letter { meta: letter.meta, keys, values, ..Letter::default() }
+        OutgoingMessage { meta: outgoing.meta, keys, values, ..OutgoingMessage::default() }
     });
     Parts::Split(Split { keys: hot, gradients, places, key_count, cold })
 }
@@ -107,16 +107,16 @@ pub(super) mod tests {
         Placement::new(&plan(&[3, 5, 1 << 63]), 2, RegionSlots::by_key(SLOTS_PER_REGION)).unwrap()
     }
 
-    fn request(push: bool, keys: &[u64], values: &[f32]) -> Letter {
+    fn request(push: bool, keys: &[u64], values: &[f32]) -> OutgoingMessage {
         let meta = Meta { push, pull: !push, request: true, value_type: FLOAT, ..Meta::default() };
         let (keys, values) = (Bytes::new(Keys(keys.to_vec())), Bytes::new(Floats(values.to_vec())));
-        Letter { meta, keys, values, ..Letter::default() }
+        OutgoingMessage { meta, keys, values, ..OutgoingMessage::default() }
     }
 
     #[test]
     fn a_push_is_parted_and_values_stay_with_their_keys() {
-        let letter = request(true, &[1, 3, 4, 1 << 63], &[1.0, 2.0, 3.0, 4.0]);
-        let Parts::Split(split) = split(&placement(), &letter) else { panic!("it has hot keys") };
+        let outgoing = request(true, &[1, 3, 4, 1 << 63], &[1.0, 2.0, 3.0, 4.0]);
+        let Parts::Split(split) = split(&placement(), &outgoing) else { panic!("it has hot keys") };
         assert_eq!((split.keys, split.gradients), (vec![3, 1 << 63], vec![-2.0, -4.0]));
         let cold = split.cold.unwrap();
         assert_eq!(
@@ -140,7 +140,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_has_no_hot_keys_or_is_not_for_sums_goes_as_it_is() {
-        let whole = |letter| matches!(split(&placement(), &letter), Parts::Whole);
+        let whole = |outgoing| matches!(split(&placement(), &outgoing), Parts::Whole);
         assert!(whole(request(true, &[1, 2], &[1.0, 2.0])));
         assert!(whole(request(true, &[3], &[1.0, 2.0])), "the server refuses it");
         let mut of_others = request(true, &[3], &[1.0]);

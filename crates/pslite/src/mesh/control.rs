@@ -24,7 +24,7 @@ pub(super) enum Control {
     /// From the scheduler: some of the group never will.
     BarrierFailed { group: i32, reason: String },
     /// To the scheduler, and from it to all: this node has died.
-    Died { node: i32, whom: String, reason: String },
+    Died { node: i32, peer: String, reason: String },
     /// Last on a stream: its end means nothing.
     Bye,
 }

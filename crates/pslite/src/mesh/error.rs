@@ -10,18 +10,18 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum MeshError {
     /// A process ended without a message. Nothing goes on.
-    #[error("{whom} has died: {reason}")]
+    #[error("{peer} has died: {reason}")]
     Died {
         /// The process.
-        whom: String,
+        peer: String,
         /// Sign by which this was noticed.
         reason: String,
     },
     /// A process has finalized.
-    #[error("{whom} has finalized")]
+    #[error("{peer} has finalized")]
     Left {
         /// The process.
-        whom: String,
+        peer: String,
     },
     /// The scheduler has no place for this process.
     #[error("the scheduler refuses this process: {reason}")]
@@ -30,28 +30,28 @@ pub enum MeshError {
         reason: String,
     },
     /// A process does not listen.
-    #[error("cannot reach {whom}: {said}")]
+    #[error("cannot reach {peer}: {os_error}")]
     Unreachable {
         /// The process, and its address.
-        whom: String,
+        peer: String,
         /// Error of the system.
-        said: String,
+        os_error: String,
     },
     /// A port cannot be had.
-    #[error("cannot listen at {address}: {said}")]
+    #[error("cannot listen at {address}: {os_error}")]
     Bind {
         /// The address that was asked for.
         address: SocketAddr,
         /// Error of the system.
-        said: String,
+        os_error: String,
     },
     /// The machine refused something else.
-    #[error("{attempted}: {said}")]
+    #[error("{attempted}: {os_error}")]
     Io {
         /// The attempted operation.
         attempted: &'static str,
         /// Error of the system.
-        said: String,
+        os_error: String,
     },
     /// A node or group that does not exist, or to which this node has no stream: workers talk to servers, and all to the scheduler.
     #[error("there is no node or group {node} that this one could reach")]
@@ -78,13 +78,13 @@ pub enum MeshError {
 
 impl MeshError {
     pub(super) fn io(attempted: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { attempted, said: source.to_string() }
+        move |source| Self::Io { attempted, os_error: source.to_string() }
     }
 
     /// Names the process at fault.
-    pub(super) fn whom(&self) -> &str {
+    pub(super) fn peer(&self) -> &str {
         match self {
-            Self::Died { whom, .. } | Self::Left { whom } | Self::Unreachable { whom, .. } => whom,
+            Self::Died { peer, .. } | Self::Left { peer } | Self::Unreachable { peer, .. } => peer,
             _ => "a process",
         }
     }

@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// Time without an acknowledgement before a sender first asks for one: longer than most answers take, which bring one.
-const PATIENCE: Duration = Duration::from_millis(10);
+const ACK_TIMEOUT: Duration = Duration::from_millis(10);
 /// And at most between two questions.
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
+const ACK_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// A receiver reports the missing message again when so many more have come: the repeated one may have been lost, too.
 const TELL_EVERY: u32 = 16;
 /// A receiver holds no more messages that came too early: others are as good as lost, and sent again when it is their turn. TCP makes
@@ -28,7 +28,7 @@ pub(super) struct Sending<M> {
     written: usize,
     /// Numbers of those that are to be written again.
     again: VecDeque<u64>,
-    patience: Duration,
+    ack_timeout: Duration,
     /// Time of the last progress.
     since: Instant,
 }
@@ -40,7 +40,7 @@ impl<M: Clone> Sending<M> {
             first: 1,
             written: 0,
             again: VecDeque::new(),
-            patience: PATIENCE,
+            ack_timeout: ACK_TIMEOUT,
             since: now,
         }
     }
@@ -107,17 +107,17 @@ impl<M: Clone> Sending<M> {
 
     fn progress(&mut self, now: Instant) {
         self.since = now;
-        self.patience = PATIENCE;
+        self.ack_timeout = ACK_TIMEOUT;
     }
 
     /// Time to ask for an acknowledgement; never while something waits to be written.
     pub(super) fn ask_at(&self) -> Option<Instant> {
-        (!self.kept.is_empty() && !self.has_next()).then(|| self.since + self.patience)
+        (!self.kept.is_empty() && !self.has_next()).then(|| self.since + self.ack_timeout)
     }
 
     pub(super) fn asked(&mut self, now: Instant) {
         self.since = now;
-        self.patience = (2 * self.patience).min(PATIENCE_MAX);
+        self.ack_timeout = (2 * self.ack_timeout).min(ACK_TIMEOUT_MAX);
     }
 }
 

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use super::control::Control;
 use super::flow::{Receiving, Sending, Verdict};
 use super::frame::{HEAD_BYTES, Head, Kind, filling};
-use super::message::{Letter, Meta, Payload, Received};
+use super::message::{Meta, OutgoingMessage, Payload, Received};
 use super::threads::thread_number;
 
 /// After so many messages or bytes without an answer on which it could ride along, an acknowledgement goes by itself.
@@ -68,7 +68,7 @@ pub(super) struct Link {
 
 #[derive(Clone)]
 enum Content {
-    Application(Arc<Letter>),
+    Application(Arc<OutgoingMessage>),
     Control(Arc<Vec<u8>>),
 }
 
@@ -83,7 +83,7 @@ struct State {
     /// The other end has sent its last message.
     is_bye_taken: bool,
     has_ended: bool,
-    heard: Instant,
+    last_received: Instant,
     spoke: Instant,
 }
 
@@ -117,7 +117,7 @@ impl Link {
             peer: None,
             is_bye_taken: false,
             has_ended: false,
-            heard: now,
+            last_received: now,
             spoke: now,
         };
         let link = Arc::new(Self {
@@ -148,11 +148,11 @@ impl Link {
         Ok(link)
     }
 
-    pub(super) fn send(&self, letter: Letter) {
-        self.push(Content::Application(Arc::new(letter)));
+    pub(super) fn send(&self, outgoing: OutgoingMessage) {
+        self.push(Content::Application(Arc::new(outgoing)));
     }
 
-    pub(super) fn say(&self, control: &Control) {
+    pub(super) fn send_control(&self, control: &Control) {
         self.push(Content::Control(Arc::new(control.encode())));
     }
 
@@ -190,7 +190,7 @@ impl Link {
 
     /// Time since anything came.
     pub(super) fn silence(&self) -> Duration {
-        lock(&self.state).heard.elapsed()
+        lock(&self.state).last_received.elapsed()
     }
 
     pub(super) fn remote_host(&self) -> Option<String> {
@@ -323,7 +323,7 @@ impl Link {
             let is_lost = self.settings.drop_percent > 0
                 && random.random_range(0..100) < u32::from(self.settings.drop_percent);
             let mut state = lock(&self.state);
-            state.heard = now;
+            state.last_received = now;
             if is_lost {
                 drop(state);
                 spare = payload.into_words();
@@ -422,14 +422,14 @@ impl Link {
 impl Content {
     fn kind(&self) -> (Kind, Meta) {
         match self {
-            Self::Application(letter) => (Kind::Application, letter.meta),
+            Self::Application(outgoing) => (Kind::Application, outgoing.meta),
             Self::Control(_) => (Kind::Control, Meta::default()),
         }
     }
 
     fn sections(&self) -> [&[u8]; super::message::SECTIONS] {
         match self {
-            Self::Application(letter) => letter.sections(),
+            Self::Application(outgoing) => outgoing.sections(),
             Self::Control(bytes) => [bytes.as_slice(), &[], &[], &[]],
         }
     }

@@ -57,7 +57,7 @@ pub struct Meta {
 
 /// A message on its way out.
 #[derive(Debug, Clone, Default)]
-pub struct Letter {
+pub struct OutgoingMessage {
     /// Its numbers.
     pub meta: Meta,
     /// Its text.
@@ -70,7 +70,7 @@ pub struct Letter {
     pub lengths: Bytes,
 }
 
-impl Letter {
+impl OutgoingMessage {
     /// Text, keys, values and lengths, in the order of a frame.
     pub(super) fn sections(&self) -> [&[u8]; SECTIONS] {
         [&self.text, &self.keys, &self.values, &self.lengths].map(Bytes::as_slice)
@@ -121,8 +121,8 @@ impl Payload {
     }
 
     /// Copies a message on its way out, for one that goes over no stream. `None` if that is more than there can be.
-    pub fn copied(letter: &Letter) -> Option<Self> {
-        let sections = letter.sections();
+    pub fn copied(outgoing: &OutgoingMessage) -> Option<Self> {
+        let sections = outgoing.sections();
         let mut payload = Self::prepare(Vec::new(), sections.map(|section| section.len() as u64))?;
         let ranges = payload.sections.clone();
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut payload.words);
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn sections_come_out_as_they_went_in() {
-        let letter = Letter {
+        let outgoing = OutgoingMessage {
             text: Bytes::new(*b"hello"),
             keys: Bytes::new(bytemuck::cast::<[u64; 2], [u8; 16]>([1, u64::MAX])),
             values: Bytes::new(*b"four"),
             lengths: Bytes::new(bytemuck::cast::<[i32; 1], [u8; 4]>([-7])),
-            ..Letter::default()
+            ..OutgoingMessage::default()
         };
-        let payload = Payload::copied(&letter).unwrap();
+        let payload = Payload::copied(&outgoing).unwrap();
         assert_eq!((payload.text(), payload.values()), (b"hello".as_slice(), b"four".as_slice()));
         assert_eq!((payload.keys(), payload.lengths()), ([1, u64::MAX].as_slice(), [-7].as_slice()));
     }

@@ -5,15 +5,14 @@
 //!
 //! ```text
 //!  worker ── node ── link ──────── TCP: numbered frames ──────── link ── node ── server
-//!              └──── link ── TCP ── link ── node: desk ── scheduler ───────┘
+//!              └──── link ── TCP ── link ── node: scheduler ────────────────┘
 //! ```
 //!
 //! Each process has a [`Node`]. A stream to another has two threads (`link`), which hand over messages, in order, to a [`Mailbox`]. A message
 //! that is lost behind a stream, as `PS_DROP_MSG` wants it, is sent again (`flow`). The scheduler numbers nodes and holds the barriers
-//! (`desk`). A stream that ends without a last message is a death: all processes are told of it.
+//! (`scheduler`). A stream that ends without a last message is a death: all processes are told of it.
 
 mod control;
-mod desk;
 mod error;
 mod flow;
 mod frame;
@@ -21,10 +20,11 @@ mod link;
 mod message;
 mod node;
 mod roster;
+mod scheduler;
 mod threads;
 
 pub use error::MeshError;
-pub use message::{Bytes, Letter, Meta, Payload, Received};
+pub use message::{Bytes, Meta, OutgoingMessage, Payload, Received};
 pub use node::{Mailbox, Node, NodeSettings};
 pub use roster::{
     EVERYBODY, NodeRole, SCHEDULER, SERVER_GROUP, WORKER_GROUP, ids_of, is_in, rank_of, server_id, worker_id,

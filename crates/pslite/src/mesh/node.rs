@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use self::streams::listen;
 use super::control::{Control, Join};
-use super::desk::{Desk, Saying};
 use super::error::MeshError;
 use super::link::{Link, lock};
-use super::message::{Letter, Payload, Received};
+use super::message::{OutgoingMessage, Payload, Received};
 use super::roster::{EVERYBODY, NodeRole, Roster, SCHEDULER, ids_of, is_in};
+use super::scheduler::{Envelope, Scheduler};
 
 /// Time at the end for everything that was sent to be acknowledged.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings of a node.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub struct NodeSettings {
     /// A node that was silent for so long has died; none: only a broken stream counts.
     pub silence_max: Option<Duration>,
     /// Time to wait for a scheduler or server that does not listen yet.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
     /// Text of the scheduler for all that join; not interpreted here. Empty elsewhere.
     pub notice: String,
 }
@@ -91,7 +91,7 @@ struct Shared {
 struct State {
     /// All streams but those of strangers that have ended.
     links: BTreeMap<u64, Arc<Link>>,
-    desk: Option<Desk>,
+    scheduler: Option<Scheduler>,
     roster: Option<Roster>,
     /// A thread is connecting to the servers.
     is_dialing: bool,
@@ -123,13 +123,13 @@ impl Node {
             NodeRole::Worker => None,
         };
         let is_scheduler = settings.role == NodeRole::Scheduler;
-        let desk =
-            is_scheduler.then(|| Desk::new(settings.workers, settings.servers, settings.notice.clone()));
+        let scheduler =
+            is_scheduler.then(|| Scheduler::new(settings.workers, settings.servers, settings.notice.clone()));
         let shared = Arc::new(Shared {
             id: AtomicI32::new(if is_scheduler { SCHEDULER } else { 0 }),
             mailbox,
             listener,
-            state: Mutex::new(State { desk, ..State::default() }),
+            state: Mutex::new(State { scheduler, ..State::default() }),
             changed: Condvar::new(),
             routes: RwLock::default(),
             numbered: AtomicU64::new(0),
@@ -167,7 +167,11 @@ impl Node {
         let is_first = state.joins == 0;
         state.joins += 1;
         if let Some(scheduler) = scheduler.filter(|_| is_first || role == NodeRole::Worker) {
-            scheduler.say(&if is_first { shared.join_message(&scheduler) } else { Control::JoinAgain });
+            scheduler.send_control(&if is_first {
+                shared.join_message(&scheduler)
+            } else {
+                Control::JoinAgain
+            });
         }
         loop {
             if let Some(reason) = &state.refused {
@@ -253,21 +257,21 @@ impl Node {
     ///
     /// # Errors
     /// There is no such node, no stream to it, or a process has died.
-    pub fn send(&self, to: i32, letter: Letter) -> Result<(), MeshError> {
+    pub fn send(&self, to: i32, outgoing: OutgoingMessage) -> Result<(), MeshError> {
         let shared = &self.0;
-        shared.mailbox.note(2, &format_args!("to {to}: {:?}", letter.meta));
+        shared.mailbox.note(2, &format_args!("to {to}: {:?}", outgoing.meta));
         if to != self.id() {
             match shared.link_to(to) {
                 Ok(link) => {
-                    link.send(letter);
+                    link.send(outgoing);
                     return Ok(());
                 }
                 Err(MeshError::UnknownNode { .. }) if shared.is_own(to) => {}
                 Err(error) => return Err(error),
             }
         }
-        let payload = Payload::copied(&letter).ok_or(MeshError::TooLarge)?;
-        drop(shared.mailbox.deliver(Received { sender: self.id(), meta: letter.meta, payload }));
+        let payload = Payload::copied(&outgoing).ok_or(MeshError::TooLarge)?;
+        drop(shared.mailbox.deliver(Received { sender: self.id(), meta: outgoing.meta, payload }));
         Ok(())
     }
 
@@ -291,10 +295,11 @@ impl Node {
         }
         let before = state.opened.get(&group).copied().unwrap_or(0);
         match scheduler {
-            Some(scheduler) => scheduler.say(&Control::Barrier { group }),
+            Some(scheduler) => scheduler.send_control(&Control::Barrier { group }),
             None => {
-                let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
-                shared.say_all(&mut state, sayings);
+                let envelopes =
+                    state.scheduler.as_mut().map(|scheduler| scheduler.barrier(group)).unwrap_or_default();
+                shared.send_all(&mut state, envelopes);
             }
         }
         loop {
@@ -343,11 +348,11 @@ impl Node {
         let cause = lock(&shared.state).cause.clone();
         for link in &links {
             if let Some(cause) = &cause {
-                link.say(cause);
+                link.send_control(cause);
             }
-            link.say(&Control::Bye);
+            link.send_control(&Control::Bye);
         }
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + DRAIN_TIMEOUT;
         for link in &links {
             link.settle(until);
         }
@@ -430,12 +435,12 @@ impl Shared {
         member.is_some_and(|member| member.owner == id)
     }
 
-    fn say_all(&self, state: &mut State, sayings: Vec<Saying>) {
-        for (stream, control) in sayings {
+    fn send_all(&self, state: &mut State, envelopes: Vec<Envelope>) {
+        for (stream, control) in envelopes {
             match stream {
                 Some(number) => {
                     if let Some(link) = state.links.get(&number) {
-                        link.say(&control);
+                        link.send_control(&control);
                     }
                 }
                 None => Self::take_note(state, &control),
@@ -456,8 +461,8 @@ impl Shared {
 
     fn name_of(&self, link: &Link) -> String {
         let state = lock(&self.state);
-        if let Some(desk) = &state.desk {
-            return desk.name_of(link.number);
+        if let Some(scheduler) = &state.scheduler {
+            return scheduler.name_of(link.number);
         }
         match link.peer() {
             Some(SCHEDULER) => {
@@ -476,13 +481,14 @@ impl Shared {
         if self.closing.load(Ordering::Acquire) || link.is_bye_taken() {
             return;
         }
-        let node = match &lock(&self.state).desk {
-            Some(desk) => desk.node_of(link.number),
+        let node = match &lock(&self.state).scheduler {
+            Some(scheduler) => scheduler.node_of(link.number),
             None => link.peer(),
         };
-        let has_joined = lock(&self.state).desk.as_ref().is_none_or(|desk| desk.has_joined(link.number));
+        let has_joined =
+            lock(&self.state).scheduler.as_ref().is_none_or(|scheduler| scheduler.has_joined(link.number));
         if has_joined && (node.is_some() || self.settings.role == NodeRole::Scheduler) {
-            let error = MeshError::Died { whom: self.name_of(link), reason: reason.to_owned() };
+            let error = MeshError::Died { peer: self.name_of(link), reason: reason.to_owned() };
             self.fail(node.unwrap_or(0), error, reason);
         }
     }
@@ -496,7 +502,7 @@ impl Shared {
         if state.failure.is_some() {
             return;
         }
-        let died = Control::Died { node, whom: error.whom().to_owned(), reason: reason.to_owned() };
+        let died = Control::Died { node, peer: error.peer().to_owned(), reason: reason.to_owned() };
         state.failure = Some(error.clone());
         state.cause = Some(died.clone());
         self.changed.notify_all();
@@ -504,7 +510,7 @@ impl Shared {
         let is_scheduler = self.settings.role == NodeRole::Scheduler;
         let told = state.links.values().filter(|link| is_scheduler || link.peer() == Some(SCHEDULER));
         for link in told.filter(|link| !link.has_ended()) {
-            link.say(&died);
+            link.send_control(&died);
         }
         drop(state);
         self.mailbox.note(0, &error);

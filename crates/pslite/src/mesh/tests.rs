@@ -69,7 +69,7 @@ fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
                     drop_seed: seed,
                     heartbeat: Duration::from_millis(100),
                     silence_max: None,
-                    patience: Duration::from_secs(5),
+                    connect_timeout: Duration::from_secs(5),
                     notice: String::new(),
                 };
                 let (sender, messages) = mpsc::channel();
@@ -85,8 +85,8 @@ fn mesh(workers: u16, servers: u16, drop_percent: u8) -> Vec<Process> {
     processes
 }
 
-fn letter(timestamp: i32) -> Letter {
-    Letter { meta: Meta { timestamp, ..Meta::default() }, ..Letter::default() }
+fn outgoing(timestamp: i32) -> OutgoingMessage {
+    OutgoingMessage { meta: Meta { timestamp, ..Meta::default() }, ..OutgoingMessage::default() }
 }
 
 fn finish(processes: Vec<Process>) {
@@ -112,7 +112,7 @@ fn messages_arrive_in_order_though_a_third_is_dropped() {
                     .iter()
                     .filter(|to| from.node.id() == 1 || **to == 1 || (from.node.id() - **to) % 2 != 0)
                 {
-                    from.node.send(*to, letter(timestamp)).unwrap();
+                    from.node.send(*to, outgoing(timestamp)).unwrap();
                 }
             }
         }
@@ -166,7 +166,7 @@ fn a_death_ends_every_wait_and_everybody_hears_whose_it_was() {
     waits.into_iter().for_each(|wait| wait.join().unwrap());
     for process in &processes {
         // A node that was told by the scheduler may find the stream closed a little later.
-        while process.node.send(10, letter(1)).is_ok() {
+        while process.node.send(10, outgoing(1)).is_ok() {
             thread::sleep(Duration::from_millis(1));
         }
         // Waits may end before the mailbox is told.
@@ -203,9 +203,9 @@ fn a_node_that_leaves_is_not_dead_and_blocks_no_barrier() {
     assert_eq!(worker.node.id(), 11);
     let error = worker.node.barrier(WORKER_GROUP).unwrap_err();
     assert!(matches!(error, MeshError::BarrierFailed { .. }), "{error}");
-    server.node.send(11, letter(1)).unwrap();
+    server.node.send(11, outgoing(1)).unwrap();
     assert_eq!(worker.messages.recv().unwrap(), (8, 1));
-    let gone = server.node.send(9, letter(1)).unwrap_err();
+    let gone = server.node.send(9, outgoing(1)).unwrap_err();
     assert!(matches!(gone, MeshError::Left { .. }), "{gone}");
     assert_eq!(scheduler.node.failure(), None);
     processes.iter().for_each(|process| process.node.close());

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// No cluster of these takes that long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -132,7 +132,7 @@ impl Cluster {
 
     /// Waits for all processes; panics if one does not end.
     pub(crate) fn finish(mut self) -> Vec<((&'static str, usize), Output)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.processes.values_mut().any(|child| child.try_wait().unwrap().is_none()) {
             if Instant::now() > deadline {
                 self.processes.values_mut().for_each(|child| child.kill().unwrap());

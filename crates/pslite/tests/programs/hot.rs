@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::cluster::{Cluster, PATIENCE, compile, own_address, run};
+use crate::cluster::{Cluster, TIMEOUT, compile, own_address, run};
 use crate::kill_one;
 
 const SERVERS: usize = 2;
@@ -110,11 +110,11 @@ fn hot_keys_go_through_the_switch_and_sums_are_right_to_the_bit() {
         let said = all_well(cluster.finish());
         assert_eq!(said.matches("every sum is right").count(), WORKERS, "{said}");
         assert!(switch.wait().unwrap().success(), "a switch ends when its job does");
-        let [packets, epochs, pulls, pushed_hot, pulled_hot, pushed_past, pulled_past] = summary(&said)[..]
+        let [packets, rounds, pulls, pushed_hot, pulled_hot, pushed_past, pulled_past] = summary(&said)[..]
         else {
             panic!("{said}")
         };
-        assert!(packets > 0 && epochs > 0 && pulls > 0, "{said}");
+        assert!(packets > 0 && rounds > 0 && pulls > 0, "{said}");
         // A plan of nine tenths of all updates has nearly all keys that are in every push.
         let often = OFTEN * ROUNDS * WORKERS as u64;
         assert!(pushed_hot > often * 9 / 10 && pulled_hot > 0, "{said}");
@@ -132,7 +132,7 @@ fn a_switch_that_is_killed_loses_nothing() {
     let variables = [("LIBRA_PLAN", plan.as_str()), ("LIBRA_SWITCH", &switches), ("PS_VERBOSE", "1")];
     let arguments = [&ROUNDS.to_string(), directory.path().to_str().unwrap()];
     let mut cluster = Cluster::start(&program, SERVERS, WORKERS, &arguments, &variables);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !directory.path().join("half").exists() {
         let has_ended = cluster.processes.values_mut().any(|child| child.try_wait().unwrap().is_some());
         if has_ended || Instant::now() > deadline {

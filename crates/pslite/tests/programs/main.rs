@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, PATIENCE, WARNINGS, command, compile, is_there, root, run};
+use cluster::{Cluster, TIMEOUT, WARNINGS, command, compile, is_there, root, run};
 
 #[test]
 fn headers_compile_as_every_standard_since_11_without_a_warning() {
@@ -128,7 +128,7 @@ fn kill_one(how: &str, dead: &'static str, expected: &str, variables: &[(&str, &
     let directory = tempfile::tempdir().unwrap();
     let pids = directory.path();
     let mut cluster = Cluster::start(&program, 2, 2, &[how, pids.to_str().unwrap()], variables);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let is_complete = || {
         let files = fs::read_dir(pids).unwrap().map(|file| file.unwrap().file_name());
         files.filter(|name| !name.to_string_lossy().ends_with(".part")).count() == 5

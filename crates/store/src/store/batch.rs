@@ -1,8 +1,8 @@
 //! Effect of one batch on the rows of one table.
 
-use super::gate::Gate;
-use super::kept::{Kept, RowPlace};
-use crate::growth::Trace;
+use super::admission_filter::AdmissionFilter;
+use super::table_rows::{RowPlace, TableRows};
+use crate::row_lifecycle::Trace;
 use crate::{TableSpec, Update};
 
 /// Effect of one batch on each of its rows of one table.
@@ -23,9 +23,18 @@ impl<'a> Batch<'a> {
         Self { spec, seed, step, update, trace: spec.rule.growth.trace(step + 1) }
     }
 
-    /// Updates a row, wherever it is; or makes it, if the gate lets it.
-    pub(super) fn update_or_make(&self, rows: &mut Kept, gate: &mut Gate, key: u64, gradient: &[f32]) {
-        if gate.is_closed() && rows.find(key) == RowPlace::Nowhere && !gate.admits(key, self.step) {
+    /// Updates a row, wherever it is; or makes it, if the admission filter lets it.
+    pub(super) fn update_or_make(
+        &self,
+        rows: &mut TableRows,
+        admission_filter: &mut AdmissionFilter,
+        key: u64,
+        gradient: &[f32],
+    ) {
+        if admission_filter.is_closed()
+            && rows.find(key) == RowPlace::Nowhere
+            && !admission_filter.admits(key, self.step)
+        {
             return;
         }
         let (place, _) = rows.find_or_insert(key, |words| {

@@ -2,14 +2,14 @@
 
 use std::slice::Chunks;
 
-use super::kept::{Kept, RowPlace};
 use super::rows::{BLOCK, Lookup};
+use super::table_rows::{RowPlace, TableRows};
 
 /// Keys that are looked for together.
 ///
 /// Rows are spread over memory, and one search after the other would wait for it most of the time. So it goes in three steps, each of
-/// which asks for the memory that the next one needs: [`Kept::begin_search`] for that of the index, [`Kept::continue_search`] for that of
-/// the rows, and [`Kept::end_search`] compares keys.
+/// which asks for the memory that the next one needs: [`TableRows::begin_search`] for that of the index, [`TableRows::continue_search`] for that of
+/// the rows, and [`TableRows::end_search`] compares keys.
 pub(super) struct Search<'k> {
     pub(super) keys: &'k [u64],
     /// Place of the row of each key, after the last step.
@@ -36,7 +36,7 @@ pub(super) struct Blocks<'k> {
 }
 
 impl<'k> Blocks<'k> {
-    pub(super) fn new(keys: &'k [u64], rows: &Kept) -> Self {
+    pub(super) fn new(keys: &'k [u64], rows: &TableRows) -> Self {
         let mut rest = keys.chunks(BLOCK);
         let mut searches = [(); 3].map(|()| Search::of(&[]));
         for search in &mut searches[..2] {
@@ -52,7 +52,7 @@ impl<'k> Blocks<'k> {
     /// A place that was looked up ahead may be stale by now, for rows may have been made and moved to where they are found by key. The last step finds
     /// that out, as it compares keys: such a row is nowhere then.
     #[inline]
-    pub(super) fn next(&mut self, rows: &Kept) -> (&'k [u64], &[RowPlace; BLOCK]) {
+    pub(super) fn next(&mut self, rows: &TableRows) -> (&'k [u64], &[RowPlace; BLOCK]) {
         let this = self.turn;
         let [next, after_next] = [(this + 1) % 3, (this + 2) % 3];
         self.searches[after_next].keys = self.rest.next().unwrap_or_default();

@@ -1,14 +1,14 @@
 //! Snapshots: the rows as they were at one moment, read while they go on changing.
 
-use super::gate::Gate;
-use super::kept::Kept;
+use super::admission_filter::AdmissionFilter;
 use super::marks::Snapshots;
 use super::rows::BLOCK;
+use super::table_rows::TableRows;
 use super::watch::Watch;
 use super::{RowError, Store};
 
-/// With more rows set aside, updates outrun the reader.
-const ASIDE_FIRST_MAX: usize = 1 << 16;
+/// With more rows copied, updates outrun the reader.
+const COPIED_FIRST_MAX: usize = 1 << 16;
 
 /// Rows of one table, as they were when a snapshot began.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -19,7 +19,7 @@ pub struct RowBlock {
     pub keys: Vec<u64>,
     /// Values of the rows, one row after the other.
     pub values: Vec<f32>,
-    /// State of the rows, one row after the other, [`Rule::state_len`](crate::Rule::state_len) words each.
+    /// State of the rows, one row after the other, [`UpdateRule::state_len`](crate::UpdateRule::state_len) words each.
     pub state: Vec<f32>,
     /// Keys of rows that were removed since the last snapshot began. Some of them may have been made again, and are then
     /// among the rows of this block or a later one, never of an earlier one: first remove, then restore.
@@ -92,7 +92,7 @@ impl Store {
         for rows in &mut self.rows {
             rows.watch(self.snapshots);
         }
-        self.tell_gates();
+        self.tell_admission_filters();
     }
 
     /// Begins a snapshot of all tables as they are now. No row is looked at: this takes microseconds.
@@ -110,7 +110,7 @@ impl Store {
         for rows in &mut self.rows {
             rows.begin(self.snapshots);
         }
-        self.tell_gates();
+        self.tell_admission_filters();
         let steps = self.steps.iter().map(|steps| steps.count).collect();
         self.reading = Reading { steps, ..Reading::default() };
     }
@@ -137,8 +137,8 @@ impl Store {
         }
         // Rows that lie twice in memory go first; but not where updates outrun the reader: there the marks of rows cost more, and
         // they are done with when all rows were looked at.
-        if self.rows_set_aside() <= ASIDE_FIRST_MAX
-            && let Some(block) = self.read_aside(rows_max, true)
+        if self.rows_copied() <= COPIED_FIRST_MAX
+            && let Some(block) = self.read_copied(rows_max, true)
         {
             return Some(block);
         }
@@ -152,12 +152,14 @@ impl Store {
                 return Some(block);
             }
         }
-        if let Some(block) = self.read_aside(rows_max, false) {
+        if let Some(block) = self.read_copied(rows_max, false) {
             return Some(block);
         }
-        while self.reading.admission_of < self.gates.len() {
+        while self.reading.admission_of < self.admission_filters.len() {
             let table = self.reading.admission_of;
-            if let Some(admission) = self.gates[table].counts_mut().and_then(|counts| counts.read(rows_max)) {
+            if let Some(admission) =
+                self.admission_filters[table].counts_mut().and_then(|counts| counts.read(rows_max))
+            {
                 return Some(RowBlock { table, admission, ..RowBlock::default() });
             }
             self.reading.admission_of += 1;
@@ -167,17 +169,17 @@ impl Store {
         None
     }
 
-    /// Rows that were set aside, of a table that has many of them or any.
-    fn read_aside(&mut self, rows_max: usize, many: bool) -> Option<RowBlock> {
-        let has = |rows: &mut Kept| {
-            let aside = watch(rows).aside();
-            if many { aside.has_burst() } else { aside.len() > 0 }
+    /// Rows that were copied, of a table that has many of them or any.
+    fn read_copied(&mut self, rows_max: usize, many: bool) -> Option<RowBlock> {
+        let has = |rows: &mut TableRows| {
+            let copied = watch(rows).copied();
+            if many { copied.has_burst() } else { copied.len() > 0 }
         };
         let table = self.rows.iter_mut().position(has)?;
         let width = self.tables[table].width;
         let mut block = RowBlock { table, ..RowBlock::default() };
         while block.keys.len() < rows_max
-            && let Some(burst) = watch(&mut self.rows[table]).take_aside(rows_max - block.keys.len())
+            && let Some(burst) = watch(&mut self.rows[table]).take_copied(rows_max - block.keys.len())
         {
             let words = burst.words.len() / burst.keys.len();
             for (key, words) in burst.keys.iter().zip(burst.words.chunks_exact(words)) {
@@ -190,8 +192,8 @@ impl Store {
     /// Returns the number of rows that the active snapshot has had to copy because updates came first, and that were not read yet: the memory
     /// cost of a slow reader.
     #[must_use]
-    pub fn rows_set_aside(&self) -> usize {
-        self.rows.iter().filter_map(Kept::watched).map(|watch| watch.aside().len()).sum()
+    pub fn rows_copied(&self) -> usize {
+        self.rows.iter().filter_map(TableRows::watched).map(|watch| watch.copied().len()).sum()
     }
 
     /// Returns true if a snapshot is active: one was begun, and neither read to its end nor cancelled.
@@ -225,11 +227,11 @@ impl Store {
                 rows.forget();
             }
         }
-        self.tell_gates();
+        self.tell_admission_filters();
     }
 
-    fn tell_gates(&mut self) {
-        for counts in self.gates.iter_mut().filter_map(Gate::counts_mut) {
+    fn tell_admission_filters(&mut self) {
+        for counts in self.admission_filters.iter_mut().filter_map(AdmissionFilter::counts_mut) {
             counts.enter(self.snapshots);
         }
     }
@@ -246,7 +248,7 @@ impl Store {
         if admission.is_empty() {
             return Ok(());
         }
-        let counts = self.gates[table].counts_mut().filter(|counts| counts.accepts(admission));
+        let counts = self.admission_filters[table].counts_mut().filter(|counts| counts.accepts(admission));
         counts.ok_or(RowError::WrongAdmission { table })?.restore(admission);
         Ok(())
     }
@@ -302,7 +304,7 @@ impl RowBlock {
     }
 }
 
-fn watch(rows: &mut Kept) -> &mut Watch {
+fn watch(rows: &mut TableRows) -> &mut Watch {
     rows.watched_mut().expect("rows are watched while a snapshot is active")
 }
 

@@ -1,8 +1,8 @@
 //! Changes of the rows of one table, noted for snapshots.
 
-use super::aside::{Aside, Burst, Keys, KeysRead};
-use super::kept::RowPlace;
+use super::copy_on_write::{Burst, CopiedRows, Keys, KeysRead};
 use super::marks::{GROUP, Marks, Snapshots};
+use super::table_rows::RowPlace;
 use crate::dense::Dense;
 use crate::slab::Slabs;
 
@@ -17,7 +17,7 @@ pub(super) struct Watch {
     pub(super) snapshots: Snapshots,
     dense: Marks,
     sparse: Marks,
-    aside: Aside,
+    copied: CopiedRows,
     /// Since the last snapshot began.
     removed: Keys,
     /// From the last snapshot that was not cancelled to the active one.
@@ -45,7 +45,7 @@ impl Watch {
             snapshots: Snapshots::default(),
             dense: Marks::default(),
             sparse: Marks::default(),
-            aside: Aside::new(words),
+            copied: CopiedRows::new(words),
             removed: Keys::default(),
             removed_before: Keys::default(),
             removed_read: KeysRead::default(),
@@ -75,7 +75,7 @@ impl Watch {
     /// The snapshot is given up: what it had covered counts as changed again.
     pub(super) fn cancel(&mut self, snapshots: Snapshots) {
         self.snapshots = snapshots;
-        self.aside.clear();
+        self.copied.clear();
         let since = std::mem::replace(&mut self.removed, std::mem::take(&mut self.removed_before));
         self.removed.append(since);
     }
@@ -90,12 +90,12 @@ impl Watch {
             match *place {
                 RowPlace::Dense(place) => {
                     if self.dense.touch(dense.position(place), &self.snapshots) {
-                        self.aside.push(*key, dense.row(place));
+                        self.copied.push(*key, dense.row(place));
                     }
                 }
                 RowPlace::Sparse(place) => {
                     if self.sparse.touch(sparse.position(place), &self.snapshots) {
-                        self.aside.push(*key, sparse.payload(place));
+                        self.copied.push(*key, sparse.payload(place));
                     }
                 }
                 RowPlace::Nowhere => {}
@@ -135,13 +135,13 @@ impl Watch {
         }
     }
 
-    /// Rows that were set aside and not read.
-    pub(super) fn aside(&self) -> &Aside {
-        &self.aside
+    /// Rows that were copied and not read.
+    pub(super) fn copied(&self) -> &CopiedRows {
+        &self.copied
     }
 
-    pub(super) fn take_aside(&mut self, rows_max: usize) -> Option<Burst> {
-        self.aside.take(rows_max)
+    pub(super) fn take_copied(&mut self, rows_max: usize) -> Option<Burst> {
+        self.copied.take(rows_max)
     }
 
     /// The next keys that the active snapshot reports as removed.
@@ -207,6 +207,6 @@ impl Watch {
     pub(super) fn memory_bytes(&self) -> usize {
         let marks = self.dense.memory_bytes() + self.sparse.memory_bytes();
         let keys = self.removed.memory_bytes() + self.removed_before.memory_bytes();
-        marks + self.aside.memory_bytes() + keys
+        marks + self.copied.memory_bytes() + keys
     }
 }

@@ -18,7 +18,7 @@ const ALL: [Optimizer; 8] = [
 const ADAM: Optimizer = Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
 fn apply(optimizer: Optimizer, values: &mut [f32], state: &mut [f32], gradient: &[f32]) {
-    Rule::from(optimizer).prepare(0).apply(values, state, gradient);
+    UpdateRule::from(optimizer).prepare(0).apply(values, state, gradient);
 }
 
 /// One value after these gradients, by the formulas of the papers in f64, each written out over the whole
@@ -100,7 +100,7 @@ fn a_wide_row_is_made_of_narrow_ones() {
     let number = |index: usize| ((index * 37 % 101) as f32 - 50.0) / 32.0;
     for optimizer in ALL.into_iter().filter(|optimizer| !matches!(optimizer, Optimizer::RowAdagrad { .. })) {
         for clip in [Clip::None, Clip::Value { limit: 0.5 }] {
-            let rule = Rule { clip, weight_decay: 0.01, ..optimizer.into() };
+            let rule = UpdateRule { clip, weight_decay: 0.01, ..optimizer.into() };
             for width in [1, 2, 3, 4, 7, 8, 15, 16, 17, 64, 255] {
                 let mut wide: Vec<f32> = (0..width).map(number).collect();
                 let mut state = vec![0.0; rule.state_len(width)];
@@ -148,7 +148,7 @@ fn l1_of_ftrl_makes_values_exactly_0() {
 #[test]
 fn gradients_are_clipped_before_the_weight_decays() {
     let after = |clip, weight_decay| {
-        let rule = Rule { clip, weight_decay, ..Optimizer::Sgd { rate: 1.0 }.into() };
+        let rule = UpdateRule { clip, weight_decay, ..Optimizer::Sgd { rate: 1.0 }.into() };
         let mut values = [1.0, 1.0];
         rule.prepare(0).apply(&mut values, &mut [], &[3.0, -4.0]);
         values
@@ -162,7 +162,7 @@ fn gradients_are_clipped_before_the_weight_decays() {
 
 #[test]
 fn the_norm_of_the_largest_gradients_is_no_infinity() {
-    let rule = Rule { clip: Clip::Norm { limit: 1.0 }, ..SGD.into() };
+    let rule = UpdateRule { clip: Clip::Norm { limit: 1.0 }, ..SGD.into() };
     let mut values = [0.0; 4];
     rule.prepare(0).apply(&mut values, &mut [], &[f32::MAX; 4]);
     assert!(values.iter().all(|value| (value + 0.05).abs() < 1e-6), "{values:?}");
@@ -170,14 +170,16 @@ fn the_norm_of_the_largest_gradients_is_no_infinity() {
 
 #[test]
 fn the_rate_is_the_schedule_s() {
-    let rule =
-        Rule { schedule: Schedule { warmup: 0, decay: Decay::Step { every: 3, factor: 0.5 } }, ..SGD.into() };
+    let rule = UpdateRule {
+        schedule: Schedule { warmup: 0, decay: Decay::Step { every: 3, factor: 0.5 } },
+        ..SGD.into()
+    };
     let mut values = [0.0];
     for step in [2, 3, 6] {
         rule.prepare(step).apply(&mut values, &mut [], &[-10.0]);
     }
     assert_eq!(values, [1.75]);
-    assert_eq!(Rule::from(ADAM).prepare(0), Rule::from(ADAM).prepare(u64::MAX));
+    assert_eq!(UpdateRule::from(ADAM).prepare(0), UpdateRule::from(ADAM).prepare(u64::MAX));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 mod steps;
 
-use libra_store::{Clip, Decay, Optimizer, Rule, Schedule, Update};
+use libra_store::{Clip, Decay, Optimizer, Schedule, Update, UpdateRule};
 
 const WIDTH: usize = 8;
 const REFERENCE: &str = include_str!("reference.txt");
@@ -19,39 +19,39 @@ const OF_STORED: f64 = 1e-6;
 const OF_EXACT: f64 = 2e-6;
 
 struct Case {
-    rule: Rule,
+    rule: UpdateRule,
     scale: f32,
     starts_at_0: bool,
     lazy: bool,
 }
 
 fn case(name: &str) -> Case {
-    let sgd: Rule = Optimizer::Sgd { rate: 0.1 }.into();
+    let sgd: UpdateRule = Optimizer::Sgd { rate: 0.1 }.into();
     let adagrad = |epsilon| Optimizer::Adagrad { rate: 0.1, epsilon };
     let momentum = |nesterov| Optimizer::Momentum { rate: 0.01, momentum: 0.9, nesterov };
     let adam = |epsilon| Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon };
-    let scheduled = |warmup, decay| Rule { schedule: Schedule { warmup, decay }, ..sgd };
+    let scheduled = |warmup, decay| UpdateRule { schedule: Schedule { warmup, decay }, ..sgd };
     let rule = match name {
         "sgd" => sgd,
-        "sgd_decay" => Rule { weight_decay: 0.01, ..sgd },
+        "sgd_decay" => UpdateRule { weight_decay: 0.01, ..sgd },
         "momentum" => momentum(false).into(),
         "nesterov" => momentum(true).into(),
         "adagrad" => adagrad(1e-8).into(),
         "adagrad_epsilon" => adagrad(1e-2).into(),
-        "adagrad_decay" => Rule { weight_decay: 0.1, ..adagrad(1e-2).into() },
+        "adagrad_decay" => UpdateRule { weight_decay: 0.1, ..adagrad(1e-2).into() },
         "row_adagrad" => Optimizer::RowAdagrad { rate: 0.1, epsilon: 1e-2 }.into(),
         "adam" => adam(1e-8).into(),
         "adam_epsilon" => adam(1e-2).into(),
-        "adam_decay" => Rule { weight_decay: 0.1, ..adam(1e-2).into() },
+        "adam_decay" => UpdateRule { weight_decay: 0.1, ..adam(1e-2).into() },
         "adamw" => {
             let adamw = Optimizer::AdamW { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-2 };
-            Rule { weight_decay: 0.1, ..adamw.into() }
+            UpdateRule { weight_decay: 0.1, ..adamw.into() }
         }
         "rms_prop" => Optimizer::RmsProp { rate: 0.01, decay: 0.9, epsilon: 1e-2 }.into(),
         "ftrl" => Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }.into(),
         "ftrl_l1_l2" => Optimizer::Ftrl { alpha: 0.1, beta: 0.5, l1: 2.0, l2: 0.5 }.into(),
-        "clip_value" => Rule { clip: Clip::Value { limit: 700.0 }, ..sgd },
-        "clip_norm" => Rule { clip: Clip::Norm { limit: 1500.0 }, ..sgd },
+        "clip_value" => UpdateRule { clip: Clip::Value { limit: 700.0 }, ..sgd },
+        "clip_norm" => UpdateRule { clip: Clip::Norm { limit: 1500.0 }, ..sgd },
         "step_decay" => scheduled(0, Decay::Step { every: 150, factor: 0.5 }),
         "exponential" => scheduled(0, Decay::Exponential { every: 400, factor: 0.3 }),
         "warm_constant" => scheduled(300, Decay::None),
@@ -60,7 +60,7 @@ fn case(name: &str) -> Case {
         "warm_inverse_root" => scheduled(64, Decay::InverseRoot),
         "adam_lazy" => {
             let schedule = Schedule { warmup: 0, decay: Decay::Step { every: 100, factor: 0.75 } };
-            Rule { schedule, ..adam(1e-2).into() }
+            UpdateRule { schedule, ..adam(1e-2).into() }
         }
         _ => panic!("the reference has a case that the test has not: {name}"),
     };

@@ -1,10 +1,10 @@
 //! A schedule goes by the batches that touched the table.
 
-use libra_store::{Decay, Init, Optimizer, Rule, Schedule, Store, TableSpec};
+use libra_store::{Decay, Init, Optimizer, Schedule, Store, TableSpec, UpdateRule};
 
 fn store() -> Store {
     let schedule = Schedule { warmup: 0, decay: Decay::Step { every: 1, factor: 0.5 } };
-    let rule = Rule { schedule, ..Optimizer::Sgd { rate: 1.0 }.into() };
+    let rule = UpdateRule { schedule, ..Optimizer::Sgd { rate: 1.0 }.into() };
     let table = |name: &str, keys| TableSpec { name: name.into(), keys, width: 1, rule, init: Init::Zero };
     Store::new(vec![table("high", 10..20), table("low", 0..10)], 1).expect("the tables are good")
 }

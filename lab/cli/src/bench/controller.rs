@@ -1,6 +1,6 @@
 //! `libra-lab bench controller`: the time of one controller to start a cluster and to send it a new view, and the cost of a view for a switch.
 
-mod counterpart;
+mod harness;
 mod region;
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use self::counterpart::{Cost, Counterpart};
+use self::harness::{ControllerHarness, Cost};
 use self::region::RegionCost;
 use super::report::print;
 use libra_launch::arguments::clear;
@@ -79,11 +79,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Vec::new();
     for &members in members {
         let crowd = Crowd::of(members);
-        let mut counterpart = Counterpart::new(crowd, *hot_rows);
-        let start = counterpart.start()?;
+        let mut harness = ControllerHarness::new(crowd, *hot_rows);
+        let start = harness.start()?;
         let mut views = Vec::new();
         for _ in 0..VIEWS {
-            views.push(counterpart.change_view()?);
+            views.push(harness.change_view()?);
         }
         views.sort_by(|one, other| one.milliseconds.total_cmp(&other.milliseconds));
         let Some(view) = views.into_iter().nth(usize::from(VIEWS / 2)) else { bail!("no view was sent") };
@@ -118,13 +118,13 @@ impl Figures {
             let remark = "memory of this process beyond that before the cluster, at most".to_owned();
             lines.push(("", megabytes(cost.resident_bytes), remark));
         }
-        let RegionCost { memory_bytes, senders, full_epoch_bytes, epoch_bytes } = self.region;
+        let RegionCost { memory_bytes, senders, full_round_bytes, round_bytes } = self.region;
         lines.push(("region", megabytes(memory_bytes), "of a switch in software, for one region".to_owned()));
-        let remark = format!("an epoch with a packet of each of {senders} workers");
-        lines.push(("", format!("{full_epoch_bytes} bytes"), remark));
+        let remark = format!("a round with a packet of each of {senders} workers");
+        lines.push(("", format!("{full_round_bytes} bytes"), remark));
         lines.push((
             "",
-            format!("{epoch_bytes} bytes"),
+            format!("{round_bytes} bytes"),
             "the next, with one packet of one worker".to_owned(),
         ));
         print(&title, lines);

@@ -2,7 +2,7 @@
 
 mod program;
 mod report;
-mod site;
+mod topology;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use libra_plan::{
 use libra_proto::{Cluster, HotPath, Outcome, Sizes, ValueFormat};
 use serde::Serialize;
 
-use self::program::ProgramWatch;
+use self::program::ProgramSampler;
 use self::report::{Limits, Report};
 use super::limits::{additions, memcpy};
 use super::load::{Load, Operation};
-use super::processes::{Cast, Processes, abort_on_interrupt, went};
+use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::rows::{Fill, Kind, Rows};
-use super::usage::Watch;
+use super::usage::UsageMonitor;
 use libra_launch::arguments::{FaultArguments, clear};
 use libra_launch::document::write_json;
 use libra_launch::job::failure;
-use libra_launch::leash;
 use libra_launch::network;
+use libra_launch::parent_guard;
 use libra_launch::plane::{PlaneKind, SwitchPlane};
 use libra_launch::progress::Bars;
 
@@ -45,7 +45,7 @@ const GRADIENT_MAX: f32 = 1.0;
 /// Pushes and pulls hot rows through a switch in a process or in the kernel, each member in a process of its own.
 ///
 /// All rows have width 1 and a slot in the switch. Each worker keeps a few operations under way, of rows that it draws by Zipf's law, distinct and sorted
-/// in each operation. A server gets the sums of epochs, as in a job. Afterwards the same workers push and pull the same rows without
+/// in each operation. A server gets the sums of rounds, as in a job. Afterwards the same workers push and pull the same rows without
 /// the switch, at the server. Limits of the machine are measured in the same run.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
     open: u16,
     /// Pushes that a bank takes before it is closed and its sums go to the server
     #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    pushes_per_epoch: u32,
+    pushes_per_round: u32,
     #[command(flatten)]
     faults: FaultArguments,
     /// Seed of the rows
@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
     seconds: f64,
     /// The namespace of the switch: this process is in that of the others
     #[arg(long, hide = true)]
-    site: Option<String>,
+    switch_namespace: Option<String>,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -135,11 +135,11 @@ impl Profile {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     SwitchPlane::from(arguments.plane).check_lanes(arguments.lanes)?;
-    if let Some(network) = site::needed(arguments)? {
-        return site::run_again_inside(&network);
+    if let Some(network) = topology::needed(arguments)? {
+        return topology::run_again_inside(&network);
     }
-    if arguments.site.is_some() {
-        leash::hold(|_| ())?;
+    if arguments.switch_namespace.is_some() {
+        parent_guard::exit_with_parent(|_| ())?;
     }
     let load = arguments.load();
     let batch = load.rows.batch;
@@ -181,30 +181,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Result of a job, and the usage of its processes.
 struct Measured {
     outcome: Outcome,
-    switches: Watch,
+    switches: UsageMonitor,
     /// Time of the program in the kernel for each packet.
     program: Option<Duration>,
-    workers: Watch,
-    servers: Watch,
+    workers: UsageMonitor,
+    servers: UsageMonitor,
 }
 
 /// Runs the load with a switch or without one: without, all rows are cold.
 fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured> {
     let sizes = Sizes { servers: 1, switches, workers: arguments.workers };
-    let site = arguments.site.as_ref();
-    let host = site.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
+    let namespace = arguments.switch_namespace.as_ref();
+    let host = namespace.map_or(Ipv4Addr::LOCALHOST, |_| network::HOSTS.into());
     let controller = ControllerNode::bind(SocketAddr::from((host, 0)))?;
     let faults = arguments.faults.options();
-    let options = [site::switch_options(arguments), faults.clone()].concat();
-    let switch = (options.as_slice(), site.map(String::as_str));
+    let options = [topology::switch_options(arguments), faults.clone()].concat();
+    let switch = (options.as_slice(), namespace.map(String::as_str));
     let programs =
-        (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramWatch::start).transpose()?;
+        (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramSampler::start).transpose()?;
     let processes =
-        Processes::start(Cast { sizes, switch, worker: &faults, state: None }, controller.address())?;
-    let (switches, workers) = (processes.watch_switches()?, processes.watch_workers()?);
-    let servers = processes.watch_servers()?;
+        Processes::start(ClusterSpec { sizes, switch, worker: &faults, state: None }, controller.address())?;
+    let (switches, workers) = (processes.monitor_switches()?, processes.monitor_workers()?);
+    let servers = processes.monitor_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;
-    let program = programs.map(ProgramWatch::end).transpose()?.flatten();
+    let program = programs.map(ProgramSampler::end).transpose()?.flatten();
     Ok(Measured { outcome, switches, program, workers, servers })
 }
 
@@ -241,10 +241,10 @@ impl Arguments {
         let table = load.rows.table();
         let shape = TableShape { name: table.name, keys: table.keys, width: 1, hot: true };
         // A bank that is half full is closed: it should not be by small packets before its pushes are there, or before
-        // it has as many packets as end every epoch (rule E1).
+        // it has as many packets as end every round (rule E1).
         let packets = load.rows.batch.div_ceil(self.entries().into()) as u64;
-        let epoch = (packets * u64::from(self.pushes_per_epoch)).next_power_of_two();
-        let bits = u8::try_from(epoch.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
+        let round = (packets * u64::from(self.pushes_per_round)).next_power_of_two();
+        let bits = u8::try_from(round.ilog2() + 2).unwrap_or(HEADROOM_BITS_MAX);
         let headroom_bits = bits.clamp(DEFAULT_HEADROOM_BITS, 20.min(HEADROOM_BITS_MAX));
         let scale = Scale::fit(GRADIENT_MAX, bound(headroom_bits));
         Plan {
@@ -265,7 +265,7 @@ impl Arguments {
 fn run_job(controller: ControllerNode, sizes: Sizes, arguments: &Arguments, load: &Load) -> Result<Outcome> {
     let hot_path = HotPath {
         entries_max: arguments.entries(),
-        pushes_per_epoch: arguments.pushes_per_epoch,
+        pushes_per_round: arguments.pushes_per_round,
         ..HotPath::for_workers(sizes.workers)
     }
     .with_lanes(arguments.lanes);

@@ -13,15 +13,15 @@ use indicatif::ProgressBar;
 use libra_proto::{ControllerCommand, ControllerEvent, Sizes};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::usage::Watch;
+use super::usage::UsageMonitor;
 use super::worker::MEASURING;
 use libra_launch::interrupt;
-use libra_launch::leash;
 use libra_launch::network::inside_of;
+use libra_launch::parent_guard;
 
 /// Sizes of the cluster, and options of its members.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cast<'a> {
+pub(super) struct ClusterSpec<'a> {
     pub(super) sizes: Sizes,
     /// Options of switches, and the network namespace that they are in.
     pub(super) switch: (&'a [String], Option<&'a str>),
@@ -39,38 +39,38 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn start(cast: Cast<'_>, controller: SocketAddr) -> Result<Self> {
+    pub(super) fn start(spec: ClusterSpec<'_>, controller: SocketAddr) -> Result<Self> {
         let mut processes = Self { servers: Vec::new(), switches: Vec::new(), workers: Vec::new() };
-        for _ in 0..cast.sizes.servers {
-            let mut server = member(&["server", "--leashed", "--quiet"], controller)?;
-            server.args(cast.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
+        for _ in 0..spec.sizes.servers {
+            let mut server = member(&["server", "--exit-with-parent", "--quiet"], controller)?;
+            server.args(spec.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
             processes.servers.push(start(server, Stdio::null())?);
         }
-        for _ in 0..cast.sizes.switches {
-            let (options, namespace) = cast.switch;
-            let mut switch = member_in(namespace, &["switch", "--leashed", "--quiet"], controller)?;
+        for _ in 0..spec.sizes.switches {
+            let (options, namespace) = spec.switch;
+            let mut switch = member_in(namespace, &["switch", "--exit-with-parent", "--quiet"], controller)?;
             switch.args(options);
             processes.switches.push(start(switch, Stdio::null())?);
         }
-        for _ in 0..cast.sizes.workers {
+        for _ in 0..spec.sizes.workers {
             let mut worker = member(&["bench", "worker"], controller)?;
-            worker.args(cast.worker);
+            worker.args(spec.worker);
             processes.workers.push(start(worker, Stdio::piped())?);
         }
         Ok(processes)
     }
 
     /// Watches what the servers use.
-    pub(super) fn watch_servers(&self) -> Result<Watch> {
-        watch(&self.servers)
+    pub(super) fn monitor_servers(&self) -> Result<UsageMonitor> {
+        monitor(&self.servers)
     }
 
-    pub(super) fn watch_switches(&self) -> Result<Watch> {
-        watch(&self.switches)
+    pub(super) fn monitor_switches(&self) -> Result<UsageMonitor> {
+        monitor(&self.switches)
     }
 
-    pub(super) fn watch_workers(&self) -> Result<Watch> {
-        watch(&self.workers)
+    pub(super) fn monitor_workers(&self) -> Result<UsageMonitor> {
+        monitor(&self.workers)
     }
 
     /// Shows the number of rows that the workers report to have made. The receiver is notified when they measure.
@@ -109,7 +109,7 @@ fn member(arguments: &[&str], controller: SocketAddr) -> Result<Command> {
 }
 
 fn member_in(namespace: Option<&str>, arguments: &[&str], controller: SocketAddr) -> Result<Command> {
-    let program = leash::this_program()?;
+    let program = parent_guard::this_program()?;
     let mut command = match namespace {
         Some(namespace) => inside_of(namespace, &program),
         None => Command::new(program),
@@ -140,6 +140,6 @@ pub(super) fn went(event: &ControllerEvent) -> Option<String> {
     }
 }
 
-fn watch(processes: &[Child]) -> Result<Watch> {
-    Watch::start(processes.iter().map(Child::id).collect())
+fn monitor(processes: &[Child]) -> Result<UsageMonitor> {
+    UsageMonitor::start(processes.iter().map(Child::id).collect())
 }

@@ -12,10 +12,10 @@ use clap::Args;
 use libra_net::ControllerNode;
 use libra_proto::{Cluster, ColdPath, ControllerCommand, ControllerEvent, HotPath, Outcome, Sizes};
 
-use super::keeping::{CheckpointFigures, Keeping};
+use super::durability::{CheckpointFigures, DurabilityArgs};
 use super::limits::Limits;
 use super::load::{Load, Operation};
-use super::processes::{Cast, Processes, abort_on_interrupt, went};
+use super::processes::{ClusterSpec, Processes, abort_on_interrupt, went};
 use super::report::Report;
 use super::rows::Rows;
 use super::worker::{Account, wall_clock};
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     cold: ColdPathArguments,
     #[command(flatten)]
-    keeping: Keeping,
+    durability: DurabilityArgs,
     /// Operation of workers
     #[arg(long = "op", value_name = "OP", value_enum, default_value_t = Operation::Push)]
     operation: Operation,
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.rows.check()?;
     super::check_seconds(arguments.seconds)?;
-    arguments.keeping.check(arguments.seconds)?;
+    arguments.durability.check(arguments.seconds)?;
     arguments.rows.check_memory(1)?;
     if let Some(path) = &arguments.json {
         clear(path)?;
@@ -76,21 +76,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bar = bars.bar("rows");
     bar.set_length(load.rows.made());
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let cast = Cast {
+    let spec = ClusterSpec {
         sizes: arguments.sizes(),
         switch: (&[], None),
         worker: &[],
-        state: arguments.keeping.state.as_deref(),
+        state: arguments.durability.state.as_deref(),
     };
-    let mut processes = Processes::start(cast, controller.address())?;
+    let mut processes = Processes::start(spec, controller.address())?;
     let measuring = processes.show_progress(&bar, load.seconds);
-    let watch = processes.watch_servers()?;
+    let monitor = processes.monitor_servers()?;
     let outcome = run_job(controller, arguments, &load, measuring);
     bar.finish_and_clear();
     let (outcome, checkpoint) = outcome?;
     let accounts = Account::of(&outcome)?;
     let checkpoint = checkpoint.map(|span| CheckpointFigures::new(&accounts, load.rows.batch, &span));
-    let report = Report::new(arguments.servers, &load, &accounts, watch, limits, checkpoint)?;
+    let report = Report::new(arguments.servers, &load, &accounts, monitor, limits, checkpoint)?;
     if !arguments.quiet {
         report.print();
     }
@@ -127,10 +127,10 @@ fn run_job(
     let sizes = arguments.sizes();
     let mut cluster = Cluster::new(1, vec![load.rows.table()], None, HotPath::for_workers(sizes.workers));
     cluster.cold_path = ColdPath { values: load.wire };
-    cluster.durability = arguments.keeping.durability();
+    cluster.durability = arguments.durability.durability();
     cluster.task = load.to_text()?;
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    if let Some(at) = arguments.keeping.checkpoint_at {
+    if let Some(at) = arguments.durability.checkpoint_at {
         let ask = ask.clone();
         thread::spawn(move || {
             if measuring.recv().is_ok() {
@@ -154,7 +154,7 @@ fn run_job(
     });
     match ended {
         Some(ended) => bail!("{ended}: what the others did is no figure"),
-        None if arguments.keeping.checkpoint_at.is_some() && checkpoint.is_none() && outcome.is_ok() => {
+        None if arguments.durability.checkpoint_at.is_some() && checkpoint.is_none() && outcome.is_ok() => {
             bail!("the checkpoint was not written within the time that is measured: take more --seconds")
         }
         None => Ok((outcome.map_err(failure)?, checkpoint)),

@@ -4,12 +4,12 @@ use anyhow::Result;
 use libra_launch::table::table;
 use serde::Serialize;
 
-use super::keeping::CheckpointFigures;
+use super::durability::CheckpointFigures;
 use super::latency::Latency;
 use super::limits::Limits;
 use super::load::Load;
-use super::usage::Watch;
-use super::worker::{Account, Together};
+use super::usage::UsageMonitor;
+use super::worker::{Account, Aggregate};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -42,12 +42,12 @@ impl Report {
         servers: u16,
         load: &Load,
         accounts: &[Account],
-        watch: Watch,
+        monitor: UsageMonitor,
         limits: Limits,
         checkpoint: Option<CheckpointFigures>,
     ) -> Result<Self> {
-        let Together { begun, ended, rows_per_second, rows: rows_between } = Together::of(accounts)?;
-        let usage = watch.between(begun, ended)?;
+        let Aggregate { begun, ended, rows_per_second, rows: rows_between } = Aggregate::of(accounts)?;
+        let usage = monitor.between(begun, ended)?;
         let rows: u64 = accounts.iter().map(|account| account.rows).sum();
         let bytes: u64 = accounts.iter().map(|account| account.bytes).sum();
         let latencies = accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect();

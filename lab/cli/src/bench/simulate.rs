@@ -8,15 +8,15 @@ use clap::{Args, ValueEnum};
 use libra_paper::Skew;
 use libra_paper::switchml::Profile;
 use libra_perfsim::{
-    DenseSetting, Host, LinkSpec, Model, PowerLaw, Replay, Report, Setting, Site, System,
+    DenseSetting, Host, LinkSpec, Model, PowerLaw, Replay, Report, Setting, System, Topology,
     dense_pairs_per_second, estimate,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::calibrate::load;
 use super::recorded::Recorded;
 use super::report::{million, print};
-use super::roles::load;
 use libra_launch::arguments::clear;
 use libra_launch::document::write_json;
 
@@ -25,8 +25,8 @@ const SIMULATED_PAIRS_MAX: u64 = 1 << 20;
 
 /// Simulates workers, servers and a switch on machines with links, and reports what limits them.
 ///
-/// The roles are those that ship: windows, epochs, acknowledgements and flow control are not modelled, they run, in virtual time. What they take of processors
-/// was measured, see `libra-lab bench roles`. By default the testbed of the paper: 8 machines with 64 cores and two ports of 100 Gbit/s each around a switch of
+/// The roles are those that ship: windows, rounds, acknowledgements and flow control are not modelled, they run, in virtual time. What they take of processors
+/// was measured, see `libra-lab bench calibrate`. By default the testbed of the paper: 8 machines with 64 cores and two ports of 100 Gbit/s each around a switch of
 /// hardware, and one server. Workers are dealt to the machines from the first on, servers from the last on.
 ///
 /// Settings that are too large to simulate are computed: for each resource the time that a push takes of it, and the longest of those (--by formula). If both can
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     software_switch: bool,
     /// Skew of updates: as in the paper's online advertising (150 million rows) or search engine (9 million), or by --rows and --zipf
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Skewed::Oa)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Skewed::AdsLr)]
     skew: Skewed,
     /// Rows of the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1 << 48))]
@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     open: u16,
     /// Pushes of a round
     #[arg(long = "pushes-per-round", alias = "pushes-per-epoch", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    pushes_per_epoch: u32,
+    pushes_per_round: u32,
     /// Entries of a packet at most
     #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u8).range(1..))]
     entries: u8,
@@ -108,7 +108,7 @@ pub(crate) struct Arguments {
     /// Source of the figures
     #[arg(long, value_name = "HOW", value_enum, default_value_t = By::Fitting)]
     by: By,
-    /// Costs of the roles and their kernels: a file of `libra-lab bench roles --json`, or `built-in`
+    /// Costs of the roles and their kernels: a file of `libra-lab bench calibrate --json`, or `built-in`
     #[arg(long, value_name = "FILE", default_value = "built-in")]
     costs: String,
     /// Seed of the pushes
@@ -138,10 +138,10 @@ enum Kind {
 enum Skewed {
     /// Online advertising: 30,000 of 150 million rows have half of all updates
     #[value(name = "ads-lr", alias = "oa")]
-    Oa,
+    AdsLr,
     /// Search engine: 30,000 of 9 million rows have 70%
     #[value(name = "search-lr", alias = "se")]
-    Se,
+    SearchLr,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -243,14 +243,14 @@ impl Arguments {
     }
 
     fn model_rows(&self) -> u64 {
-        self.rows.unwrap_or(if self.skew == Skewed::Oa { 150_000_000 } else { 9_000_000 })
+        self.rows.unwrap_or(if self.skew == Skewed::AdsLr { 150_000_000 } else { 9_000_000 })
     }
 
     fn setting(&self, workers: u16) -> Result<Setting> {
         let rows = self.model_rows();
         let skew = match self.skew {
-            Skewed::Oa => Skew::online_advertising(),
-            Skewed::Se => Skew::search_engine(),
+            Skewed::AdsLr => Skew::online_advertising(),
+            Skewed::SearchLr => Skew::search_engine(),
         };
         let law = PowerLaw::new(rows, self.zipf.unwrap_or_else(|| skew.exponent()));
         let measured = Duration::from_secs_f64(self.milliseconds / 1e3);
@@ -262,7 +262,7 @@ impl Arguments {
             },
             workers,
             servers: self.servers,
-            site: Site::Rack {
+            topology: Topology::Rack {
                 machines: self.machines.into(),
                 host: Host { cores: self.cores.into(), speed: 1.0, polls: true },
                 link: self.link(),
@@ -272,7 +272,7 @@ impl Arguments {
             model: Model { rows, width: self.width.into(), law, batch: usize::try_from(self.batch)? },
             hot: self.hot,
             open: self.open.into(),
-            pushes_per_epoch: self.pushes_per_epoch,
+            pushes_per_round: self.pushes_per_round,
             entries_max: self.entries,
             costs: load(&self.costs)?,
             warm_up: measured,

@@ -24,12 +24,12 @@ struct Sample {
 }
 
 /// A thread that samples at an interval until it is stopped.
-pub(super) struct Lookout<T> {
+pub(super) struct Sampler<T> {
     over: Arc<AtomicBool>,
     thread: JoinHandle<T>,
 }
 
-impl<T: Default + Send + 'static> Lookout<T> {
+impl<T: Default + Send + 'static> Sampler<T> {
     /// Calls `look` with what it has seen so far, until it returns `false`.
     pub(super) fn start(
         name: &str,
@@ -56,7 +56,7 @@ impl<T: Default + Send + 'static> Lookout<T> {
 }
 
 /// Watches processes.
-pub(super) struct Watch(Lookout<Vec<Sample>>);
+pub(super) struct UsageMonitor(Sampler<Vec<Sample>>);
 
 /// Usage of processes in some time.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ pub(super) struct Usage {
     pub(super) resident_bytes: u64,
 }
 
-impl Watch {
+impl UsageMonitor {
     pub(super) fn start(pids: Vec<u32>) -> Result<Self> {
         let processes =
             pids.into_iter().map(|pid| Process::new(i32::try_from(pid)?).context("no such process"));
@@ -79,7 +79,7 @@ impl Watch {
             samples.extend(sample);
             are_there
         };
-        Ok(Self(Lookout::start("usage", INTERVAL, look)?))
+        Ok(Self(Sampler::start("usage", INTERVAL, look)?))
     }
 
     /// Returns their usage between two times, in nanoseconds since 1970.

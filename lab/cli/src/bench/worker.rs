@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{Load, Operation};
 use libra_launch::arguments::FaultArguments;
-use libra_launch::leash;
+use libra_launch::parent_guard;
 
 /// Operations before those that are measured: streams are slow at first.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const VALUES_OF_NEW: usize = 1 << 14;
 /// Line to the parent at the beginning of the measurement.
 pub(super) const MEASURING: &str = "measuring";
 /// Interval at which a worker reports to its parent the number of rows that it has made.
-const TELL: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -66,7 +66,7 @@ impl Account {
 
 /// Totals of all workers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Together {
+pub(super) struct Aggregate {
     /// When all of them measured, in nanoseconds since 1970.
     pub(super) begun: u64,
     pub(super) ended: u64,
@@ -75,7 +75,7 @@ pub(super) struct Together {
     pub(super) rows: f64,
 }
 
-impl Together {
+impl Aggregate {
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
     pub(super) fn of(accounts: &[Account]) -> Result<Self> {
         let begun = accounts.iter().map(|account| account.begun).max().context("no worker has reported")?;
@@ -91,7 +91,7 @@ pub(super) fn wall_clock() -> u64 {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    leash::hold(|_| ())?;
+    parent_guard::exit_with_parent(|_| ())?;
     let (faults, fault_seed) = (arguments.faults.rates()?, u64::from(std::process::id()));
     let options = NodeOptions { faults, fault_seed, ..NodeOptions::new(arguments.controller) };
     let mut worker = WorkerNode::join(options)?;
@@ -135,21 +135,21 @@ fn measure(worker: &mut WorkerNode, load: &Load) -> Result<Account> {
 fn make_rows(worker: &mut WorkerNode, load: &Load) -> Result<()> {
     let rows = &load.rows;
     let Range { mut start, end } = load.share(worker.share());
-    let (mut open, mut untold) = (0, 0);
-    let mut told = Instant::now();
+    let (mut open, mut unreported) = (0, 0);
+    let mut reported = Instant::now();
     while start < end {
         let keys = rows.keys_of(start..end.min(start + (VALUES_OF_NEW / rows.width()).max(1) as u64));
         let count = keys.len() as u64;
         let gradients = vec![1.0; keys.len() * rows.width()];
         worker.start_push(keys, gradients)?;
-        (start, open, untold) = (start + count, open + 1, untold + count);
+        (start, open, unreported) = (start + count, open + 1, unreported + count);
         if open > load.open {
             worker.finish_push()?.context("a push is under way")?;
             open -= 1;
         }
-        if told.elapsed() > TELL || start == end {
-            println!("{untold}");
-            (told, untold) = (Instant::now(), 0);
+        if reported.elapsed() > REPORT_INTERVAL || start == end {
+            println!("{unreported}");
+            (reported, unreported) = (Instant::now(), 0);
         }
     }
     while worker.finish_push()?.is_some() {}

@@ -249,7 +249,7 @@ mod tests {
     const LOAD: Load = Load { seed: 3, lanes: 2 };
 
     /// Worker 0 comes to the end after ten pushes; worker 1 is killed when it has made three, of which two are acknowledged.
-    fn scene(directory: &Path, spoil: impl FnOnce(&mut Vec<f32>)) -> Verdict {
+    fn check_spoiled(directory: &Path, spoil: impl FnOnce(&mut Vec<f32>)) -> Verdict {
         let mut rows = vec![0.0; usize::try_from(LOAD.rows()).unwrap() * 2];
         for (worker, pushes) in [(0u16, 10u32), (1, 2)] {
             let mut records = Records::create(directory, worker).unwrap();
@@ -278,11 +278,11 @@ mod tests {
     #[test]
     fn acknowledged_pushes_count_and_others_may() {
         let directory = tempfile::TempDir::new().unwrap();
-        let verdict = scene(directory.path(), |_| ());
+        let verdict = check_spoiled(directory.path(), |_| ());
         assert!(verdict.is_equal(), "{:?}", verdict.named);
         assert_eq!((verdict.pushes_issued, verdict.pushes_acknowledged, verdict.pushes_open), (13, 12, 1));
         let directory = tempfile::TempDir::new().unwrap();
-        assert!(scene(directory.path(), |rows| add(rows, 1, &LOAD.push(1, 2))).is_equal());
+        assert!(check_spoiled(directory.path(), |rows| add(rows, 1, &LOAD.push(1, 2))).is_equal());
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         for (worker, push) in [(0, 4), (1, 1), (1, 17)] {
             let directory = tempfile::TempDir::new().unwrap();
             let part = LOAD.push(worker, push)[5];
-            let verdict = scene(directory.path(), |rows| add(rows, worker, &[part]));
+            let verdict = check_spoiled(directory.path(), |rows| add(rows, worker, &[part]));
             assert_eq!(verdict.differences, 1, "{:?}", verdict.named);
             let row = format!("lane {worker} of row {}", part.0);
             assert!(verdict.result().unwrap_err().to_string().contains(&row));

@@ -15,20 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use super::records::wall_clock;
 use libra_launch::job::failure;
-use libra_launch::leash;
 use libra_launch::notices::{refused, turned_away};
+use libra_launch::parent_guard;
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct LogEntry {
     /// Microseconds since 1970.
     pub(super) at: u64,
-    pub(super) news: News,
+    pub(super) event: Event,
 }
 
 /// A [`ControllerEvent`], as far as the soak needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum News {
+pub(super) enum Event {
     Joined { peer: Peer },
     Started,
     Recovered,
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-impl From<&ControllerEvent> for News {
+impl From<&ControllerEvent> for Event {
     fn from(event: &ControllerEvent) -> Self {
         match event {
             ControllerEvent::Joined { peer, .. } => Self::Joined { peer: *peer },
@@ -106,7 +106,7 @@ pub(super) fn migrate(switch: u16) -> String {
 pub(super) fn run(directory: &Path) -> Result<()> {
     let settings = Settings::read(directory)?;
     let (ask, commands) = tokio::sync::mpsc::unbounded_channel();
-    leash::hold(move |line| {
+    parent_guard::exit_with_parent(move |line| {
         if let Some(switch) = line.strip_prefix(MIGRATE).and_then(|switch| switch.parse().ok()) {
             let _ = ask.send(ControllerCommand::Migrate { switch });
         }
@@ -120,13 +120,13 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     cluster.durability = settings.durability();
     let outcome = controller.run(settings.sizes.into(), cluster, commands, |event| {
         // The parent reads it; if the parent is gone, the end of standard input ends this process.
-        let _ = tell(&Note { at: wall_clock(), news: event.into() });
+        let _ = write_entry(&LogEntry { at: wall_clock(), event: event.into() });
     });
     outcome.map(drop).map_err(failure)
 }
 
-fn tell(note: &Note) -> Result<()> {
-    let line = serde_json::to_string(note).context("a note cannot be written down")? + "\n";
+fn write_entry(entry: &LogEntry) -> Result<()> {
+    let line = serde_json::to_string(entry).context("a log entry cannot be encoded")? + "\n";
     let mut stdout = std::io::stdout().lock();
     stdout
         .write_all(line.as_bytes())

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 use libra_proto::Peer;
 
-use super::controller::{Counts, News, Note};
+use super::controller::{Counts, Event, LogEntry};
 use super::records::{self, Step};
 use libra_launch::fault_schedule::Target;
 
-/// For so long after the cluster has got over a strike a stall is put down to it.
+/// A stall that begins within this time of the recovery from a fault is attributed to it.
 const AFTERMATH: Duration = Duration::from_millis(500);
 /// Bound of the recovery time if the controller does not report the recovery.
 const RECOVERY_MAX: Duration = Duration::from_secs(4);
@@ -29,7 +29,7 @@ pub(super) struct InjectedFault {
     pub(super) at: u64,
     pub(super) kind: FaultKind,
     /// Process that was hit, in words.
-    pub(super) whom: String,
+    pub(super) process: String,
 }
 
 /// A time in which pushes of a worker were under way and none was acknowledged.
@@ -49,7 +49,7 @@ impl Stall {
 pub(super) struct History {
     /// When the time of the soak began.
     pub(super) began: u64,
-    pub(super) notes: Vec<Note>,
+    pub(super) entries: Vec<LogEntry>,
     pub(super) injected: Vec<InjectedFault>,
     pub(super) counts: Counts,
     /// Of all workers, longest first.
@@ -68,30 +68,32 @@ impl History {
                 self.injected.iter().filter(move |injected| injected.kind == FaultKind::Killed(target));
             those.map(|injected| injected.at)
         };
-        let lost =
-            self.notes.iter().filter(|note| matches!(note.news, News::Lost { peer: Peer::Switch(_), .. }));
+        let lost = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.event, Event::Lost { peer: Peer::Switch(_), .. }));
         Deaths {
-            switches: killed(Target::Switch).chain(lost.map(|note| note.at)).collect(),
+            switches: killed(Target::Switch).chain(lost.map(|entry| entry.at)).collect(),
             workers: killed(Target::Worker).collect(),
         }
     }
 
-    /// Time from a fault until the cluster had recovered: the regions of a switch have another holder, a worker is
+    /// Time from a fault until the cluster had recovered: the regions of a switch have another owner, a worker is
     /// given up, the new controller has all members.
     pub(super) fn recovery(&self, injected: &InjectedFault) -> Option<Duration> {
-        let is_over = |news: &News| match injected.kind {
+        let is_over = |event: &Event| match injected.kind {
             FaultKind::Killed(Target::Switch) | FaultKind::Migrated => {
-                matches!(news, News::Settled { moved: 1.., .. })
+                matches!(event, Event::Settled { moved: 1.., .. })
             }
-            FaultKind::Killed(Target::Worker) => matches!(news, News::Lost { peer: Peer::Worker(_), .. }),
-            FaultKind::Killed(Target::Server) => matches!(news, News::Returned { .. }),
-            FaultKind::Killed(Target::Controller) => matches!(news, News::Recovered),
+            FaultKind::Killed(Target::Worker) => matches!(event, Event::Lost { peer: Peer::Worker(_), .. }),
+            FaultKind::Killed(Target::Server) => matches!(event, Event::Returned { .. }),
+            FaultKind::Killed(Target::Controller) => matches!(event, Event::Recovered),
         };
-        let over = self.notes.iter().find(|note| note.at > injected.at && is_over(&note.news))?;
+        let over = self.entries.iter().find(|entry| entry.at > injected.at && is_over(&entry.event))?;
         Some(Duration::from_micros(over.at - injected.at))
     }
 
-    /// The longest stall that began not long after a strike, or was under way then.
+    /// The longest stall that began not long after a fault, or was under way then.
     pub(super) fn stall_after(&self, injected: &InjectedFault) -> Option<Duration> {
         let aftermath = self.recovery(injected).unwrap_or(RECOVERY_MAX) + AFTERMATH;
         let aftermath = u64::try_from(aftermath.as_micros()).unwrap_or(u64::MAX);
@@ -101,8 +103,8 @@ impl History {
         Some(stall.lasted())
     }
 
-    pub(super) fn count(&self, is_one: impl Fn(&News) -> bool) -> usize {
-        self.notes.iter().filter(|note| is_one(&note.news)).count()
+    pub(super) fn count(&self, is_one: impl Fn(&Event) -> bool) -> usize {
+        self.entries.iter().filter(|entry| is_one(&entry.event)).count()
     }
 
     /// Finds the stalls in the records of all workers.
@@ -147,10 +149,10 @@ fn stalls(records: impl Iterator<Item = (u64, Step)>) -> Vec<Stall> {
 }
 
 /// Returns how often each kind of member was lost, as the controllers reported.
-pub(super) fn lost(notes: &[Note]) -> BTreeMap<String, usize> {
+pub(super) fn lost(entries: &[LogEntry]) -> BTreeMap<String, usize> {
     let mut lost = BTreeMap::new();
-    for note in notes {
-        if let News::Lost { peer, .. } = &note.news {
+    for entry in entries {
+        if let Event::Lost { peer, .. } = &entry.event {
             *lost.entry(peer.to_string()).or_default() += 1;
         }
     }
@@ -178,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_put_down_to_the_strike_before_it() {
+    fn a_stall_is_attributed_to_the_fault_before_it() {
         let injected =
-            |at| InjectedFault { at, kind: FaultKind::Killed(Target::Switch), whom: String::new() };
+            |at| InjectedFault { at, kind: FaultKind::Killed(Target::Switch), process: String::new() };
         let history = History {
             injected: vec![injected(1_000_000), injected(3_000_000)],
             stalls: vec![
@@ -189,7 +191,7 @@ mod tests {
             ],
             ..History::default()
         };
-        let after = |strike: usize| history.stall_after(&history.injected[strike]);
+        let after = |fault: usize| history.stall_after(&history.injected[fault]);
         assert_eq!(after(0), Some(Duration::from_millis(210)));
         assert_eq!(after(1), Some(Duration::from_millis(800)));
     }

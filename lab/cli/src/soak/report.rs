@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Arguments;
 use super::check::Verdict;
-use super::controller::News;
+use super::controller::Event;
 use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::document::write_json;
 use libra_launch::event_log::milliseconds;
@@ -26,12 +26,12 @@ impl<'a> Report<'a> {
     }
 
     fn views(&self) -> usize {
-        self.history.count(|news| matches!(news, News::Started | News::Settled { .. }))
+        self.history.count(|event| matches!(event, Event::Started | Event::Settled { .. }))
     }
 
     fn regions_moved(&self) -> usize {
-        let moved = self.history.notes.iter().map(|note| match note.news {
-            News::Settled { moved, .. } => moved,
+        let moved = self.history.entries.iter().map(|entry| match entry.event {
+            Event::Settled { moved, .. } => moved,
             _ => 0,
         });
         moved.sum()
@@ -51,7 +51,7 @@ impl<'a> Report<'a> {
         let injected = history.injected.iter().map(|injected| {
             json!({
                 "action": kind(injected),
-                "target": injected.whom,
+                "target": injected.process,
                 "seconds": history.seconds(injected.at),
                 "recovery_ms": history.recovery(injected).map(milliseconds),
                 "stall_ms": history.stall_after(injected).map(milliseconds),
@@ -80,19 +80,19 @@ impl<'a> Report<'a> {
                 "stall_ms_max": self.stall_ms_max(),
             },
             "server": {
-                "rounds": counts.servers.epochs,
+                "rounds": counts.servers.rounds,
                 "duplicates": counts.servers.duplicates,
                 "replays": counts.servers.replays,
                 "fenced": counts.servers.fenced,
                 "lost_pushes": counts.servers.lost_pushes,
-                "lost_rounds": counts.servers.lost_epochs,
-                "checkpoints": history.count(|news| matches!(news, News::Checkpointed { .. })),
+                "lost_rounds": counts.servers.lost_rounds,
+                "checkpoints": history.count(|event| matches!(event, Event::Checkpointed { .. })),
             },
             "failover": {
                 "views": self.views(),
                 "regions_moved": self.regions_moved(),
-                "recoveries": history.count(|news| matches!(news, News::Recovered)),
-                "lost": lost(&history.notes),
+                "recoveries": history.count(|event| matches!(event, Event::Recovered)),
+                "lost": lost(&history.entries),
                 "injected_faults": injected.collect::<Vec<_>>(),
             },
             "configuration": {
@@ -165,7 +165,7 @@ impl<'a> Report<'a> {
         );
         row(
             "rounds",
-            group(counts.servers.epochs),
+            group(counts.servers.rounds),
             format!(
                 "{} replays to shards, {} messages fenced, {} duplicates",
                 counts.servers.replays, counts.servers.fenced, counts.servers.duplicates
@@ -175,12 +175,12 @@ impl<'a> Report<'a> {
             let counts = &counts.servers;
             row(
                 "checkpoints",
-                history.count(|news| matches!(news, News::Checkpointed { .. })).to_string(),
+                history.count(|event| matches!(event, Event::Checkpointed { .. })).to_string(),
                 format!(
                     "{}; lost by servers: {} acknowledged pushes, {} rounds",
                     if arguments.log { "with a log" } else { "without a log" },
                     group(counts.lost_pushes),
-                    group(counts.lost_epochs)
+                    group(counts.lost_rounds)
                 ),
             );
         }
@@ -191,7 +191,7 @@ impl<'a> Report<'a> {
             row(
                 &format!("{:.1} s", history.seconds(injected.at)),
                 took.map_or_else(|| "never".to_owned(), |took| format!("{:.0} ms", milliseconds(took))),
-                format!("{} {}; pushes stalled for {stall:.0} ms", injected.whom, outcome(injected)),
+                format!("{} {}; pushes stalled for {stall:.0} ms", injected.process, outcome(injected)),
             );
         }
         row(
@@ -230,10 +230,10 @@ fn kind(injected: &InjectedFault) -> String {
 fn outcome(injected: &InjectedFault) -> &'static str {
     use libra_launch::fault_schedule::Target::{Controller, Server, Switch, Worker};
     match injected.kind {
-        FaultKind::Killed(Switch) => "killed until its regions had another holder",
+        FaultKind::Killed(Switch) => "killed until its regions had another owner",
         FaultKind::Killed(Worker) => "killed until the others went on without it",
         FaultKind::Killed(Server) => "killed until it was back with what it had",
         FaultKind::Killed(Controller) => "killed until the next had taken over",
-        FaultKind::Migrated => "relieved until its regions had another holder",
+        FaultKind::Migrated => "relieved until its regions had another owner",
     }
 }

@@ -18,7 +18,7 @@ const PUSHES_OPEN: usize = 4;
 /// One push in so many has a pull beside it.
 const PUSHES_PER_PULL: u32 = 8;
 /// Timeout of joining: the place of a worker that was killed is free only when the controller has noticed.
-const PATIENCE: Duration = Duration::from_secs(15);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) fn run(directory: &Path) -> Result<()> {
@@ -44,7 +44,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
 
 /// Joins the cluster. `None` if there is nothing to do any more.
 fn join(settings: &Settings) -> Result<Option<WorkerNode>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + JOIN_TIMEOUT;
     loop {
         match WorkerNode::join(settings.options()?) {
             Err(NodeError::Ended { .. }) if wall_clock() >= settings.task.end => return Ok(None),

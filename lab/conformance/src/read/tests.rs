@@ -49,8 +49,8 @@ values r7.0 = none
 durable r7.0 65409
 readable r7.0 yes
 active r7.0 no
-cut r7.0 flow 1 = 0..5 7..9
-cut r7.0 flow 1 = none
+acked r7.0 flow 1 = 0..5 7..9
+acked r7.0 flow 1 = none
 bank r7.0 = pushes 3 last 1
 counters = packets 3 pushes 2 foreign 1
 counters = none
@@ -89,7 +89,7 @@ fn errors_name_the_line() {
         ("> none", "a.txt:2: it must follow a datagram, `<`"),
         ("< w7.0 4c", "a.txt:0: the line ends where an answer, `>`, should be"),
         ("seen r7.0 flow 0 0..5", "a.txt:2: it must follow the line of its region"),
-        ("cut r7.0 flow 0 = 5..5", "a.txt:2: `5..5` where a range such as 3..7 should be"),
+        ("acked r7.0 flow 0 = 5..5", "a.txt:2: `5..5` where a range such as 3..7 should be"),
         ("drain r7.0 = 3:x", "a.txt:2: `3:x` where slots such as 3:0000002a should be"),
         ("drain r7.0 =", "a.txt:2: the line ends where slots such as 3:0000002a should be"),
         ("counters = luck 3", "a.txt:2: `luck` where a counter should be"),

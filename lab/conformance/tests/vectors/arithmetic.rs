@@ -62,7 +62,7 @@ fn largest() -> Scene {
     scene.taken(from(256), &packet(head(Kind::Pull, 256, u32::MAX), &entries));
     scene.flip(region);
     for flow in [0, 1, 255, 256, 599] {
-        scene.cut(region, flow);
+        scene.acked(region, flow);
     }
     scene.drain(region);
     scene.values(region);
@@ -83,7 +83,7 @@ fn bound() -> Scene {
         scene.malformed(worker(0), &push(0, 1, &[(0, wrong), (1, 1), (2, 1), (3, 1), (4, 1)]));
     }
     scene.taken(worker(0), &push(0, 1, &[(0, BOUND), (1, -BOUND), (2, 5), (3, 1)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -102,7 +102,7 @@ fn headroom() -> Scene {
         scene.taken(worker(0), &push(0, seq, &[(0, most), (1, -most)]));
     }
     scene.malformed(worker(1), &push(1, 0, &[(0, most + 1)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.note("The highest bound of all, for one packet.");
     let region = RegionConfig {
         region: 1,
@@ -114,7 +114,7 @@ fn headroom() -> Scene {
     let head = Header { region: 1, ..header(Kind::Push, 0, 0) };
     scene.malformed(worker(0), &packet(head, &[(0, 0x8000_0000)]));
     scene.taken(worker(0), &packet(head, &[(0, 0x7FFF_FFFF), (1, 0x8000_0001)]));
-    scene.close_epoch(RegionName { job: region.job, region: 1 }, 1);
+    scene.close_round(RegionName { job: region.job, region: 1 }, 1);
     scene
 }
 
@@ -141,7 +141,7 @@ fn refused(file: &'static str, what: &str, config: RegionConfig) -> Scene {
     scene.note("Padding is +0 and nothing else.");
     scene.malformed(worker(0), &packet(header(Kind::Push, 0, 9), &[(9, 0x8000_0000)]));
     scene.taken(worker(0), &packet(header(Kind::Push, 0, 9), &[(9, 0)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 

@@ -11,8 +11,8 @@ pub(crate) fn scenes() -> Vec<Scene> {
             duplicates(profile),
             generations(profile),
             last_number(profile),
-            epoch_of_a_duplicate(profile),
-            long_epoch(profile),
+            round_of_a_duplicate(profile),
+            long_round(profile),
             resumed(profile),
         ]
     };
@@ -27,7 +27,7 @@ fn duplicates(profile: Profile) -> Scene {
         FIXED,
     );
     let from = worker(0);
-    assert_eq!(scene.taken(from, &push(0, 0, &[(3, 40)])).header.epoch, OPEN);
+    assert_eq!(scene.taken(from, &push(0, 0, &[(3, 40)])).header.round, OPEN);
     scene.note("The network has delivered it twice.");
     scene.duplicate(from, &push(0, 0, &[(3, 40)]), OPEN);
     scene.note("Its worker has sent it again.");
@@ -44,7 +44,7 @@ fn duplicates(profile: Profile) -> Scene {
     scene.taken(worker(1), &packet(again, &[(8, 7)]));
     scene.note("What was added is there once.");
     scene.bank(REGION);
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene
 }
 
@@ -105,48 +105,48 @@ fn last_number(profile: Profile) -> Scene {
     scene
 }
 
-/// Tests the epoch that the `ACK` of a duplicate names, over four epochs.
-fn epoch_of_a_duplicate(profile: Profile) -> Scene {
+/// Tests the round that the `ACK` of a duplicate names, over four rounds.
+fn round_of_a_duplicate(profile: Profile) -> Scene {
     let mut scene = Scene::with_of(
         profile,
-        "dedup-epoch-of-a-duplicate",
-        "The ACK of a duplicate names the epoch that took the packet, or a later one that is sure to close: the active one only if it\n\
-         has a packet (rule D2). A window remembers no more than the bank. The epochs here are 65534, 65535, 0 and 1.",
+        "dedup-round-of-a-duplicate",
+        "The ACK of a duplicate names the round that took the packet, or a later one that is sure to close: the active one only if it\n\
+         has a packet (rule D2). A window remembers no more than the bank. The rounds here are 65534, 65535, 0 and 1.",
         FIXED,
     );
     let first = push(0, 0, &[(0, 1)]);
     scene.taken(worker(0), &first);
     scene.duplicate(worker(0), &first, OPEN);
-    scene.note("After a flip it is the epoch that was closed: the bank is the idle one.");
-    scene.close_epoch(REGION, 1);
+    scene.note("After a flip it is the round that was closed: the bank is the idle one.");
+    scene.close_round(REGION, 1);
     scene.duplicate(worker(0), &first, OPEN);
     scene.note("And still so when the active bank has a packet.");
     scene.taken(worker(1), &push(1, 0, &[(0, 2)]));
     scene.duplicate(worker(0), &first, OPEN);
     scene.note(
-        "Its bank is the active one again, and empty: that is an epoch that may never close, so the one before is named, which\n\
+        "Its bank is the active one again, and empty: that is a round that may never close, so the one before is named, which\n\
          has closed.",
     );
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene.duplicate(worker(0), &first, OPEN + 1);
-    scene.note("With a packet in it, the active epoch is sure to close.");
+    scene.note("With a packet in it, the active round is sure to close.");
     scene.taken(worker(1), &push(1, 1, &[(0, 4)]));
     scene.duplicate(worker(0), &first, OPEN.wrapping_add(2));
-    scene.note("One flip on, the bank of the first packet is idle: the newest epoch of that bank is named.");
-    scene.close_epoch(REGION, 2);
+    scene.note("One flip on, the bank of the first packet is idle: the newest round of that bank is named.");
+    scene.close_round(REGION, 2);
     scene.duplicate(worker(0), &first, OPEN.wrapping_add(2));
-    scene.note("The packet of the odd epoch: its bank is active, and empty.");
+    scene.note("The packet of the odd round: its bank is active, and empty.");
     scene.duplicate(worker(1), &push(1, 0, &[(0, 2)]), OPEN.wrapping_add(2));
     scene
 }
 
-/// Several generations of a flow in one epoch, as the sender rule allows.
-fn long_epoch(profile: Profile) -> Scene {
+/// Several generations of a flow in one round, as the sender rule allows.
+fn long_round(profile: Profile) -> Scene {
     let mut scene = Scene::with_of(
         profile,
-        "dedup-long-epoch",
-        "3,000 packets of one flow in one epoch: a packet may be sent when everything 1,024 before it is acknowledged, durable or not,\n\
-         so an epoch may hold several generations of a flow, and the cut all of them.",
+        "dedup-long-round",
+        "3,000 packets of one flow in one round: a packet may be sent when everything 1,024 before it is acknowledged, durable or not,\n\
+         so a round may hold several generations of a flow, and the acked set all of them.",
         FIXED,
     );
     let from = worker(0);
@@ -154,7 +154,7 @@ fn long_epoch(profile: Profile) -> Scene {
     scene
         .note("Numbers 1000 to 1002 are lost on the way. Others overtake them, up to the end of the window.");
     scene.push_times(1021, 0, 1003);
-    assert_eq!(scene.live_cut(REGION, 0), [0..1000, 1003..2024]);
+    assert_eq!(scene.live_acked(REGION, 0), [0..1000, 1003..2024]);
     scene.note("They are sent again; nothing above 2023 was, before they were acknowledged.");
     scene.push_times(3, 0, 1000);
     scene.note("The network delivers old ones again: of this generation, and of the one before.");
@@ -163,18 +163,18 @@ fn long_epoch(profile: Profile) -> Scene {
     scene.note("Number 2024 is lost, and sent again behind 2999.");
     scene.push_times(975, 0, 2025);
     scene.taken(worker(1), &push(1, 0, &[(9, 0), (9, 0)]));
-    assert_eq!(scene.live_cut(REGION, 0), [0..2024, 2025..3000]);
+    assert_eq!(scene.live_acked(REGION, 0), [0..2024, 2025..3000]);
     scene.push_times(1, 0, 2024);
     scene.bank(REGION);
-    scene.note("The epoch closes with all of them, and a cut from number 0 to 2999.");
+    scene.note("The round closes with all of them, and an acked set from number 0 to 2999.");
     let slot = scene.slot(0, 1);
-    assert_eq!(scene.close_epoch(REGION, 2).0.get(&slot), Some(&3000));
-    scene.note("A duplicate of each generation names the epoch that took it.");
+    assert_eq!(scene.close_round(REGION, 2).0.get(&slot), Some(&3000));
+    scene.note("A duplicate of each generation names the round that took it.");
     for seq in [0, 1000, 1023, 1024, 2024, 2999] {
         scene.duplicate(from, &push(0, seq, &[(0, 1)]), OPEN);
     }
     scene.push_times(100, 0, 3000);
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -182,7 +182,7 @@ fn resumed(profile: Profile) -> Scene {
     let mut scene = Scene::of(
         profile,
         "dedup-resumed",
-        "A region that is opened with a cut takes what the cut names for duplicates, and nothing else (rules D6, V5).",
+        "A region that is opened with acked sets takes what they name for duplicates, and nothing else (rules D6, V5).",
     );
     let config = RegionConfig { flows: 4, ..FIXED };
     for flow in 0..4 {
@@ -192,9 +192,9 @@ fn resumed(profile: Profile) -> Scene {
     let seen = [(1, 0..3), (2, 0..2), (2, 4..5), (2, 7..9), (3, 0..5000), (3, 5500..5501)];
     scene.open(config, 100, &seen);
     for flow in 0..4 {
-        scene.cut(REGION, flow);
+        scene.acked(REGION, flow);
     }
-    scene.note("Duplicates name the epoch that is durable, as their bank is the idle one.");
+    scene.note("Duplicates name the round that is durable, as their bank is the idle one.");
     scene.taken(worker(0), &push(0, 0, &[(0, 1)]));
     for seq in [0, 2] {
         scene.duplicate(worker(1), &push(1, seq, &[(0, 1)]), 100);
@@ -213,7 +213,7 @@ fn resumed(profile: Profile) -> Scene {
     for seq in [5000, 5499, 5501] {
         scene.taken(worker(3), &push(3, seq, &[(2, 1)]));
     }
-    assert_eq!(scene.close_epoch(REGION, 4).0.len(), 3);
+    assert_eq!(scene.close_round(REGION, 4).0.len(), 3);
     // A switch that wires lanes relies on the numbers that workers are given: see wired-strict.
     if !profile.is_wired() {
         scene.note("Its flows are four, not five.");

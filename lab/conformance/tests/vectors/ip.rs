@@ -135,7 +135,7 @@ fn taken() -> Scene {
         assert_eq!(take(&mut scene, Sender::Stranger(from), &datagram), IpVerdict::Drop);
     }
     scene.worker(WorkerName { job: JOB, worker: 2 });
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -187,6 +187,6 @@ fn left() -> Scene {
         vec![cut(1), cut(19), cut(20), cut(27), cut(28), cut(60)],
     );
     scene.bank(REGION);
-    scene.cut(REGION, 0);
+    scene.acked(REGION, 0);
     scene
 }

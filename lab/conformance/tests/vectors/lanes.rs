@@ -40,13 +40,13 @@ fn fixed() -> Scene {
     scene.taken(worker(1), &push(1, 4, &[(PADDING, 0); 16]));
     scene.duplicate(worker(1), &push(1, 0, &sparse), OPEN);
     scene.bank(REGION);
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene.note("As many entries as a packet holds: 112 fill the region, then padding.");
     let full: Vec<_> = (0..112).map(|place| (u16::try_from(place / 16).unwrap(), place)).collect();
     scene.taken(worker(0), &push(0, 2, &full));
     let full = [full, vec![(PADDING, 0); 255 - 112]].concat();
     scene.taken(worker(0), &push(0, 3, &full));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -80,7 +80,7 @@ fn malformed() -> Scene {
     scene.bank(REGION);
     scene.note("Padding behind the last cell of its lane.");
     scene.taken(worker(0), &with(35, (PADDING, 0)));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -135,6 +135,6 @@ fn f32() -> Scene {
     }
     scene.malformed(worker(0), &packet(header(Kind::Push, 0, 9), &[(0, 0), (0, 0x7F80_0000)]));
     scene.malformed(worker(0), &packet(header(Kind::Push, 0, 9), &[(0, 0), (PADDING, 0x8000_0000)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }

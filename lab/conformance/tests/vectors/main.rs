@@ -5,13 +5,13 @@
 
 mod arithmetic;
 mod dedup;
-mod epochs;
 mod ip;
 mod lanes;
 mod malformed;
 mod pipeline;
 mod random;
 mod refusals;
+mod rounds;
 mod runner;
 mod scene;
 mod values;
@@ -31,7 +31,7 @@ fn generated() -> BTreeMap<String, String> {
         refusals::scenes(),
         malformed::scenes(),
         values::scenes(),
-        epochs::scenes(),
+        rounds::scenes(),
         arithmetic::scenes(),
         ip::scenes(),
         lanes::scenes(),

@@ -89,7 +89,7 @@ fn truncated() -> Scene {
         scene.malformed(worker(0), &sound[..bytes]);
     }
     scene.bank(REGION);
-    scene.cut(REGION, 0);
+    scene.acked(REGION, 0);
     scene.taken(worker(0), &sound);
     scene
 }
@@ -119,7 +119,7 @@ fn cells() -> Scene {
     let all: Vec<_> = (0..9).map(|cell| (cell, 1)).collect();
     scene.taken(worker(0), &push(0, 0, &all));
     scene.taken(worker(0), &push(0, 1, &[(0, 2), (8, 3)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -142,7 +142,7 @@ fn padding() -> Scene {
     scene.malformed(worker(0), &push(0, 4, &[(3, 5), (9, 0), (4, 1)]));
     scene.malformed(worker(0), &push(0, 4, &[(9, 0), (3, 5), (9, 0)]));
     scene.bank(REGION);
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.readable(REGION, true);
     scene.note("A pull may ask for it; its value is zero.");
     scene.taken(worker(0), &packet(header(Kind::Pull, 0, 0), &[(9, 0), (3, 0), (9, 0)]));
@@ -156,7 +156,7 @@ fn unchecked() -> Scene {
          pull in any order. The tag of every answer is zero.",
         FIXED,
     );
-    let odd = |kind, seq| Header { epoch: 0x1234, durable: 0xFFFF, tag: u64::MAX, ..header(kind, 0, seq) };
+    let odd = |kind, seq| Header { round: 0x1234, durable: 0xFFFF, tag: u64::MAX, ..header(kind, 0, seq) };
     scene.taken(worker(0), &packet(odd(Kind::Push, 0), &[(3, 5)]));
     scene.install(REGION, &[(0, 1), (3, 2), (8, 0xFFFF_FFFF)]);
     scene.readable(REGION, true);
@@ -171,11 +171,11 @@ fn unchecked() -> Scene {
     scene.taken(worker(0), &push(0, 1, &[]));
     scene.duplicate(worker(0), &push(0, 1, &[]), OPEN);
     scene.bank(REGION);
-    scene.note("And closes an epoch without sums.");
+    scene.note("And closes a round without sums.");
     scene.flip(REGION);
     scene.drain(REGION);
     scene.taken(worker(0), &push(0, 2, &[]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -196,7 +196,7 @@ fn most_entries() -> Scene {
     scene.malformed(worker(0), &wrong);
     scene.malformed(worker(0), &most[..most.len() - 1]);
     scene.malformed(worker(0), &[most.clone(), vec![0; 6]].concat());
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.install(REGION, &[(0, 1), (3 * 254, 2), (998, 3)]);
     scene.readable(REGION, true);
     let cells: Vec<_> = entries.iter().map(|&(cell, _)| (cell, 0)).collect();

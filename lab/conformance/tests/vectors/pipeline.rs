@@ -154,8 +154,8 @@ impl Target for PipelineTarget {
         Ok(Slots::of((0..).zip(self.region(region)?.values().iter().copied())))
     }
 
-    fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), String> {
-        self.region(region)?.set_durable(epoch);
+    fn set_durable(&mut self, region: RegionName, round: u16) -> Result<(), String> {
+        self.region(region)?.set_durable(round);
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl Target for PipelineTarget {
         Ok(())
     }
 
-    fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
+    fn acked(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
         let window = self.region(region)?.window(flow).ok_or_else(|| format!("there is no flow {flow}"))?;
         Ok(window.accepted().collect())
     }

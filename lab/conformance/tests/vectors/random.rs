@@ -131,7 +131,7 @@ fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig
     }
     for _ in 0..2 {
         scene.drain(REGION);
-        scene.close_epoch(REGION, config.flows);
+        scene.close_round(REGION, config.flows);
     }
     scene.values(REGION);
     scene
@@ -230,7 +230,7 @@ impl Agent {
                 self.is_drained = true;
             }
             0..15 if self.profile.is_wired() => {
-                scene.close_epoch(REGION, config.flows);
+                scene.close_round(REGION, config.flows);
             }
             0..30 => self.is_drained = scene.flip(REGION).is_none(),
             30..60 => {
@@ -250,7 +250,7 @@ impl Agent {
                 scene.active(REGION, false);
             }
             90..95 => {
-                scene.live_cut(REGION, u16::try_from(random.below(config.flows.into())).unwrap());
+                scene.live_acked(REGION, u16::try_from(random.below(config.flows.into())).unwrap());
             }
             _ => {
                 scene.bank(REGION);

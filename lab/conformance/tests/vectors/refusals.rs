@@ -56,7 +56,7 @@ fn order(profile: Profile) -> Scene {
     scene.refused(worker(0), &push(0, 0, &[(4, 1)]), NackReason::BankFull);
     scene.note("It has changed nothing.");
     scene.bank(REGION);
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene.taken(worker(0), &push(0, 0, &[(4, 1)]));
     scene
 }
@@ -117,7 +117,7 @@ fn bank_full(profile: Profile) -> Scene {
     scene.readable(REGION, true);
     scene.taken(worker(1), &packet(header(Kind::Pull, 1, 0), &[(0, 0)]));
     scene.bank(REGION);
-    scene.live_cut(REGION, 1);
+    scene.live_acked(REGION, 1);
     scene.note("After a flip there is room, before the bank is drained that was full.");
     scene.flip(REGION);
     scene.taken(worker(0), &push(0, 3, &[(0, 1)]));
@@ -126,7 +126,7 @@ fn bank_full(profile: Profile) -> Scene {
     scene.refused(worker(1), &push(1, 2, &[]), NackReason::BankFull);
     scene.drain(REGION);
     scene.refused(worker(1), &push(1, 2, &[]), NackReason::BankFull);
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene
 }
 
@@ -146,11 +146,11 @@ fn inactive(profile: Profile) -> Scene {
     scene.install(REGION, &[(scene.slot(0, 3), 0x3F80_0000)]);
     scene.readable(REGION, true);
     scene.taken(worker(0), &packet(header(Kind::Pull, 0, 5), &[(3, 0)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.active(REGION, true);
     scene.duplicate(worker(0), &push(0, 0, &[(0, 1)]), AFTER + 1);
     scene.taken(worker(0), &push(0, 1, &[(0, 1)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -177,7 +177,7 @@ fn stale(profile: Profile) -> Scene {
     let again = Header { view: VIEW - 1, flags: Flags::RETRANSMIT, ..header(Kind::Push, 0, 2) };
     scene.refused(worker(0), &packet(again, &[(0, 1)]), NackReason::StaleView);
     scene.bank(REGION);
-    assert_eq!(scene.close_epoch(REGION, 2).0.get(&0), Some(&3));
+    assert_eq!(scene.close_round(REGION, 2).0.get(&0), Some(&3));
     scene
 }
 
@@ -218,7 +218,7 @@ fn senders(profile: Profile) -> Scene {
     let at = "10.7.0.2:5000".parse().unwrap();
     scene.worker_at(WorkerName { job: JOB, worker: 1 }, at);
     scene.taken(worker(1), &push(1, 0, &[(0, 1)]));
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene
 }
 
@@ -249,11 +249,11 @@ fn regions(profile: Profile) -> Scene {
         ..header(kind, worker, seq)
     };
     scene.note("The same number in each region: flows of their own.");
-    for (epoch, config) in (11..).zip(&configs) {
+    for (round, config) in (11..).zip(&configs) {
         let from = Sender::Worker(WorkerName { job: config.job, worker: 0 });
         let push = packet(head(config, Kind::Push, 0, 0), &[(0, u32::from(config.region) + 1)]);
         scene.taken(from, &push);
-        scene.duplicate(from, &push, epoch);
+        scene.duplicate(from, &push, round);
     }
     scene.note("Worker 1 has a flow in region 0, not in region 1.");
     scene.taken(worker(1), &packet(head(&configs[0], Kind::Push, 1, 0), &[(1, 9)]));
@@ -280,7 +280,7 @@ fn regions(profile: Profile) -> Scene {
     let from = Sender::Worker(WorkerName { job: JOB + 2, worker: 0 });
     let stray = Header { job: JOB + 2, ..header(Kind::Push, 0, 0) };
     scene.refused(from, &packet(stray, &[(0, 1)]), NackReason::UnknownFlow);
-    scene.note("Each region has epochs, banks and values of its own.");
+    scene.note("Each region has rounds, banks and values of its own.");
     for config in &configs {
         scene.bank(RegionName::of(config));
     }
@@ -325,7 +325,7 @@ fn moved(profile: Profile) -> Scene {
     scene.open(RegionConfig { view: VIEW + 1, ..FIXED }, AFTER + 1, &[(0, 0..4)]);
     scene.values(REGION);
     scene.bank(REGION);
-    scene.cut(REGION, 0);
+    scene.acked(REGION, 0);
     let late = push(0, 4, &[(0, 1), (1, 2)]);
     scene.refused(worker(0), &late, NackReason::StaleView);
     let replay = |seq| Header { view: VIEW + 1, flags: Flags::RETRANSMIT, ..header(Kind::Push, 0, seq) };
@@ -334,6 +334,6 @@ fn moved(profile: Profile) -> Scene {
     }
     let pull = Header { view: VIEW + 1, ..header(Kind::Pull, 0, 0) };
     scene.refused(worker(0), &packet(pull, &[(0, 0)]), NackReason::NotInstalled);
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }

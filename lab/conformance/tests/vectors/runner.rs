@@ -51,8 +51,8 @@ impl Target for Liar {
         Ok(Counters { foreign: 9, ..self.target.counters()? })
     }
 
-    fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
-        self.target.cut(region, if flow == 0 { 9 } else { flow })
+    fn acked(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
+        self.target.acked(region, if flow == 0 { 9 } else { flow })
     }
 
     fn set_switch(&mut self, address: SocketAddrV4) -> Result<(), String> {
@@ -76,8 +76,8 @@ impl Target for Liar {
     fn values(&mut self, region: RegionName) -> Result<Slots, String> {
         self.target.values(region)
     }
-    fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), String> {
-        self.target.set_durable(region, epoch)
+    fn set_durable(&mut self, region: RegionName, round: u16) -> Result<(), String> {
+        self.target.set_durable(region, round)
     }
     fn set_readable(&mut self, region: RegionName, readable: bool) -> Result<(), String> {
         self.target.set_readable(region, readable)
@@ -126,7 +126,7 @@ fn a_difference_is_told_field_by_field() {
     assert_eq!(
         alone,
         "a.txt:12: another answer to PULL no flags seq 7 of w7.1 for r7.0, 2 entries:\n\
-         \x20   epoch: expected 65534, found 65281\n\
+         \x20   round: expected 65534, found 65281\n\
          \x20   entry 1: expected cell 4: 00000000, found -\n\
          \x20   behind it: expected -, found 0004000000"
     );
@@ -197,7 +197,7 @@ fn a_wrong_state_is_told() {
             (|scene| drop(scene.drain(REGION))) as fn(&mut Scene),
             "a.txt:9: another answer to `drain r7.0`:\n    sum of slot 8: expected 00000000, found 00000001",
         ),
-        (|scene| drop(scene.cut(REGION, 0)), "a.txt:9: the target: there is no flow 9"),
+        (|scene| drop(scene.acked(REGION, 0)), "a.txt:9: the target: there is no flow 9"),
         (|_| (), "a.txt:9: another answer to `counters`:\n    foreign: expected 0, found 9"),
     ] {
         let [alone, burst] = said(&vector(FIXED, act), liar(|answers| answers));

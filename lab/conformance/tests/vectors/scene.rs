@@ -19,9 +19,9 @@ pub(crate) const PLAN: u16 = 3;
 pub(crate) const VIEW: u16 = 9;
 /// The region of most vectors.
 pub(crate) const REGION: RegionName = RegionName { job: JOB, region: 0 };
-/// The epoch that most regions go on after: soon their numbers on the wire begin again.
+/// The round that most regions go on after: soon their numbers on the wire begin again.
 pub(crate) const AFTER: u16 = 0xFFFD;
-/// The epoch that then takes packets.
+/// The round that then takes packets.
 pub(crate) const OPEN: u16 = AFTER + 1;
 
 /// A small region of fixed point.
@@ -52,7 +52,7 @@ pub(crate) enum Profile {
     /// Packets of any number of entries, in as many lanes as the vector says.
     Software,
     /// A switch that wires each place of a packet to a register: every packet has an entry for each of its lanes, padding where the vector
-    /// gives fewer. It keeps no counters, and knows a cut where it stands still.
+    /// gives fewer. It keeps no counters, and gives the acked set where it stands still.
     Wired,
 }
 
@@ -293,16 +293,16 @@ impl Scene {
         assert_eq!(self.target.counters().unwrap(), expected);
     }
 
-    /// A push that was taken before, by this epoch.
-    pub(crate) fn duplicate(&mut self, from: Sender, datagram: &[u8], epoch: u16) {
-        self.duplicate_times(1, from, datagram, epoch);
+    /// A push that was taken before, by this round.
+    pub(crate) fn duplicate(&mut self, from: Sender, datagram: &[u8], round: u16) {
+        self.duplicate_times(1, from, datagram, round);
     }
 
     /// Several of them, with numbers that go up.
-    pub(crate) fn duplicate_times(&mut self, times: u32, from: Sender, datagram: &[u8], epoch: u16) {
+    pub(crate) fn duplicate_times(&mut self, times: u32, from: Sender, datagram: &[u8], round: u16) {
         let before = self.target.counters().unwrap().duplicates;
         let answer = self.send_times(times, from, datagram).expect("an answer");
-        assert_eq!((answer.header.kind, answer.header.epoch), (Kind::Ack, epoch));
+        assert_eq!((answer.header.kind, answer.header.round), (Kind::Ack, round));
         assert_eq!(self.target.counters().unwrap().duplicates, before + u64::from(times));
     }
 
@@ -313,12 +313,12 @@ impl Scene {
         assert_eq!(self.target.counters().unwrap().pushes, before + u64::from(times));
     }
 
-    /// Closes an epoch as the agent does: flip, drain, cut of so many flows.
-    pub(crate) fn close_epoch(&mut self, region: RegionName, flows: u16) -> Slots {
+    /// Closes a round as the agent does: flip, drain, acked sets of so many flows.
+    pub(crate) fn close_round(&mut self, region: RegionName, flows: u16) -> Slots {
         self.flip(region).expect("the idle bank was drained");
         let sums = self.drain(region);
         (0..flows).for_each(|flow| {
-            self.cut(region, flow);
+            self.acked(region, flow);
         });
         sums
     }
@@ -375,9 +375,9 @@ impl Scene {
         values
     }
 
-    pub(crate) fn durable(&mut self, region: RegionName, epoch: u16) {
-        self.target.set_durable(region, epoch).unwrap();
-        self.write(Step::Durable(region, epoch));
+    pub(crate) fn durable(&mut self, region: RegionName, round: u16) {
+        self.target.set_durable(region, round).unwrap();
+        self.write(Step::Durable(region, round));
     }
 
     pub(crate) fn readable(&mut self, region: RegionName, is: bool) {
@@ -390,15 +390,19 @@ impl Scene {
         self.write(Step::Active(region, is));
     }
 
-    pub(crate) fn cut(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
-        let ranges = self.target.cut(region, flow).unwrap();
-        self.write(Step::Cut(region, flow, ranges.clone()));
+    pub(crate) fn acked(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
+        let ranges = self.target.acked(region, flow).unwrap();
+        self.write(Step::Acked(region, flow, ranges.clone()));
         ranges
     }
 
-    /// The cut while packets come, which is asked only of those who know it.
-    pub(crate) fn live_cut(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
-        if self.profile.is_wired() { self.target.cut(region, flow).unwrap() } else { self.cut(region, flow) }
+    /// The acked set while packets come, which is asked only of those who know it.
+    pub(crate) fn live_acked(&mut self, region: RegionName, flow: u16) -> Vec<std::ops::Range<u32>> {
+        if self.profile.is_wired() {
+            self.target.acked(region, flow).unwrap()
+        } else {
+            self.acked(region, flow)
+        }
     }
 
     pub(crate) fn bank(&mut self, region: RegionName) -> BankPackets {

@@ -32,14 +32,14 @@ fn pull(profile: Profile) -> Scene {
     assert_eq!(answer.header.flags, Flags::VALUES);
     assert_eq!(answer.entries[0].value, 0xBF80_0000);
     scene.taken(worker(0), &probe);
-    scene.note("Gradients do not change values; an answer says which epoch is open and which is durable.");
+    scene.note("Gradients do not change values; an answer says which round is open and which is durable.");
     scene.taken(worker(0), &push(0, 0, &[(0, 1)]));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.taken(worker(1), &packet(header(Kind::Pull, 1, 7), &[(0, 0)]));
     scene.install(REGION, &[(0, 0x4000_0000)]);
     scene.durable(REGION, OPEN);
     let answer = scene.taken(worker(1), &packet(header(Kind::Pull, 1, 7), &[(0, 0)]));
-    assert_eq!((answer.header.epoch, answer.header.durable), (OPEN.wrapping_add(1), OPEN));
+    assert_eq!((answer.header.round, answer.header.durable), (OPEN.wrapping_add(1), OPEN));
     scene.taken(worker(0), &probe);
     scene.note("The same number again is answered again.");
     scene.taken(worker(1), &packet(header(Kind::Pull, 1, 7), &[(1, 0)]));
@@ -76,7 +76,7 @@ fn push_with_values(profile: Profile) -> Scene {
     scene.refused(worker(0), &packet(ask(3, Flags::NONE), &entries), NackReason::Inactive);
     scene.active(REGION, true);
     scene.bank(REGION);
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -89,7 +89,7 @@ fn install() -> Scene {
     let agent = Sender::Agent;
     let head = Header { worker: 0xFFFF, ..header(Kind::Install, 0, 77) };
     let answer = scene.taken(agent, &packet(head, &[(3, 0x3F80_0000), (0, 7), (8, 9)]));
-    assert_eq!((answer.header.kind, answer.header.epoch, answer.header.durable), (Kind::Ack, OPEN, AFTER));
+    assert_eq!((answer.header.kind, answer.header.round, answer.header.durable), (Kind::Ack, OPEN, AFTER));
     scene.note("In any order, and twice: the last one stays. Padding with value 0 is left as it is.");
     scene.taken(agent, &packet(head, &[(5, 1), (5, 2), (9, 0), (4, 3)]));
     scene.taken(agent, &packet(head, &[]));
@@ -121,7 +121,7 @@ fn install() -> Scene {
 fn drain() -> Scene {
     let mut scene = Scene::with(
         "agent-drain",
-        "DRAIN packets of the agent read and clear cells of the idle bank; the answer names the epoch of that bank. A flip is refused\n\
+        "DRAIN packets of the agent read and clear cells of the idle bank; the answer names the round of that bank. A flip is refused\n\
          until nothing is left (rule D5).",
         RegionConfig { cells: 30, ..FIXED },
     );
@@ -134,7 +134,7 @@ fn drain() -> Scene {
     scene.taken(worker(0), &push(0, 1, &[(0, 100), (28, 100)]));
     scene.note("Some cells, in any order, and one twice: then it is empty.");
     let answer = scene.taken(agent, &packet(head, &[(8, 0), (0, 0), (8, 0), (29, 0)]));
-    assert_eq!(answer.header.epoch, OPEN);
+    assert_eq!(answer.header.round, OPEN);
     assert_eq!(answer.entries.iter().map(|entry| entry.value).collect::<Vec<_>>(), [3, 1, 0, 0]);
     assert_eq!(scene.flip(REGION), None);
     scene.note("A cell that is not there: nothing is taken out.");

@@ -58,7 +58,7 @@ fn lanes() -> Scene {
     );
     scene.taken(worker(1), &push(1, 1, &row(|_| (PADDING, 0))));
     scene.bank(REGION);
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene.note("The other bank has none of it. Values are of lanes, too.");
     scene.taken(from, &push(0, 18, &row(|lane| (2, -number(lane)))));
     let value = |slot: u32| (slot, 0x0101_0000 + slot);
@@ -73,7 +73,7 @@ fn lanes() -> Scene {
     assert!((0..LANES).zip(&answer.entries).all(|(lane, entry)| {
         entry.value == value(u32::from(lane % PADDING * LANES + lane)).1 && entry.cell == lane % PADDING
     }));
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene.values(REGION);
     scene
 }
@@ -129,7 +129,7 @@ fn malformed() -> Scene {
         scene.malformed(from, &packet(header(Kind::Pull, 0, 0), &wrong));
     }
     scene.note("Fields that only answers use, a tag, and values of a pull do not matter. The tag of every answer is zero.");
-    let odd = |kind, seq| Header { epoch: 0x1234, durable: 0xFFFF, tag: u64::MAX, ..header(kind, 0, seq) };
+    let odd = |kind, seq| Header { round: 0x1234, durable: 0xFFFF, tag: u64::MAX, ..header(kind, 0, seq) };
     scene.taken(from, &packet(odd(Kind::Pull, 9), &row(|lane| (lane % PADDING, 0xFFFF_FFFF))));
     let flags = Flags::from_bits(7).unwrap();
     scene.taken(from, &packet(Header { flags, ..odd(Kind::Pull, 1) }, &row(|_| (0, 0))));
@@ -137,7 +137,7 @@ fn malformed() -> Scene {
     scene.note("Nothing of all that was taken, nor remembered.");
     scene.taken(from, &sound);
     scene.taken(from, &packet(odd(Kind::Push, 1), &row(|lane| (lane % PADDING, 1))));
-    scene.close_epoch(REGION, 2);
+    scene.close_round(REGION, 2);
     scene
 }
 
@@ -155,7 +155,7 @@ fn bound() -> Scene {
         }
     }
     scene.taken(from, &push(0, 2, &row(|lane| (0, if lane.is_multiple_of(2) { BOUND } else { -BOUND }))));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene.note("A PULL and an INSTALL have any values.");
     let any = packet(header(Kind::Pull, 0, 0), &row(|lane| (0, 0x8000_0000 + u32::from(lane))));
     scene.install(REGION, &[(0, 0x8000_0000), (1, 0x7FFF_FFFF)]);
@@ -177,10 +177,10 @@ fn headroom() -> Scene {
     scene.send_times(2096, from, &most(2000));
     scene.refused(from, &most(4096), NackReason::BankFull);
     scene.bank(REGION);
-    let sums = scene.close_epoch(REGION, 1);
+    let sums = scene.close_round(REGION, 1);
     assert_eq!(sums.0.get(&0), Some(&(4096 * BOUND).cast_unsigned()));
     scene.taken(from, &most(4096));
-    scene.close_epoch(REGION, 1);
+    scene.close_round(REGION, 1);
     scene
 }
 
@@ -219,7 +219,7 @@ fn agent() -> Scene {
     scene.flip(REGION);
     scene.taken(worker(0), &push(0, 2, &row(|_| (6, 100))));
     let answer = scene.taken(agent, &packet(drain, &row(|_| (6, 9))));
-    assert_eq!((answer.header.epoch, answer.entries[0].value), (OPEN, 1));
+    assert_eq!((answer.header.round, answer.entries[0].value), (OPEN, 1));
     scene.taken(agent, &packet(drain, &row(|lane| (if lane == 6 { 6 } else { 1 }, 0))));
     scene.note("While it is inactive, too.");
     scene.active(REGION, false);

@@ -3,20 +3,20 @@
 //! | checker | what it checks |
 //! |---|---|
 //! | `packets` | a sequence number names the same entries for the life of its flow; a flow restarts only when all of it is applied; a packet that is sent again is marked; the window bounds what is under way |
-//! | `epochs` | the sums of an epoch are those of exactly the packets in its cut (added by tables: within the error of tables); cuts only grow; each packet is applied once; only the present holder of a region commits |
-//! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in an epoch is in that epoch's cut; who answers holds the region; what a worker forgets is committed |
+//! | `rounds` | the sums of a round are those of exactly the packets in its contents (added by tables: within the error of tables); acked sets only grow; each packet is applied once; only the present owner of a region commits |
+//! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in a round is in that round's contents; who answers holds the region; what a worker forgets is committed |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
-//! | `finale` | in the end every row is minus the sum of what was applied, and all that live workers pushed is applied |
+//! | `final_state` | in the end every row is minus the sum of what was applied, and all that live workers pushed is applied |
 //! | `liveness` | after the faults everything completes in time, and the members agree on the view |
 //! | `panic` | no role panics |
 
 mod cold;
-mod epochs;
-mod finale;
+mod final_state;
 mod frontiers;
 mod packets;
 mod roster;
+mod rounds;
 mod slots;
 
 use core::fmt;
@@ -27,13 +27,13 @@ use libra_dataplane::{Flags, Header, Kind, NackReason, Packet};
 use libra_plan::Placement;
 use libra_proto::{Cluster, Instant, Message, Peer, View};
 
-pub use self::finale::Finale;
+pub use self::final_state::FinalState;
 pub use self::roster::Roster;
 
 use self::cold::ColdPushes;
-use self::epochs::Epochs;
 use self::frontiers::Frontiers;
 use self::packets::Packets;
+use self::rounds::Rounds;
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole};
@@ -66,7 +66,7 @@ pub struct Checkers {
     pub roster: Roster,
     job: u16,
     packets: Packets,
-    epochs: Epochs,
+    rounds: Rounds,
     frontiers: Frontiers,
     cold: ColdPushes,
     pushes: u64,
@@ -77,7 +77,7 @@ pub struct Checkers {
     answers: VecDeque<(SocketAddr, Host, Header)>,
     violation: Option<Violation>,
     /// True if violations are no longer noted, as values and sums mean nothing any more.
-    is_blind: bool,
+    is_stopped: bool,
 }
 
 /// Number of packets that are captured for replays by strangers, and the interval of the capture.
@@ -97,7 +97,7 @@ impl Checkers {
             roster: Roster::default(),
             job: cluster.job,
             packets: Packets::new(cluster.hot_path.undurable_max()),
-            epochs: Epochs::new(rows, placement.as_ref(), &cluster.hot_path),
+            rounds: Rounds::new(rows, placement.as_ref(), &cluster.hot_path),
             frontiers: Frontiers::default(),
             cold: ColdPushes::default(),
             pushes: 0,
@@ -105,13 +105,13 @@ impl Checkers {
             captured: VecDeque::new(),
             answers: VecDeque::new(),
             violation: None,
-            is_blind: false,
+            is_stopped: false,
         }
     }
 
     /// From here on nothing is a violation but a panic: what was sent is not what arrives.
-    pub fn close_eyes(&mut self) {
-        self.is_blind = true;
+    pub fn stop_reporting(&mut self) {
+        self.is_stopped = true;
     }
 
     /// Number of packets that were sent again.
@@ -136,14 +136,14 @@ impl Checkers {
 
     /// Notes a violation that another part has found.
     pub fn report(&mut self, checker: &'static str, at: Instant, text: String) {
-        if self.violation.is_none() && !self.is_blind {
+        if self.violation.is_none() && !self.is_stopped {
             self.violation = Some(Violation { checker, text, at });
         }
     }
 
-    /// Number of epochs that were committed, those of replays included.
-    pub fn epochs(&self) -> u64 {
-        self.epochs.committed()
+    /// Number of rounds that were committed, those of replays included.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.committed()
     }
 
     fn judge(&mut self, checker: &'static str, at: Instant, verdict: Verdict) {
@@ -158,7 +158,7 @@ impl Checkers {
             let text = format!("worker {worker} sends as worker {} of job {}", header.worker, header.job);
             return self.report("packets", at, text);
         }
-        let verdict = self.epochs.entries_sent(packet);
+        let verdict = self.rounds.entries_sent(packet);
         self.judge("packets", at, verdict);
         if header.kind == Kind::Push {
             let verdict = self.packets.sent(packet, datagram);
@@ -188,39 +188,39 @@ impl Checkers {
         if packet.header.nack_reason() == Some(NackReason::UnknownFlow) {
             return;
         }
-        let tenure = self.roster.tenure_on_wire(packet.header.region, packet.header.view);
+        let ownership = self.roster.ownership_on_wire(packet.header.region, packet.header.view);
         // The data plane of a switch that was given another number may not have received it yet.
-        let earlier = tenure.and_then(|tenure| tenure.holder);
-        let earlier = earlier.filter(|holder| self.roster.was(from, Peer::Switch(*holder)));
+        let earlier = ownership.and_then(|ownership| ownership.owner);
+        let earlier = earlier.filter(|owner| self.roster.was(from, Peer::Switch(*owner)));
         let switch = earlier.unwrap_or(switch);
-        let committed = self.epochs.epoch(packet.header.region);
-        let verdict = self.frontiers.answer(switch, tenure, packet, committed, &mut self.packets);
+        let committed = self.rounds.round(packet.header.region);
+        let verdict = self.frontiers.answer(switch, ownership, packet, committed, &mut self.packets);
         self.judge("frontiers", at, verdict);
     }
 
     fn server_sends(&mut self, at: Instant, server: u16, to: Option<Actor>, message: &Message) {
-        let epochs = &mut self.epochs;
+        let rounds = &mut self.rounds;
         match message {
             Message::Committed(committed) => {
-                let verdict = epochs.committed_sent(committed, &mut self.packets);
-                self.judge("epochs", at, verdict);
-                let epoch = self.epochs.epoch(committed.region);
+                let verdict = rounds.committed_sent(committed, &mut self.packets);
+                self.judge("rounds", at, verdict);
+                let round = self.rounds.round(committed.region);
                 let verdict =
-                    self.frontiers.committed(committed.region, committed.since, epoch, &self.packets);
+                    self.frontiers.committed(committed.region, committed.view_id, round, &self.packets);
                 self.judge("frontiers", at, verdict);
             }
             Message::Adopted(adopted) => {
-                let verdict = epochs.adopted_sent(adopted, &mut self.packets);
-                self.judge("epochs", at, verdict);
+                let verdict = rounds.adopted_sent(adopted, &mut self.packets);
+                self.judge("rounds", at, verdict);
             }
-            Message::Replayed { region, since, below } => {
+            Message::Replayed { region, view_id, below } => {
                 let worker = to.and_then(|to| self.roster.peer(to));
-                let verdict = epochs.replayed_sent((*region, *since), *below, worker, &mut self.packets);
-                self.judge("epochs", at, verdict);
+                let verdict = rounds.replayed_sent((*region, *view_id), *below, worker, &mut self.packets);
+                self.judge("rounds", at, verdict);
             }
             Message::Viewed { number } => {
                 if let Some(view) = self.roster.view(*number) {
-                    self.epochs.fenced(server, &view.tenures);
+                    self.rounds.fenced(server, &view.ownerships);
                 }
             }
             Message::Pushed { number, .. } => {
@@ -237,12 +237,12 @@ impl Checkers {
 impl Checkers {
     /// A view reaches a shard, with the views in which flows restarted.
     fn flows_begin(&mut self, at: Instant, server: u16, view: &View) {
-        for (&(region, worker), &since) in &view.flows {
-            if self.epochs.shard_of(region) != Some(server) {
+        for (&(region, worker), &view_id) in &view.flows {
+            if self.rounds.shard_of(region) != Some(server) {
                 continue;
             }
-            match self.packets.begin_anew(worker, region, since) {
-                Ok(true) => self.epochs.begin_anew(region, worker, since),
+            match self.packets.restart_flow(worker, region, view_id) {
+                Ok(true) => self.rounds.restart_flow(region, worker, view_id),
                 Ok(false) => {}
                 Err(text) => self.report("packets", at, text),
             }
@@ -327,12 +327,12 @@ impl Observer for Checkers {
                 }
             }
             Message::Drained(drained) => {
-                let verdict = self.epochs.drained_arrives(drained, &self.packets);
-                self.judge("epochs", at, verdict);
+                let verdict = self.rounds.drained_arrives(drained, &self.packets);
+                self.judge("rounds", at, verdict);
             }
             Message::Replay(replay) => {
                 if let Some(Peer::Worker(worker)) = self.roster.peer(from) {
-                    self.epochs.replay_arrives(worker, replay);
+                    self.rounds.replay_arrives(worker, replay);
                 }
             }
             Message::Push(push) => {

@@ -108,25 +108,25 @@ impl Packets {
 
     // rule T18
     /// A shard acts on a view in which a flow restarts: all of the old flow is applied. Returns true if this is new.
-    pub(super) fn begin_anew(&mut self, worker: u16, region: u8, since: u64) -> Result<bool, String> {
+    pub(super) fn restart_flow(&mut self, worker: u16, region: u8, view_id: u64) -> Result<bool, String> {
         let begun = self.begun.entry((worker, region)).or_default();
-        if *begun >= since {
+        if *begun >= view_id {
             return Ok(false);
         }
-        *begun = since;
+        *begun = view_id;
         let flow = self.flows.remove(&(worker, region)).unwrap_or_default();
         if let Some(seq) = flow.unapplied().next() {
             return Err(format!(
-                "worker {worker}, region {region}: the flow restarts in view {since:#x}, and {seq} is not applied"
+                "worker {worker}, region {region}: the flow restarts in view {view_id:#x}, and {seq} is not applied"
             ));
         }
         self.ended.push(((worker, region), flow));
         Ok(true)
     }
 
-    /// True if a message under a tenure is about a flow that has restarted since.
-    pub(super) fn is_over(&self, worker: u16, region: u8, tenure: u64) -> bool {
-        self.begun.get(&(worker, region)).is_some_and(|since| tenure < *since)
+    /// True if a message under an ownership is about a flow that has restarted since.
+    pub(super) fn is_over(&self, worker: u16, region: u8, ownership: u64) -> bool {
+        self.begun.get(&(worker, region)).is_some_and(|view_id| ownership < *view_id)
     }
 
     /// Number of restarts of flows.
@@ -221,7 +221,7 @@ impl Packets {
     }
 
     // rules T11, W8
-    /// A switch acknowledges a packet: it was sent to it, or is in the cut that it goes on from.
+    /// A switch acknowledges a packet: it was sent to it, or is in the contents that it goes on from.
     pub(super) fn acknowledged(&mut self, worker: u16, region: u8, seq: u32, view: u16) -> Verdict {
         let flow = self.flow_mut(worker, region);
         let is_applied = flow.is_applied(seq);

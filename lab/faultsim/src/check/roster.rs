@@ -1,8 +1,8 @@
-//! Identities of the processes, and holders of the regions: read off the messages of the controller.
+//! Identities of the processes, and owners of the regions: read off the messages of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use libra_proto::{Kind, Peer, Tenure, View};
+use libra_proto::{Kind, Ownership, Peer, View};
 
 use super::Verdict;
 use crate::network::Host;
@@ -19,7 +19,7 @@ pub struct Roster {
     acts_on: BTreeMap<Actor, u64>,
     views: BTreeMap<u64, View>,
     /// By region and view as it is on the wire: who holds the region, and since when.
-    tenures: BTreeMap<(u8, u16), Tenure>,
+    ownerships: BTreeMap<(u8, u16), Ownership>,
 }
 
 impl Roster {
@@ -53,13 +53,13 @@ impl Roster {
         self.views.len()
     }
 
-    pub(super) fn tenure_on_wire(&self, region: u8, view: u16) -> Option<Tenure> {
-        self.tenures.get(&(region, view)).copied()
+    pub(super) fn ownership_on_wire(&self, region: u8, view: u16) -> Option<Ownership> {
+        self.ownerships.get(&(region, view)).copied()
     }
 
     // rules V1, V3, V11
     /// A view reaches a member. A number names one view only, of which each kind receives its part, servers first; and on the wire
-    /// the tenures of a region differ.
+    /// the view ids of a region differ.
     ///
     /// None is older than what the member acts on: that would be of a controller whose cluster another one has.
     ///
@@ -88,13 +88,15 @@ impl Roster {
         if kind != Kind::Server {
             return Err(format!("view {:#x} reaches a {kind} before any server", view.number));
         }
-        for (region, tenure) in (0u8..).zip(&view.tenures) {
-            if tenure.since > view.number {
+        for (region, ownership) in (0u8..).zip(&view.ownerships) {
+            if ownership.view_id > view.number {
                 return Err(format!("region {region} is held since a view after {:#x}", view.number));
             }
-            let before = self.tenures.insert((region, tenure.view_on_wire()), *tenure);
-            if let Some(before) = before.filter(|before| before != tenure) {
-                return Err(format!("region {region}: {before:?} and {tenure:?} are the same on the wire"));
+            let before = self.ownerships.insert((region, ownership.view_on_wire()), *ownership);
+            if let Some(before) = before.filter(|before| before != ownership) {
+                return Err(format!(
+                    "region {region}: {before:?} and {ownership:?} are the same on the wire"
+                ));
             }
         }
         self.views.insert(view.number, view.clone());

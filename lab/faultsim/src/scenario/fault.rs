@@ -88,7 +88,7 @@ pub enum Fault {
     /// acknowledgements.
     OneWay {
         /// The kind of member.
-        victim: Victim,
+        victim: Target,
         /// True if it receives nothing; else nothing that it sends arrives.
         receives: bool,
         /// For how long.
@@ -97,7 +97,7 @@ pub enum Fault {
     /// A member sleeps for longer than the timeouts of others.
     SleepsLong {
         /// The kind of member.
-        victim: Victim,
+        victim: Target,
         /// With its machine, so that its streams are given up.
         machine: bool,
         /// For how long.
@@ -106,7 +106,7 @@ pub enum Fault {
     /// The clock of a process jumps ahead between two calls.
     ClockJumps {
         /// The kind of member.
-        victim: Victim,
+        victim: Target,
         /// By how much.
         by: Duration,
     },
@@ -135,7 +135,7 @@ pub enum Fault {
 
 /// Kind of member that a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Victim {
+pub enum Target {
     /// The controller.
     Controller,
     /// A server.
@@ -224,7 +224,7 @@ pub(super) const SEVERE_KINDS: u8 = 6;
 
 pub(super) fn draw_severe_fault(random: &mut Random, kind: u8, lasts_long: bool) -> Fault {
     let ms = Duration::from_millis;
-    let victim = *random.pick(&[Victim::Controller, Victim::Server, Victim::Switch, Victim::Worker]);
+    let victim = *random.pick(&[Target::Controller, Target::Server, Target::Switch, Target::Worker]);
     let longest = ms(if lasts_long { 38_000 } else { 5000 });
     let lasts = random.duration(longest / 20..longest);
     match kind {

@@ -1,21 +1,21 @@
 //! Every run of the smallest cluster with up to two deviations: two workers push to two slots of one region, a second switch
-//! stands by, and at each point of the run each datagram under way is lost, doubled, delayed or reordered to the front, a timer fires early (an
-//! epoch is closed, a packet is sent again), or the switch dies. Whatever happens, every gradient counts once.
+//! stands by, and at each point of the run each datagram under way is lost, doubled, delayed or reordered to the front, a timer fires early (a
+//! round is closed, a packet is sent again), or the switch dies. Whatever happens, every gradient counts once.
 //!
 //! `DEVIATIONS=3 cargo test -p libra-faultsim --release --test small_scope -- --nocapture` goes further, for some minutes.
 
-mod bench;
+mod harness;
 
-use bench::{Bench, Deviation};
+use harness::{Deviation, SmallScopeHarness};
 
 /// Explores everything that `deviations` more deviations can make of a run. Returns how many runs that are.
-fn explore(mut bench: Bench, deviations: u32, path: &mut Vec<(u32, Deviation)>) -> u64 {
+fn explore(mut harness: SmallScopeHarness, deviations: u32, path: &mut Vec<(u32, Deviation)>) -> u64 {
     let mut runs = 1;
-    while !bench.is_done() {
+    while !harness.is_done() {
         if deviations > 0 {
-            for deviation in bench.deviations() {
-                let mut other = bench.clone();
-                path.push((bench.steps, deviation));
+            for deviation in harness.deviations() {
+                let mut other = harness.clone();
+                path.push((harness.steps, deviation));
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     other.deviate(deviation);
                     explore(other, deviations - 1, path)
@@ -27,13 +27,13 @@ fn explore(mut bench: Bench, deviations: u32, path: &mut Vec<(u32, Deviation)>) 
                 path.pop();
             }
         }
-        bench.step();
+        harness.step();
     }
     runs
 }
 
 fn explore_all(deviations: u32) -> u64 {
-    let runs = explore(Bench::new(), deviations, &mut Vec::new());
+    let runs = explore(SmallScopeHarness::new(), deviations, &mut Vec::new());
     println!("{runs} runs with up to {deviations} deviations");
     runs
 }

@@ -39,7 +39,7 @@ const THRIFT: &str = "9390";
 const MARK: (u16, u16) = (u16::MAX, u16::MAX);
 /// Packets under way at once: a port of bmv2 has room for 32 frames, and some may be flooded.
 const WINDOW: usize = 24;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A command, whose failure is a failure of the test.
 fn run_command(program: &str, arguments: &[&str]) {
@@ -96,7 +96,7 @@ impl Namespaces {
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))
                 .unwrap();
             let socket = UdpSocket::bind(address).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             socket.connect(ADDRESS).unwrap();
             socket
         };
@@ -143,7 +143,7 @@ impl Bmv2 {
             if let Some(console) = console() {
                 break console;
             }
-            assert!(begun.elapsed() < PATIENCE, "bmv2 does not listen");
+            assert!(begun.elapsed() < TIMEOUT, "bmv2 does not listen");
         };
         console.tell(&[Self::setup().lines(&sizes), Self::setup().flood_lines()].concat()).unwrap();
         let (tables, workers) = (Bmv2Tables::new(sizes), BTreeMap::new());
@@ -218,7 +218,7 @@ impl Link for Bmv2 {
 
     fn change(&mut self, changes: &[TableChange]) -> Result<(), String> {
         let said = self.console.tell(&self.tables.lines(changes)).ok_or("its command line has ended")?;
-        self.tables.heard(changes, &said).map_err(|error| error.to_string())
+        self.tables.on_output(changes, &said).map_err(|error| error.to_string())
     }
 }
 
@@ -257,7 +257,7 @@ impl Device for Bmv2 {
         found
     }
 
-    fn begin_anew(&mut self, sizes: Sizes) {
+    fn reset(&mut self, sizes: Sizes) {
         self.tables = Bmv2Tables::new(sizes);
         let marks = self.mark_lines(self.workers.keys().copied());
         self.console.tell(&[Self::setup().lines(&sizes), marks].concat()).unwrap();

@@ -13,7 +13,7 @@ pub(crate) trait Device: Link<Error: Debug + Display> {
     fn hand_over(&mut self, port: Port, datagrams: &[Vec<u8>], answers: Option<usize>) -> Vec<Vec<u8>>;
 
     /// Forgets everything, as if the program had just been started.
-    fn begin_anew(&mut self, sizes: Sizes);
+    fn reset(&mut self, sizes: Sizes);
 }
 
 impl<D: Device> Device for &mut D {
@@ -21,8 +21,8 @@ impl<D: Device> Device for &mut D {
         (**self).hand_over(port, datagrams, answers)
     }
 
-    fn begin_anew(&mut self, sizes: Sizes) {
-        (**self).begin_anew(sizes);
+    fn reset(&mut self, sizes: Sizes) {
+        (**self).reset(sizes);
     }
 }
 
@@ -49,7 +49,7 @@ impl Device for Here {
         datagrams.iter().filter_map(|datagram| self.0.process(port, datagram)).collect()
     }
 
-    fn begin_anew(&mut self, sizes: Sizes) {
+    fn reset(&mut self, sizes: Sizes) {
         self.0 = Switch::new(sizes);
     }
 }

@@ -201,7 +201,7 @@ impl Cases {
 
     fn flip(&self, flags: Flags, conditions: u8) -> Datagram {
         let tag = u64::from(conditions) << 32;
-        let mut payload = Header { flags, epoch: 5, tag, ..header(Kind::Pull, 0, 0) }.to_bytes().to_vec();
+        let mut payload = Header { flags, round: 5, tag, ..header(Kind::Pull, 0, 0) }.to_bytes().to_vec();
         payload[1] = KIND_FLIP;
         Datagram { from: AGENT, ..Datagram::new(payload) }
     }

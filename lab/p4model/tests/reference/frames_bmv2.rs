@@ -20,7 +20,7 @@ const THRIFT: &str = "9391";
 const PORTS: [u16; 3] = [0, 1, 2];
 /// For how many seconds bmv2 waits until it reads frames: its tables must be filled by then, or it is tried with more.
 const WAITS: [u64; 3] = [4, 15, 45];
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The frame after which none comes.
 const END: &[u8] = b"the end";
 
@@ -171,7 +171,7 @@ fn try_leaving(program: &Path, frames: &[Sent], wait: u64) -> Option<BTreeMap<u1
         if let Some(console) = Console::start(command) {
             break console;
         }
-        assert!(begun.elapsed() < PATIENCE, "bmv2 does not listen");
+        assert!(begun.elapsed() < TIMEOUT, "bmv2 does not listen");
     };
     let sizes = Sizes::default();
     let tables = Bmv2Tables::new(sizes).lines(&changes(sizes));
@@ -193,7 +193,7 @@ fn try_leaving(program: &Path, frames: &[Sent], wait: u64) -> Option<BTreeMap<u1
         if left.iter().all(has_ended) {
             return Some(left);
         }
-        assert!(begun.elapsed() < PATIENCE + Duration::from_secs(wait), "bmv2 has not read all frames");
+        assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(wait), "bmv2 has not read all frames");
         thread::sleep(Duration::from_millis(100));
     }
 }

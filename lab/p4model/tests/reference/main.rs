@@ -1,4 +1,4 @@
-//! The program against the reference: the same packets, to the bit the same answers, sums, values and cuts. As this crate has the
+//! The program against the reference: the same packets, to the bit the same answers, sums, values and acked sets. As this crate has the
 //! program; and, where its compiler and bmv2 are at hand, in that switch.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -37,13 +37,13 @@ fn run<D: Device>(
     let ranges = [(0, 0..seen), (0, above), (2, 0..seen / 2)];
     let ranges: Vec<_> = ranges.into_iter().filter(|(_, range)| !range.is_empty()).collect();
     let mut pair = Pair::new(device, config, durable, &ranges);
-    pair.compare_cut();
+    pair.compare_acked();
     let mut next = [seen, 0, seen / 2];
     for step in steps {
         carry_out(&mut pair, &mut next, step);
     }
-    pair.close_epoch();
-    pair.close_epoch();
+    pair.close_round();
+    pair.close_round();
 }
 
 proptest! {
@@ -108,7 +108,7 @@ fn a_burst_of_floats_is_added_whole() {
     add_in_a_burst(floats_here(), of_floats());
 }
 
-/// Windows that are gone round several times, in one epoch and in many.
+/// Windows that are gone round several times, in one round and in many.
 fn go_round<D: Device>(device: (D, Sizes), config: RegionConfig) {
     let mut pair = Pair::new(device, config, 0, &[]);
     let push = |seq| {
@@ -120,20 +120,20 @@ fn go_round<D: Device>(device: (D, Sizes), config: RegionConfig) {
             pair.send(1, &push(seq)).unwrap();
             seq += 1;
         }
-        // One of the last ones is missing, and comes in the next epoch.
+        // One of the last ones is missing, and comes in the next round.
         let answer = pair.send(1, &push(seq + 1)).unwrap();
         assert_eq!(Header::parse(&answer).unwrap().kind, Kind::Ack);
-        pair.close_epoch();
+        pair.close_round();
         pair.send(1, &push(seq)).unwrap();
         seq += 2;
     }
     assert!(seq as usize > 10 * WINDOW);
-    pair.close_epoch();
-    pair.close_epoch();
+    pair.close_round();
+    pair.close_round();
 }
 
 #[test]
-fn cuts_are_right_where_an_entry_takes_many_packets_in_an_epoch() {
+fn acked_sets_are_right_where_an_entry_takes_many_packets_in_a_round() {
     go_round(here(), CONFIG);
 }
 
@@ -151,7 +151,7 @@ fn a_full_bank_refuses_new_packets_and_duplicates_count() {
     }
     let duplicate = pair.send(0, &push(3)).unwrap();
     assert_eq!(Header::parse(&duplicate).unwrap().kind, Kind::Ack);
-    pair.close_epoch();
+    pair.close_round();
     pair.send(0, &push(5)).unwrap();
     // A duplicate takes room here, and in the reference it does not: a bank never takes more than it may, and may take less.
     let mut program = pair.agent.link().0.clone();

@@ -109,18 +109,18 @@ impl<D: Device> Pair<D> {
         assert_eq!(BTreeMap::from_iter(self.agent.drain(NAME).unwrap()), expected);
     }
 
-    /// Right after a drain, before the next epoch has taken a packet, both have the same state.
-    pub(crate) fn compare_cut(&mut self) {
+    /// Right after a drain, before the next round has taken a packet, both have the same state.
+    pub(crate) fn compare_acked(&mut self) {
         for flow in 0..WORKERS {
             let expected: Vec<_> = self.region().window(flow).unwrap().accepted().collect();
-            assert_eq!(self.agent.cut(NAME, flow), expected, "flow {flow}");
+            assert_eq!(self.agent.acked(NAME, flow), expected, "flow {flow}");
         }
     }
 
-    pub(crate) fn close_epoch(&mut self) {
+    pub(crate) fn close_round(&mut self) {
         self.flip();
         self.drain();
-        self.compare_cut();
+        self.compare_acked();
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) enum Step {
         kind: u8,
         field: u8,
     },
-    CloseEpoch,
+    CloseRound,
     Install {
         slots: Vec<(u16, u32)>,
     },
@@ -214,7 +214,7 @@ pub(crate) fn step(config: RegionConfig) -> impl Strategy<Value = Step> {
             .prop_map(|(worker, cells)| Step::Pull { worker, cells }),
         3 => worker.clone().prop_map(|worker| Step::Probe { worker }),
         6 => (worker, 1..5_u8, 0..7_u8).prop_map(|(worker, kind, field)| Step::Wrong { worker, kind, field }),
-        4 => Just(Step::CloseEpoch),
+        4 => Just(Step::CloseRound),
         4 => prop::collection::btree_map(0..(CELLS - 1) * u16::from(lanes), any::<u32>(), 0..9)
             .prop_map(|slots| Step::Install { slots: slots.into_iter().collect() }),
         2 => any::<u16>().prop_map(Step::Durable),
@@ -257,7 +257,7 @@ pub(crate) fn carry_out<D: Device>(pair: &mut Pair<D>, next: &mut [u32; WORKERS 
             }
             pair.send(worker, &packet(header, &entries_of(pair.config.lanes, |_| (1, 1))));
         }
-        Step::CloseEpoch => pair.close_epoch(),
+        Step::CloseRound => pair.close_round(),
         Step::Install { slots } => {
             let slots: Vec<_> = slots.into_iter().map(|(slot, value)| (u32::from(slot), value)).collect();
             for &(slot, value) in &slots {

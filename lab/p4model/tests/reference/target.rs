@@ -17,7 +17,7 @@ const TAG: Range<usize> = 22..30;
 pub(crate) struct P4Target<D> {
     agent: Agent<D>,
     /// It claims all abilities.
-    pub(crate) boasts: bool,
+    pub(crate) claims_all: bool,
     workers: BTreeMap<SocketAddrV4, WorkerName>,
     addresses: BTreeMap<WorkerName, SocketAddrV4>,
     readable: BTreeSet<RegionName>,
@@ -28,7 +28,7 @@ impl<D: Device> P4Target<D> {
     pub(crate) fn new(device: D, sizes: Sizes) -> Self {
         Self {
             agent: Agent::new(device, sizes),
-            boasts: false,
+            claims_all: false,
             workers: BTreeMap::new(),
             addresses: BTreeMap::new(),
             readable: BTreeSet::new(),
@@ -64,7 +64,7 @@ impl<D: Device> Target for P4Target<D> {
 
     /// See "Where it differs from the data plane in software" in docs/operating/p4.md.
     fn offers(&self, need: Need) -> bool {
-        self.boasts || matches!(need, Need::Lanes | Need::AgentPackets)
+        self.claims_all || matches!(need, Need::Lanes | Need::AgentPackets)
     }
 
     fn set_switch(&mut self, _: SocketAddrV4) -> Result<(), String> {
@@ -100,7 +100,7 @@ impl<D: Device> Target for P4Target<D> {
         let port = self.port(from)?;
         let mut answers = self.agent.link().hand_over(port, datagrams, None);
         if port == Port::Agent {
-            // There it has the packets of a bank, or the parts of a cut.
+            // There it has the packets of a bank, or the parts of an acked set.
             answers.iter_mut().filter_map(|answer| answer.get_mut(TAG)).for_each(|tag| tag.fill(0));
         }
         Ok(answers)
@@ -112,7 +112,7 @@ impl<D: Device> Target for P4Target<D> {
 
     fn flip(&mut self, region: RegionName) -> Result<Option<u16>, String> {
         let closed = said(self.agent.flip(name(region)))?;
-        Ok(closed.map(|(epoch, _)| epoch))
+        Ok(closed.map(|(round, _)| round))
     }
 
     fn drain(&mut self, region: RegionName) -> Result<Slots, String> {
@@ -131,8 +131,8 @@ impl<D: Device> Target for P4Target<D> {
         Ok(Slots::of((0..).zip(values)))
     }
 
-    fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), String> {
-        said(self.agent.set_durable(name(region), epoch))
+    fn set_durable(&mut self, region: RegionName, round: u16) -> Result<(), String> {
+        said(self.agent.set_durable(name(region), round))
     }
 
     fn set_readable(&mut self, region: RegionName, readable: bool) -> Result<(), String> {
@@ -148,8 +148,8 @@ impl<D: Device> Target for P4Target<D> {
         said(self.agent.set_active(name(region), active))
     }
 
-    fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
-        Ok(self.agent.cut(name(region), flow))
+    fn acked(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, String> {
+        Ok(self.agent.acked(name(region), flow))
     }
 
     fn bank(&mut self, region: RegionName) -> Result<BankPackets, String> {

@@ -39,7 +39,7 @@ enum Step {
     Pass(prop::sample::Index),
     /// One of them is lost.
     Lose(prop::sample::Index),
-    CloseEpoch,
+    CloseRound,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(worker, back, cells, values)| Step::Send { worker, back, cells, values }),
         10 => any::<prop::sample::Index>().prop_map(Step::Pass),
         1 => any::<prop::sample::Index>().prop_map(Step::Lose),
-        1 => Just(Step::CloseEpoch),
+        1 => Just(Step::CloseRound),
     ]
 }
 
@@ -139,13 +139,13 @@ impl Bench {
                 self.waiting.remove(index.index(self.waiting.len()));
             }
             Step::Pass(_) | Step::Lose(_) => {}
-            Step::CloseEpoch => self.close_epoch(),
+            Step::CloseRound => self.close_round(),
         }
     }
 
-    fn close_epoch(&mut self) {
+    fn close_round(&mut self) {
         let region = self.reference.region_mut(NAME.0, NAME.1).expect("it is there");
-        let closed = region.flip().ok().map(|epoch| (epoch, region.idle_packets()));
+        let closed = region.flip().ok().map(|round| (round, region.idle_packets()));
         let mut expected = BTreeMap::new();
         region.drain(|first, sums| expected.extend((first..).zip(sums.iter().copied())));
         expected.retain(|_, sum| *sum != 0);
@@ -164,8 +164,8 @@ proptest! {
         for step in steps {
             bench.carry_out(step);
         }
-        bench.close_epoch();
-        bench.close_epoch();
+        bench.close_round();
+        bench.close_round();
     }
 }
 
@@ -190,5 +190,5 @@ fn of_those_that_come_together_one_ends_the_turn() {
         bench.pass(worker, packet, Some(again));
     }
     assert!(bench.passed_again > 3, "those that came too late have passed once more");
-    bench.close_epoch();
+    bench.close_round();
 }

@@ -37,7 +37,7 @@ fn reproduce(what: &str, mut device: impl Device, sizes: Sizes, modes: &[Mode]) 
                 Mode::InBursts => run_in_bursts(&vector, &mut target),
             };
             match outcome {
-                Ok(Outcome::Passed) => device.begin_anew(sizes),
+                Ok(Outcome::Passed) => device.reset(sizes),
                 Ok(Outcome::Skipped(need)) => {
                     skipped.entry(need).or_default().push(vector.file);
                     continue 'vectors;
@@ -87,9 +87,9 @@ fn the_program_cannot_do_what_it_does_not_offer() {
     for vector in vectors() {
         let (mut device, sizes) = here();
         if let Ok(Outcome::Skipped(need)) = run(&vector, &mut P4Target::new(&mut device, sizes)) {
-            let mut boaster = P4Target::new(&mut device, sizes);
-            boaster.boasts = true;
-            let all_the_same = run(&vector, &mut boaster);
+            let mut claiming = P4Target::new(&mut device, sizes);
+            claiming.claims_all = true;
+            let all_the_same = run(&vector, &mut claiming);
             assert!(all_the_same.is_err(), "{} needs {need}, and passes without", vector.file);
         }
     }

@@ -142,7 +142,7 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {
     table bases {
         key = {
             meta.index : exact @name("index");
-            meta.bank_of_deed : exact @name("bank");
+            meta.bank_of_action : exact @name("bank");
         }
         actions = { place; @defaultonly NoAction; }
         const default_action = NoAction;

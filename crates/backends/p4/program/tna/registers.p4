@@ -189,7 +189,7 @@ control Taken(in headers_t hdr, inout metadata_t meta) {
     };
 
     action count_packet() { meta.taken = add.execute(meta.index); }
-    action begin_anew() { meta.taken = begin.execute(meta.index); }
+    action restart() { meta.taken = begin.execute(meta.index); }
     action look() { meta.taken = read.execute(meta.index); }
 
     table ways {
@@ -200,11 +200,11 @@ control Taken(in headers_t hdr, inout metadata_t meta) {
             meta.is_fit : ternary;
             hdr.libra.flags : ternary;
         }
-        actions = { count_packet; begin_anew; look; @defaultonly NoAction; }
+        actions = { count_packet; restart; look; @defaultonly NoAction; }
         const default_action = NoAction;
         const entries = {
             (Form.PUSH, 1, _, _, _) : count_packet();
-            (Form.FLIP, _, 1, 1, FLAG_LAST &&& FLAG_LAST) : begin_anew();
+            (Form.FLIP, _, 1, 1, FLAG_LAST &&& FLAG_LAST) : restart();
             (_, _, _, _, _) : look();
         }
         size = 4;
@@ -213,21 +213,21 @@ control Taken(in headers_t hdr, inout metadata_t meta) {
     apply { ways.apply(); }
 }
 
-control CutBits(in headers_t hdr, inout metadata_t meta) {
-    Register<bit<32>, bit<CUT_WORD_BITS>>(CUT_WORDS) words;
-    Hash<bit<CUT_WORD_BITS>>(HashAlgorithm_t.IDENTITY) word;
-    RegisterAction<bit<32>, bit<CUT_WORD_BITS>, bit<32>>(words) change = {
-        void apply(inout bit<32> bits) { bits = bits ^ meta.cut_bit; }
+control AckedBits(in headers_t hdr, inout metadata_t meta) {
+    Register<bit<32>, bit<ACKED_WORD_BITS>>(ACKED_WORDS) words;
+    Hash<bit<ACKED_WORD_BITS>>(HashAlgorithm_t.IDENTITY) word;
+    RegisterAction<bit<32>, bit<ACKED_WORD_BITS>, bit<32>>(words) change = {
+        void apply(inout bit<32> bits) { bits = bits ^ meta.acked_bit; }
     };
-    RegisterAction<bit<32>, bit<CUT_WORD_BITS>, bit<32>>(words) take = {
+    RegisterAction<bit<32>, bit<ACKED_WORD_BITS>, bit<32>>(words) take = {
         void apply(inout bit<32> bits, out bit<32> result) {
             result = bits;
             bits = 0;
         }
     };
 
-    action mark() { change.execute(word.get({ meta.bank_of_deed, meta.flow, hdr.libra.seq[WINDOW_BITS - 1:5] })); }
-    action drain() { meta.cut_bits = take.execute(word.get({ meta.bank_of_deed, meta.flow, hdr.libra.seq[WINDOW_BITS - 1:5] })); }
+    action mark() { change.execute(word.get({ meta.bank_of_action, meta.flow, hdr.libra.seq[WINDOW_BITS - 1:5] })); }
+    action drain() { meta.acked_bits = take.execute(word.get({ meta.bank_of_action, meta.flow, hdr.libra.seq[WINDOW_BITS - 1:5] })); }
 
     table ways {
         key = {
@@ -248,7 +248,7 @@ control CutBits(in headers_t hdr, inout metadata_t meta) {
     apply { ways.apply(); }
 }
 
-control CutNext(in headers_t hdr, inout metadata_t meta) {
+control AckedNext(in headers_t hdr, inout metadata_t meta) {
     Register<bit<32>, bit<(1 + FLOW_BITS)>>(2 * FLOWS) next;
     Hash<bit<(1 + FLOW_BITS)>>(HashAlgorithm_t.IDENTITY) flow;
     RegisterAction<bit<32>, bit<(1 + FLOW_BITS)>, bit<32>>(next) raise = {
@@ -261,8 +261,8 @@ control CutNext(in headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action mark() { raise.execute(flow.get({ meta.bank_of_deed, meta.flow })); }
-    action drain() { meta.cut_next = take.execute(flow.get({ meta.bank_of_deed, meta.flow })); }
+    action mark() { raise.execute(flow.get({ meta.bank_of_action, meta.flow })); }
+    action drain() { meta.acked_next = take.execute(flow.get({ meta.bank_of_action, meta.flow })); }
 
     table ways {
         key = {
@@ -367,19 +367,19 @@ control Lane(inout entry_h entry, in metadata_t meta) {
 
     apply {
         // Not two tables with keys: what a DRAIN takes out would then be something that a write may need, a stage later.
-        if (meta.sum_deed == SumDeed.TAKE) {
+        if (meta.sum_action == SumAction.TAKE) {
             entry.value = take_sum.execute(entry.cell[CELL_BITS:0]);
 #ifdef SUMS_BY_TABLE
-        } else if (meta.sum_deed == SumDeed.READ) {
+        } else if (meta.sum_action == SumAction.READ) {
             float_sum = read_sum.execute(entry.cell[CELL_BITS:0]);
 #endif
         } else {
-            if (meta.sum_deed == SumDeed.ADD) {
+            if (meta.sum_action == SumAction.ADD) {
                 add_value.execute(entry.cell[CELL_BITS:0]);
             }
-            if (meta.value_deed == ValueDeed.READ) {
+            if (meta.value_action == ValueAction.READ) {
                 entry.value = read_value.execute(entry.cell[CELL_BITS - 1:0]);
-            } else if (meta.value_deed == ValueDeed.WRITE) {
+            } else if (meta.value_action == ValueAction.WRITE) {
                 write_value.execute(entry.cell[CELL_BITS - 1:0]);
             }
         }

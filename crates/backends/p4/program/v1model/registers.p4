@@ -5,7 +5,7 @@
 
 #include "../headers.p4"
 
-// The epoch that takes packets and the one that is durable. A FLIP sets both.
+// The round that takes packets and the one that is durable. A FLIP sets both.
 control Clock(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(REGIONS) clocks;
 
@@ -110,31 +110,31 @@ control Taken(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Parts of a cut (rule E2): of each flow and bank one past the highest number, and a bit for each entry of the window that
+// Parts of an acked set (rule E2): of each flow and bank one past the highest number, and a bit for each entry of the window that
 // changes whenever the entry takes a packet. By the sender rule no entry can be more than one packet behind the highest number, so the
-// bits of all epochs together tell which of two it is. A DRAIN reads and clears those of the idle bank.
-control CutBits(in headers_t hdr, inout metadata_t meta) {
-    register<bit<32>>(CUT_WORDS) words;
+// bits of all rounds together tell which of two it is. A DRAIN reads and clears those of the idle bank.
+control AckedBits(in headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(ACKED_WORDS) words;
 
     apply {
-        bit<32> word = (bit<32>)(meta.bank_of_deed ++ meta.flow ++ hdr.libra.seq[WINDOW_BITS - 1:5]);
-        words.read(meta.cut_bits, word);
+        bit<32> word = (bit<32>)(meta.bank_of_action ++ meta.flow ++ hdr.libra.seq[WINDOW_BITS - 1:5]);
+        words.read(meta.acked_bits, word);
         if (meta.is_new == 1) {
-            words.write(word, meta.cut_bits ^ meta.cut_bit);
+            words.write(word, meta.acked_bits ^ meta.acked_bit);
         } else if (meta.form == Form.DRAIN && meta.is_agent == 1 && meta.is_fit == 1) {
             words.write(word, 0);
         }
     }
 }
 
-control CutNext(in headers_t hdr, inout metadata_t meta) {
+control AckedNext(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(2 * FLOWS) next;
 
     apply {
-        bit<32> flow = (bit<32>)(meta.bank_of_deed ++ meta.flow);
-        next.read(meta.cut_next, flow);
+        bit<32> flow = (bit<32>)(meta.bank_of_action ++ meta.flow);
+        next.read(meta.acked_next, flow);
         if (meta.is_new == 1) {
-            if (meta.seq_after > meta.cut_next) {
+            if (meta.seq_after > meta.acked_next) {
                 next.write(flow, meta.seq_after);
             }
         } else if (meta.form == Form.DRAIN && meta.is_agent == 1 && meta.is_fit == 1) {
@@ -180,23 +180,23 @@ control Lane(inout entry_h entry, in metadata_t meta) {
         bit<32> sum_at = (bit<32>)entry.cell[CELL_BITS:0];
         bit<32> value_at = (bit<32>)entry.cell[CELL_BITS - 1:0];
         bit<32> sum;
-        if (meta.sum_deed == SumDeed.ADD) {
+        if (meta.sum_action == SumAction.ADD) {
 #ifdef SUMS_BY_TABLE
             sums.write(sum_at, float_sum);
-        } else if (meta.sum_deed == SumDeed.READ) {
+        } else if (meta.sum_action == SumAction.READ) {
             sums.read(float_sum, sum_at);
 #else
             sums.read(sum, sum_at);
             sums.write(sum_at, sum + entry.value);
 #endif
-        } else if (meta.sum_deed == SumDeed.TAKE) {
+        } else if (meta.sum_action == SumAction.TAKE) {
             sums.read(sum, sum_at);
             sums.write(sum_at, 0);
             entry.value = sum;
         }
-        if (meta.value_deed == ValueDeed.READ) {
+        if (meta.value_action == ValueAction.READ) {
             values.read(entry.value, value_at);
-        } else if (meta.value_deed == ValueDeed.WRITE) {
+        } else if (meta.value_action == ValueAction.WRITE) {
             values.write(value_at, entry.value);
         }
     }

@@ -127,7 +127,7 @@ control CellsOfBank(inout headers_t hdr, in metadata_t meta) {{
     }}
 
     apply {{
-        if (meta.bank_of_deed == 1) {{
+        if (meta.bank_of_action == 1) {{
             place();
         }}
     }}

@@ -8,7 +8,7 @@ use libra_conformance::{
     FlowSeqs, IpVerdict, Need, Outcome, RegionName, Sender, Slots, Target, WorkerName, folder, read_folder,
     run, run_in_bursts,
 };
-use libra_dataplane::{BankPackets, Counters, Region, RegionConfig, RegionMemory, Window};
+use libra_dataplane::{BankPackets, Counters, DedupWindow, Region, RegionConfig, RegionMemory};
 use libra_xdp::{Verdict, XdpError, XdpPipeline};
 
 use crate::scene;
@@ -28,7 +28,7 @@ impl XdpTarget {
     }
 
     /// As if it was just loaded, which takes longer than a vector.
-    fn begin_anew(&mut self) {
+    fn reset(&mut self) {
         let open: Vec<_> = self.pipeline.names().collect();
         open.into_iter().for_each(|name| self.pipeline.close(name).unwrap());
         self.pipeline.retain_workers(&[]).unwrap();
@@ -118,8 +118,8 @@ impl Target for XdpTarget {
         Ok(Slots::of((0..).zip(self.pipeline.values(name(region))?)))
     }
 
-    fn set_durable(&mut self, region: RegionName, epoch: u16) -> Result<(), XdpError> {
-        self.pipeline.set_durable(name(region), epoch)
+    fn set_durable(&mut self, region: RegionName, round: u16) -> Result<(), XdpError> {
+        self.pipeline.set_durable(name(region), round)
     }
 
     fn set_readable(&mut self, region: RegionName, readable: bool) -> Result<(), XdpError> {
@@ -130,9 +130,9 @@ impl Target for XdpTarget {
         self.pipeline.set_active(name(region), active)
     }
 
-    fn cut(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, XdpError> {
+    fn acked(&mut self, region: RegionName, flow: u16) -> Result<Vec<Range<u32>>, XdpError> {
         let words = self.pipeline.window(name(region), flow)?.expect("vectors name flows that there are");
-        Ok(Window::new(&words).accepted().collect())
+        Ok(DedupWindow::new(&words).accepted().collect())
     }
 
     fn bank(&mut self, region: RegionName) -> Result<BankPackets, XdpError> {
@@ -153,7 +153,7 @@ fn the_vectors_are_reproduced() {
     let Some(mut target) = XdpTarget::load(switch) else { return };
     for vector in &vectors {
         for run in [run::<XdpTarget>, run_in_bursts] {
-            target.begin_anew();
+            target.reset();
             match run(vector, &mut target) {
                 Ok(Outcome::Passed) => {}
                 Ok(Outcome::Skipped(need)) => skipped.push((&vector.file, need)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use libra_dataplane::{Arithmetic, Entry, Flags, Header, Kind, WINDOW};
-use libra_proto::{Cut, FlowCut};
+use libra_proto::{AckedSet, RoundContents};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -17,8 +17,8 @@ struct Life {
     arithmetic: Arithmetic,
     /// Accepted numbers of each flow.
     accepted: Vec<BTreeSet<u32>>,
-    epoch: u16,
-    cut: Cut,
+    round: u16,
+    contents: RoundContents,
 }
 
 impl Life {
@@ -30,7 +30,7 @@ impl Life {
             840..850 => self.stranger(),
             850..900 => self.close(),
             900..930 => {
-                let durable = self.epoch.wrapping_sub(1);
+                let durable = self.round.wrapping_sub(1);
                 self.both.each(|plane| plane.settle(0, durable));
             }
             930..945 => {
@@ -166,9 +166,9 @@ impl Life {
     }
 
     fn close(&mut self) {
-        let epoch = self.both.close_epoch(0);
-        self.epoch = self.epoch.wrapping_add(1);
-        self.cut.advance(epoch.cut);
+        let round = self.both.close_round(0);
+        self.round = self.round.wrapping_add(1);
+        self.contents.advance(round.contents);
     }
 
     fn install(&mut self) {
@@ -180,14 +180,14 @@ impl Life {
         self.both.each(|plane| plane.install(0, &values));
     }
 
-    /// Another holder goes on: what the open epoch had is not in its cut, and will come again.
+    /// Another owner goes on: what the open round had is not in its contents, and will come again.
     fn reopen(&mut self) {
         self.both.each(|plane| plane.forget(0));
-        let durable = self.epoch.wrapping_sub(1);
-        self.both.open(config(0, self.arithmetic), durable, &self.cut);
-        let nothing = FlowCut::default();
+        let durable = self.round.wrapping_sub(1);
+        self.both.open(config(0, self.arithmetic), durable, &self.contents);
+        let nothing = AckedSet::default();
         for (number, flow) in (0u16..).zip(&mut self.accepted) {
-            let seen = self.cut.flows.get(&number).unwrap_or(&nothing);
+            let seen = self.contents.flows.get(&number).unwrap_or(&nothing);
             let above =
                 |seq: u32| seen.above.iter().any(|&(first, count)| (first..first + count).contains(&seq));
             flow.retain(|&seq| seq < seen.below || above(seq));
@@ -197,12 +197,12 @@ impl Life {
 
 fn live(seed: u64, arithmetic: Arithmetic, steps: u32) {
     let Some(mut both) = Both::load(WORKERS) else { return };
-    // Soon epochs begin again with 0, as numbers in packets do.
-    let epoch = u16::MAX - 3;
-    both.open(config(0, arithmetic), epoch.wrapping_sub(1), &Cut::default());
+    // Soon rounds begin again with 0, as numbers in packets do.
+    let round = u16::MAX - 3;
+    both.open(config(0, arithmetic), round.wrapping_sub(1), &RoundContents::default());
     let accepted = vec![BTreeSet::new(); usize::from(config(0, arithmetic).flows)];
     let random = SmallRng::seed_from_u64(seed);
-    let mut life = Life { both, random, arithmetic, accepted, epoch, cut: Cut::default() };
+    let mut life = Life { both, random, arithmetic, accepted, round, contents: RoundContents::default() };
     for _ in 0..steps {
         life.step();
     }

@@ -1,5 +1,5 @@
 //! The program in the kernel beside the pipeline of `libra-dataplane`: the same packets must have the same answers, and leave
-//! the same sums, cuts and counts, to the bit. It is run by the kernel on frames that no interface has seen.
+//! the same sums, contents and counts, to the bit. It is run by the kernel on frames that no interface has seen.
 //!
 //! The kernel permits that to root. Without it the tests report that they were skipped; `cargo xtask xdp` requires them to run.
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use libra_dataplane::{
     Arithmetic, BankPackets, Counters, Entry, Header, Kind, PacketWriter, RegionConfig, packet_bytes,
 };
-use libra_proto::{Cut, Epoch, Outgoing, Plane, SlotValues, SoftPlane};
+use libra_proto::{Outgoing, Plane, Round, RoundContents, SlotValues, SoftPlane};
 use libra_xdp::{XdpError, XdpPipeline, XdpPlane};
 
 pub(crate) const JOB: u16 = 5;
@@ -58,9 +58,9 @@ impl Both {
         act(&mut self.xdp);
     }
 
-    pub(crate) fn open(&mut self, config: RegionConfig, durable: u16, cut: &Cut) {
+    pub(crate) fn open(&mut self, config: RegionConfig, durable: u16, contents: &RoundContents) {
         let due = BankPackets { pushes: 10, last: 3 };
-        self.each(|plane| plane.open(config, durable, cut, due));
+        self.each(|plane| plane.open(config, durable, contents, due));
     }
 
     /// The answer to a datagram.
@@ -77,9 +77,9 @@ impl Both {
         expected
     }
 
-    pub(crate) fn close_epoch(&mut self, region: u8) -> Epoch {
-        let expected = self.soft.close_epoch(region);
-        assert_eq!(self.xdp.close_epoch(region), expected);
+    pub(crate) fn close_round(&mut self, region: u8) -> Round {
+        let expected = self.soft.close_round(region);
+        assert_eq!(self.xdp.close_round(region), expected);
         expected.expect("both drain at once")
     }
 

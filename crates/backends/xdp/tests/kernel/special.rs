@@ -1,7 +1,7 @@
 //! Cases that random lives are too short for.
 
 use libra_dataplane::{Arithmetic, Entry, F32_NAN, Header, Kind};
-use libra_proto::Cut;
+use libra_proto::RoundContents;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -21,7 +21,7 @@ fn sums_of_special_and_random_floats_by_tables() {
 fn sums(arithmetic: Arithmetic) {
     let Some(mut both) = Both::load(1) else { return };
     let config = libra_dataplane::RegionConfig { bank_packets_max: u32::MAX, ..config(0, arithmetic) };
-    both.open(config, 0, &Cut::default());
+    both.open(config, 0, &RoundContents::default());
     let magnitudes = [
         0,
         1,
@@ -64,8 +64,8 @@ fn sums(arithmetic: Arithmetic) {
             both.send(address(0), &write(header(Kind::Push, 0, seq), &entries)).unwrap();
             seq += 1;
         }
-        let epoch = both.close_epoch(0);
-        for ((a, b), sum) in chunk.iter().zip(&epoch.sums) {
+        let round = both.close_round(0);
+        for ((a, b), sum) in chunk.iter().zip(&round.sums) {
             assert_eq!(arithmetic.add(arithmetic.add(0, *a), *b), *sum, "{a:#010x} + {b:#010x}");
         }
     }
@@ -76,18 +76,18 @@ fn sums(arithmetic: Arithmetic) {
 fn sums_beyond_all_numbers() {
     for arithmetic in [Arithmetic::F32, Arithmetic::Table] {
         let Some(mut both) = Both::load(1) else { return };
-        both.open(config(0, arithmetic), 0, &Cut::default());
+        both.open(config(0, arithmetic), 0, &RoundContents::default());
         let max = f32::MAX.to_bits();
         for (seq, value) in [max, max, max | 1 << 31, 1_f32.to_bits()].into_iter().enumerate() {
             let header = header(Kind::Push, 0, u32::try_from(seq).unwrap());
             both.send(address(0), &write(header, &[Entry { cell: 1, value }])).unwrap();
         }
-        assert_eq!(both.close_epoch(0).sums[1], f32::INFINITY.to_bits());
+        assert_eq!(both.close_round(0).sums[1], f32::INFINITY.to_bits());
     }
     assert_ne!(f32::INFINITY.to_bits(), F32_NAN);
 }
 
-/// The window goes round many times within one epoch, and over several.
+/// The window goes round many times within one round, and over several.
 // rules D1, E2
 #[test]
 fn windows_go_round() {
@@ -96,7 +96,7 @@ fn windows_go_round() {
         bank_packets_max: 1 << 20,
         ..config(0, Arithmetic::Fixed { bound: 1 << 10 })
     };
-    both.open(config, 0, &Cut::default());
+    both.open(config, 0, &RoundContents::default());
     for seq in 0..6000_u32 {
         // Two change places now and then.
         let seq = if seq % 10 < 8 { seq } else { seq ^ 1 };
@@ -105,9 +105,9 @@ fn windows_go_round() {
                 .unwrap();
         }
         if [10, 2500, 2505, 4700].contains(&seq) {
-            let epoch = both.close_epoch(0);
-            let total: u32 = epoch.cut.flows[&1].above.iter().map(|(_, count)| count).sum();
-            assert_eq!(epoch.cut.flows[&1].below + total, u32::try_from(both.xdp_pushes()).unwrap());
+            let round = both.close_round(0);
+            let total: u32 = round.contents.flows[&1].above.iter().map(|(_, count)| count).sum();
+            assert_eq!(round.contents.flows[&1].below + total, u32::try_from(both.xdp_pushes()).unwrap());
         }
         both.compare(&[0]);
     }
@@ -118,7 +118,7 @@ fn windows_go_round() {
 fn regions_do_not_touch_each_other() {
     let Some(mut both) = Both::load(2) else { return };
     for region in [0, 7, 255] {
-        both.open(config(region, Arithmetic::Fixed { bound: 100 }), 6, &Cut::default());
+        both.open(config(region, Arithmetic::Fixed { bound: 100 }), 6, &RoundContents::default());
     }
     for (seq, region) in [0, 7, 255, 8, 7].into_iter().enumerate() {
         let header = Header { region, ..header(Kind::Push, 0, u32::try_from(seq).unwrap()) };
@@ -127,7 +127,7 @@ fn regions_do_not_touch_each_other() {
     }
     both.compare(&[0, 7, 255]);
     for region in [0, 7, 255] {
-        both.close_epoch(region);
+        both.close_round(region);
     }
     both.each(|plane| plane.forget(7));
     let header = Header { region: 7, ..header(Kind::Push, 0, 9) };

@@ -27,7 +27,7 @@ pub struct Synthetic {
     pub bias: f32,
     /// Exponent of the law: the value of rank r is drawn with weight `r^-exponent`.
     pub exponent: f64,
-    /// Share of values that are missing.
+    /// Partition of values that are missing.
     pub missing: f64,
     /// Everything follows from it.
     pub seed: u64,

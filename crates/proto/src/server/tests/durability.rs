@@ -1,9 +1,9 @@
 //! A server with a disk, which is the test.
 
-use super::counter::{CONTROLLER, Counter, NOW, address, cut, drained, push};
+use super::harness::{CONTROLLER, NOW, ServerHarness, address, contents, drained, push};
 use crate::cluster::{Cluster, Durability, Peer, View};
 use crate::message::{Answered, Hello, Message, VERSION};
-use crate::region::EPOCHS_BEGIN_AFTER;
+use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::Role;
 use crate::server::{RestoreError, Restored, Server};
 use crate::storage::{StorageEvent, StorageRequest};
@@ -28,19 +28,19 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Does all that was asked; the log only up to `durable` records.
-    pub(super) fn serve(&mut self, counter: &mut Counter, durable: usize) {
+    pub(super) fn serve(&mut self, harness: &mut ServerHarness, durable: usize) {
         let mut left = durable;
         loop {
-            let asked = core::mem::take(&mut counter.asked);
-            if asked.is_empty() {
+            let requests = core::mem::take(&mut harness.requests);
+            if requests.is_empty() {
                 return;
             }
-            for request in asked {
+            for request in requests {
                 match request {
                     StorageRequest::Append { number, record } if left > 0 => {
                         left -= 1;
                         self.records.push((number, record));
-                        counter.store(StorageEvent::Durable { record: number });
+                        harness.store(StorageEvent::Durable { record: number });
                     }
                     StorageRequest::Begin(head) => {
                         let base = head.base.map(|_| self.rows.clone());
@@ -48,13 +48,13 @@ impl Disk {
                     }
                     StorageRequest::Rows(rows) => {
                         self.open.as_mut().unwrap().2.push(rows);
-                        counter.store(StorageEvent::RowsWritten);
+                        harness.store(StorageEvent::RowsWritten);
                     }
                     StorageRequest::Finish { state } => {
                         let (number, covers, rows) = self.open.take().unwrap();
                         (self.state, self.covers, self.rows) = (state, covers, rows);
                         self.records.retain(|(record, _)| *record > covers);
-                        counter.store(StorageEvent::Checkpointed { number, log_from: covers + 1 });
+                        harness.store(StorageEvent::Checkpointed { number, log_from: covers + 1 });
                     }
                     _ => {}
                 }
@@ -63,7 +63,7 @@ impl Disk {
     }
 
     /// The server that goes on from it. It has a stream to the controller, and was sent its view.
-    pub(super) fn restart(&self, view: View) -> Counter {
+    pub(super) fn restart(&self, view: View) -> ServerHarness {
         let mut restored = Restored::new(&self.state, self.covers).unwrap();
         for rows in &self.rows {
             restored.rows(rows).unwrap();
@@ -72,39 +72,39 @@ impl Disk {
             restored.record(*number, record).unwrap();
         }
         assert_eq!((restored.number(), restored.address()), (0, address(1)));
-        let mut counter = Counter::of(restored.finish(address(0), address(1)));
-        let said = counter.answers(CONTROLLER);
-        let [Message::Rejoin(rejoin), more @ ..] = said.as_slice() else { panic!("{said:?}") };
+        let mut harness = ServerHarness::of(restored.finish(address(0), address(1)));
+        let sent = harness.answers(CONTROLLER);
+        let [Message::Rejoin(rejoin), more @ ..] = sent.as_slice() else { panic!("{sent:?}") };
         // The controller may not have received what it refused when it read the log (rule C11).
-        assert_eq!(more.len() as u64, counter.statistics().sums_refused.min(1), "{more:?}");
+        assert_eq!(more.len() as u64, harness.statistics().sums_refused.min(1), "{more:?}");
         assert!(more.iter().all(|message| matches!(message, Message::GradientsRefused { .. })));
         assert_eq!(rejoin.you, Peer::Server(0));
-        assert!(rejoin.join.returns && rejoin.cluster.is_some());
-        counter.say(CONTROLLER, Message::View(view.into()));
-        assert!(matches!(counter.answers(CONTROLLER).as_slice(), [Message::Viewed { .. }]));
-        counter
+        assert!(rejoin.join.is_restartable && rejoin.cluster.is_some());
+        harness.send(CONTROLLER, Message::View(view.into()));
+        assert!(matches!(harness.answers(CONTROLLER).as_slice(), [Message::Viewed { .. }]));
+        harness
     }
 }
 
-fn with_log() -> (Counter, Disk) {
+fn with_log() -> (ServerHarness, Disk) {
     with_log_in(testing::cluster(4))
 }
 
 /// A server with a log in a cluster like this.
-pub(super) fn with_log_in(cluster: Cluster) -> (Counter, Disk) {
+pub(super) fn with_log_in(cluster: Cluster) -> (ServerHarness, Disk) {
     let server = Server::new(address(0), address(1)).with_disk();
-    let mut counter = Counter::starting_in(server, Cluster { durability: LOG, ..cluster });
+    let mut harness = ServerHarness::starting_in(server, Cluster { durability: LOG, ..cluster });
     let mut disk = Disk::default();
     // No member may call it before it could be started again.
-    assert!(viewed(&mut counter).is_empty());
-    disk.serve(&mut counter, 0);
-    assert_eq!(viewed(&mut counter), [1]);
-    (counter, disk)
+    assert!(viewed(&mut harness).is_empty());
+    disk.serve(&mut harness, 0);
+    assert_eq!(viewed(&mut harness), [1]);
+    (harness, disk)
 }
 
-fn viewed(counter: &mut Counter) -> Vec<u64> {
-    let said = counter.answers(CONTROLLER).into_iter();
-    said.filter_map(|message| match message {
+fn viewed(harness: &mut ServerHarness) -> Vec<u64> {
+    let sent = harness.answers(CONTROLLER).into_iter();
+    sent.filter_map(|message| match message {
         Message::Viewed { number } => Some(number),
         _ => None,
     })
@@ -114,75 +114,75 @@ fn viewed(counter: &mut Counter) -> Vec<u64> {
 // rule L1
 #[test]
 fn a_push_is_answered_when_the_log_has_it() {
-    let (mut counter, mut disk) = with_log();
-    let worker = counter.call(Peer::Worker(0));
-    assert_eq!(counter.ask(worker, push(1, &[COLD], 2.0)), []);
-    assert_eq!(counter.ask(worker, push(2, &[COLD], 2.0)), []);
+    let (mut harness, mut disk) = with_log();
+    let worker = harness.call(Peer::Worker(0));
+    assert_eq!(harness.request(worker, push(1, &[COLD], 2.0)), []);
+    assert_eq!(harness.request(worker, push(2, &[COLD], 2.0)), []);
     // It is applied, and others may read it.
-    assert_eq!(counter.value(COLD), -4.0);
-    disk.serve(&mut counter, 1);
-    let answers = counter.answers(worker);
+    assert_eq!(harness.value(COLD), -4.0);
+    disk.serve(&mut harness, 1);
+    let answers = harness.answers(worker);
     assert!(matches!(answers.as_slice(), [Message::Pushed { number: 1, .. }]), "{answers:?}");
 }
 
 // rule L1
 #[test]
 fn rounds_are_committed_and_views_acted_on_once_logged() {
-    let (mut counter, mut disk) = with_log();
-    let switch = counter.call(Peer::Switch(0));
-    assert!(counter.adopt(switch, 1).is_some());
-    assert_eq!(counter.ask(switch, drained(1, 1, 5)), []);
+    let (mut harness, mut disk) = with_log();
+    let switch = harness.call(Peer::Switch(0));
+    assert!(harness.adopt(switch, 1).is_some());
+    assert_eq!(harness.request(switch, drained(1, 1, 5)), []);
     // A switch that asks meanwhile receives nothing that is not certain.
-    let adopt = Message::Adopt { region: 0, since: 1, epoch: EPOCHS_BEGIN_AFTER, cut: cut(0) };
-    assert_eq!(counter.ask(switch, adopt), []);
-    disk.serve(&mut counter, 1);
-    let answers = counter.answers(switch);
+    let adopt = Message::Adopt { region: 0, view_id: 1, round: ROUNDS_BEGIN_AFTER, contents: contents(0) };
+    assert_eq!(harness.request(switch, adopt), []);
+    disk.serve(&mut harness, 1);
+    let answers = harness.answers(switch);
     assert!(matches!(answers.as_slice(), [Message::Committed(_), Message::Adopted(_)]), "{answers:?}");
-    let view = View { number: 2, ..counter.view() };
-    assert_eq!(counter.ask(CONTROLLER, Message::View(view.into())), []);
-    disk.serve(&mut counter, 1);
-    assert_eq!(viewed(&mut counter), [2]);
+    let view = View { number: 2, ..harness.view() };
+    assert_eq!(harness.request(CONTROLLER, Message::View(view.into())), []);
+    disk.serve(&mut harness, 1);
+    assert_eq!(viewed(&mut harness), [2]);
 }
 
 // rules L1, L3, C1
 #[test]
 fn a_restarted_server_has_all_it_answered_and_takes_none_twice() {
-    let (mut counter, mut disk) = with_log();
-    let worker = counter.call(Peer::Worker(0));
-    let switch = counter.call(Peer::Switch(0));
-    counter.adopt(switch, 1);
+    let (mut harness, mut disk) = with_log();
+    let worker = harness.call(Peer::Worker(0));
+    let switch = harness.call(Peer::Switch(0));
+    harness.adopt(switch, 1);
     for number in 1..=3 {
-        counter.say(worker, push(number, &[COLD], 2.0));
+        harness.send(worker, push(number, &[COLD], 2.0));
     }
-    counter.say(switch, drained(1, 1, 5));
-    disk.serve(&mut counter, 4);
-    counter.say(worker, push(4, &[COLD], 2.0));
-    let (hot, cold) = (counter.value(0), counter.value(COLD));
+    harness.send(switch, drained(1, 1, 5));
+    disk.serve(&mut harness, 4);
+    harness.send(worker, push(4, &[COLD], 2.0));
+    let (hot, cold) = (harness.value(0), harness.value(COLD));
 
-    let mut counter = disk.restart(counter.view());
-    let worker = counter.call(Peer::Worker(0));
+    let mut harness = disk.restart(harness.view());
+    let worker = harness.call(Peer::Worker(0));
     // The last one never came to the log; that before was answered, and comes again all the same.
-    assert_eq!((counter.value(0), counter.value(COLD)), (hot, cold + 2.0));
-    counter.say(worker, push(3, &[COLD], 2.0));
-    counter.say(worker, push(4, &[COLD], 2.0));
-    disk.serve(&mut counter, 1);
-    assert_eq!(counter.answers(worker).len(), 2);
-    assert_eq!(counter.value(COLD), cold);
-    let switch = counter.call(Peer::Switch(0));
-    let adopted = counter.adopt(switch, 1).unwrap();
-    assert_eq!((adopted.epoch, adopted.cut), (1, cut(1)));
-    assert_eq!(counter.statistics().lost_pushes + counter.statistics().lost_epochs, 0);
+    assert_eq!((harness.value(0), harness.value(COLD)), (hot, cold + 2.0));
+    harness.send(worker, push(3, &[COLD], 2.0));
+    harness.send(worker, push(4, &[COLD], 2.0));
+    disk.serve(&mut harness, 1);
+    assert_eq!(harness.answers(worker).len(), 2);
+    assert_eq!(harness.value(COLD), cold);
+    let switch = harness.call(Peer::Switch(0));
+    let adopted = harness.adopt(switch, 1).unwrap();
+    assert_eq!((adopted.round, adopted.contents), (1, contents(1)));
+    assert_eq!(harness.statistics().lost_pushes + harness.statistics().lost_rounds, 0);
 }
 
 // rule L5
 #[test]
 fn a_restarted_server_serves_only_once_it_has_the_view() {
-    let (mut counter, mut disk) = with_log();
-    disk.serve(&mut counter, 0);
+    let (mut harness, mut disk) = with_log();
+    disk.serve(&mut harness, 0);
     let restored = Restored::new(&disk.state, disk.covers).unwrap();
-    let mut counter = Counter::of(restored.finish(address(0), address(1)));
-    let caller = counter.call(Peer::Switch(0));
-    assert_eq!((counter.answers(caller), counter.closed.as_slice()), (vec![], &[caller][..]));
+    let mut harness = ServerHarness::of(restored.finish(address(0), address(1)));
+    let caller = harness.call(Peer::Switch(0));
+    assert_eq!((harness.answers(caller), harness.closed.as_slice()), (vec![], &[caller][..]));
 }
 
 // rule L4
@@ -191,71 +191,72 @@ fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
     let server = Server::new(address(0), address(1)).with_disk();
     let durability =
         Durability { checkpoint_every: Some(core::time::Duration::from_secs(1)), ..Durability::NONE };
-    let mut counter = Counter::starting(server, durability);
+    let mut harness = ServerHarness::starting(server, durability);
     let mut disk = Disk::default();
-    disk.serve(&mut counter, 0);
-    let worker = counter.call(Peer::Worker(0));
-    let switch = counter.call(Peer::Switch(0));
-    counter.adopt(switch, 1);
+    disk.serve(&mut harness, 0);
+    let worker = harness.call(Peer::Worker(0));
+    let switch = harness.call(Peer::Switch(0));
+    harness.adopt(switch, 1);
     for number in 1..=5 {
-        counter.say(worker, push(number, &[COLD], 2.0));
+        harness.send(worker, push(number, &[COLD], 2.0));
     }
-    for epoch in 1..=3 {
-        counter.commit(switch, 1, epoch, 7);
+    for round in 1..=3 {
+        harness.commit(switch, 1, round, 7);
     }
-    assert_eq!(counter.answers(worker).len(), 5);
+    assert_eq!(harness.answers(worker).len(), 5);
 
-    let mut counter = disk.restart(counter.view());
+    let mut harness = disk.restart(harness.view());
     let answered = Answered { newest: 5, count: 5 };
-    let worker = counter.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), answered });
-    let switch = counter.call(Peer::Switch(0));
-    let adopt = Message::Adopt { region: 0, since: 1, epoch: EPOCHS_BEGIN_AFTER + 3, cut: cut(3) };
-    let answers = counter.ask(switch, adopt);
+    let worker = harness.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), answered });
+    let switch = harness.call(Peer::Switch(0));
+    let adopt =
+        Message::Adopt { region: 0, view_id: 1, round: ROUNDS_BEGIN_AFTER + 3, contents: contents(3) };
+    let answers = harness.request(switch, adopt);
     let [Message::Adopted(adopted)] = answers.as_slice() else { panic!("{answers:?}") };
-    assert_eq!((adopted.epoch, &adopted.cut), (EPOCHS_BEGIN_AFTER + 3, &cut(3)));
-    assert_eq!((counter.statistics().lost_pushes, counter.statistics().lost_epochs), (5, 3));
+    assert_eq!((adopted.round, &adopted.contents), (ROUNDS_BEGIN_AFTER + 3, &contents(3)));
+    assert_eq!((harness.statistics().lost_pushes, harness.statistics().lost_rounds), (5, 3));
     // The job goes on from there.
-    assert!(counter.commit(switch, 1, 4, 7).is_some());
-    assert_eq!(counter.ask(worker, push(6, &[COLD], 2.0)).len(), 1);
-    assert_eq!(counter.value(COLD), -2.0);
+    assert!(harness.commit(switch, 1, 4, 7).is_some());
+    assert_eq!(harness.request(worker, push(6, &[COLD], 2.0)).len(), 1);
+    assert_eq!(harness.value(COLD), -2.0);
 }
 
 // rule L6
 #[test]
 fn a_failed_log_blocks_no_reply_and_restarts_at_a_checkpoint() {
-    let (mut counter, mut disk) = with_log();
-    let worker = counter.call(Peer::Worker(0));
-    assert_eq!(counter.ask(worker, push(1, &[COLD], 1.0)), []);
-    counter.asked.clear();
-    counter.store(StorageEvent::LogFailed { reason: "full".into() });
-    assert_eq!(counter.answers(worker).len(), 1);
-    assert_eq!(counter.ask(worker, push(2, &[COLD], 1.0)).len(), 1);
-    assert!(counter.asked.iter().all(|request| !matches!(request, StorageRequest::Append { .. })));
+    let (mut harness, mut disk) = with_log();
+    let worker = harness.call(Peer::Worker(0));
+    assert_eq!(harness.request(worker, push(1, &[COLD], 1.0)), []);
+    harness.requests.clear();
+    harness.store(StorageEvent::LogFailed { reason: "full".into() });
+    assert_eq!(harness.answers(worker).len(), 1);
+    assert_eq!(harness.request(worker, push(2, &[COLD], 1.0)).len(), 1);
+    assert!(harness.requests.iter().all(|request| !matches!(request, StorageRequest::Append { .. })));
 
     // The disk is still full.
-    let due = counter.server.poll_timeout().unwrap().max(NOW + super::super::RESUME_PAUSE);
-    counter.server.handle_timeout(due);
-    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
-    counter.asked.clear();
-    assert_eq!(counter.ask(worker, push(3, &[COLD], 1.0)).len(), 1);
+    let due = harness.server.poll_timeout().unwrap().max(NOW + super::super::RESUME_PAUSE);
+    harness.server.handle_timeout(due);
+    harness.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
+    harness.requests.clear();
+    assert_eq!(harness.request(worker, push(3, &[COLD], 1.0)).len(), 1);
     // Now it is not.
-    counter.server.handle_timeout(due + 2 * super::super::RESUME_PAUSE);
-    counter.store(StorageEvent::RowsWritten);
-    assert_eq!(counter.ask(worker, push(4, &[COLD], 1.0)).len(), 1);
-    let began = counter.asked.iter().any(|request| matches!(request, StorageRequest::Begin(_)));
+    harness.server.handle_timeout(due + 2 * super::super::RESUME_PAUSE);
+    harness.store(StorageEvent::RowsWritten);
+    assert_eq!(harness.request(worker, push(4, &[COLD], 1.0)).len(), 1);
+    let began = harness.requests.iter().any(|request| matches!(request, StorageRequest::Begin(_)));
     let appended =
-        counter.asked.iter().any(|request| matches!(request, StorageRequest::Append { number: 4, .. }));
-    assert!(began && appended, "{:?}", counter.asked);
-    disk.serve(&mut counter, 8);
+        harness.requests.iter().any(|request| matches!(request, StorageRequest::Append { number: 4, .. }));
+    assert!(began && appended, "{:?}", harness.requests);
+    disk.serve(&mut harness, 8);
     // The end of the checkpoint is due when the rows before it have had their time.
-    counter.server.handle_timeout(due + 3 * super::super::RESUME_PAUSE);
-    counter.store(StorageEvent::RowsWritten);
-    disk.serve(&mut counter, 8);
-    assert_eq!(counter.ask(worker, push(5, &[COLD], 1.0)), []);
-    disk.serve(&mut counter, 8);
-    assert_eq!(counter.answers(worker).len(), 1);
-    let mut counter = disk.restart(counter.view());
-    assert_eq!(counter.value(COLD), -5.0);
+    harness.server.handle_timeout(due + 3 * super::super::RESUME_PAUSE);
+    harness.store(StorageEvent::RowsWritten);
+    disk.serve(&mut harness, 8);
+    assert_eq!(harness.request(worker, push(5, &[COLD], 1.0)), []);
+    disk.serve(&mut harness, 8);
+    assert_eq!(harness.answers(worker).len(), 1);
+    let mut harness = disk.restart(harness.view());
+    assert_eq!(harness.value(COLD), -5.0);
 }
 
 // rule L2
@@ -264,37 +265,37 @@ fn rows_of_a_failed_increment_are_in_the_next_checkpoint() {
     let server = Server::new(address(0), address(1)).with_disk();
     let every = Some(core::time::Duration::from_secs(1));
     let durability = Durability { log: false, checkpoint_every: every, increments: 9, ..LOG };
-    let mut counter = Counter::starting(server, durability);
+    let mut harness = ServerHarness::starting(server, durability);
     let mut disk = Disk::default();
-    disk.serve(&mut counter, 0);
-    let worker = counter.call(Peer::Worker(0));
-    counter.ask(worker, push(1, &[COLD], 1.0));
-    let begin = |counter: &mut Counter, number| {
-        counter.say(CONTROLLER, Message::Checkpoint { number });
-        let base = counter.asked.iter().rev().find_map(|request| match request {
+    disk.serve(&mut harness, 0);
+    let worker = harness.call(Peer::Worker(0));
+    harness.request(worker, push(1, &[COLD], 1.0));
+    let begin = |harness: &mut ServerHarness, number| {
+        harness.send(CONTROLLER, Message::Checkpoint { number });
+        let base = harness.requests.iter().rev().find_map(|request| match request {
             StorageRequest::Begin(head) => Some(head.base),
             _ => None,
         });
         base.expect("a checkpoint has begun")
     };
     // All rows are handed over, and the disk is full.
-    assert_eq!(begin(&mut counter, 2), Some(1), "only what has changed");
-    let is_whole = counter.asked.iter().any(|request| matches!(request, StorageRequest::Finish { .. }));
-    assert!(is_whole, "{:?}", counter.asked);
-    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
-    counter.asked.clear();
-    assert_eq!(begin(&mut counter, 3), None, "an increment would lack the row");
-    disk.serve(&mut counter, 0);
-    assert_eq!(begin(&mut counter, 4), Some(3));
-    disk.serve(&mut counter, 0);
-    assert_eq!(disk.restart(counter.view()).value(COLD), -1.0);
+    assert_eq!(begin(&mut harness, 2), Some(1), "only what has changed");
+    let is_whole = harness.requests.iter().any(|request| matches!(request, StorageRequest::Finish { .. }));
+    assert!(is_whole, "{:?}", harness.requests);
+    harness.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
+    harness.requests.clear();
+    assert_eq!(begin(&mut harness, 3), None, "an increment would lack the row");
+    disk.serve(&mut harness, 0);
+    assert_eq!(begin(&mut harness, 4), Some(3));
+    disk.serve(&mut harness, 0);
+    assert_eq!(disk.restart(harness.view()).value(COLD), -1.0);
 }
 
 #[test]
 fn bytes_that_are_no_state_or_record_are_refused_in_words() {
     assert!(matches!(Restored::new(&[7; 40], 0), Err(RestoreError::State(_))));
-    let (mut counter, mut disk) = with_log();
-    disk.serve(&mut counter, 0);
+    let (mut harness, mut disk) = with_log();
+    disk.serve(&mut harness, 0);
     let [.., low, _] = disk.state.first_chunk_mut::<12>().unwrap();
     *low -= 1;
     let error = Restored::new(&disk.state, 0).unwrap_err().to_string();
@@ -311,30 +312,30 @@ fn bytes_that_are_no_state_or_record_are_refused_in_words() {
 // rule L7
 #[test]
 fn the_last_checkpoint_is_marked_as_that_of_a_finished_job() {
-    let (mut counter, mut disk) = with_log();
-    counter.say(CONTROLLER, Message::Finish);
-    disk.serve(&mut counter, 0);
+    let (mut harness, mut disk) = with_log();
+    harness.send(CONTROLLER, Message::Finish);
+    disk.serve(&mut harness, 0);
     assert_eq!(Restored::new(&disk.state, disk.covers).unwrap_err(), RestoreError::Done);
 }
 
 // rule L7
 #[test]
 fn a_failure_of_the_checkpoint_before_is_not_that_of_the_last() {
-    let (mut counter, mut disk) = with_log();
-    disk.serve(&mut counter, 0);
-    counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
-    counter.say(CONTROLLER, Message::Finish);
-    counter.asked.clear();
-    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
-    disk.serve(&mut counter, 0);
+    let (mut harness, mut disk) = with_log();
+    disk.serve(&mut harness, 0);
+    harness.send(CONTROLLER, Message::Checkpoint { number: 2 });
+    harness.send(CONTROLLER, Message::Finish);
+    harness.requests.clear();
+    harness.store(StorageEvent::CheckpointFailed { number: 2, reason: "full".into() });
+    disk.serve(&mut harness, 0);
     assert_eq!(Restored::new(&disk.state, disk.covers).unwrap_err(), RestoreError::Done);
 }
 
 #[test]
 fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
-    let mut counter = Counter::starting(Server::new(address(0), address(1)), LOG);
-    let said = counter.answers(CONTROLLER);
-    let Some(Message::Abort { reason }) = said.last() else { panic!("{said:?}") };
+    let mut harness = ServerHarness::starting(Server::new(address(0), address(1)), LOG);
+    let sent = harness.answers(CONTROLLER);
+    let Some(Message::Abort { reason }) = sent.last() else { panic!("{sent:?}") };
     assert!(reason.contains("--state-dir"), "{reason}");
 }
 
@@ -343,20 +344,21 @@ fn a_server_without_a_disk_aborts_a_job_that_wants_one() {
 fn a_checkpoint_is_throttled_while_the_server_serves() {
     let server = Server::new(address(0), address(1)).with_disk();
     // Of a row of two values, 16 bytes with its key.
-    let mut counter = Counter::starting(server, Durability { checkpoint_bytes_per_second: 1600, ..LOG });
+    let mut harness =
+        ServerHarness::starting(server, Durability { checkpoint_bytes_per_second: 1600, ..LOG });
     let mut disk = Disk::default();
-    disk.serve(&mut counter, 0);
-    let worker = counter.call(Peer::Worker(0));
-    counter.say(worker, push(1, &[COLD, COLD + 1, COLD + 2], 1.0));
-    disk.serve(&mut counter, 1);
-    counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
-    disk.serve(&mut counter, 0);
+    disk.serve(&mut harness, 0);
+    let worker = harness.call(Peer::Worker(0));
+    harness.send(worker, push(1, &[COLD, COLD + 1, COLD + 2], 1.0));
+    disk.serve(&mut harness, 1);
+    harness.send(CONTROLLER, Message::Checkpoint { number: 2 });
+    disk.serve(&mut harness, 0);
     assert!(disk.open.is_some(), "the rows are on the disk, and the end is not due");
-    let due = counter.server.poll_timeout().unwrap();
+    let due = harness.server.poll_timeout().unwrap();
     assert_eq!(due, NOW + core::time::Duration::from_millis(30));
-    counter.server.handle_timeout(due);
-    counter.store(StorageEvent::RowsWritten);
-    disk.serve(&mut counter, 0);
+    harness.server.handle_timeout(due);
+    harness.store(StorageEvent::RowsWritten);
+    disk.serve(&mut harness, 0);
     assert!(disk.open.is_none());
-    assert!(counter.answers(CONTROLLER).contains(&Message::Checkpointed { number: 2, failure: None }));
+    assert!(harness.answers(CONTROLLER).contains(&Message::Checkpointed { number: 2, failure: None }));
 }

@@ -1,7 +1,7 @@
 //! A server whose disk is slow, or does not do what it is asked.
 
-use super::counter::{CONTROLLER, Counter, address, push};
 use super::durability::{Disk, LOG, with_log_in};
+use super::harness::{CONTROLLER, ServerHarness, address, push};
 use crate::cluster::Peer;
 use crate::message::Message;
 use crate::role::Role;
@@ -13,8 +13,8 @@ use crate::testing::{self, HOT_ROWS};
 const COLD: u64 = HOT_ROWS;
 
 /// The checkpoint that the server has asked for last.
-fn begun(counter: &Counter) -> u64 {
-    let begun = counter.asked.iter().rev().find_map(|request| match request {
+fn begun(harness: &ServerHarness) -> u64 {
+    let begun = harness.requests.iter().rev().find_map(|request| match request {
         StorageRequest::Begin(head) => Some(head.number),
         _ => None,
     });
@@ -24,70 +24,70 @@ fn begun(counter: &Counter) -> u64 {
 // rule L6
 #[test]
 fn a_log_that_takes_long_to_restart_is_asked_once() {
-    let (mut counter, _) = with_log_in(testing::cluster(4));
-    let worker = counter.call(Peer::Worker(0));
-    counter.store(StorageEvent::LogFailed { reason: "full".into() });
-    counter.asked.clear();
+    let (mut harness, _) = with_log_in(testing::cluster(4));
+    let worker = harness.call(Peer::Worker(0));
+    harness.store(StorageEvent::LogFailed { reason: "full".into() });
+    harness.requests.clear();
     for (number, pushed) in [(2, 1), (3, 2)] {
-        counter.say(CONTROLLER, Message::Checkpoint { number });
-        counter.ask(worker, push(pushed, &[COLD], 1.0));
-        counter.store(StorageEvent::Checkpointed { number, log_from: 1 });
+        harness.send(CONTROLLER, Message::Checkpoint { number });
+        harness.request(worker, push(pushed, &[COLD], 1.0));
+        harness.store(StorageEvent::Checkpointed { number, log_from: 1 });
     }
     let of_the_log = |request: &StorageRequest| match request {
         StorageRequest::Append { number, .. } => Some(format!("append {number}")),
         StorageRequest::RestartLog { from } => Some(format!("restart from {from}")),
         _ => None,
     };
-    let asked: Vec<String> = counter.asked.iter().filter_map(of_the_log).collect();
-    assert_eq!(asked, ["append 1", "restart from 1", "append 2"]);
+    let requests: Vec<String> = harness.requests.iter().filter_map(of_the_log).collect();
+    assert_eq!(requests, ["append 1", "restart from 1", "append 2"]);
     // It has what was appended meanwhile, and everything waits for it again.
-    counter.store(StorageEvent::Durable { record: 1 });
-    assert_eq!(counter.ask(worker, push(3, &[COLD], 1.0)), []);
-    counter.store(StorageEvent::Durable { record: 3 });
-    assert_eq!(counter.answers(worker).len(), 1);
+    harness.store(StorageEvent::Durable { record: 1 });
+    assert_eq!(harness.request(worker, push(3, &[COLD], 1.0)), []);
+    harness.store(StorageEvent::Durable { record: 3 });
+    assert_eq!(harness.answers(worker).len(), 1);
 }
 
 // rule L6
 #[test]
 fn a_log_that_fails_to_restart_is_asked_again_later() {
-    let (mut counter, _) = with_log_in(testing::cluster(4));
-    let worker = counter.call(Peer::Worker(0));
+    let (mut harness, _) = with_log_in(testing::cluster(4));
+    let worker = harness.call(Peer::Worker(0));
     for number in [2, 3] {
-        counter.store(StorageEvent::LogFailed { reason: "full".into() });
-        counter.say(CONTROLLER, Message::Checkpoint { number });
-        counter.store(StorageEvent::Checkpointed { number, log_from: 1 });
-        let asked = core::mem::take(&mut counter.asked);
+        harness.store(StorageEvent::LogFailed { reason: "full".into() });
+        harness.send(CONTROLLER, Message::Checkpoint { number });
+        harness.store(StorageEvent::Checkpointed { number, log_from: 1 });
+        let requests = core::mem::take(&mut harness.requests);
         assert!(
-            asked.iter().any(|request| matches!(request, StorageRequest::RestartLog { .. })),
-            "{asked:?}"
+            requests.iter().any(|request| matches!(request, StorageRequest::RestartLog { .. })),
+            "{requests:?}"
         );
     }
-    counter.store(StorageEvent::Durable { record: 0 });
-    assert_eq!(counter.ask(worker, push(1, &[COLD], 1.0)), []);
+    harness.store(StorageEvent::Durable { record: 0 });
+    assert_eq!(harness.request(worker, push(1, &[COLD], 1.0)), []);
 }
 
 // rule L2
 #[test]
 fn a_checkpoint_that_failed_leaves_its_number_unused() {
-    let (mut counter, mut disk) = with_log_in(testing::cluster(4));
-    counter.say(CONTROLLER, Message::Checkpoint { number: 2 });
+    let (mut harness, mut disk) = with_log_in(testing::cluster(4));
+    harness.send(CONTROLLER, Message::Checkpoint { number: 2 });
     // Its last step failed: it may be there all the same.
-    counter.asked.clear();
-    counter.store(StorageEvent::CheckpointFailed { number: 2, reason: "the directory".into() });
-    counter.say(CONTROLLER, Message::Finish);
-    assert_eq!(begun(&counter), 3);
-    disk.serve(&mut counter, 0);
+    harness.requests.clear();
+    harness.store(StorageEvent::CheckpointFailed { number: 2, reason: "the directory".into() });
+    harness.send(CONTROLLER, Message::Finish);
+    assert_eq!(begun(&harness), 3);
+    disk.serve(&mut harness, 0);
 }
 
 // rule L2
 #[test]
 fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
-    let (counter, disk) = with_log_in(testing::cluster(4));
+    let (harness, disk) = with_log_in(testing::cluster(4));
     let mut restored = Restored::new(&disk.state, disk.covers).unwrap();
     restored.passed_over(5);
-    let mut again = Counter::of(restored.finish(address(0), address(1)));
-    again.say(CONTROLLER, Message::View(counter.view().into()));
-    again.say(CONTROLLER, Message::Finish);
+    let mut again = ServerHarness::of(restored.finish(address(0), address(1)));
+    again.send(CONTROLLER, Message::View(harness.view().into()));
+    again.send(CONTROLLER, Message::Finish);
     assert_eq!(begun(&again), 6);
 }
 
@@ -95,24 +95,24 @@ fn a_server_numbers_checkpoints_above_one_that_was_passed_over() {
 #[test]
 fn records_read_but_not_durable_are_not_answered() {
     let server = Server::new(address(0), address(1)).with_disk();
-    let mut counter = Counter::starting(server, LOG);
+    let mut harness = ServerHarness::starting(server, LOG);
     let mut disk = Disk::default();
-    disk.serve(&mut counter, 0);
-    let worker = counter.call(Peer::Worker(0));
-    counter.say(worker, push(1, &[COLD], 2.0));
-    disk.serve(&mut counter, 1);
+    disk.serve(&mut harness, 0);
+    let worker = harness.call(Peer::Worker(0));
+    harness.send(worker, push(1, &[COLD], 2.0));
+    disk.serve(&mut harness, 1);
     // The next process reads the push, and the disk, which is full, does not take it once more.
     let mut restored = Restored::new(&disk.state, disk.covers).unwrap();
     disk.rows.iter().for_each(|rows| restored.rows(rows).unwrap());
     let (number, record) = &disk.records[0];
     restored.record(*number, record).unwrap();
     restored.durable_up_to(0);
-    let mut again = Counter::of(restored.finish(address(0), address(1)));
+    let mut again = ServerHarness::of(restored.finish(address(0), address(1)));
     again.answers(CONTROLLER);
-    again.say(CONTROLLER, Message::View(counter.view().into()));
+    again.send(CONTROLLER, Message::View(harness.view().into()));
     assert_eq!(again.answers(CONTROLLER), [], "it acts on the view when the log has all before it");
     let worker = again.call(Peer::Worker(0));
-    assert_eq!(again.ask(worker, push(1, &[COLD], 2.0)), []);
+    assert_eq!(again.request(worker, push(1, &[COLD], 2.0)), []);
     again.store(StorageEvent::Durable { record: 1 });
     assert_eq!(again.answers(worker).len(), 1);
     assert!(again.server.poll_timeout().is_some());

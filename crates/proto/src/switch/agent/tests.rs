@@ -17,7 +17,7 @@ impl Plane for OneLane {
 
     fn set_workers(&mut self, _workers: &BTreeMap<u16, SocketAddr>) {}
 
-    fn open(&mut self, _config: RegionConfig, _durable: u16, _cut: &Cut, _due: BankPackets) {
+    fn open(&mut self, _config: RegionConfig, _durable: u16, _contents: &RoundContents, _due: BankPackets) {
         unreachable!("no shard has sent the contents of a region");
     }
 
@@ -33,7 +33,7 @@ impl Plane for OneLane {
         BankPackets { pushes: 0, last: 0 }
     }
 
-    fn close_epoch(&mut self, _region: u8) -> Option<Epoch> {
+    fn close_round(&mut self, _region: u8) -> Option<Round> {
         None
     }
 

@@ -55,7 +55,8 @@ fn plane(regions: u8, there: &BTreeMap<u16, SocketAddr>) -> SoftPlane {
     let mut plane = SoftPlane::default();
     plane.begin(JOB);
     plane.set_workers(there);
-    (0..regions).for_each(|region| plane.open(config(region), 9, &Cut::default(), BankPackets::default()));
+    (0..regions)
+        .for_each(|region| plane.open(config(region), 9, &RoundContents::default(), BankPackets::default()));
     plane
 }
 
@@ -65,16 +66,16 @@ fn flows(plane: &SoftPlane) -> Vec<u16> {
 
 // rule D8
 #[test]
-fn a_window_is_taken_back_when_no_open_epoch_needs_it() {
+fn a_window_is_taken_back_when_no_open_round_needs_it() {
     let mut plane = plane(2, &workers([0, 1]));
-    assert_eq!(push(&mut plane, 0, 0, 0).unwrap().epoch, 10);
+    assert_eq!(push(&mut plane, 0, 0, 0).unwrap().round, 10);
     plane.set_workers(&workers([1]));
     assert_eq!(push(&mut plane, 0, 0, 1), None, "it has no place");
     plane.set_workers(&workers([1, 500]));
-    assert_eq!(flows(&plane), [3, 3], "the epoch has a packet of worker 0");
-    let epoch = plane.close_epoch(0).unwrap();
-    let first = FlowCut { below: 1, above: Vec::new() };
-    assert_eq!((epoch.cut.flows, epoch.sums.first()), ([(0, first)].into(), Some(&1)));
+    assert_eq!(flows(&plane), [3, 3], "the round has a packet of worker 0");
+    let round = plane.close_round(0).unwrap();
+    let first = AckedSet { below: 1, above: Vec::new() };
+    assert_eq!((round.contents.flows, round.sums.first()), ([(0, first)].into(), Some(&1)));
     plane.set_workers(&workers([1, 500, 501]));
     assert_eq!(flows(&plane), [3, 3], "its window is that of another now");
     let answer = push(&mut plane, 0, 501, 0).unwrap();
@@ -88,15 +89,15 @@ fn a_worker_that_comes_back_finds_what_was_taken_of_it() {
     for seq in [0, 1, 3] {
         assert_eq!(push(&mut plane, 0, 0, seq).unwrap().kind, Kind::Ack);
     }
-    plane.close_epoch(0);
+    plane.close_round(0);
     plane.set_workers(&workers([1]));
     plane.set_workers(&workers([1, 2]));
     assert!(push(&mut plane, 0, 2, 3).is_some());
     assert_eq!(plane.taken(0).pushes, 1);
     plane.set_workers(&workers([0, 1, 2]));
-    for (seq, taken, epoch) in [(0, 1, 10), (3, 1, 10), (2, 2, 11), (4, 3, 11)] {
+    for (seq, taken, round) in [(0, 1, 10), (3, 1, 10), (2, 2, 11), (4, 3, 11)] {
         let answer = push(&mut plane, 0, 0, seq).unwrap();
-        assert_eq!((answer.kind, answer.epoch, plane.taken(0).pushes), (Kind::Ack, epoch, taken), "{seq}");
+        assert_eq!((answer.kind, answer.round, plane.taken(0).pushes), (Kind::Ack, round, taken), "{seq}");
     }
 }
 
@@ -106,8 +107,8 @@ fn windows_take_memory_for_those_who_are_there() {
     let mut plane = plane(1, &there);
     assert!(plane.memory_bytes() < 17 << 20, "{}", plane.memory_bytes());
     let before = plane.memory_bytes();
-    for round in 0..5 {
-        plane.set_workers(&workers((0..4096).map(|number| 16 * number + round)));
+    for turn in 0..5 {
+        plane.set_workers(&workers((0..4096).map(|number| 16 * number + turn)));
     }
     assert_eq!(plane.memory_bytes(), before);
 }
@@ -124,7 +125,7 @@ enum Step {
         back: u32,
     },
     Close(u8),
-    /// Another holder takes a region over.
+    /// Another owner takes a region over.
     Reopen(u8),
 }
 
@@ -140,18 +141,20 @@ fn step() -> impl Strategy<Value = Step> {
 /// A plane with a window for each number, and what shards have of its regions.
 struct Model {
     pipeline: Pipeline<Vec<SoftRegion>, Vec<u32>>,
-    cuts: [Cut; 2],
-    epochs: [u16; 2],
+    contents: [RoundContents; 2],
+    rounds: [u16; 2],
 }
 
 impl Model {
     fn open(&self, region: u8) -> SoftRegion {
         let number = |worker: &u16| NUMBERS.iter().position(|other| other == worker).unwrap();
-        let cut = &self.cuts[usize::from(region)];
-        let flows =
-            cut.flows.iter().map(|(worker, seen)| (u16::try_from(number(worker)).unwrap(), seen.clone()));
+        let contents = &self.contents[usize::from(region)];
+        let flows = contents
+            .flows
+            .iter()
+            .map(|(worker, seen)| (u16::try_from(number(worker)).unwrap(), seen.clone()));
         let config = RegionConfig { flows: 6, ..config(region) };
-        region::open(config, self.epochs[usize::from(region)], &Cut { flows: flows.collect() })
+        region::open(config, self.rounds[usize::from(region)], &RoundContents { flows: flows.collect() })
     }
 }
 
@@ -165,9 +168,9 @@ proptest! {
         plane.begin(JOB);
         plane.set_workers(&there);
         let mut model =
-            Model { pipeline: Pipeline::new(Vec::new()).unwrap(), cuts: Default::default(), epochs: [9; 2] };
+            Model { pipeline: Pipeline::new(Vec::new()).unwrap(), contents: Default::default(), rounds: [9; 2] };
         for region in 0..2 {
-            plane.open(config(region), 9, &Cut::default(), BankPackets::default());
+            plane.open(config(region), 9, &RoundContents::default(), BankPackets::default());
             let opened = model.open(region);
             model.pipeline.change(|regions| regions.push(opened)).unwrap();
         }
@@ -197,20 +200,20 @@ proptest! {
                     model.pipeline.process_burst(sender, [packet.as_mut_slice()], |answer| {
                         expected = Header::parse_without_entries(answer).ok();
                     });
-                    // For what was taken before, a window may name that epoch or any later one that is sure to close (rule D2).
+                    // For what was taken before, a window may name that round or any later one that is sure to close (rule D2).
                     let (pushes, open) = {
                         let region = model.pipeline.region(JOB, region).unwrap();
-                        (region.active_packets().pushes, region.epoch())
+                        (region.active_packets().pushes, region.round())
                     };
                     let (answer, mut expected) = (answer.unwrap(), expected.unwrap());
                     if answer.kind == Kind::Ack {
                         let name = (region, worker, seq);
                         if pushes > plane_pushes {
-                            took.insert(name, answer.epoch);
+                            took.insert(name, answer.round);
                         }
                         let newest = if pushes > 0 { open } else { open - 1 };
-                        prop_assert!((took[&name]..=newest).contains(&answer.epoch), "{answer:?} of {took:?}");
-                        expected.epoch = answer.epoch;
+                        prop_assert!((took[&name]..=newest).contains(&answer.round), "{answer:?} of {took:?}");
+                        expected.round = answer.round;
                     }
                     prop_assert_eq!((answer, plane.taken(region).pushes), (expected, pushes));
                     // A bank that is full takes it later.
@@ -220,18 +223,18 @@ proptest! {
                 }
                 Step::Close(region) => {
                     let number = usize::from(region);
-                    let epoch = plane.close_epoch(region).unwrap();
-                    let mut expected = region::close_epoch(model.pipeline.region_mut(JOB, region).unwrap());
-                    let flows = core::mem::take(&mut expected.cut.flows).into_iter();
-                    expected.cut.flows = flows.map(|(flow, seen)| (NUMBERS[usize::from(flow)], seen)).collect();
-                    prop_assert_eq!(&epoch, &expected);
-                    model.cuts[number].advance(epoch.cut);
-                    model.epochs[number] += 1;
+                    let round = plane.close_round(region).unwrap();
+                    let mut expected = region::close_round(model.pipeline.region_mut(JOB, region).unwrap());
+                    let flows = core::mem::take(&mut expected.contents.flows).into_iter();
+                    expected.contents.flows = flows.map(|(flow, seen)| (NUMBERS[usize::from(flow)], seen)).collect();
+                    prop_assert_eq!(&round, &expected);
+                    model.contents[number].advance(round.contents);
+                    model.rounds[number] += 1;
                 }
                 Step::Reopen(region) => {
                     let number = usize::from(region);
                     plane.forget(region);
-                    plane.open(config(region), model.epochs[number], &model.cuts[number], BankPackets::default());
+                    plane.open(config(region), model.rounds[number], &model.contents[number], BankPackets::default());
                     let opened = model.open(region);
                     model.pipeline.change(|regions| regions[number] = opened).unwrap();
                 }

@@ -3,15 +3,15 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use libra_dataplane::planted::{PlantedBug, is_planted};
-use libra_dataplane::{Flags, Header, Kind, NackReason, Packet, SeqRange, epoch_newer};
+use libra_dataplane::mutants::{Mutant, is_enabled};
+use libra_dataplane::{Flags, Header, Kind, NackReason, Packet, SeqRange, round_newer};
 
 use super::{FRESH_FOR, Path};
 use crate::time::Instant;
-use crate::transport::flow::{Accepted, Cargo, State};
+use crate::transport::flow::{Accepted, PacketRows, State};
 use crate::transport::probes::PROBES_BEGIN;
 use crate::transport::region::{FlowKind, PacketRef};
-use crate::transport::timeline::Transmission;
+use crate::transport::sent_packets::Transmission;
 
 /// Pause before a packet that was refused for a while is sent again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
@@ -19,13 +19,13 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// Effect of an answer from the switch on the operations of the worker.
 #[derive(Debug)]
 pub(crate) enum Delivery<'p> {
-    /// The rows of this cargo are in an epoch; with the values that the switch had for them, if they were asked for and it
+    /// These rows are in a round; with the values that the switch had for them, if they were asked for and it
     /// had any.
-    Accepted(Cargo, Option<Packet<'p>>),
-    /// The values of the rows of this cargo, in order.
-    Values(Cargo, Packet<'p>),
-    /// The switch has no values for the rows of this cargo: read them from the shard.
-    Unreadable(Cargo),
+    Accepted(PacketRows, Option<Packet<'p>>),
+    /// The values of these rows, in order.
+    Values(PacketRows, Packet<'p>),
+    /// The switch has no values for these rows: read them from the shard.
+    Unreadable(PacketRows),
 }
 
 /// Properties of an answer, beside its effect on operations.
@@ -63,12 +63,12 @@ impl Path {
             self.statistics.dropped += 1;
             return;
         }
-        // An answer from before the region moved is no evidence of its present holder (rule V2).
+        // An answer from before the region moved is no evidence of its present owner (rule V2).
         if header.view != self.flows(header.region).view {
             self.statistics.dropped += 1;
-            // The region has a holder now (rule M14).
+            // The region has an owner now (rule M14).
             if header.kind == Kind::Nack && self.answers_probe(now, &header) {
-                self.silence.end();
+                self.outage.end();
             }
             return;
         }
@@ -80,10 +80,10 @@ impl Path {
         let values = header.flags.contains(Flags::VALUES);
         match header.kind {
             Kind::Ack if values && self.fits_request(FlowKind::Push, &header) => {
-                if let Some(cargo) =
-                    self.accepted(now, header.region, header.seq, header.epoch, &mut standing)
+                if let Some(packet_rows) =
+                    self.accepted(now, header.region, header.seq, header.round, &mut standing)
                 {
-                    deliver(Delivery::Accepted(cargo, Some(packet)));
+                    deliver(Delivery::Accepted(packet_rows, Some(packet)));
                 }
             }
             Kind::Ack if !values => {
@@ -91,8 +91,10 @@ impl Path {
                 // Ranges may reach over what was given up long ago, and those of invalid answers anywhere.
                 let open = flow.first_open()..flow.next();
                 for seq in packet.acknowledged().flat_map(|range| within(range, &open)) {
-                    if let Some(cargo) = self.accepted(now, header.region, seq, header.epoch, &mut standing) {
-                        deliver(Delivery::Accepted(cargo, None));
+                    if let Some(packet_rows) =
+                        self.accepted(now, header.region, seq, header.round, &mut standing)
+                    {
+                        deliver(Delivery::Accepted(packet_rows, None));
                     }
                 }
             }
@@ -101,8 +103,8 @@ impl Path {
                 standing = Standing { is_news: is_fresh, is_fresh };
             }
             Kind::Pull if values && self.fits_request(FlowKind::Pull, &header) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq, &mut standing) {
-                    deliver(Delivery::Values(cargo, packet));
+                if let Some(packet_rows) = self.answered(now, header.region, header.seq, &mut standing) {
+                    deliver(Delivery::Values(packet_rows, packet));
                 }
             }
             Kind::Nack => self.refused(now, &header, &mut standing, deliver),
@@ -115,13 +117,13 @@ impl Path {
     /// so one that is not fresh does not set `durable`, and does not end a timeout (rule T17).
     fn learn(&mut self, now: Instant, header: &Header, standing: Standing) {
         if standing.is_fresh {
-            self.silence.end();
+            self.outage.end();
         }
         // A switch that does not have the region has no state of its rounds (rule W7).
-        let knows_region = header.nack_reason() != Some(NackReason::UnknownFlow);
-        let is_believed = knows_region && (standing.is_fresh || is_planted(PlantedBug::DurableOfAnyAnswer))
-            || is_planted(PlantedBug::StrangerBelieved);
-        if is_believed {
+        let has_region = header.nack_reason() != Some(NackReason::UnknownFlow);
+        let is_trusted = has_region && (standing.is_fresh || is_enabled(Mutant::DurableOfAnyAnswer))
+            || is_enabled(Mutant::StrangerBelieved);
+        if is_trusted {
             self.learn_durable(header.region, header.durable);
         }
         let flows =
@@ -130,8 +132,8 @@ impl Path {
             flows.push.release(durable, &mut self.spare);
         }
         if standing.is_news {
-            self.heard_at = now;
-            flows.postpone_probe(now, &self.rtt, self.hurried);
+            self.answered_at = now;
+            flows.postpone_probe(now, &self.rtt, self.expedited);
         }
     }
 
@@ -153,21 +155,27 @@ impl Path {
         now: Instant,
         region: u8,
         seq: u32,
-        epoch: u16,
+        round: u16,
         standing: &mut Standing,
-    ) -> Option<Cargo> {
-        let news = self.flows(region).push.accept(seq, epoch)?;
+    ) -> Option<PacketRows> {
+        let news = self.flows(region).push.accept(seq, round)?;
         standing.answers(now, news.sent, news.is_sole);
         self.learn_round_trip(now, region, &news);
-        news.is_first.then_some(news.cargo)
+        news.is_first.then_some(news.packet_rows)
     }
 
-    fn answered(&mut self, now: Instant, region: u8, seq: u32, standing: &mut Standing) -> Option<Cargo> {
+    fn answered(
+        &mut self,
+        now: Instant,
+        region: u8,
+        seq: u32,
+        standing: &mut Standing,
+    ) -> Option<PacketRows> {
         let flows = self.regions[usize::from(region)].as_mut().expect("the caller has looked the region up");
         let news = flows.pull.finish(seq, &mut self.spare)?;
         standing.answers(now, news.sent, news.is_sole);
         self.learn_round_trip(now, region, &news);
-        Some(news.cargo)
+        Some(news.packet_rows)
     }
 
     fn learn_round_trip(&mut self, now: Instant, region: u8, news: &Accepted) {
@@ -183,21 +191,21 @@ impl Path {
                 self.rtt.sample(now.since(news.sent.at));
             }
             self.answered_sent_at = self.answered_sent_at.max(news.sent.at);
-            self.flows(region).timeline.answer(news.sent);
+            self.flows(region).sent_packets.answer(news.sent);
         } else if !news.is_probe && self.rtt.is_late_enough(now.since(news.sent.at)) {
             // It overtakes others all the same (RFC 8985, section 6.2): else what is lost among packets that were all sent twice
             // would be left to the timer.
-            self.flows(region).timeline.answer_again(news.sent);
-        } else if news.is_overtaken && self.rtt.is_too_soon(now.since(news.sent.at)) {
-            self.flows(region).timeline.note_reordering();
+            self.flows(region).sent_packets.answer_again(news.sent);
+        } else if news.is_fast_retransmit && self.rtt.is_too_soon(now.since(news.sent.at)) {
+            self.flows(region).sent_packets.note_reordering();
         }
     }
 
     fn learn_durable(&mut self, region: u8, durable: u16) {
         let flows = self.flows(region);
-        if flows.durable.is_none_or(|known| epoch_newer(durable, known)) {
+        if flows.durable.is_none_or(|known| round_newer(durable, known)) {
             flows.durable = Some(durable);
-            flows.patience.heard();
+            flows.probe_backoff.reset();
         }
     }
 
@@ -212,7 +220,7 @@ impl Path {
         if header.seq >= PROBES_BEGIN {
             // A switch that has the region answers every probe. This one has no state of rounds, but it shows that the switch is there.
             if self.answers_probe(now, header) {
-                self.silence.end();
+                self.outage.end();
             }
             return;
         }
@@ -221,8 +229,8 @@ impl Path {
             PacketRef { region: header.region, kind: FlowKind::of_seq(header.seq), seq: header.seq };
         match header.nack_reason() {
             Some(NackReason::NotInstalled) => {
-                if let Some(cargo) = self.answered(now, header.region, header.seq, standing) {
-                    deliver(Delivery::Unreadable(cargo));
+                if let Some(packet_rows) = self.answered(now, header.region, header.seq, standing) {
+                    deliver(Delivery::Unreadable(packet_rows));
                 }
                 return;
             }

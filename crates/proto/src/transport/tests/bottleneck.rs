@@ -8,10 +8,10 @@ use libra_dataplane::{
     packet_bytes,
 };
 
-use super::scene::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address, bounds};
+use super::harness::{CELLS, IDENTITY, JOB, PLAN, Random, VIEW, address, bounds};
 use crate::role::Outgoing;
 use crate::time::Instant;
-use crate::transport::flow::{Cargo, FLOW_PACKETS_MAX};
+use crate::transport::flow::{FLOW_PACKETS_MAX, PacketRows};
 use crate::transport::path::{Delivery, Identity, Path};
 use crate::transport::region::RegionFlows;
 
@@ -21,7 +21,7 @@ const COMMIT_TIME: Duration = Duration::from_micros(300);
 
 /// Parameters of the bottleneck between the workers and their sums.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setup {
+pub(super) struct BottleneckConfig {
     pub(super) workers: u16,
     pub(super) in_flight_max: u32,
     /// One way, without a queue.
@@ -36,7 +36,7 @@ pub(super) struct Setup {
     pub(super) seed: u64,
 }
 
-impl Setup {
+impl BottleneckConfig {
     /// 500,000 packets a second through a buffer of 2,048, over links that lose nothing.
     pub(super) const GOOD: Self = Self {
         workers: 1,
@@ -68,9 +68,9 @@ enum Event {
     Commit(u16),
 }
 
-pub(super) struct Bottleneck {
+pub(super) struct BottleneckHarness {
     pub(super) now: Instant,
-    pub(super) setup: Setup,
+    pub(super) bottleneck_config: BottleneckConfig,
     random: Random,
     pipeline: Pipeline<Vec<Region<Vec<u32>>>, Vec<u32>>,
     senders: Vec<Sender>,
@@ -84,8 +84,8 @@ pub(super) struct Bottleneck {
     pub(super) overflowed: u64,
 }
 
-impl Bottleneck {
-    pub(super) fn new(setup: Setup) -> Self {
+impl BottleneckHarness {
+    pub(super) fn new(bottleneck_config: BottleneckConfig) -> Self {
         let config = RegionConfig {
             job: JOB,
             region: REGION,
@@ -93,22 +93,26 @@ impl Bottleneck {
             view: VIEW,
             lanes: 1,
             cells: CELLS,
-            flows: setup.workers,
+            flows: bottleneck_config.workers,
             bank_packets_max: 1 << 20,
             arithmetic: Arithmetic::Fixed { bound: 1000 },
         };
         let region = Region::new(config, RegionMemory::allocate(&config, |words| vec![0; words])).unwrap();
         let sender = |worker| {
-            let mut path = Path::new(address(), Identity { worker, ..IDENTITY }, bounds(setup.in_flight_max));
+            let mut path = Path::new(
+                address(),
+                Identity { worker, ..IDENTITY },
+                bounds(bottleneck_config.in_flight_max),
+            );
             path.put(REGION, RegionFlows::new(FLOW_PACKETS_MAX), VIEW);
             Sender { path, submitted: 0, accepted: 0, wake: None, last_arrival: Instant::ZERO }
         };
         let mut bottleneck = Self {
             now: Instant::ZERO + Duration::from_millis(1),
-            setup,
-            random: Random::new(setup.seed),
+            bottleneck_config,
+            random: Random::new(bottleneck_config.seed),
             pipeline: Pipeline::new(vec![region]).unwrap(),
-            senders: (0..setup.workers).map(sender).collect(),
+            senders: (0..bottleneck_config.workers).map(sender).collect(),
             queue: VecDeque::new(),
             owed: Duration::ZERO,
             events: BTreeMap::new(),
@@ -129,21 +133,21 @@ impl Bottleneck {
     }
 
     fn is_lost(&mut self) -> bool {
-        self.random.below(10_000) < self.setup.loss
+        self.random.below(10_000) < self.bottleneck_config.loss
     }
 
     /// Keeps the path supplied, and takes what it wants to send.
     fn transmit(&mut self, worker: usize) {
         let sender = &mut self.senders[worker];
-        while sender.submitted - sender.accepted < 2 * u64::from(self.setup.in_flight_max) {
+        while sender.submitted - sender.accepted < 2 * u64::from(self.bottleneck_config.in_flight_max) {
             sender.submitted += 1;
             let (header, mut bytes) = sender.path.begin(REGION, Kind::Push);
             bytes.resize(packet_bytes(1), 0);
             let mut writer = PacketWriter::new(Header { flags: Flags::LAST, ..header }, &mut bytes);
             assert!(writer.push(1, 1));
             let _ = writer.finish();
-            let cargo = Cargo { operation: sender.submitted, first: 0, end: 1 };
-            sender.path.submit(REGION, Kind::Push, bytes, cargo);
+            let packet_rows = PacketRows { operation: sender.submitted, first: 0, end: 1 };
+            sender.path.submit(REGION, Kind::Push, bytes, packet_rows);
         }
         loop {
             let mut outgoing = Outgoing::default();
@@ -155,7 +159,7 @@ impl Bottleneck {
                 // Workers are never quite in step.
                 let late = Duration::from_nanos(self.random.below(10_000));
                 let sender = &mut self.senders[worker];
-                let at = sender.last_arrival.max(self.now + self.setup.delay + late);
+                let at = sender.last_arrival.max(self.now + self.bottleneck_config.delay + late);
                 sender.last_arrival = at;
                 if !self.is_lost() {
                     self.schedule(at.since(self.now), Event::AtSwitch(worker, datagram.to_vec()));
@@ -163,7 +167,7 @@ impl Bottleneck {
             }
         }
         let sender = &mut self.senders[worker];
-        assert!(sender.path.in_flight() <= self.setup.in_flight_max as usize);
+        assert!(sender.path.in_flight() <= self.bottleneck_config.in_flight_max as usize);
         sender.wake = sender.path.poll_timeout();
     }
 
@@ -192,27 +196,27 @@ impl Bottleneck {
             }
             Event::Flip => {
                 let region = self.pipeline.region_mut(JOB, REGION).unwrap();
-                if region.durable() == region.epoch().wrapping_sub(1) {
+                if region.durable() == region.round().wrapping_sub(1) {
                     let closed = region.flip().unwrap();
                     region.drain(|_, _| ());
                     self.schedule(COMMIT_TIME, Event::Commit(closed));
                 }
                 self.schedule(FLIP_INTERVAL, Event::Flip);
             }
-            Event::Commit(epoch) => self.pipeline.region_mut(JOB, REGION).unwrap().set_durable(epoch),
+            Event::Commit(round) => self.pipeline.region_mut(JOB, REGION).unwrap().set_durable(round),
         }
     }
 
     fn arrive(&mut self, worker: usize, bytes: Vec<u8>) {
         self.arrived += 1;
-        if self.queue.len() >= self.setup.buffer {
+        if self.queue.len() >= self.bottleneck_config.buffer {
             self.overflowed += 1;
-            self.owed += self.setup.drop_cost;
+            self.owed += self.bottleneck_config.drop_cost;
             return;
         }
         self.queue.push_back((worker, bytes));
         if self.queue.len() == 1 {
-            self.schedule(self.setup.service, Event::Served);
+            self.schedule(self.bottleneck_config.service, Event::Served);
         }
     }
 
@@ -222,10 +226,10 @@ impl Bottleneck {
             && !self.is_lost()
         {
             bytes.truncate(length);
-            self.schedule(self.setup.delay, Event::AtWorker(worker, bytes));
+            self.schedule(self.bottleneck_config.delay, Event::AtWorker(worker, bytes));
         }
         if !self.queue.is_empty() {
-            let next = self.setup.service + core::mem::take(&mut self.owed);
+            let next = self.bottleneck_config.service + core::mem::take(&mut self.owed);
             self.schedule(next, Event::Served);
         }
     }

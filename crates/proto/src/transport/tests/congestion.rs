@@ -3,12 +3,12 @@
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use super::bottleneck::{Bottleneck, Setup};
-use super::scene::ms;
+use super::bottleneck::{BottleneckConfig, BottleneckHarness};
+use super::harness::ms;
 
 /// The table of goodput, as it was reviewed last.
 const TABLE: &str = include_str!("goodput.txt");
-/// The numbers of the table, in the units of [`Setup`].
+/// The numbers of the table, in the units of [`BottleneckConfig`].
 const LOSSES: [u64; 5] = [0, 10, 100, 500, 2000];
 const DELAYS_US: [u64; 4] = [20, 100, 1000, 10_000];
 const WINDOWS: [u32; 4] = [64, 256, 512, 1024];
@@ -38,8 +38,8 @@ struct Shares {
     overflow: u64,
 }
 
-fn shares(setup: Setup) -> Shares {
-    let mut bottleneck = Bottleneck::new(setup);
+fn shares(bottleneck_config: BottleneckConfig) -> Shares {
+    let mut bottleneck = BottleneckHarness::new(bottleneck_config);
     bottleneck.run_for(ms(300));
     let (arrived, overflowed) = (bottleneck.arrived, bottleneck.overflowed);
     let accepted = bottleneck.run_for(ms(400));
@@ -49,7 +49,7 @@ fn shares(setup: Setup) -> Shares {
     Shares { total: sum * 1000 / 400, least, overflow }
 }
 
-/// Capacity of the switch of [`Setup::GOOD`], in pushes a second.
+/// Capacity of the switch of [`BottleneckConfig::GOOD`], in pushes a second.
 const CAPACITY: u64 = 500_000;
 
 // rule T3
@@ -57,8 +57,8 @@ const CAPACITY: u64 = 500_000;
 fn workers_that_fit_the_buffer_share_it_and_lose_nothing() {
     let of = |workers: u16| {
         let most = crate::HotPath::for_workers(workers).packets_in_flight_max;
-        let room = u32::try_from(Setup::GOOD.buffer).unwrap() / u32::from(workers);
-        shares(Setup { workers, in_flight_max: most.min(room), ..Setup::GOOD })
+        let room = u32::try_from(BottleneckConfig::GOOD.buffer).unwrap() / u32::from(workers);
+        shares(BottleneckConfig { workers, in_flight_max: most.min(room), ..BottleneckConfig::GOOD })
     };
     let (few, many) = (of(4), of(32));
     assert!(few.total > CAPACITY * 99 / 100 && many.total > CAPACITY * 99 / 100, "{few:?} {many:?}");
@@ -69,7 +69,7 @@ fn workers_that_fit_the_buffer_share_it_and_lose_nothing() {
 // rule T13
 #[test]
 fn workers_at_four_times_the_buffer_share_it_and_waste_little() {
-    let wanted = Setup { workers: 32, buffer: 1024, in_flight_max: 128, ..Setup::GOOD };
+    let wanted = BottleneckConfig { workers: 32, buffer: 1024, in_flight_max: 128, ..BottleneckConfig::GOOD };
     let found = shares(wanted);
     assert!(found.total > CAPACITY * 95 / 100 && found.overflow <= 2, "{found:?}");
     // Windows that fit the buffer, as rule T3 has them, share alike; these do not, for the price of taking a few losses for the link's.
@@ -80,7 +80,7 @@ fn workers_at_four_times_the_buffer_share_it_and_waste_little() {
 fn no_overload_makes_goodput_collapse() {
     // The buffer is a quarter, a sixteenth, a fiftieth of what the windows may be.
     for (buffer, in_flight_max) in [(256, 32), (1024, 512), (320, 512)] {
-        let found = shares(Setup { workers: 32, buffer, in_flight_max, ..Setup::GOOD });
+        let found = shares(BottleneckConfig { workers: 32, buffer, in_flight_max, ..BottleneckConfig::GOOD });
         assert!(found.total > CAPACITY * 85 / 100, "{buffer} {in_flight_max}: {found:?}");
     }
 }
@@ -90,8 +90,14 @@ fn no_overload_makes_goodput_collapse() {
 fn a_slow_switch_with_room_queues_no_more_than_timers_allow() {
     // With all windows at their maximum a packet would wait for a third of a second, longer than the longest timeout (rule T4).
     let service = Duration::from_micros(20);
-    let setup = Setup { workers: 32, in_flight_max: 512, buffer: 1 << 15, service, ..Setup::GOOD };
-    let mut bottleneck = Bottleneck::new(setup);
+    let bottleneck_config = BottleneckConfig {
+        workers: 32,
+        in_flight_max: 512,
+        buffer: 1 << 15,
+        service,
+        ..BottleneckConfig::GOOD
+    };
+    let mut bottleneck = BottleneckHarness::new(bottleneck_config);
     bottleneck.run_for(ms(3000));
     let arrived = bottleneck.arrived;
     let accepted = bottleneck.run_for(ms(1000));
@@ -107,11 +113,12 @@ fn a_slow_switch_with_room_queues_no_more_than_timers_allow() {
 #[test]
 fn a_burst_of_loss_is_over_soon_after_it_is_over() {
     for (workers, in_flight_max) in [(1, 512), (32, 32)] {
-        let mut bottleneck = Bottleneck::new(Setup { workers, in_flight_max, ..Setup::GOOD });
+        let mut bottleneck =
+            BottleneckHarness::new(BottleneckConfig { workers, in_flight_max, ..BottleneckConfig::GOOD });
         bottleneck.run_for(ms(50));
-        bottleneck.setup.loss = 10_000;
+        bottleneck.bottleneck_config.loss = 10_000;
         bottleneck.run_for(ms(100));
-        bottleneck.setup.loss = 0;
+        bottleneck.bottleneck_config.loss = 0;
         // The timer is asked at most every 200 ms by then (rule T4).
         bottleneck.run_for(ms(220));
         let accepted: u64 = bottleneck.run_for(ms(50)).iter().sum();
@@ -122,7 +129,8 @@ fn a_burst_of_loss_is_over_soon_after_it_is_over() {
 /// Pushes accepted in a second, of one worker.
 fn goodput(loss: u64, delay_us: u64, in_flight_max: u32) -> u64 {
     let delay = Duration::from_micros(delay_us);
-    let mut bottleneck = Bottleneck::new(Setup { loss, delay, in_flight_max, ..Setup::GOOD });
+    let mut bottleneck =
+        BottleneckHarness::new(BottleneckConfig { loss, delay, in_flight_max, ..BottleneckConfig::GOOD });
     bottleneck.run_for(ms(20) + delay * 40);
     let time = ms(60) + delay * 100;
     let accepted = bottleneck.run_for(time)[0];

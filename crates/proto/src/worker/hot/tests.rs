@@ -23,7 +23,7 @@ fn a_worker_has_as_many_regions_as_a_plan_may_have() {
         let mut client = HotClient::new(&cluster, 0, &plan, &placement);
         client.enter(&View {
             number: 1,
-            tenures: vec![Tenure::default(); placement.regions().len()],
+            ownerships: vec![Ownership::default(); placement.regions().len()],
             ..View::default()
         });
         let frontiers = client.frontiers();

@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering;
 
 use super::{Shared, State};
 use crate::mesh::control::Control;
-use crate::mesh::desk::Joined;
 use crate::mesh::error::MeshError;
 use crate::mesh::link::{Link, LinkEvents, lock};
 use crate::mesh::message::{Payload, Received};
+use crate::mesh::scheduler::Joined;
 
 impl Shared {
     fn joined(&self, state: &mut State, link: &Link, joined: Joined) {
         match joined {
             Joined::Waiting => {}
-            Joined::Refused(reason) => link.say(&Control::Refused { reason }),
+            Joined::Refused(reason) => link.send_control(&Control::Refused { reason }),
             Joined::Complete => {
-                let (sayings, roster) = match &state.desk {
-                    Some(desk) => (desk.rosters(), desk.roster().cloned()),
+                let (envelopes, roster) = match &state.scheduler {
+                    Some(scheduler) => (scheduler.rosters(), scheduler.roster().cloned()),
                     None => return,
                 };
-                for (stream, control) in &sayings {
+                for (stream, control) in &envelopes {
                     let link = stream.and_then(|stream| state.links.get(&stream));
                     if let (Some(link), Control::Roster(roster)) = (link, control) {
                         link.set_peer(roster.you);
@@ -28,7 +28,7 @@ impl Shared {
                     }
                 }
                 state.roster = roster;
-                self.say_all(state, sayings);
+                self.send_all(state, envelopes);
             }
         }
     }
@@ -43,14 +43,15 @@ impl LinkEvents for Shared {
                 let what = join.role;
                 self.mailbox.note(1, &format_args!("a {what} has come from {address}"));
                 let mut state = lock(&self.state);
-                let joined = state.desk.as_mut().map(|desk| desk.join(link.number, join, address));
+                let joined =
+                    state.scheduler.as_mut().map(|scheduler| scheduler.join(link.number, join, address));
                 if let Some(joined) = joined {
                     self.joined(&mut state, link, joined);
                 }
             }
             Control::JoinAgain => {
                 let mut state = lock(&self.state);
-                let joined = state.desk.as_mut().map(|desk| desk.join_again(link.number));
+                let joined = state.scheduler.as_mut().map(|scheduler| scheduler.join_again(link.number));
                 if let Some(joined) = joined {
                     self.joined(&mut state, link, joined);
                 }
@@ -82,23 +83,28 @@ impl LinkEvents for Shared {
                 if state.failure.is_some() {
                     return;
                 }
-                let sayings = state.desk.as_mut().map(|desk| desk.barrier(group)).unwrap_or_default();
-                self.say_all(&mut state, sayings);
+                let envelopes =
+                    state.scheduler.as_mut().map(|scheduler| scheduler.barrier(group)).unwrap_or_default();
+                self.send_all(&mut state, envelopes);
             }
             Control::Bye => {
                 self.mailbox.note(1, &format_args!("{} has finalized", self.name_of(link)));
                 let mut state = lock(&self.state);
-                let sayings = state.desk.as_mut().map(|desk| desk.leave(link.number)).unwrap_or_default();
-                self.say_all(&mut state, sayings);
+                let envelopes = state
+                    .scheduler
+                    .as_mut()
+                    .map(|scheduler| scheduler.leave(link.number))
+                    .unwrap_or_default();
+                self.send_all(&mut state, envelopes);
                 // A process that leaves because another has died is not the cause.
                 let has_failed = state.failure.is_some();
                 drop(state);
                 if let Some(node) = link.peer().filter(|_| !has_failed) {
-                    self.mailbox.left(node, &MeshError::Left { whom: self.name_of(link) });
+                    self.mailbox.left(node, &MeshError::Left { peer: self.name_of(link) });
                 }
             }
-            Control::Died { node, whom, reason } => {
-                self.fail(node, MeshError::Died { whom, reason: reason.clone() }, &reason);
+            Control::Died { node, peer, reason } => {
+                self.fail(node, MeshError::Died { peer, reason: reason.clone() }, &reason);
             }
             said @ (Control::Released { .. } | Control::BarrierFailed { .. } | Control::Refused { .. }) => {
                 Self::take_note(&mut lock(&self.state), &said);
@@ -115,8 +121,8 @@ impl LinkEvents for Shared {
     fn ended(&self, link: &Arc<Link>, reason: String) {
         self.link_broke(link, &reason);
         let mut state = lock(&self.state);
-        let has_joined = match &state.desk {
-            Some(desk) => desk.has_joined(link.number),
+        let has_joined = match &state.scheduler {
+            Some(scheduler) => scheduler.has_joined(link.number),
             None => link.peer().is_some(),
         };
         // Of a stranger nothing stays, its socket neither.

@@ -36,7 +36,7 @@ impl Shared {
     }
 
     pub(super) fn dial(self: &Arc<Self>, host: &str, port: u16, who: &str) -> Result<Arc<Link>, MeshError> {
-        let deadline = Instant::now() + self.settings.patience;
+        let deadline = Instant::now() + self.settings.connect_timeout;
         let stream = loop {
             let attempt = (host, port).to_socket_addrs().and_then(|mut addresses| {
                 let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
@@ -50,8 +50,8 @@ impl Shared {
                         return Err(failure);
                     }
                     if Instant::now() >= deadline {
-                        let whom = format!("{who} at {host}:{port}");
-                        return Err(MeshError::Unreachable { whom, said: source.to_string() });
+                        let peer = format!("{who} at {host}:{port}");
+                        return Err(MeshError::Unreachable { peer, os_error: source.to_string() });
                     }
                 }
             }
@@ -64,7 +64,7 @@ impl Shared {
         for server in roster.processes(NodeRole::Server) {
             let link = self.dial(&server.host, server.port, &server.to_string())?;
             link.set_peer(server.id);
-            link.say(&Control::Hello { from: roster.you });
+            link.send_control(&Control::Hello { from: roster.you });
             self.route(server.id, &link);
         }
         Ok(())
@@ -113,14 +113,14 @@ impl Shared {
             if let Some(failure) = lock(&self.state).failure.clone() {
                 return Err(failure);
             }
-            let whom = self.name_of(&link);
+            let peer = self.name_of(&link);
             if link.is_bye_taken() {
-                return Err(MeshError::Left { whom });
+                return Err(MeshError::Left { peer });
             }
             // Its reader is about to report this, too; what this node sends next must not come before it.
             let reason = "the connection was closed";
             self.link_broke(&link, reason);
-            return Err(MeshError::Died { whom, reason: reason.to_owned() });
+            return Err(MeshError::Died { peer, reason: reason.to_owned() });
         }
         Ok(link)
     }
@@ -151,5 +151,5 @@ pub(super) fn listen(host: &str, port: u16) -> Result<TcpListener, MeshError> {
         _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
     let address = SocketAddr::new(ip, port);
-    TcpListener::bind(address).map_err(|source| MeshError::Bind { address, said: source.to_string() })
+    TcpListener::bind(address).map_err(|source| MeshError::Bind { address, os_error: source.to_string() })
 }

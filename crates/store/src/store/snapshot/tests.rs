@@ -4,7 +4,7 @@ use libra_plan::{Shard, shard_of};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Admission, Eviction, Growth, Init, Optimizer, Rule, TableSpec};
+use crate::{Admission, Eviction, Init, Optimizer, RowLifecycle, TableSpec, UpdateRule};
 
 /// Of each table, the words of values and state by key.
 type Contents = Vec<BTreeMap<u64, Vec<u32>>>;
@@ -26,7 +26,7 @@ fn tables_of(shards: u16) -> Vec<TableSpec> {
         init: Init::Uniform { bound: 1.0 },
     };
     let adagrad = Optimizer::Adagrad { rate: 0.1, epsilon: 1e-6 };
-    let growth = Growth {
+    let growth = RowLifecycle {
         admission: Some(Admission::Occurrences { updates: 2, keys: 5_000 }),
         eviction: Some(Eviction::LeastUsed { rows_max: 1_000, half_life: 5 }),
     };
@@ -35,7 +35,7 @@ fn tables_of(shards: u16) -> Vec<TableSpec> {
         table("near", 77 * times - some..20_000 * times + some, 1, Optimizer::Sgd { rate: 0.1 }),
         table("wide", 20_000 * times + some..40_000 * times, 2, adagrad),
         TableSpec {
-            rule: Rule { growth, ..adagrad.into() },
+            rule: UpdateRule { growth, ..adagrad.into() },
             ..table("growing", 50_000 * times..60_000 * times, 1, adagrad)
         },
     ]
@@ -43,7 +43,7 @@ fn tables_of(shards: u16) -> Vec<TableSpec> {
 
 /// Returns the counts of the admission of the last table.
 fn counted(store: &mut Store) -> Vec<u32> {
-    store.gates[3].counts_mut().unwrap().words().to_vec()
+    store.admission_filters[3].counts_mut().unwrap().words().to_vec()
 }
 
 fn contents(store: &Store) -> Contents {
@@ -171,7 +171,7 @@ impl Pair {
         assert!(read == then, "a snapshot has the rows of its beginning");
         assert!(counted(&mut counted_read) == counted_then, "and the counts");
         assert_eq!(steps, (0..4).map(|table| self.store.snapshot_steps(table)).collect::<Vec<_>>());
-        assert_eq!(self.store.rows_set_aside(), 0);
+        assert_eq!(self.store.rows_copied(), 0);
         self.base = then;
         false
     }
@@ -179,7 +179,7 @@ impl Pair {
     fn cancel(&mut self) {
         self.store.cancel_snapshot();
         self.active = None;
-        assert_eq!(self.store.rows_set_aside(), 0);
+        assert_eq!(self.store.rows_copied(), 0);
     }
 
     fn finish(&mut self) {
@@ -456,10 +456,10 @@ fn without_a_snapshot_or_tracking_nothing_is_kept_for_them() {
     let bytes = store.memory_bytes();
     store.begin_snapshot(Extent::Full);
     store.update_many(&(77..10_000).collect::<Vec<_>>(), &[1.0; 9_923]).unwrap();
-    assert_eq!(store.rows_set_aside(), 9_923);
+    assert_eq!(store.rows_copied(), 9_923);
     assert!(store.memory_bytes() > bytes + 9_923 * 12);
     while store.read_snapshot(1000).is_some() {}
-    assert_eq!((store.rows_set_aside(), store.memory_bytes()), (0, bytes));
+    assert_eq!((store.rows_copied(), store.memory_bytes()), (0, bytes));
     store.begin_snapshot(Extent::Full);
     store.cancel_snapshot();
     assert_eq!(store.memory_bytes(), bytes);

@@ -1,4 +1,4 @@
-//! One region of such a cluster at its holder, a switch in software.
+//! One region of such a cluster at its owner, a switch in software.
 
 use core::time::Duration;
 
@@ -6,17 +6,17 @@ use anyhow::{Context, Result};
 use libra_dataplane::Kind as PacketKind;
 use libra_dataplane::{Flags, Header, PacketWriter, packet_bytes};
 use libra_proto::{
-    Action, Adopted, Committed, Cut, Drained, EPOCHS_BEGIN_AFTER, Instant, Link, LinkEvent, Message, Peer,
-    Role, SlotValues, Start, Statistics, Switch, Tenure, View,
+    Action, Adopted, Committed, Drained, Instant, Link, LinkEvent, Message, Ownership, Peer,
+    ROUNDS_BEGIN_AFTER, Role, RoundContents, SlotValues, Start, Statistics, Switch, View,
 };
 use serde::Serialize;
 
 use super::Crowd;
-use super::counterpart::{address, cluster};
+use super::harness::{address, cluster};
 
 const REGION: u8 = 0;
-const SINCE: u64 = 1;
-/// With more packets the epoch would be closed before all have sent.
+const VIEW_ID: u64 = 1;
+/// With more packets the round would be closed before all have sent.
 const SENDERS_MAX: u16 = 1024;
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -25,14 +25,14 @@ pub(super) struct RegionCost {
     pub(super) memory_bytes: u64,
     /// Number of workers that send a packet in a round.
     pub(super) senders: u16,
-    /// That epoch, as a message.
-    pub(super) full_epoch_bytes: usize,
-    /// The epoch after it, with one packet of one worker.
-    pub(super) epoch_bytes: usize,
+    /// That round, as a message.
+    pub(super) full_round_bytes: usize,
+    /// The round after it, with one packet of one worker.
+    pub(super) round_bytes: usize,
 }
 
 /// A switch that holds the region, and the streams that it has opened.
-struct Holder {
+struct Owner {
     role: Switch,
     now: Instant,
     crowd: Crowd,
@@ -40,46 +40,46 @@ struct Holder {
 
 impl RegionCost {
     pub(super) fn measure(crowd: Crowd, hot_rows: u64) -> Result<Self> {
-        let mut holder = Holder::new(crowd, hot_rows)?;
+        let mut owner = Owner::new(crowd, hot_rows)?;
         let senders = crowd.workers.min(SENDERS_MAX);
-        (0..senders).for_each(|worker| holder.push(worker, 0));
-        let full_epoch_bytes = holder.epoch()?;
-        holder.push(0, 1);
-        let epoch_bytes = holder.epoch()?;
-        Ok(Self { memory_bytes: holder.memory_bytes()?, senders, full_epoch_bytes, epoch_bytes })
+        (0..senders).for_each(|worker| owner.push(worker, 0));
+        let full_round_bytes = owner.round()?;
+        owner.push(0, 1);
+        let round_bytes = owner.round()?;
+        Ok(Self { memory_bytes: owner.memory_bytes()?, senders, full_round_bytes, round_bytes })
     }
 }
 
-impl Holder {
+impl Owner {
     /// One switch and one server, and the workers of the crowd.
     fn new(crowd: Crowd, hot_rows: u64) -> Result<Self> {
         let (controller, at) = (address(0), address(1));
         let role = Switch::new(controller, at, 8 << 20);
-        let mut holder = Self { role, now: Instant::ZERO + Duration::from_secs(1), crowd };
-        holder.role.handle_start(holder.now);
-        let to_controller = holder.opened()?;
+        let mut owner = Self { role, now: Instant::ZERO + Duration::from_secs(1), crowd };
+        owner.role.handle_start(owner.now);
+        let to_controller = owner.opened()?;
         let mut cluster = cluster(crowd, hot_rows);
         cluster.shares = crowd.workers;
         cluster.servers = vec![address(2)];
-        let tenure = Tenure { holder: Some(0), since: SINCE };
+        let ownership = Ownership { owner: Some(0), view_id: VIEW_ID };
         cluster.view = View {
-            number: SINCE,
+            number: VIEW_ID,
             switches: [(0, at)].into(),
             workers: (0..crowd.workers).map(|worker| (worker, worker_address(worker))).collect(),
-            tenures: vec![tenure; usize::from(u8::MAX)],
+            ownerships: vec![ownership; usize::from(u8::MAX)],
             flows: [].into(),
             next_switch: 1,
             next_worker: crowd.workers,
         };
         let start = Start { you: Peer::Switch(0), share: 0, barrier: 0, cluster: cluster.into() };
-        let now = holder.now;
-        holder.role.handle_message(now, to_controller, Message::Start(Box::new(start)));
-        let to_server = holder.opened()?;
-        let (epoch, change) = (EPOCHS_BEGIN_AFTER, 0);
-        let (cut, values) = (Cut::default(), SlotValues::default());
-        let adopted = Adopted { region: REGION, since: SINCE, epoch, cut, change, values };
-        holder.role.handle_message(now, to_server, Message::Adopted(adopted));
-        Ok(holder)
+        let now = owner.now;
+        owner.role.handle_message(now, to_controller, Message::Start(Box::new(start)));
+        let to_server = owner.opened()?;
+        let (round, change) = (ROUNDS_BEGIN_AFTER, 0);
+        let (contents, values) = (RoundContents::default(), SlotValues::default());
+        let adopted = Adopted { region: REGION, view_id: VIEW_ID, round, contents, change, values };
+        owner.role.handle_message(now, to_server, Message::Adopted(adopted));
+        Ok(owner)
     }
 
     /// Lets the next stream that it opens be open.
@@ -99,7 +99,7 @@ impl Holder {
             job: 1,
             worker,
             plan: 1,
-            view: u16::try_from(SINCE).unwrap_or_default(),
+            view: u16::try_from(VIEW_ID).unwrap_or_default(),
             seq,
             ..Header::of_kind(PacketKind::Push)
         };
@@ -110,21 +110,21 @@ impl Holder {
         self.role.handle_datagrams(self.now, worker_address(worker), &mut packet, bytes);
     }
 
-    /// The epoch that holds all pushes so far, encoded; then it is committed.
-    fn epoch(&mut self) -> Result<usize> {
+    /// The round that holds all pushes so far, encoded; then it is committed.
+    fn round(&mut self) -> Result<usize> {
         self.now = self.now + Duration::from_millis(50);
         self.role.handle_timeout(self.now);
         while let Some(action) = self.role.poll_action() {
             let Action::Send { link, message } = action else { continue };
             let bytes = message.encode().len();
-            if let Message::Drained(Drained { region: REGION, epoch, .. }) = message {
+            if let Message::Drained(Drained { region: REGION, round, .. }) = message {
                 let values = SlotValues::default();
-                let committed = Committed { region: REGION, since: SINCE, epoch, values };
+                let committed = Committed { region: REGION, view_id: VIEW_ID, round, values };
                 self.role.handle_message(self.now, link, Message::Committed(committed));
                 return Ok(bytes);
             }
         }
-        anyhow::bail!("the switch closes no epoch with pushes of {} workers", self.crowd.workers)
+        anyhow::bail!("the switch closes no round with pushes of {} workers", self.crowd.workers)
     }
 
     fn memory_bytes(&mut self) -> Result<u64> {

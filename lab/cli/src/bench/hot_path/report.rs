@@ -8,8 +8,8 @@ use super::{Arguments, Measured, PathKind, Profile};
 use crate::bench::latency::Latency;
 use crate::bench::load::Load;
 use crate::bench::report::{million, print};
-use crate::bench::usage::Watch;
-use crate::bench::worker::{Account, Together};
+use crate::bench::usage::UsageMonitor;
+use crate::bench::worker::{Account, Aggregate};
 use libra_launch::plane::PlaneKind;
 
 /// Each value counts once, however often its packet was sent.
@@ -22,7 +22,7 @@ pub(super) struct Report {
     lanes: u8,
     entries_max: u8,
     #[serde(rename = "pushes_per_round")]
-    pushes_per_epoch: u32,
+    pushes_per_round: u32,
     /// Probability that a datagram is lost, each way.
     loss: f64,
     load: Load,
@@ -57,7 +57,7 @@ struct Processor {
 
 #[derive(Debug, Serialize)]
 struct Switch {
-    /// User and system, of epochs and of the program in the kernel as well.
+    /// User and system, of rounds and of the program in the kernel as well.
     cpu_ns_per_value: f64,
     /// Of it what the program in the kernel took, without what the kernel does to receive and send.
     program_ns_per_value: Option<f64>,
@@ -85,9 +85,9 @@ pub(super) struct Limits {
 
 impl Processor {
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
-    fn of(watch: Watch, together: Together) -> Result<Self> {
-        let usage = watch.between(together.begun, together.ended)?;
-        Ok(Self { cpu_ns_per_value: usage.cpu_ns as f64 / together.rows })
+    fn of(monitor: UsageMonitor, aggregate: Aggregate) -> Result<Self> {
+        let usage = monitor.between(aggregate.begun, aggregate.ended)?;
+        Ok(Self { cpu_ns_per_value: usage.cpu_ns as f64 / aggregate.rows })
     }
 }
 
@@ -105,24 +105,24 @@ impl Report {
             bail!("{} rows went past the switch: this is no figure of the hot path", of_workers.rows_cold);
         }
         let accounts = Account::of(&hot.outcome)?;
-        let together = Together::of(&accounts)?;
-        let values_per_second = together.rows_per_second;
+        let aggregate = Aggregate::of(&accounts)?;
+        let values_per_second = aggregate.rows_per_second;
         // Of the whole job, with what comes before the measurement.
         let packets_per_row =
             of_workers.packets as f64 / (of_workers.rows_hot + of_workers.rows_pulled_hot) as f64;
         let least = accounts.iter().map(Account::rows_per_second).fold(f64::INFINITY, f64::min);
         // The program in the kernel runs on the time of the process that sent the packet.
         let program = hot.program.map(|packet| packet.as_nanos() as f64 * packets_per_row);
-        let process = Processor::of(hot.switches, together)?.cpu_ns_per_value;
+        let process = Processor::of(hot.switches, aggregate)?.cpu_ns_per_value;
         let cpu_ns_per_value = process + program.unwrap_or(0.0);
         let per_core = 1e9 / cpu_ns_per_value;
         Ok(Self {
             plane: arguments.plane,
-            path: if arguments.site.is_some() { PathKind::Veth } else { PathKind::Loopback },
+            path: if arguments.switch_namespace.is_some() { PathKind::Veth } else { PathKind::Loopback },
             profile: (arguments.lanes == 1).then_some(arguments.profile),
             lanes: arguments.lanes,
             entries_max: arguments.entries(),
-            pushes_per_epoch: arguments.pushes_per_epoch,
+            pushes_per_round: arguments.pushes_per_round,
             loss: arguments.faults.loss,
             load: load.clone(),
             goodput: Goodput {
@@ -136,8 +136,8 @@ impl Report {
                 values_per_second_per_core: per_core,
                 share_of_limit: per_core / limits.additions_per_second,
             },
-            workers: Processor::of(hot.workers, together)?,
-            server: Processor::of(hot.servers, together)?,
+            workers: Processor::of(hot.workers, aggregate)?,
+            server: Processor::of(hot.servers, aggregate)?,
             latency_us: Latency::of(
                 accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect(),
             )?,
@@ -159,7 +159,7 @@ impl Report {
             load.rows.batch,
             load.open,
             self.entries_max,
-            self.pushes_per_epoch,
+            self.pushes_per_round,
             load.rows.zipf,
             load.seconds
         );
@@ -215,12 +215,12 @@ impl Report {
 
 impl Cold {
     fn new(measured: Measured, hot: f64) -> Result<Self> {
-        let together = Together::of(&Account::of(&measured.outcome)?)?;
+        let aggregate = Aggregate::of(&Account::of(&measured.outcome)?)?;
         Ok(Self {
-            values_per_second: together.rows_per_second,
-            workers: Processor::of(measured.workers, together)?,
-            server: Processor::of(measured.servers, together)?,
-            gain: hot / together.rows_per_second,
+            values_per_second: aggregate.rows_per_second,
+            workers: Processor::of(measured.workers, aggregate)?,
+            server: Processor::of(measured.servers, aggregate)?,
+            gain: hot / aggregate.rows_per_second,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 use foldhash::fast::FixedState;
 use libra_client::{LocalParameters, Observed, PushObserver, Widths};
-use libra_models::{LAYER_KEYS, Share};
+use libra_models::{LAYER_KEYS, Partition};
 use libra_store::Store;
 
 use super::tasks::Task;
@@ -30,7 +30,7 @@ pub(super) fn pairs(task: &Task, pairs_max: usize, bars: Bars) -> Result<Vec<(f3
     let samples = PUSHES * task.config.batch as u64;
     let sample = (samples as f64 / task.workload.samples_per_epoch() as f64).min(1.0);
     let bar = bars.bar("gradients");
-    let mut training = task.workload.clone().training(Share { sample, ..Share::WHOLE })?;
+    let mut training = task.workload.clone().training(Partition { sample, ..Partition::WHOLE })?;
     // A small data set has few pushes in an epoch.
     for epoch in 0.. {
         let before = parameters.observer.pairs.len();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tasks::Task;
-use libra_launch::leash;
+use libra_launch::parent_guard;
 
 /// A task with a plan, which is made once for all jobs that train it.
 pub(super) struct Jobs<'a> {
@@ -58,10 +58,10 @@ const LIBRA: &str = "libra";
 
 /// Runs `libra`, the one beside this program or else the one on the `PATH`, as long as this process is there.
 fn libra(options: &[&str]) -> Result<()> {
-    let beside = leash::this_program()?.with_file_name(LIBRA);
+    let beside = parent_guard::this_program()?.with_file_name(LIBRA);
     let program = if beside.is_file() { beside } else { PathBuf::from(LIBRA) };
     let mut command = Command::new(&program);
-    command.args(options).arg("--leashed");
+    command.args(options).arg("--exit-with-parent");
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut job = piped.spawn().with_context(|| {
         format!(
@@ -70,9 +70,9 @@ fn libra(options: &[&str]) -> Result<()> {
         )
     })?;
     // Held until the job is done: it would end with it.
-    let leash = job.stdin.take();
+    let stdin = job.stdin.take();
     let output = job.wait_with_output().context("cannot wait for a job")?;
-    drop(leash);
+    drop(stdin);
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
         bail!("libra {} failed: {}", options.join(" "), told.trim());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use foldhash::fast::FixedState;
 use libra_client::Mode;
-use libra_models::{LAYER_KEYS, ModelKind, Share, TrainConfig, Workload, shapes};
+use libra_models::{LAYER_KEYS, ModelKind, Partition, TrainConfig, Workload, shapes};
 use libra_plan::TableShape;
 
 use super::testbed::Testbed;
@@ -82,7 +82,10 @@ impl Tasks {
 
     /// The two industrial tasks: on-line advertising and search.
     pub(super) fn industrial(&self) -> Result<[Rc<Task>; 2]> {
-        Ok([self.open("OA", ModelKind::Oa, 30_000, None)?, self.open("SE", ModelKind::Se, 30_000, None)?])
+        Ok([
+            self.open("OA", ModelKind::AdsLr, 30_000, None)?,
+            self.open("SE", ModelKind::SearchLr, 30_000, None)?,
+        ])
     }
 
     /// All tasks.
@@ -143,17 +146,17 @@ impl Task {
         sample: f64,
         pushes_max: u64,
         bars: Bars,
-        mut see: impl FnMut(&[u64]),
+        mut visit: impl FnMut(&[u64]),
     ) -> Result<()> {
-        let mut training = self.workload.clone().training(Share { sample, ..Share::WHOLE })?;
+        let mut training = self.workload.clone().training(Partition { sample, ..Partition::WHOLE })?;
         let all = training.samples_per_epoch().div_ceil(self.config.batch as u64).min(pushes_max);
         let bar = bars.bar(self.name);
         bar.set_length(all);
         let mut pushes = 0;
-        training.deal_epoch(0, &mut |keys| {
+        training.visit_epoch(0, &mut |keys| {
             // Layers stand behind the embeddings.
             let embeddings = keys.iter().rposition(|&key| key < LAYER_KEYS).map_or(0, |last| last + 1);
-            see(&keys[..embeddings]);
+            visit(&keys[..embeddings]);
             pushes += 1;
             bar.set_position(pushes);
             pushes < pushes_max

@@ -7,7 +7,8 @@ use anyhow::{Error, Result, anyhow, bail};
 use foldhash::fast::FixedState;
 use libra_paper::switchml::Profile;
 use libra_perfsim::{
-    Costs, DenseReport, DenseSetting, LinkSpec, Model, PowerLaw, Push, Pushes, Report, Setting, Site, System,
+    Costs, DenseReport, DenseSetting, LinkSpec, Model, PowerLaw, Push, Pushes, Report, Setting, System,
+    Topology,
 };
 
 use super::tasks::{Counts, Task};
@@ -111,8 +112,8 @@ impl Testbed {
         loss: f64,
         seed: u64,
     ) -> Result<Report> {
-        let site = Site::paper_with(LinkSpec { loss, ..LinkSpec::DUAL_100G });
-        let setting = Setting { site, seed, ..self.setting(system, workers, hot_parameters)? };
+        let topology = Topology::paper_with(LinkSpec { loss, ..LinkSpec::DUAL_100G });
+        let setting = Setting { topology, seed, ..self.setting(system, workers, hot_parameters)? };
         let pushes = self.deal(&setting, pushes);
         setting.run_through(pushes).map_err(|reason| self.failed(workers, &reason))
     }
@@ -133,11 +134,11 @@ impl Testbed {
             system,
             workers,
             servers: 1,
-            site: Site::PAPER,
+            topology: Topology::PAPER,
             model,
             hot: self.rows_of(hot_parameters),
             open: OPEN,
-            pushes_per_epoch: 2 * u32::from(workers),
+            pushes_per_round: 2 * u32::from(workers),
             entries_max: u8::try_from(entries).map_err(|_| anyhow!("{}: rows are too wide", self.name))?,
             costs: Costs::measured(),
             warm_up: Duration::ZERO,

@@ -78,7 +78,7 @@ pub(super) fn find(tasks: &Tasks, bars: Bars) -> Result<Finding> {
             "grows with workers",
             [Some(1.0), None],
             last / first,
-            "An epoch has two pushes of each worker, so with more workers more of them become one update at the server.",
+            "A round has two pushes of each worker, so with more workers more of them become one update at the server.",
         ));
         let most = of_dense.iter().map(|point| point.1).fold(0.0, f64::max);
         finding.claims.push(claim(

@@ -9,8 +9,8 @@
 #define FLOWS 64
 #define WINDOW_BITS 10
 #define WINDOW 1024
-#define CUT_WORD_BITS 12
-#define CUT_WORDS 4096
+#define ACKED_WORD_BITS 12
+#define ACKED_WORDS 4096
 #define REGIONS 64
 
 const bit<8> MAGIC = 0x4c;

@@ -1,0 +1,34 @@
+// Entries of a table: the bit of a number in its word of an acked set. Written by `libra p4 generate`: do not edit.
+
+0 : set_bit(0x00000001);
+1 : set_bit(0x00000002);
+2 : set_bit(0x00000004);
+3 : set_bit(0x00000008);
+4 : set_bit(0x00000010);
+5 : set_bit(0x00000020);
+6 : set_bit(0x00000040);
+7 : set_bit(0x00000080);
+8 : set_bit(0x00000100);
+9 : set_bit(0x00000200);
+10 : set_bit(0x00000400);
+11 : set_bit(0x00000800);
+12 : set_bit(0x00001000);
+13 : set_bit(0x00002000);
+14 : set_bit(0x00004000);
+15 : set_bit(0x00008000);
+16 : set_bit(0x00010000);
+17 : set_bit(0x00020000);
+18 : set_bit(0x00040000);
+19 : set_bit(0x00080000);
+20 : set_bit(0x00100000);
+21 : set_bit(0x00200000);
+22 : set_bit(0x00400000);
+23 : set_bit(0x00800000);
+24 : set_bit(0x01000000);
+25 : set_bit(0x02000000);
+26 : set_bit(0x04000000);
+27 : set_bit(0x08000000);
+28 : set_bit(0x10000000);
+29 : set_bit(0x20000000);
+30 : set_bit(0x40000000);
+31 : set_bit(0x80000000);

@@ -1,0 +1,220 @@
+//! Mutants: single faults to enable, so that a test can show that it would notice each of them.
+//!
+//! Only with the feature `mutants`, which no build of the product has: without it [`is_enabled`] is always false, and
+//! the compiler removes what asks. Mutants are enabled for the whole process, as a region has nowhere to carry them: tests
+//! that enable one must run one at a time, and clear when they end.
+
+use core::fmt;
+#[cfg(feature = "mutants")]
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The mutants that are enabled, one bit each. Nothing is ordered by it, so relaxed accesses do.
+#[cfg(feature = "mutants")]
+static ENABLED: AtomicU64 = AtomicU64::new(0);
+
+/// A single fault. Its place is in this crate, or in the roles that drive it, which ask [`is_enabled`] themselves. What `libra-p4` has of a
+/// program for switches has those of this crate, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Mutant {
+    /// The window takes every packet for a new one.
+    NoDedup,
+    /// The window takes a packet for a duplicate when any packet was accepted in its entry, an older one too.
+    GenerationNotChecked,
+    /// Of every seventh push that a region takes, the second half of the entries goes into the idle bank.
+    FlipInTheMiddle,
+    /// The acked set of a flow lacks the highest sequence number accepted.
+    AckedOffByOne,
+    /// A region takes packets of any view.
+    StaleViewAccepted,
+    /// A region takes packets of any plan.
+    StalePlanAccepted,
+    /// A region does not remember the packets that were accepted before: a standby starts with empty windows.
+    MarkSeenForgotten,
+    /// In the roles: a commit that comes twice is applied twice.
+    CommitAppliedTwice,
+    /// In the roles: after a switch is lost, packets that the contents of a round name are sent again too.
+    ReplayWithoutContents,
+    /// In the roles: a worker lets go of a packet when it is acknowledged, not when its round is durable.
+    FreeOnAck,
+    /// In the roles: a role that was replaced goes on as if it were not.
+    FencingIgnored,
+    /// In the roles: a standby does not receive what was accepted before.
+    StandbyStartsEmpty,
+    /// In the roles: packets are sent again under new sequence numbers.
+    ReplayWithNewNumbers,
+    /// In the roles: a push of cold rows that comes twice is applied twice.
+    ColdPushAppliedTwice,
+    /// In the roles: a push of cold rows that is sent again is not recognised.
+    ColdReplayWithoutDedup,
+    /// In the roles: a switch that does not have a region is trusted about what is durable there.
+    StrangerBelieved,
+    /// In the roles: a server answers before its log has what it applied.
+    AnswerBeforeDurable,
+    /// In the roles: a server that was started again has forgotten the pushes that it has applied.
+    PushesForgotten,
+    /// In the roles: a worker reports a tick before the pushes before it are visible.
+    TickBeforeVisible,
+    /// In the roles: a controller waits for no worker that has not sent its clock yet.
+    UnheardClockIgnored,
+    /// In the roles: a switch reports the state that its data plane has yet to reach.
+    DoneBeforeDone,
+    /// In the roles: a worker takes the durable round from any packet, also from one that answers no request.
+    DurableOfAnyAnswer,
+    /// In the roles: a shard keeps the part of the acked set of a flow that was renewed.
+    RenewalKeepsAcked,
+    /// Below the roles: a sync that failed is asked for again, and its success is taken for that of the first.
+    SyncFailureRetried,
+    /// In the data plane: cells of a packet need not increase.
+    CellOrderNotChecked,
+    /// In the roles: a controller that was left behind does not notice that its members have a newer view.
+    OldControllerBelieved,
+    /// In the roles: a controller passes barriers without those it has given up before its servers have agreed.
+    LeftBehindDecides,
+    /// In the roles: a member takes the time that it slept for time in which it tried to reach another.
+    WakeUpBlamesOthers,
+    /// In the roles: a server that is silent on an open stream is given up though it can come back.
+    SilentServerGivenUp,
+}
+
+impl Mutant {
+    /// Those of this crate, which vectors find: all before the first of the roles, which are the simulator's to find.
+    pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
+
+    /// Every bug, in the order of their bits.
+    pub const ALL: [Self; 29] = [
+        Self::NoDedup,
+        Self::GenerationNotChecked,
+        Self::FlipInTheMiddle,
+        Self::AckedOffByOne,
+        Self::StaleViewAccepted,
+        Self::StalePlanAccepted,
+        Self::MarkSeenForgotten,
+        Self::CommitAppliedTwice,
+        Self::ReplayWithoutContents,
+        Self::FreeOnAck,
+        Self::FencingIgnored,
+        Self::StandbyStartsEmpty,
+        Self::ReplayWithNewNumbers,
+        Self::ColdPushAppliedTwice,
+        Self::ColdReplayWithoutDedup,
+        Self::StrangerBelieved,
+        Self::AnswerBeforeDurable,
+        Self::PushesForgotten,
+        Self::TickBeforeVisible,
+        Self::UnheardClockIgnored,
+        Self::DoneBeforeDone,
+        Self::DurableOfAnyAnswer,
+        Self::RenewalKeepsAcked,
+        Self::SyncFailureRetried,
+        Self::CellOrderNotChecked,
+        Self::OldControllerBelieved,
+        Self::LeftBehindDecides,
+        Self::WakeUpBlamesOthers,
+        Self::SilentServerGivenUp,
+    ];
+
+    /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoDedup => "no-dedup",
+            Self::GenerationNotChecked => "generation-not-checked",
+            Self::FlipInTheMiddle => "flip-in-the-middle",
+            Self::AckedOffByOne => "acked-off-by-one",
+            Self::StaleViewAccepted => "stale-view-accepted",
+            Self::StalePlanAccepted => "stale-plan-accepted",
+            Self::MarkSeenForgotten => "mark-seen-forgotten",
+            Self::CommitAppliedTwice => "commit-applied-twice",
+            Self::ReplayWithoutContents => "replay-without-contents",
+            Self::FreeOnAck => "free-on-ack",
+            Self::FencingIgnored => "fencing-ignored",
+            Self::StandbyStartsEmpty => "standby-starts-empty",
+            Self::ReplayWithNewNumbers => "replay-with-new-numbers",
+            Self::ColdPushAppliedTwice => "cold-push-applied-twice",
+            Self::ColdReplayWithoutDedup => "cold-replay-without-dedup",
+            Self::StrangerBelieved => "stranger-believed",
+            Self::AnswerBeforeDurable => "answer-before-durable",
+            Self::PushesForgotten => "pushes-forgotten",
+            Self::TickBeforeVisible => "tick-before-visible",
+            Self::UnheardClockIgnored => "unheard-clock-ignored",
+            Self::DoneBeforeDone => "done-before-done",
+            Self::DurableOfAnyAnswer => "durable-of-any-answer",
+            Self::RenewalKeepsAcked => "renewal-keeps-acked",
+            Self::SyncFailureRetried => "sync-failure-retried",
+            Self::CellOrderNotChecked => "cell-order-not-checked",
+            Self::OldControllerBelieved => "old-controller-believed",
+            Self::LeftBehindDecides => "left-behind-decides",
+            Self::WakeUpBlamesOthers => "wake-up-blames-others",
+            Self::SilentServerGivenUp => "silent-server-given-up",
+        }
+    }
+
+    #[cfg(feature = "mutants")]
+    const fn bit(self) -> u64 {
+        1_u64.wrapping_shl(self as u32)
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+#[cfg(feature = "mutants")]
+/// Turns a bug on, beside those that are.
+pub fn enable(bug: Mutant) {
+    ENABLED.fetch_or(bug.bit(), Ordering::Relaxed);
+}
+
+#[cfg(feature = "mutants")]
+/// Turns all bugs off.
+pub fn clear() {
+    ENABLED.store(0, Ordering::Relaxed);
+}
+
+/// Returns true if a mutant is enabled: none ever is.
+#[cfg(not(feature = "mutants"))]
+#[inline]
+#[must_use]
+pub const fn is_enabled(_: Mutant) -> bool {
+    false
+}
+
+/// Returns true if a mutant is enabled.
+#[cfg(feature = "mutants")]
+#[inline]
+#[must_use]
+pub fn is_enabled(bug: Mutant) -> bool {
+    ENABLED.load(Ordering::Relaxed) & bug.bit() != 0
+}
+
+#[cfg(test)]
+#[cfg(feature = "mutants")]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeSet;
+    use std::format;
+    use std::string::String;
+
+    use super::*;
+
+    // No mutant is enabled here: the other tests of this process would run into it. See tests/mutants.rs.
+
+    #[test]
+    fn every_bug_has_a_bit_and_a_name_of_its_own() {
+        let bits: BTreeSet<u64> = Mutant::ALL.iter().map(|bug| bug.bit()).collect();
+        assert!(bits.into_iter().eq((0..Mutant::ALL.len()).map(|place| 1 << place)));
+        for bug in Mutant::ALL {
+            let mut kebab = String::new();
+            for letter in format!("{bug:?}").chars() {
+                if letter.is_uppercase() && !kebab.is_empty() {
+                    kebab.push('-');
+                }
+                kebab.push(letter.to_ascii_lowercase());
+            }
+            assert_eq!(format!("{bug}"), kebab);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The processes of a soak. All are ended when they are dropped, by their ids and no others.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use libra_proto::Peer;
+
+use super::Settings;
+use super::controller::{LogEntry, migrate};
+use super::runner::Signal;
+use libra_launch::network::{self, Network, Seat};
+use libra_launch::parent_guard;
+use libra_launch::plane::SwitchPlane;
+
+/// Interval of the check whether a process has ended.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Controller,
+    Server,
+    Switch,
+    Worker,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Controller => "controller",
+            Self::Server => "server",
+            Self::Switch => "switch",
+            Self::Worker => "worker",
+        })
+    }
+}
+
+struct Process {
+    kind: Kind,
+    /// Number of processes of its kind that were started before it.
+    index: usize,
+    /// Its number in the cluster (switches).
+    number: Option<u16>,
+    /// It holds nothing any more (switches).
+    relieved: bool,
+    child: Child,
+    /// Its standard input: commands, and its end.
+    stdin: ChildStdin,
+    log: PathBuf,
+}
+
+impl Process {
+    fn name(&self) -> String {
+        format!("{} process {} (pid {})", self.kind, self.index, self.child.id())
+    }
+
+    /// The last line that it wrote.
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().last().unwrap_or("it wrote nothing").to_owned()
+    }
+}
+
+pub(super) struct Processes<'s> {
+    settings: &'s Settings,
+    directory: &'s Path,
+    program: PathBuf,
+    signals: Sender<Signal>,
+    /// One of their own, for switches in the kernel.
+    network: Option<Network>,
+    alive: Vec<Process>,
+    started: [usize; 4],
+}
+
+impl<'s> Processes<'s> {
+    pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
+        let program = parent_guard::this_program()?;
+        let network = (settings.plane != SwitchPlane::Udp).then(Network::new).transpose()?;
+        Ok(Self { settings, directory, program, signals, network, alive: Vec::new(), started: [0; 4] })
+    }
+
+    pub(super) fn start(&mut self, kind: Kind) -> Result<()> {
+        let index = self.started[kind as usize];
+        self.started[kind as usize] += 1;
+        let log = self.directory.join(format!("{kind}-{index}.log"));
+        let stderr = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = match &self.network {
+            Some(network) => network.command(&self.program),
+            None => Command::new(&self.program),
+        };
+        let controller = self.settings.controller.to_string();
+        match kind {
+            Kind::Controller | Kind::Worker => {
+                let role = kind.to_string();
+                command.args(["soak", "--role", &role, "--directory"]).arg(self.directory);
+            }
+            Kind::Server => {
+                command.args(["server", "--exit-with-parent", "--controller", &controller]);
+                if self.settings.needs_disk() {
+                    // A server that replaces a killed one goes on with its shard.
+                    command.arg("--state-dir").arg(self.directory.join("state"));
+                }
+            }
+            Kind::Switch => {
+                let (place, options) = self.seat(index)?;
+                if let Some(seat) = place {
+                    command = network::inside_of(&seat.namespace, &self.program);
+                }
+                command.args(["switch", "--exit-with-parent", "--controller", &controller]).args(options);
+            }
+        }
+        let stdout = if kind == Kind::Controller { Stdio::piped() } else { Stdio::null() };
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        let mut child = command.spawn().with_context(|| format!("cannot start a {kind}"))?;
+        if let Some(stdout) = child.stdout.take() {
+            let signals = self.signals.clone();
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            thread::spawn(move || {
+                for entry in lines.filter_map(|line| serde_json::from_str::<LogEntry>(&line).ok()) {
+                    if signals.send(Signal::Entry(entry)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let stdin = child.stdin.take().context("a child has the pipe that it was given")?;
+        self.alive.push(Process { kind, index, number: None, relieved: false, child, stdin, log });
+        Ok(())
+    }
+
+    /// Namespace of a switch, if it has one of its own, and the options that go with it.
+    fn seat(&mut self, index: usize) -> Result<(Option<Seat>, Vec<String>)> {
+        let mut options = Vec::new();
+        let mut add = |option: &str, value: String| options.extend([option.to_owned(), value]);
+        let seat = match (&mut self.network, &self.settings.bmv2) {
+            (Some(network), Some(program)) => {
+                let (seat, address) = network.p4_seat(index)?;
+                add("--plane", "p4".to_owned());
+                add("--bmv2", program.display().to_string());
+                add("--interface", network::WORKERS_INTERFACE.to_owned());
+                add("--listen", format!("{address}:4700"));
+                return Ok((Some(seat), options));
+            }
+            (Some(network), None) => {
+                let seat = network.xdp_seat(index, &self.program)?;
+                add("--plane", "xdp".to_owned());
+                add("--interface", network::INTERFACE.to_owned());
+                add("--listen", format!("{}:0", seat.address));
+                Some(seat)
+            }
+            (None, _) => None,
+        };
+        // What a switch in a device sends does not pass this process: there the workers alone have faults.
+        for (option, rate) in ["--loss", "--duplicate", "--reorder"].iter().zip(self.settings.faults) {
+            add(option, rate.to_string());
+        }
+        Ok((seat, options))
+    }
+
+    /// A member has joined the cluster: the first process of its kind without a number.
+    pub(super) fn joined(&mut self, peer: Peer) {
+        let Peer::Switch(number) = peer else { return };
+        let unknown = |process: &&mut Process| process.kind == Kind::Switch && process.number.is_none();
+        if let Some(process) = self.alive.iter_mut().find(unknown) {
+            process.number = Some(number);
+        }
+    }
+
+    /// The process to kill or to relieve: of switches one that holds regions, if one does.
+    fn pick(&self, kind: Kind) -> Option<usize> {
+        let of_kind = || (0..self.alive.len()).filter(|&index| self.alive[index].kind == kind);
+        // Regions stay where they are until their owner goes: those who came first have some.
+        of_kind().find(|&index| !self.alive[index].relieved).or_else(|| of_kind().next())
+    }
+
+    /// Kills a process, at once and without a word. Returns its name; `None` if no such process is left.
+    pub(super) fn kill(&mut self, kind: Kind) -> Result<Option<String>> {
+        let Some(picked) = self.pick(kind) else { return Ok(None) };
+        let mut process = self.alive.remove(picked);
+        let name = process.name();
+        end(&mut process.child)?;
+        Ok(Some(name))
+    }
+
+    /// Asks the controller to move what a switch holds. Returns which; `None` if there is no switch in the cluster.
+    pub(super) fn migrate(&mut self) -> Result<Option<u16>> {
+        let (Some(picked), Some(controller)) = (self.pick(Kind::Switch), self.pick(Kind::Controller)) else {
+            return Ok(None);
+        };
+        let Some(switch) = self.alive[picked].number else { return Ok(None) };
+        self.alive[picked].relieved = true;
+        let stdin = &mut self.alive[controller].stdin;
+        stdin.write_all(migrate(switch).as_bytes()).context("the controller takes no commands")?;
+        Ok(Some(switch))
+    }
+
+    /// Fails if a process has failed that was not killed.
+    pub(super) fn check(&mut self) -> Result<()> {
+        for process in &mut self.alive {
+            let ended = process.child.try_wait().context("cannot look after a process")?;
+            // Members that are done exit before the controller reports the end of the job.
+            if let Some(status) = ended.filter(|status| !status.success()) {
+                bail!("{} ended with {status}: {}", process.name(), process.last_words());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all have ended by themselves.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        while let Some(process) = self.alive.last_mut() {
+            match process.child.try_wait().context("cannot look after a process")? {
+                Some(status) if status.success() => drop(self.alive.pop()),
+                Some(status) => bail!("{} ended with {status}: {}", process.name(), process.last_words()),
+                None if Instant::now() >= deadline => bail!("{} does not end", process.name()),
+                None => thread::sleep(PAUSE),
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that are there.
+    pub(super) fn names(&self) -> String {
+        self.alive.iter().map(Process::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn end(child: &mut Child) -> Result<ExitStatus> {
+    child.kill().context("cannot kill a process")?;
+    child.wait().context("cannot wait for a process that was killed")
+}
+
+impl Drop for Processes<'_> {
+    fn drop(&mut self) {
+        for process in &mut self.alive {
+            // Of one that has ended its id is not used again before we have waited for it.
+            let _ = end(&mut process.child);
+        }
+    }
+}

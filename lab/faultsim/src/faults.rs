@@ -1,0 +1,8 @@
+//! Faults: of processes and machines, of the network between them, and their injection by a scenario.
+
+mod inject;
+mod network;
+mod process;
+mod severe;
+
+use inject::EXEMPTION;

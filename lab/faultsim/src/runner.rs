@@ -1,0 +1,550 @@
+//! Runs a scenario: starts the processes, lets users work and faults happen, and brings everything to its end.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use libra_p4::P4Plane;
+use libra_proto::{
+    Controller, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
+    SoftPlane, Switch, Worker, WorkerCommand, WorkerEvent,
+};
+
+use crate::async_device::{DelayedDevice, p4_sizes};
+use crate::check::{Checkers, Violation};
+use crate::network::{Host, Network, Quality};
+use crate::process::{AnyRole, Event};
+use crate::random::Random;
+use crate::rows::Sums;
+use crate::run::Counts;
+use crate::scenario::Scenario;
+use crate::trace::TraceWriter;
+use crate::workload::{Account, Progress, User};
+use crate::world::{Step, World};
+
+/// Host of the address at which members call the controller.
+pub(crate) const CONTROLLER: Host = 0;
+/// Everything that is under way when the faults are over, and everything that is begun later, is done after this long.
+///
+/// Most of it is the 10 s after which a member that is silent is given up, once for the machine that failed last; then a
+/// view changes, and what is not durable is replayed.
+pub const LIVENESS_BOUND: Duration = Duration::from_secs(30);
+/// The job begins after at most this long. Nothing but the network is bad before.
+const BEGIN_BOUND: Duration = Duration::from_secs(30);
+/// Interval of the check that all members may go on to the end.
+const GO_ON_INTERVAL: Duration = Duration::from_millis(20);
+/// Pause of a process that found no controller, before it is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(300);
+/// Bytes of datagrams that wait for a switch at most.
+const RECEIVE_BYTES: u32 = 8 << 20;
+
+/// Something that is to be done at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Scheduled {
+    Fault(usize),
+    Think(Host),
+    Start(Host, Kind),
+    Resume(Host),
+    Heal { ones: Vec<Host>, others: Vec<Host>, both: bool },
+    Mend(Host),
+    MakeRoom(Host),
+    TimeOut { ones: Vec<Host>, others: Vec<Host> },
+    Part(Host, Host),
+    GoBack { from: Host, to: Host },
+    BitsStay,
+    Jump(Host, Duration),
+    Quiesce,
+    CheckBegin,
+    CheckEnd,
+    GoOn,
+}
+
+/// Kind of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Controller,
+    Server,
+    Switch,
+    Worker,
+}
+
+/// A scenario that runs.
+#[derive(Debug)]
+pub(crate) struct ScenarioRunner {
+    pub(crate) scenario: Scenario,
+    pub(crate) world: World<Checkers>,
+    pub(crate) random: Random,
+    /// For the faults of disks.
+    pub(crate) random_of_disks: Random,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) users: BTreeMap<Host, User>,
+    /// Host of the controller that members reach.
+    pub(crate) controller: Host,
+    /// True if there was ever another one beside it.
+    pub(crate) is_split: bool,
+    /// Users of workers that are gone.
+    pub(crate) departed: Vec<User>,
+    pub(crate) account: Account,
+    scheduled: Vec<Scheduled>,
+    /// When the job began, and when the faults ended.
+    pub(crate) begun_at: Option<Instant>,
+    pub(crate) quiesced_at: Option<Instant>,
+    pub(crate) last_barrier: Option<u64>,
+    pub(crate) finished: bool,
+    /// Hosts with a fault, which may be given up; and until when that is explained by it.
+    pub(crate) exempt: BTreeMap<Host, Instant>,
+    /// Until when that holds for any switch.
+    pub(crate) switches_exempt_until: Instant,
+    /// Until when servers must be left alone.
+    pub(crate) servers_busy_until: Instant,
+    /// Workers that the controller has given up.
+    pub(crate) given_up: BTreeSet<u16>,
+    /// Hosts whose process may be missing.
+    pub(crate) down: BTreeSet<Host>,
+    /// Servers that go on without their log, and would lose something.
+    pub(crate) without_log: BTreeSet<Host>,
+    /// Servers whose disk is full.
+    pub(crate) full: BTreeSet<Host>,
+    counts: Counts,
+}
+
+impl ScenarioRunner {
+    pub(crate) fn new(scenario: Scenario, trace: Option<TraceWriter>) -> Self {
+        let trunk = Random::new(scenario.seed);
+        let network = Network::new(scenario.quality, trunk.fork(11));
+        let mut checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.sizes.servers);
+        if scenario.is_unprotected {
+            checkers.stop_reporting();
+        }
+        let mut world = World::new(network, trunk.fork(12), checkers);
+        if let Some(trace) = trace {
+            world.set_trace(trace);
+        }
+        let rows = scenario.rows.clone();
+        let account = Account { pushed: Sums::zero(&rows), rows, operations: 0 };
+        Self {
+            world,
+            random: trunk.fork(13),
+            random_of_disks: trunk.fork(41),
+            kinds: Vec::new(),
+            users: BTreeMap::new(),
+            controller: CONTROLLER,
+            is_split: false,
+            departed: Vec::new(),
+            account,
+            scheduled: Vec::new(),
+            begun_at: None,
+            quiesced_at: None,
+            last_barrier: None,
+            finished: false,
+            exempt: BTreeMap::new(),
+            switches_exempt_until: Instant::ZERO,
+            servers_busy_until: Instant::ZERO,
+            given_up: BTreeSet::new(),
+            down: BTreeSet::new(),
+            without_log: BTreeSet::new(),
+            full: BTreeSet::new(),
+            counts: Counts::default(),
+            scenario,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.world.trace_hash()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        counts.network = self.world.network.counts();
+        counts.world = self.world.counts();
+        counts.operations = self.account.operations;
+        counts.rounds = self.world.observer.rounds();
+        counts.retransmits = self.world.observer.retransmits();
+        counts.renewals = self.world.observer.renewals();
+        counts.views = self.world.observer.roster.views() as u64;
+        for user in self.users.values().chain(&self.departed) {
+            counts.push_max = counts.push_max.max(user.slowest_push);
+            counts.operation_max = counts.operation_max.max(user.slowest);
+        }
+        counts
+    }
+
+    pub(crate) fn count_fault(&mut self, name: &'static str) {
+        *self.counts.faults.entry(name).or_default() += 1;
+    }
+
+    pub(crate) fn schedule(&mut self, at: Instant, action: Scheduled) {
+        self.world.set_alarm(at, self.scheduled.len() as u64);
+        self.scheduled.push(action);
+    }
+
+    /// Adds a machine for a process of a kind.
+    pub(crate) fn add_host(&mut self, kind: Kind) -> Host {
+        let host = self.world.add_host(format!("{kind:?}-{}", self.kinds.len()).to_lowercase());
+        self.kinds.push(kind);
+        host
+    }
+
+    /// Hosts of a kind on which a process runs, awake or not.
+    pub(crate) fn alive(&self, kind: Kind) -> Vec<Host> {
+        (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind && self.world.is_alive(*host)).collect()
+    }
+
+    /// The worker that is exempt from fatal faults, so that there is one to the end.
+    pub(crate) fn protected(&self) -> Option<Host> {
+        self.kinds.iter().position(|kind| *kind == Kind::Worker)
+    }
+
+    pub(crate) fn start(&mut self, host: Host, kind: Kind) {
+        self.down.remove(&host);
+        let controller = self.world.address(CONTROLLER);
+        let own = self.world.address(host);
+        let role = match kind {
+            Kind::Controller => {
+                AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
+            }
+            Kind::Server if self.scenario.durability.needs_disk() => {
+                // The operator tries to start it until the disk works.
+                let disk = self.world.disk(host);
+                disk.fail_syncs(0..0);
+                disk.fail_directory_syncs(0);
+                return self.world.start_server_with_disk(host, controller);
+            }
+            Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
+            Kind::Switch if self.scenario.has_async_devices => {
+                let random = self.random.fork(self.account.operations << 8 | host as u64);
+                match p4_sizes(&self.scenario) {
+                    Some(sizes) => {
+                        let plane = DeferredPlane::new(DelayedDevice::new(
+                            P4Plane::new(libra_p4model::Switch::new(sizes), sizes),
+                            random,
+                        ));
+                        AnyRole::P4Switch(Box::new(Switch::with_plane(controller, own, RECEIVE_BYTES, plane)))
+                    }
+                    None => {
+                        let plane = DeferredPlane::new(DelayedDevice::new(SoftPlane::default(), random));
+                        AnyRole::DelayedSwitch(Box::new(Switch::with_plane(
+                            controller,
+                            own,
+                            RECEIVE_BYTES,
+                            plane,
+                        )))
+                    }
+                }
+            }
+            Kind::Switch => AnyRole::Switch(Box::new(Switch::new(controller, own, RECEIVE_BYTES))),
+            Kind::Worker => {
+                let random = self.random.fork(self.account.operations << 8 | host as u64);
+                let user = User::new(host, &self.scenario.rows, random);
+                self.departed.extend(self.users.insert(host, user));
+                AnyRole::Worker(Box::new(Worker::new(controller, own)))
+            }
+        };
+        self.world.start(host, role);
+    }
+
+    /// Runs the scenario to its end. Returns what went wrong.
+    pub(crate) fn run_to_end(&mut self) -> Option<Violation> {
+        self.start_processes();
+        self.run_until_violation()
+    }
+
+    fn run_until_violation(&mut self) -> Option<Violation> {
+        while !self.finished && self.world.observer.violation().is_none() {
+            self.go_on();
+        }
+        self.world.observer.violation().cloned()
+    }
+
+    /// The next thing happens.
+    fn go_on(&mut self) {
+        if let Step::Alarm(token) = self.world.step() {
+            let action = self.scheduled[usize::try_from(token).unwrap_or(0)].clone();
+            self.carry_out(action);
+        }
+        while let Some((host, event)) = self.world.next_event() {
+            self.handle(host, event);
+        }
+    }
+
+    fn start_processes(&mut self) {
+        let sizes = self.scenario.sizes;
+        let kinds = [
+            (Kind::Controller, 1),
+            (Kind::Server, sizes.servers),
+            (Kind::Switch, sizes.switches + self.scenario.standbys),
+            (Kind::Worker, sizes.workers),
+        ];
+        for (kind, count) in kinds {
+            for _ in 0..count {
+                let host = self.add_host(kind);
+                if kind == Kind::Controller {
+                    self.start(host, kind);
+                } else {
+                    let at = self.now() + self.random.up_to(Duration::from_millis(20));
+                    self.schedule(at, Scheduled::Start(host, kind));
+                }
+            }
+        }
+        let at = self.now() + BEGIN_BOUND;
+        self.schedule(at, Scheduled::CheckBegin);
+    }
+
+    fn carry_out(&mut self, action: Scheduled) {
+        match action {
+            Scheduled::Fault(number) => {
+                let (_, fault) = self.scenario.faults[number];
+                if self.quiesced_at.is_none() {
+                    self.inject(fault);
+                }
+            }
+            Scheduled::Think(host) => self.let_user_act(host),
+            Scheduled::Start(host, kind) => {
+                if !self.world.is_alive(host) || self.users.get(&host).is_some_and(|user| !user.is_there()) {
+                    self.start(host, kind);
+                }
+            }
+            Scheduled::Resume(host) => self.world.resume(host),
+            Scheduled::Heal { ones, others, both } => self.world.heal(&ones, &others, both),
+            Scheduled::Mend(host) => self.world.network.set_quality_of(host, None),
+            Scheduled::MakeRoom(host) => self.make_room(host),
+            Scheduled::TimeOut { ones, others } => {
+                for &one in &ones {
+                    others.iter().for_each(|&other| self.world.time_out_streams(one, other));
+                }
+            }
+            Scheduled::Part(one, other) => self.world.part(one, other),
+            Scheduled::GoBack { from, to } => self.go_back(from, to),
+            Scheduled::Jump(host, by) => self.world.jump_clock(host, by),
+            Scheduled::BitsStay => self.world.flips = None,
+            Scheduled::Quiesce => self.quiesce(),
+            Scheduled::CheckBegin if self.begun_at.is_none() => {
+                self.violate("liveness", format!("the job has not begun after {BEGIN_BOUND:?}"));
+            }
+            Scheduled::CheckBegin => {}
+            Scheduled::CheckEnd => self.check_end(),
+            Scheduled::GoOn => {
+                self.drain();
+                let at = self.now() + GO_ON_INTERVAL;
+                self.schedule(at, Scheduled::GoOn);
+            }
+        }
+    }
+
+    /// Ends the faults and heals everything. All users go on to the last barrier.
+    fn quiesce(&mut self) {
+        self.quiesced_at = Some(self.now());
+        self.world.note("calm");
+        let quality = Quality { tick: self.scenario.quality.tick, ..Quality::GOOD };
+        self.world.network.set_quality(quality);
+        self.world.flips = None;
+        if !self.world.is_alive(self.controller) {
+            self.start(self.controller, Kind::Controller);
+        }
+        self.end_other_controllers();
+        for host in 0..self.kinds.len() {
+            self.world.network.set_quality_of(host, None);
+            self.world.resume(host);
+            self.mend_disk(host);
+            if self.kinds[host] == Kind::Server && !self.world.is_alive(host) {
+                self.start(host, Kind::Server);
+            }
+        }
+        self.set_last_barrier();
+        let at = self.now() + LIVENESS_BOUND;
+        self.schedule(at, Scheduled::CheckEnd);
+        self.schedule(self.now(), Scheduled::GoOn);
+    }
+
+    /// Users come to the same last barrier, wherever they are now.
+    fn set_last_barrier(&mut self) {
+        let next = self.users.values().map(|user| user.next_barrier).max().unwrap_or(0);
+        let last = *self.last_barrier.get_or_insert(next + 1);
+        for user in self.users.values_mut().filter(|user| user.progress == Progress::Working) {
+            user.last_barrier = last;
+            user.progress = Progress::Ending;
+        }
+        let hosts: Vec<Host> = self.users.keys().copied().collect();
+        hosts.into_iter().for_each(|host| self.let_user_act(host));
+    }
+
+    /// Lets a user do what it wants to do now.
+    pub(crate) fn let_user_act(&mut self, host: Host) {
+        while self.world.is_awake(host)
+            && let Some(user) = self.users.get_mut(&host)
+            && let Some(command) = user.next(self.world.now(), &self.scenario.workload, &mut self.account)
+        {
+            self.command(host, command);
+        }
+        let now = self.now();
+        if let Some(user) = self.users.get_mut(&host).filter(|user| user.progress == Progress::Working)
+            && user.next_at > now
+            && user.thinks_at != user.next_at
+        {
+            user.thinks_at = user.next_at;
+            let at = user.next_at;
+            self.schedule(at, Scheduled::Think(host));
+        }
+    }
+
+    fn command(&mut self, host: Host, command: WorkerCommand) {
+        self.world.act(host, |role, now| {
+            if let AnyRole::Worker(worker) = role {
+                worker.handle_command(now, command);
+            }
+        });
+    }
+
+    fn handle(&mut self, host: Host, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Controller(ControllerEvent::Started) => self.begin(),
+            Event::Controller(ControllerEvent::Settled { took, .. }) => {
+                self.counts.take_over_max = self.counts.take_over_max.max(took);
+            }
+            Event::Controller(ControllerEvent::Finished(_)) if host != self.controller => {
+                self.violate(
+                    "controllers",
+                    "a controller ends the job that another has taken over".to_owned(),
+                );
+            }
+            Event::Controller(ControllerEvent::Finished(_)) => self.end(),
+            Event::Controller(ControllerEvent::Failed { reason }) => self.controller_failed(host, &reason),
+            // The first of two controllers has no members left that count.
+            Event::Controller(ControllerEvent::Lost { .. }) if host != self.controller => {}
+            Event::Controller(ControllerEvent::Lost { peer, reason }) => self.lost(peer, &reason),
+            Event::Controller(_) | Event::Member(MemberEvent::Started { .. } | MemberEvent::Finished(_)) => {}
+            Event::Server(ServerEvent::LogSuspended { .. }) => drop(self.without_log.insert(host)),
+            Event::Server(ServerEvent::LogResumed) => drop(self.without_log.remove(&host)),
+            Event::Server(_) => {}
+            Event::Member(MemberEvent::Ended { reason }) => self.ended(host, &reason),
+            Event::Worker(event) => {
+                let ended = match &event {
+                    WorkerEvent::Ended { reason } => Some(reason.clone()),
+                    _ => None,
+                };
+                if let WorkerEvent::Released { number } = event {
+                    self.check_barrier(number);
+                }
+                if let WorkerEvent::Clocks { least } = event {
+                    self.check_clocks(host, least);
+                }
+                let Some(user) = self.users.get_mut(&host) else { return };
+                let (before, recovering) = (user.progress, self.quiesced_at);
+                let oldest = user.oldest();
+                let verdict = user.handle(now, event, &self.scenario.workload, &self.account);
+                if let (Some(quiesced_at), Some((number, at))) = (recovering, oldest)
+                    && user.oldest().is_none_or(|(oldest, _)| oldest != number)
+                {
+                    let took = now.since(at.max(quiesced_at));
+                    self.counts.recovery_max = self.counts.recovery_max.max(took);
+                }
+                if let Err(text) = verdict {
+                    self.violate("reads", text);
+                }
+                if self.users.get(&host).is_some_and(|user| !user.is_there()) {
+                    self.world.exit(host);
+                    self.down.insert(host);
+                }
+                if let Some(reason) = ended {
+                    self.worker_ended(host, before, &reason);
+                }
+                if self.last_barrier.is_some() {
+                    self.set_last_barrier();
+                    self.drain();
+                } else {
+                    self.let_user_act(host);
+                }
+            }
+        }
+    }
+
+    /// A worker is released from a barrier: all who belong to the job must have come to it.
+    fn check_barrier(&mut self, number: u64) {
+        let Some(view) = self.world.observer.roster.newest() else { return };
+        let behind = self.users.values().find(|user| {
+            let counts = matches!(user.progress, Progress::Working | Progress::Ending)
+                && view.workers.contains_key(&user.worker)
+                && !self.given_up.contains(&user.worker);
+            counts && !user.has_come_to(number)
+        });
+        if let Some(user) = behind {
+            let text = format!("barrier {number} ends, and worker {} has not come to it", user.worker);
+            self.violate("barriers", text);
+        }
+    }
+
+    /// All members have started: the faults begin.
+    fn begin(&mut self) {
+        if self.begun_at.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.begun_at = Some(now);
+        let times: Vec<Duration> = self.scenario.faults.iter().map(|(at, _)| *at).collect();
+        for (number, at) in times.into_iter().enumerate() {
+            self.schedule(now + at, Scheduled::Fault(number));
+        }
+        self.schedule(now + self.scenario.safety, Scheduled::Quiesce);
+    }
+
+    pub(crate) fn violate(&mut self, checker: &'static str, text: String) {
+        let now = self.now();
+        self.world.observer.report(checker, now, text);
+    }
+
+    /// The controller has given up a member. There must be a reason.
+    fn lost(&mut self, peer: Peer, reason: &str) {
+        if let Peer::Worker(worker) = peer {
+            self.given_up.insert(worker);
+        }
+        let Some(host) = self.world.observer.roster.host(peer) else { return };
+        // A worker that was away itself may take a switch for silent.
+        let blamed_by =
+            reason.strip_prefix("could not be reached by worker ").and_then(|worker| worker.parse().ok());
+        let accuser = blamed_by.and_then(|worker| self.world.observer.roster.host(Peer::Worker(worker)));
+        let exempt = self.is_exempt(host)
+            || accuser.is_some_and(|accuser| self.is_exempt(accuser))
+            || matches!(peer, Peer::Switch(_)) && self.switches_exempt_until >= self.now();
+        if !exempt && !self.down.contains(&host) {
+            self.violate("liveness", format!("{peer} was well, and is given up: {reason}"));
+        }
+    }
+
+    /// True if a host had a fault that explains why it is given up.
+    fn is_exempt(&self, host: Host) -> bool {
+        self.exempt.get(&host).is_some_and(|until| *until >= self.now())
+    }
+
+    /// A server or switch reports that it has no job any more.
+    fn ended(&mut self, host: Host, reason: &str) {
+        if self.kinds[host] == Kind::Switch {
+            // The operator starts it again, or not: the job goes on.
+            self.world.exit(host);
+            self.down.insert(host);
+            if self.quiesced_at.is_none() {
+                let at = self.now() + RESTART_PAUSE;
+                self.schedule(at, Scheduled::Start(host, Kind::Switch));
+            }
+        } else {
+            self.violate("liveness", format!("server at host {host} ends: {reason}"));
+        }
+    }
+
+    fn worker_ended(&mut self, host: Host, before: Progress, reason: &str) {
+        let exempt = self.is_exempt(host);
+        if before == Progress::Starting && self.quiesced_at.is_none() {
+            // It found no controller, or no free place yet.
+            let at = self.now() + RESTART_PAUSE;
+            self.schedule(at, Scheduled::Start(host, Kind::Worker));
+        } else if before != Progress::Starting && !exempt {
+            self.violate("liveness", format!("worker at host {host} was well, and ends: {reason}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

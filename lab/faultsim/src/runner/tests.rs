@@ -1,0 +1,51 @@
+//! Violations that the runner itself must detect.
+
+use super::*;
+
+fn runner(seed: u64) -> ScenarioRunner {
+    let mut scenario = Scenario::draw(seed);
+    scenario.faults.clear();
+    ScenarioRunner::new(scenario, None)
+}
+
+#[test]
+fn without_faults_everything_comes_to_its_end() {
+    assert_eq!(runner(2).run_to_end(), None);
+}
+
+#[test]
+fn a_partition_without_end_violates_liveness() {
+    let mut runner = runner(2);
+    runner.start_processes();
+    while runner.begun_at.is_none() {
+        runner.go_on();
+    }
+    // A partition that is never healed.
+    let workers = runner.alive(Kind::Worker);
+    let others = [runner.alive(Kind::Server), runner.alive(Kind::Switch)].concat();
+    runner.world.partition(&workers, &others, true);
+    let violation = runner.run_until_violation().expect("nothing can be pushed any more");
+    assert_eq!(violation.checker, "liveness");
+}
+
+#[test]
+fn a_barrier_that_ends_too_early_is_noticed() {
+    let mut runner = runner(2);
+    runner.start_processes();
+    while !runner.users.values().any(|user| user.progress == Progress::Working) {
+        runner.go_on();
+    }
+    runner.check_barrier(0);
+    assert_eq!(runner.world.observer.violation().map(|violation| violation.checker), Some("barriers"));
+}
+
+#[test]
+fn a_member_that_is_given_up_for_no_reason_is_noticed() {
+    let mut runner = runner(2);
+    runner.start_processes();
+    while !runner.users.values().any(|user| user.progress == Progress::Working && user.worker == 0) {
+        runner.go_on();
+    }
+    runner.lost(Peer::Worker(0), "because");
+    assert_eq!(runner.world.observer.violation().map(|violation| violation.checker), Some("liveness"));
+}

@@ -1,0 +1,67 @@
+//! The swarm finds every mutant, within a stated number of seeds.
+//!
+//! `cargo test -p libra-faultsim --release --features mutants --test mutants -- --nocapture` prints the table.
+
+use libra_dataplane::mutants::{Mutant, clear, enable};
+use libra_faultsim::{Options, run};
+
+/// Number of seeds that the swarm may need for a bug.
+fn seeds_max(bug: Mutant) -> u64 {
+    match bug {
+        // A stream must break, and a round close while the switch and the shard find each other again.
+        Mutant::CommitAppliedTwice => 2500,
+        // A switch must start again at its address, and answer before its worker has received the view.
+        Mutant::StrangerBelieved => 300,
+        // A flow must number more packets than a window has entries.
+        Mutant::GenerationNotChecked => 100,
+        // A server must die between an answer and the sync.
+        Mutant::AnswerBeforeDurable => 200,
+        // A server must come back, and a push again that it had applied.
+        Mutant::PushesForgotten => 2500,
+        // What is replaced must come back, or be replayed, with something to lose.
+        Mutant::ColdPushAppliedTwice => 400,
+        // A data plane must be late, and a worker read what it is to have.
+        Mutant::DoneBeforeDone => 300,
+        // An answer must be forged, and the switch of the worker that accepted it must die.
+        Mutant::DurableOfAnyAnswer => 100,
+        // A flow must be short.
+        Mutant::RenewalKeepsAcked => 50,
+        // A worker must read before the round ends that a clock stands for.
+        Mutant::TickBeforeVisible => 100,
+        Mutant::UnheardClockIgnored => 50,
+        // A sync must fail and forget what it was about, and the machine fail before a checkpoint has that.
+        Mutant::SyncFailureRetried => 100,
+        // A scenario must have two controllers, and members that come back to the first; or a clock that jumps while a stream is opened; or
+        // bits that flip in cells; or a server that is silent for 10 s.
+        Mutant::CellOrderNotChecked
+        | Mutant::OldControllerBelieved
+        | Mutant::LeftBehindDecides
+        | Mutant::WakeUpBlamesOthers
+        | Mutant::SilentServerGivenUp => 1500,
+        Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
+        _ => 20,
+    }
+}
+
+#[test]
+fn the_swarm_finds_every_mutant() {
+    // A mutant may make a role panic; that is a find like any other, and no reason to print a trace.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    println!("{:<28} {:<10} {:>5} {:>6}  its report", "bug", "checker", "seeds", "at most");
+    for bug in Mutant::ALL {
+        enable(bug);
+        let most = seeds_max(bug);
+        let found = (0..most).find_map(|seed| Some((seed, run(seed, Options::default()).violation?)));
+        clear();
+        match found {
+            Some((seed, violation)) => {
+                let (checker, text) = (violation.checker, violation.text);
+                println!("{bug:<28} {checker:<10} {:>5} {most:>6}  {text}", seed + 1);
+            }
+            None => missed.push((bug, most)),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "not found, in so many seeds: {missed:?}");
+}
