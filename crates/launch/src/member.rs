@@ -29,8 +29,8 @@ struct MemberArguments {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7700")]
     controller: SocketAddr,
     /// Seconds to try to reach the controller, and the other members
-    #[arg(long, value_name = "S", default_value_t = 10)]
-    patience: u64,
+    #[arg(long, alias = "patience", value_name = "S", default_value_t = 10)]
+    connect_timeout: u64,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -52,7 +52,7 @@ impl MemberArguments {
 
     fn options(&self) -> NodeOptions {
         NodeOptions {
-            connect_timeout: Duration::from_secs(self.patience),
+            connect_timeout: Duration::from_secs(self.connect_timeout),
             ..NodeOptions::new(self.controller)
         }
     }

@@ -95,7 +95,7 @@ fn a_port_in_use_and_an_unreachable_controller_are_named() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in ["server", "switch", "worker"] {
-        assert_refused(&[kind, "--controller", &free, "--patience", "1"], 1, &["controller", &free]);
+        assert_refused(&[kind, "--controller", &free, "--connect-timeout", "1"], 1, &["controller", &free]);
     }
 }
 

@@ -66,7 +66,7 @@ fn program_and_plan(directory: &Path) -> Option<(PathBuf, String)> {
 fn start_switch(controller: &str) -> Child {
     let mut switch = Command::new(libra());
     switch
-        .args(["switch", "--patience", "120", "--controller", controller])
+        .args(["switch", "--connect-timeout", "120", "--controller", controller])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     switch.spawn().unwrap()

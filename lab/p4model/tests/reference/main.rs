@@ -133,7 +133,7 @@ fn go_round<D: Device>(device: (D, Sizes), config: RegionConfig) {
 }
 
 #[test]
-fn acked_sets_are_right_where_an_entry_takes_many_packets_in_a_round() {
+fn acked_sets_of_an_entry_that_takes_many_packets_in_a_round() {
     go_round(here(), CONFIG);
 }
 

@@ -63,7 +63,7 @@ const IDENTIFIERS: &[(&str, &str)] = &[
     ("Lookout", "Sampler"),
     ("Meddle", "Interfere"),
     ("Nonsense", "ProtocolViolation"),
-    ("Mutant", "Mutant"),
+    ("PlantedBug", "Mutant"),
     ("Struck", "InjectedFault"),
     ("Together", "Aggregate"),
     ("Victim", "Target"),

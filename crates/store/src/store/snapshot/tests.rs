@@ -191,7 +191,7 @@ impl Pair {
 }
 
 #[derive(Debug, Clone)]
-enum Deed {
+enum Step {
     Update(Vec<u64>),
     Insert(u64),
     Remove(Vec<u64>),
@@ -215,16 +215,16 @@ fn keys() -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![run, growing, prop::collection::vec(key(), 1..200)]
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn deed() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => keys().prop_map(Deed::Update),
-        1 => key().prop_map(Deed::Insert),
-        2 => keys().prop_map(Deed::Remove),
-        2 => (1_usize..5000).prop_map(Deed::Evict),
-        2 => Just(Deed::Begin(Extent::Full)),
-        4 => Just(Deed::Begin(Extent::Changed)),
-        6 => (1_usize..12, 1_usize..3000).prop_map(|(blocks, rows_max)| Deed::Read { blocks, rows_max }),
-        1 => Just(Deed::Cancel),
+        6 => keys().prop_map(Step::Update),
+        1 => key().prop_map(Step::Insert),
+        2 => keys().prop_map(Step::Remove),
+        2 => (1_usize..5000).prop_map(Step::Evict),
+        2 => Just(Step::Begin(Extent::Full)),
+        4 => Just(Step::Begin(Extent::Changed)),
+        6 => (1_usize..12, 1_usize..3000).prop_map(|(blocks, rows_max)| Step::Read { blocks, rows_max }),
+        1 => Just(Step::Cancel),
     ]
 }
 
@@ -240,17 +240,17 @@ proptest! {
         let mut pair = Pair::of(shard);
         for deed in deeds {
             match deed {
-                Deed::Update(keys) => pair.update(&keys),
-                Deed::Insert(key) => pair.insert(key),
-                Deed::Remove(keys) => pair.remove(&keys),
-                Deed::Evict(looks) => pair.evict(looks),
-                Deed::Begin(extent) => pair.begin(extent),
-                Deed::Read { blocks, rows_max } => {
+                Step::Update(keys) => pair.update(&keys),
+                Step::Insert(key) => pair.insert(key),
+                Step::Remove(keys) => pair.remove(&keys),
+                Step::Evict(looks) => pair.evict(looks),
+                Step::Begin(extent) => pair.begin(extent),
+                Step::Read { blocks, rows_max } => {
                     for _ in 0..blocks {
                         pair.read(rows_max);
                     }
                 }
-                Deed::Cancel => pair.cancel(),
+                Step::Cancel => pair.cancel(),
             }
         }
         pair.finish();
