@@ -38,7 +38,6 @@ const WORDS: &[(&str, &str)] = &[
     ("hurries", "expedites"),
     ("hurried", "expedited"),
     ("hurrying", "expediting"),
-    ("patience", "timeout, backoff"),
     ("made up", "synthetic"),
     ("comes to nothing", "fails"),
     ("came to nothing", "failed"),
