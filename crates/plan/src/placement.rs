@@ -157,6 +157,8 @@ pub struct Placement {
     regions: Vec<RegionLayout>,
     /// By region, then by slot: the number of a row is its position here.
     places: Vec<Place>,
+    /// The number of the first row of each region.
+    first_numbers: Vec<u32>,
     index: Index,
 }
 
@@ -197,9 +199,11 @@ impl Placement {
             return Err(PlacementError::TooManyRegions { regions: regions.len(), shards });
         }
         let mut places = Vec::with_capacity(plan.rows.len());
+        let mut first_numbers = Vec::with_capacity(regions.len());
         for (number, layout) in regions.iter_mut().enumerate() {
             layout.region = u8::try_from(number).expect("there are at most REGIONS_MAX regions");
             layout.deal_slots(slots.order);
+            first_numbers.push(u32::try_from(places.len()).expect("a plan has fewer than 2^31 rows"));
             places.extend(layout.rows.iter().map(|row| Place {
                 region: layout.region,
                 slot: row.slot,
@@ -208,7 +212,7 @@ impl Placement {
             }));
         }
         let index = Index::new(regions.iter().flat_map(|layout| &layout.rows).map(|row| row.key));
-        Ok(Self { regions, places, index })
+        Ok(Self { regions, places, first_numbers, index })
     }
 
     /// All regions; the one numbered n is at position n.
@@ -252,8 +256,18 @@ impl Placement {
     /// If there are not so many.
     #[must_use]
     pub fn key(&self, number: u32) -> u64 {
-        let Place { region, slot, .. } = *self.place(number);
-        self.row_at(region, slot).expect("a row is in the layout of its region").key
+        let (region, position) = self.position(number);
+        self.regions[usize::from(region)].rows[position].key
+    }
+
+    /// The region of the row of this number, and the position of the row in [`RegionLayout::rows`].
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn position(&self, number: u32) -> (u8, usize) {
+        let region = self.place(number).region;
+        (region, (number - self.first_numbers[usize::from(region)]) as usize)
     }
 
     /// Returns the place of the row `key`; `None` if it is cold.

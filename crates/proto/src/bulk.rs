@@ -36,6 +36,32 @@ impl<T: NoUninit> Serialize for BulkOf<'_, T> {
     }
 }
 
+/// Appends a value to bytes, which have room for most of it.
+pub(crate) fn encode_onto(bytes: Vec<u8>, value: &impl Serialize) -> Vec<u8> {
+    postcard::serialize_with_flavor(value, Bytes(bytes)).expect("a vector takes any value")
+}
+
+/// Bytes that grow by whole slices: the flavour of the library goes byte by byte.
+struct Bytes(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Bytes {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
+}
+
 struct BulkVisitor<T>(PhantomData<T>);
 
 impl<T: Pod> Visitor<'_> for BulkVisitor<T> {

@@ -2,10 +2,11 @@
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bulk::Bulk;
+use crate::bulk::{Bulk, encode_onto};
 use crate::cluster::{Cluster, Peer, View};
 use crate::keys::Keys;
 use crate::shared::Shared;
@@ -227,8 +228,8 @@ pub enum Message {
     },
     /// From a shard to a switch: the state that the owner of a region needs.
     Adopted(Adopted),
-    /// From a switch to a shard: a round of one of its regions.
-    Drained(Drained),
+    /// From a switch to a shard: a round of one of its regions. The switch keeps it until the shard has committed it.
+    Drained(#[serde(with = "crate::shared::as_value")] Arc<Drained>),
     /// From a shard to a switch: the round is applied; these are the new values.
     Committed(Committed),
     /// From a shard to a switch: rows have new values that did not come from it.
@@ -342,6 +343,12 @@ pub struct Replay {
     pub packets: Vec<Bulk<u8>>,
 }
 
+impl Replay {
+    pub(crate) fn bytes_about(&self) -> usize {
+        self.packets.iter().map(|packet| 5 + packet.0.len()).sum()
+    }
+}
+
 /// A run of neighbouring slots: the first, and how many.
 pub type SlotRun = (u16, u16);
 
@@ -409,6 +416,12 @@ pub struct Drained {
     pub sums: Bulk<u32>,
 }
 
+impl Drained {
+    pub(crate) fn bytes_about(&self) -> usize {
+        self.contents.bytes_about() + 6 * self.slots.len() + 4 * self.sums.0.len()
+    }
+}
+
 /// A round is applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
@@ -454,7 +467,7 @@ impl RoundContents {
         self.flows.remove(&worker);
     }
 
-    fn bytes_about(&self) -> usize {
+    pub(crate) fn bytes_about(&self) -> usize {
         self.flows.values().map(|flow| 10 + 10 * flow.above.len()).sum()
     }
 }
@@ -483,7 +496,7 @@ impl Message {
     pub fn encode_behind(&self, head: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(head.len() + self.bytes_about());
         bytes.extend_from_slice(head);
-        postcard::serialize_with_flavor(self, Bytes(bytes)).expect("a vector takes any message")
+        encode_onto(bytes, self)
     }
 
     /// Returns the size of the message, or a little more; of what is small or rare only a guess.
@@ -492,9 +505,9 @@ impl Message {
             Self::Push(push) => push.keys.bytes() + push.gradients.bytes(),
             Self::Pull { keys, .. } => keys.bytes(),
             Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
-            Self::Drained(Drained { contents, slots, sums, .. }) => {
-                contents.bytes_about() + 6 * slots.len() + 4 * sums.0.len()
-            }
+            Self::Replay(replay) => replay.bytes_about(),
+            Self::Adopt { contents, .. } => contents.bytes_about(),
+            Self::Drained(drained) => drained.bytes_about(),
             Self::Adopted(Adopted { contents, values, .. }) => contents.bytes_about() + values.bytes_about(),
             Self::Committed(Committed { values, .. }) | Self::Changed(Changed { values, .. }) => {
                 values.bytes_about()
@@ -510,23 +523,5 @@ impl Message {
     }
 }
 
-/// Bytes that grow by whole slices: the flavour of the library goes byte by byte.
-struct Bytes(Vec<u8>);
-
-impl postcard::ser_flavors::Flavor for Bytes {
-    type Output = Vec<u8>;
-
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.0.push(byte);
-        Ok(())
-    }
-
-    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<Vec<u8>> {
-        Ok(self.0)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,26 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Shared<T> {
     }
 }
 
+/// Encodes what is in an [`Arc`] as if it were there itself.
+pub(crate) mod as_value {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(value, serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
+}
+
 struct SharedVisitor<T>(core::marker::PhantomData<T>);
 
 impl<T: DeserializeOwned> Visitor<'_> for SharedVisitor<T> {

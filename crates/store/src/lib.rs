@@ -70,7 +70,7 @@ pub use init::Init;
 pub use optimizer::Optimizer;
 pub use row_lifecycle::{Admission, Eviction, RowLifecycle};
 pub use schedule::{Decay, Schedule};
-pub use store::{Evicted, Extent, LifecycleCounts, RowBlock, RowError, Store};
+pub use store::{Evicted, Extent, KeyBatch, LifecycleCounts, RowBlock, RowError, Store};
 pub use table::{OutOfRange, TableError, TableSpec};
 pub use update::Update;
 pub use update_rule::{Clip, UpdateRule};

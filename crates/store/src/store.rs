@@ -5,13 +5,12 @@ mod batch;
 mod blocks;
 mod copy_on_write;
 mod eviction;
+mod many;
 mod marks;
 mod rows;
 mod snapshot;
 mod table_rows;
 mod watch;
-
-use std::ops::Range;
 
 use libra_plan::Shard;
 use thiserror::Error;
@@ -19,11 +18,11 @@ use thiserror::Error;
 use crate::table::{TableError, TableSpec, order};
 use admission_filter::AdmissionFilter;
 use batch::Batch;
-use blocks::Blocks;
 use eviction::EvictionProgress;
 pub use eviction::{Evicted, LifecycleCounts};
+pub use many::KeyBatch;
+use many::copy_values;
 use marks::Snapshots;
-use rows::BLOCK;
 use snapshot::Reading;
 pub use snapshot::{Extent, RowBlock};
 use table_rows::{RowPlace, TableRows};
@@ -197,38 +196,7 @@ impl Store {
         let (spec, rows) = (&self.tables[position], &self.rows[position]);
         match rows.find(key) {
             RowPlace::Nowhere => spec.init.fill(self.seed, key, values),
-            place => copy_values(rows.words(place), values),
-        }
-        Ok(())
-    }
-
-    /// Copies the values of many rows, one row after the other, each as wide as its table; keys may come in
-    /// any order and more than once. It is several times as fast as a [`Store::read`] for each, most of all
-    /// for keys of one table in a row.
-    ///
-    /// # Errors
-    /// No table holds one of the keys, or `values` is not as long as all rows together. Nothing was copied.
-    pub fn read_many(&self, keys: &[u64], values: &mut [f32]) -> Result<(), RowError> {
-        let runs = self.runs_of(keys, values.len())?;
-        let (mut keys, mut values) = (keys, values);
-        for Run { position, keys: run } in runs {
-            let (spec, rows) = (&self.tables[position], &self.rows[position]);
-            let of_run;
-            (of_run, keys) = keys.split_at(run);
-            let values_of_run;
-            (values_of_run, values) = values.split_at_mut(run * spec.width);
-            let mut blocks = Blocks::new(of_run, rows);
-            for values in values_of_run.chunks_mut(BLOCK * spec.width) {
-                let (keys, found) = blocks.next(rows);
-                for ((key, place), values) in keys.iter().zip(found).zip(values.chunks_exact_mut(spec.width))
-                {
-                    if *place == RowPlace::Nowhere {
-                        spec.init.fill(self.seed, *key, values);
-                    } else {
-                        copy_values(rows.words(*place), values);
-                    }
-                }
-            }
+            place => copy_values(bytemuck::cast_slice(&rows.words(place)[..spec.width]), values),
         }
         Ok(())
     }
@@ -250,47 +218,6 @@ impl Store {
         let rows = &mut self.rows[position];
         rows.settle();
         batch.update_or_make(rows, &mut self.admission_filters[position], key, gradient);
-        Ok(())
-    }
-
-    /// Changes many rows, as a [`Store::update`] for each in this order does, but several times as fast, most
-    /// of all for keys of one table in a row. Gradients lie one after the other, each as wide as the table of
-    /// its key; keys may come in any order and more than once. For each table that has one of the keys it counts
-    /// as one step, and all its rows change at the rate of that step.
-    ///
-    /// # Errors
-    /// No table holds one of the keys, or `gradients` is not as long as all rows together. Nothing changed.
-    pub fn update_many(&mut self, keys: &[u64], gradients: &[f32]) -> Result<(), RowError> {
-        let runs = self.runs_of(keys, gradients.len())?;
-        self.batches += 1;
-        let (mut keys, mut gradients) = (keys, gradients);
-        for Run { position, keys: run } in runs {
-            let (spec, step) = (&self.tables[position], self.steps[position].before(self.batches));
-            let update = spec.rule.prepare(step);
-            let batch = Batch::new(spec, self.seed, step, &update);
-            let (rows, admission_filter) = (&mut self.rows[position], &mut self.admission_filters[position]);
-            rows.settle();
-            let of_run;
-            (of_run, keys) = keys.split_at(run);
-            let gradients_of_run;
-            (gradients_of_run, gradients) = gradients.split_at(run * spec.width);
-            let mut blocks = Blocks::new(of_run, rows);
-            for gradients in gradients_of_run.chunks(BLOCK * spec.width) {
-                let (keys, found) = blocks.next(rows);
-                rows.touch_block(keys, found);
-                let (moves, mut moved) = (rows.moves(), false);
-                for ((key, place), gradient) in keys.iter().zip(found).zip(gradients.chunks_exact(spec.width))
-                {
-                    // Its key may have come before, and then a row was made that may have moved others.
-                    if moved || *place == RowPlace::Nowhere {
-                        batch.update_or_make(rows, admission_filter, *key, gradient);
-                        moved = rows.moves() != moves;
-                    } else {
-                        batch.update(rows.words_mut(*place), gradient);
-                    }
-                }
-            }
-        }
         Ok(())
     }
 
@@ -366,37 +293,6 @@ impl Store {
         rows + self.admission_filters.iter().map(AdmissionFilter::memory_bytes).sum::<usize>()
     }
 
-    /// Returns the number of values of the rows of these keys together.
-    ///
-    /// # Errors
-    /// No table holds one of the keys.
-    pub fn values_of(&self, keys: &[u64]) -> Result<usize, RowError> {
-        let runs = self.runs(keys)?;
-        Ok(runs.iter().map(|run| run.keys * self.tables[run.position].width).sum())
-    }
-
-    /// The same as runs, if the rows have so many values together.
-    fn runs_of(&self, keys: &[u64], found: usize) -> Result<Vec<Run>, RowError> {
-        let runs = self.runs(keys)?;
-        let width = runs.iter().map(|run| run.keys * self.tables[run.position].width).sum();
-        if found != width {
-            return Err(RowError::WrongLength { width, found });
-        }
-        Ok(runs)
-    }
-
-    /// Of which tables the keys are.
-    fn runs(&self, keys: &[u64]) -> Result<Vec<Run>, RowError> {
-        let (mut rest, mut runs) = (keys, Vec::new());
-        while let Some(key) = rest.first() {
-            let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;
-            let keys = run_within(&self.tables[position].keys, rest);
-            runs.push(Run { position, keys });
-            rest = &rest[keys..];
-        }
-        Ok(runs)
-    }
-
     fn position_of(&self, key: u64) -> Option<usize> {
         let after = self.by_first_key.partition_point(|(first, _)| *first <= key);
         let (_, position) = *self.by_first_key[..after].last()?;
@@ -410,37 +306,6 @@ impl Store {
             return Err(RowError::WrongWidth { key, width, found });
         }
         Ok(position)
-    }
-}
-
-/// Keys of one table, one after the other in a batch.
-struct Run {
-    /// That of the table in [`Store::tables`].
-    position: usize,
-    /// Number of keys.
-    keys: usize,
-}
-
-/// Returns the number of keys, from the first one on, that are of a table.
-fn run_within(of_table: &Range<u64>, keys: &[u64]) -> usize {
-    let last = of_table.end - 1;
-    // The highest bit is set for each that is not; and for keys of a table of more than 2^63, which are looked at again. Whole blocks
-    // without a way out in their midst are several times as fast.
-    let beyond = |key: &u64| key.wrapping_sub(of_table.start) | last.wrapping_sub(*key);
-    let is_within = |block: &&[u64]| block.iter().fold(0, |found, key| found | beyond(key)) >> 63 == 0;
-    let whole = keys.chunks_exact(BLOCK).take_while(is_within).count() * BLOCK;
-    let rest = &keys[whole..];
-    whole + rest.iter().position(|key| !of_table.contains(key)).unwrap_or(rest.len())
-}
-
-/// Copies the values of a row.
-#[inline]
-fn copy_values(words: &[u32], values: &mut [f32]) {
-    // For one value, the call that copies many takes longer than the copy.
-    if let ([value], [word, ..]) = (&mut *values, words) {
-        *value = f32::from_bits(*word);
-    } else {
-        values.copy_from_slice(bytemuck::cast_slice(&words[..values.len()]));
     }
 }
 

@@ -126,14 +126,9 @@ fn on_wire(round: u64) -> u16 {
 fn drained(view_id: u64, round: u64, below: u32, sum: u32) -> Message {
     let round = ROUNDS_BEGIN_AFTER + round;
     let sums = Bulk(vec![sum]);
-    Message::Drained(Drained {
-        region: 0,
-        view_id,
-        round,
-        contents: contents(below),
-        slots: vec![(0, 1)],
-        sums,
-    })
+    Message::Drained(
+        Drained { region: 0, view_id, round, contents: contents(below), slots: vec![(0, 1)], sums }.into(),
+    )
 }
 
 fn committed(view_id: u64, round: u64) -> Message {

@@ -78,6 +78,13 @@ fn is_placed_as(plan: &Plan, shards: u16, slots: RegionSlots, expected: &[(u64, 
             assert_eq!(placement.row_at(place.region, slot).unwrap().key, *key);
         }
     }
+    let of_regions = placement.regions().iter().flat_map(|layout| {
+        layout.rows.iter().enumerate().map(|(position, row)| (layout.region, position, row.key))
+    });
+    for (number, (region, position, key)) in (0..).zip(of_regions) {
+        assert_eq!((placement.position(number), placement.key(number)), ((region, position), key));
+        assert_eq!(placement.search().find(key), Some(number));
+    }
     for (number, layout) in placement.regions().iter().enumerate() {
         assert_eq!(usize::from(layout.region), number);
         assert_eq!(u32::from(layout.slots), layout.rows.iter().map(|row| row.width).sum::<u32>());

@@ -85,7 +85,8 @@ fn the_largest_messages_of_callers_are_within_their_bounds() {
     let slots: Vec<(u16, u16)> = (0..SLOTS_PER_REGION / 16).map(|block| (16 * block, 8)).collect();
     let sums = Bulk(vec![u32::MAX; SLOTS_PER_REGION.into()]);
     let drained = Drained { region: 255, view_id: u64::MAX, round: u64::MAX, contents, slots, sums };
-    let (bytes, most) = (Message::Drained(drained).encode().len(), bytes_max(&cluster, Peer::Switch(0)));
+    let (bytes, most) =
+        (Message::Drained(drained.into()).encode().len(), bytes_max(&cluster, Peer::Switch(0)));
     assert!((most / 2..most).contains(&bytes), "{bytes} of {most}");
 }
 

@@ -14,8 +14,8 @@ impl Shard {
     /// Looks at some rows, as many as updates can make and a few more, and lets those go that must (rule G2). Which ones these are depends on where
     /// they lie in memory, which no checkpoint keeps: the log has their keys. Gradients that make no row need no record (rule G1): what is
     /// counted follows from the pushes, and from the counts in the checkpoint. Rows of the plan do not go by age or use: a switch sums
-    /// their gradients, and a round of the hottest row, in which others get thousands of pushes, is one update.
-    pub(super) fn sweep(&mut self, updated: usize) {
+    /// their gradients, and a round of the hottest row, in which others get thousands of pushes, is one update. Returns whether some went.
+    pub(super) fn sweep(&mut self, updated: usize) -> bool {
         let placement = self.placement.as_ref();
         let is_planned = |key| placement.is_some_and(|placement| placement.find(key).is_some());
         let removed = self.store.evict_but(2 * updated + SWEEP_LOOKS_MIN, is_planned).removed;
@@ -23,6 +23,7 @@ impl Shard {
             self.journal.write(&RecordOf::Evicted { keys: BulkOf(&removed) });
             self.notify_owners(&removed);
         }
+        !removed.is_empty()
     }
 
     /// Evicts rows that were evicted before, as the log has it (rule G2).

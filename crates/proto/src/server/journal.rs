@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use serde::{Deserialize, Serialize};
 
-use crate::bulk::{Bulk, BulkOf};
+use crate::bulk::{Bulk, BulkOf, encode_onto};
 use crate::cluster::View;
 use crate::keys::Keys;
 use crate::message::{Drained, Replay, RoundContents};
@@ -33,7 +33,22 @@ pub(super) enum RecordOf<'a> {
     Evicted { keys: BulkOf<'a, u64> },
 }
 
-/// State of the log, and the records that wait for it.
+impl RecordOf<'_> {
+    /// Bytes that the record takes, or a few more; of what is rare a guess.
+    fn bytes_about(&self) -> usize {
+        let large = match self {
+            Self::Push { keys, gradients, .. } => keys.bytes() + 4 * gradients.0.len(),
+            Self::Round(drained) => drained.bytes_about(),
+            Self::Replay { replay, .. } => replay.bytes_about(),
+            Self::Forgotten { contents, .. } => contents.bytes_about(),
+            Self::Evicted { keys } => 8 * keys.0.len(),
+            Self::View(_) => 0,
+        };
+        large + 64
+    }
+}
+
+/// How far the log is, and what waits for it.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     mode: Mode,
@@ -82,7 +97,7 @@ impl Journal {
     pub(super) fn write(&mut self, record: &RecordOf<'_>) {
         self.newest += 1;
         if matches!(self.mode, Mode::On | Mode::Resuming | Mode::Restarting) {
-            let record = postcard::to_stdvec(record).expect("a vector takes any record");
+            let record = encode_onto(Vec::with_capacity(record.bytes_about()), record);
             self.written += record.len() as u64;
             self.requests.push_back(StorageRequest::Append { number: self.newest, record });
         }
@@ -100,7 +115,13 @@ impl Journal {
 
     /// Returns true if everything up to a record survives the server, as far as it is to.
     pub(super) fn has(&self, record: u64) -> bool {
-        self.mode != Mode::On || record <= self.durable || is_enabled(Mutant::AnswerBeforeDurable)
+        record <= self.kept()
+    }
+
+    /// The newest record that it has: beyond all of them if nothing waits for the disk.
+    pub(super) fn kept(&self) -> u64 {
+        let waits = self.mode == Mode::On && !is_enabled(Mutant::AnswerBeforeDurable);
+        if waits { self.durable } else { u64::MAX }
     }
 
     /// The log is durable up to here.
@@ -191,7 +212,8 @@ mod tests {
             (RecordOf::Evicted { keys: BulkOf(&[5, 3]) }, Record::Evicted { keys: Bulk(vec![5, 3]) }),
         ];
         for (written, read) in pairs {
-            let bytes = postcard::to_stdvec(&written).unwrap();
+            let bytes = encode_onto(Vec::new(), &written);
+            assert!(bytes.len() <= written.bytes_about(), "{written:?}");
             assert_eq!(postcard::from_bytes::<Record>(&bytes).unwrap(), read);
         }
     }

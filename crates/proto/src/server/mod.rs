@@ -14,6 +14,7 @@ pub use self::restore::{RestoreError, Restored};
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use self::opening::Phase;
 use self::shard::{ProtocolViolation, Shard};
@@ -223,7 +224,9 @@ impl Server {
             (Some(Peer::Switch(switch)), Message::Adopt { region, view_id, round, contents }) => {
                 shard.adopt(link, *switch, region, view_id, (round, contents))
             }
-            (Some(Peer::Switch(_)), Message::Drained(drained)) => shard.commit(link, drained),
+            (Some(Peer::Switch(_)), Message::Drained(drained)) => {
+                shard.commit(link, Arc::unwrap_or_clone(drained))
+            }
             (Some(Peer::Switch(_)), Message::Installed { region, view_id, change }) => {
                 shard.installed(link, region, view_id, change)
             }

@@ -98,9 +98,9 @@ impl Shard {
 
     /// Takes those rows from what the store is about to be given of a round whose sums are not finite.
     pub(super) fn refuse_sums(&mut self) {
-        let (keys, gradients) = (core::mem::take(&mut self.keys), core::mem::take(&mut self.gradients));
-        let mut rest = gradients.as_slice();
-        for key in keys {
+        let (rows, gradients) = (core::mem::take(&mut self.rows), core::mem::take(&mut self.gradients));
+        let (mut rest, mut finite) = (gradients.as_slice(), Vec::new());
+        for &key in rows.keys() {
             let width = self.store.width(key).expect("placed rows belong to tables");
             let sums;
             (sums, rest) = rest.split_at(width);
@@ -108,10 +108,12 @@ impl Shard {
                 self.statistics.sums_refused += 1;
                 self.note_refusal(None, key);
             } else {
-                self.keys.push(key);
+                finite.push(key);
                 self.gradients.extend_from_slice(sums);
             }
         }
+        let found = self.rows.fill(&self.store, |keys| keys.extend(finite));
+        found.expect("placed rows belong to tables");
     }
 
     fn note_refusal(&mut self, worker: Option<u16>, key: u64) {

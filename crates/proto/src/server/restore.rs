@@ -108,11 +108,8 @@ impl Restored {
         match record {
             Record::View(view) => shard.apply_view(view),
             Record::Push { worker, number, keys, gradients } => {
-                let (keys, gradients) = (keys.to_vec(), gradients.0);
-                if shard.own_values(&keys).ok() != Some(gradients.len()) {
-                    return Err(wrong("a push of rows that are not here"));
-                }
-                shard.apply(worker, number, &keys, &gradients);
+                let applied = shard.apply_written_push(worker, number, &keys, &gradients.0);
+                applied.map_err(|_| wrong("a push of rows that are not here"))?;
             }
             Record::Round(drained) => {
                 shard.apply_written_round(drained).map_err(|_| wrong("a round that does not fit"))?;

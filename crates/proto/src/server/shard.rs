@@ -1,31 +1,26 @@
 //! The shard of a server: its rows, the regions of switches that cache them, and every change exactly once.
 
+mod pushes;
 mod replay;
+mod rounds;
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::{Placement, RegionLayout, shard_of};
-use libra_store::{RowBlock, RowError, Store, first_non_finite};
+use libra_store::{KeyBatch, RowBlock, RowError, Store};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
 use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
-use crate::bulk::{Bulk, BulkOf};
 use crate::cluster::{Cluster, Ownership, View};
-use crate::keys::Keys;
-use crate::message::{
-    Adopted, Answered, Changed, ColdPush, Committed, Drained, MESSAGE_BYTES_MAX, Message, RoundContents,
-    SlotRun, SlotValues,
-};
+use crate::message::{Adopted, Answered, Message, RoundContents};
 use crate::region;
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
-use crate::values::Values;
-
-/// Values of an answer at most.
-const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
+use waiting::WaitingPushes;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
 #[derive(Debug)]
@@ -52,11 +47,11 @@ pub(super) struct Shard {
     /// True if the next checkpoint must have all rows: what a failed one had been given counts as changed no more.
     pub(super) forgot_changes: bool,
     /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
-    waiting: Vec<Waiting>,
-    /// The other replies that are sent once the log has a record.
+    waiting: WaitingPushes,
+    /// What else is said once the log has a record.
     deferred: VecDeque<(u64, DeferredReply)>,
-    /// Keys that the store is given at once, in memory that is used again.
-    pub(super) keys: Vec<u64>,
+    /// Rows that the store works on at once, and their gradients, in memory that is used again.
+    pub(super) rows: KeyBatch,
     pub(super) gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
     pub(super) refusals: Refusals,
@@ -90,19 +85,7 @@ pub(super) struct Region {
     installed: u64,
 }
 
-/// A push whose answer waits until the log has it, and switches have the new values of its rows.
-#[derive(Debug, Clone)]
-struct Waiting {
-    link: Link,
-    number: u64,
-    /// The record that the log must have.
-    record: u64,
-    /// Empty if no values were asked for.
-    keys: Vec<u64>,
-    changes: Vec<(u8, u64)>,
-}
-
-/// A reply or action that waits until the log has all that it rests on. Values are read then: what a switch was sent meanwhile is newer than
+/// What is said or done once the log has all that it rests on. Values are read then: what a switch was told meanwhile is newer than
 /// those of now.
 #[derive(Debug, Clone)]
 enum DeferredReply {
@@ -161,9 +144,9 @@ impl Shard {
             highest_checkpoint: 0,
             snapshot: None,
             forgot_changes: false,
-            waiting: Vec::new(),
+            waiting: WaitingPushes::default(),
             deferred: VecDeque::new(),
-            keys: Vec::new(),
+            rows: KeyBatch::default(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
             refusals: Refusals::default(),
@@ -177,6 +160,7 @@ impl Shard {
         if view.number > self.cluster.view.number {
             self.journal.write(&RecordOf::View(&view));
             self.apply_view(view);
+            self.waiting.forget_changes(|change| is_installed(&self.regions, change));
             self.answer();
         }
     }
@@ -211,7 +195,7 @@ impl Shard {
 
     /// A stream is gone. Its peer comes again, and repeats what was not answered.
     pub(super) fn close(&mut self, link: Link) {
-        self.waiting.retain(|waiting| waiting.link != link);
+        self.waiting.close(link);
         self.deferred.retain(|(_, deferred)| deferred.link() != link);
         for region in self.regions.values_mut().filter(|region| region.owner == Some(link)) {
             region.owner = None;
@@ -236,15 +220,7 @@ impl Shard {
         shard_of(key, self.cluster.shards()) == self.number
     }
 
-    /// Returns the number of values of rows that this shard must own.
-    pub(super) fn own_values(&self, keys: &[u64]) -> Result<usize, ProtocolViolation> {
-        if !self.owns(keys) {
-            return Err(ProtocolViolation);
-        }
-        self.store.values_of(keys).map_err(|_| ProtocolViolation)
-    }
-
-    /// A worker comes, and reports which of its pushes were answered. Those that this shard does not have, it has lost (rule L4).
+    /// A worker comes, and says which of its pushes were answered. Of those that this shard does not know, it had to forget (rule L4).
     pub(super) fn on_hello(&mut self, worker: u16, answered: Answered) {
         let last = self.pushed.entry(worker).or_default();
         if answered.newest > last.number {
@@ -254,105 +230,22 @@ impl Shard {
         }
     }
 
-    /// Applies a push once (rule C1), and answers when every switch that holds some of its rows has their new values (rule C2). One
-    /// with a gradient that is not finite is refused, whatever its number (rule C11).
-    pub(super) fn push(&mut self, link: Link, worker: u16, push: ColdPush) -> Result<(), ProtocolViolation> {
-        let (keys, gradients) = (push.keys.to_vec(), push.gradients.into_vec());
-        let values = self.own_values(&keys)?;
-        let fits = !push.answer || values <= ANSWER_VALUES_MAX;
-        if !fits || values != gradients.len() {
-            return Err(ProtocolViolation);
-        }
-        if let Some(bad) = first_non_finite(&gradients) {
-            self.refuse_push(link, worker, push.number, &keys, (bad, gradients[bad]));
-            return Ok(());
-        }
-        let last = self.pushed.get(&worker).map_or(0, |last| last.number);
-        if push.number > last || is_enabled(Mutant::ColdPushAppliedTwice) {
-            let (number, keys_sent) = (push.number, &push.keys);
-            let record = RecordOf::Push { worker, number, keys: keys_sent, gradients: BulkOf(&gradients) };
-            self.journal.write(&record);
-            self.apply(worker, number, &keys, &gradients);
-            self.sweep(keys.len());
-        } else {
-            self.statistics.duplicates += 1;
-        }
-        let changes = self.notify_owners(&keys);
-        let keys = if push.answer { keys } else { Vec::new() };
-        let record = self.journal.newest();
-        self.waiting.push(Waiting { link, number: push.number, record, keys, changes });
-        self.answer_waiting();
-        Ok(())
-    }
-
-    pub(super) fn apply(&mut self, worker: u16, number: u64, keys: &[u64], gradients: &[f32]) {
-        let last = self.pushed.entry(worker).or_default();
-        *last = Pushed { number, count: last.count + 1 };
-        self.store.update_many(keys, gradients).expect("push has checked the keys and the length");
-        self.statistics.row_updates += keys.len() as u64;
-    }
-
-    /// Sends the new values of rows to the switches that hold them. Returns which changes must be installed.
-    pub(super) fn notify_owners(&mut self, keys: &[u64]) -> Vec<(u8, u64)> {
-        let Some(placement) = &self.placement else { return Vec::new() };
-        let mut positions: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
-        for place in keys.iter().filter_map(|&key| placement.find(key)) {
-            let region = &self.regions[&place.region];
-            if region.adopted {
-                let position =
-                    region.layout.row_index_at(place.slot).expect("a placed row lies in its region");
-                positions.entry(place.region).or_default().push(position);
-            }
-        }
-        let mut changes = Vec::new();
-        for (number, mut positions) in positions {
-            positions.sort_unstable();
-            positions.dedup();
-            let values = self.values(number, positions);
-            let region = self.region_mut(number);
-            region.change += 1;
-            changes.push((number, region.change));
-            if let Some(link) = region.owner {
-                let changed = Changed {
-                    region: number,
-                    view_id: region.ownership.view_id,
-                    change: region.change,
-                    values,
-                };
-                self.outbox.push_back((link, Message::Changed(changed)));
-            }
-        }
-        changes
-    }
-
-    /// An owner has installed all changes up to this one.
-    pub(super) fn installed(
-        &mut self,
-        link: Link,
-        number: u8,
-        view_id: u64,
-        change: u64,
-    ) -> Result<(), ProtocolViolation> {
-        let region = self.regions.get_mut(&number).ok_or(ProtocolViolation)?;
-        if region.ownership.view_id == view_id && region.owner == Some(link) {
-            region.installed = region.installed.max(change.min(region.change));
-            self.answer_waiting();
-        }
-        Ok(())
-    }
-
-    /// Sends the replies that the log and switches no longer hold back.
+    /// Says what the log and switches no longer hold up.
     pub(super) fn answer(&mut self) {
-        while let Some((_, deferred)) = self.deferred.pop_front_if(|(record, _)| self.journal.has(*record)) {
-            self.reply(deferred);
-        }
+        self.say_held();
         self.answer_waiting();
     }
 
     /// Sends a reply now, or when the log has all that was written so far (rule L1).
     fn defer(&mut self, deferred: DeferredReply) {
         self.deferred.push_back((self.journal.newest(), deferred));
-        self.answer();
+        self.say_held();
+    }
+
+    fn say_held(&mut self) {
+        while let Some((_, deferred)) = self.deferred.pop_front_if(|(record, _)| self.journal.has(*record)) {
+            self.reply(deferred);
+        }
     }
 
     fn reply(&mut self, deferred: DeferredReply) {
@@ -362,10 +255,8 @@ impl Shard {
                 if region.ownership.view_id != view_id && !is_enabled(Mutant::FencingIgnored) {
                     return;
                 }
-                let round = region.committed;
                 let values = self.values(number, positions);
-                let committed = Committed { region: number, view_id, round, values };
-                self.outbox.push_back((link, Message::Committed(committed)));
+                self.send_committed(link, number, view_id, values);
             }
             // As with rounds: a confirmation under an ownership that is over counts for no region, and is repeated to the next owner.
             DeferredReply::Replayed { link, region, view_id, below } => {
@@ -380,48 +271,8 @@ impl Shard {
         }
     }
 
-    /// Answers the pushes that the log has, and that wait for no switch any more (rules C3, L1).
-    fn answer_waiting(&mut self) {
-        for mut waiting in core::mem::take(&mut self.waiting) {
-            waiting.changes.retain(|(number, change)| {
-                let region = &self.regions[number];
-                region.adopted && region.installed < *change
-            });
-            if waiting.changes.is_empty() && self.journal.has(waiting.record) {
-                let values = self.read(&waiting.keys).expect("the push was checked when it came");
-                let view = self.cluster.view.number;
-                let message = Message::Pushed { number: waiting.number, view, values };
-                self.outbox.push_back((waiting.link, message));
-            } else {
-                self.waiting.push(waiting);
-            }
-        }
-    }
-
-    pub(super) fn pull(&mut self, link: Link, number: u64, keys: &Keys) -> Result<(), ProtocolViolation> {
-        let mut decoded = core::mem::take(&mut self.keys);
-        keys.decode_into(&mut decoded);
-        let values = self.read(&decoded);
-        self.keys = decoded;
-        let values = values?;
-        self.statistics.row_reads += keys.len() as u64;
-        self.outbox.push_back((link, Message::Pulled { number, values }));
-        Ok(())
-    }
-
-    /// The values of rows as an answer holds them. A request for more than a message holds is refused (rule C8).
-    fn read(&self, keys: &[u64]) -> Result<Values, ProtocolViolation> {
-        let count = self.own_values(keys)?;
-        if count > ANSWER_VALUES_MAX {
-            return Err(ProtocolViolation);
-        }
-        let mut values = vec![0.0; count];
-        self.store.read_many(keys, &mut values).expect("the keys and the length were just checked");
-        Ok(Values::new(self.cluster.cold_path.values, values))
-    }
-
-    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It names the newest round that it has seen
-    /// committed, and the contents of it and all before.
+    /// A switch takes a region over, or comes again: it learns what the shard has of it (rule V4). It says which round it knows to be
+    /// committed, and what was in it and all before.
     pub(super) fn adopt(
         &mut self,
         link: Link,
@@ -473,98 +324,6 @@ impl Shard {
         self.outbox.push_back((link, Message::Adopted(adopted)));
     }
 
-    /// Applies a round of a switch once (rules E4, E5).
-    pub(super) fn commit(&mut self, link: Link, drained: Drained) -> Result<(), ProtocolViolation> {
-        let region = self.regions.get(&drained.region).ok_or(ProtocolViolation)?;
-        let of_the_owner = region.ownership.view_id == drained.view_id && region.owner == Some(link);
-        if !of_the_owner && !is_enabled(Mutant::FencingIgnored) {
-            self.statistics.fenced += 1;
-            return Ok(());
-        }
-        let (number, view_id) = (drained.region, drained.view_id);
-        let touched = region
-            .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
-            .ok_or(ProtocolViolation)?;
-        if drained.round <= region.committed {
-            self.statistics.duplicates += 1;
-            if is_enabled(Mutant::CommitAppliedTwice) {
-                self.apply_sums(number, &touched, &drained.sums.0);
-            }
-        } else if drained.round == region.committed + 1 {
-            self.journal.write(&RecordOf::Round(&drained));
-            self.apply_round(&touched, drained);
-            self.sweep(touched.len());
-        } else {
-            return Err(ProtocolViolation);
-        }
-        let positions = touched.into_iter().map(|(position, _)| position).collect();
-        self.defer(DeferredReply::Committed { link, region: number, view_id, positions });
-        Ok(())
-    }
-
-    fn apply_round(&mut self, touched: &[(usize, usize)], drained: Drained) {
-        self.apply_sums(drained.region, touched, &drained.sums.0);
-        let region = self.region_mut(drained.region);
-        region.committed = drained.round;
-        region.contents.advance(drained.contents);
-        self.statistics.rounds += 1;
-    }
-
-    /// Applies a round that was written down.
-    pub(super) fn apply_written_round(&mut self, drained: Drained) -> Result<(), ProtocolViolation> {
-        let region = self.regions.get(&drained.region).ok_or(ProtocolViolation)?;
-        let touched = region
-            .touched_rows(self.cluster.hot_path.lanes, &drained.slots, drained.sums.0.len())
-            .ok_or(ProtocolViolation)?;
-        self.apply_round(&touched, drained);
-        Ok(())
-    }
-
-    /// Finite gradients may have a sum that no f32 holds. Of such a row nothing is applied, of the others all; that follows from the sums
-    /// alone, so it is the same when a round is read from the log (rule C11).
-    fn apply_sums(&mut self, number: u8, touched: &[(usize, usize)], sums: &[u32]) {
-        let arithmetic = self.cluster.hot_path.arithmetic;
-        let layout = &self.regions[&number].layout;
-        self.keys.clear();
-        self.gradients.clear();
-        for &(position, start) in touched {
-            let row = layout.rows[position];
-            let sums = &sums[start..start + row.width as usize];
-            if sums.iter().all(|&sum| sum == 0) {
-                continue;
-            }
-            self.keys.push(row.key);
-            self.gradients.extend(sums.iter().map(|&sum| region::gradient_of(sum, row.scale, arithmetic)));
-        }
-        if first_non_finite(&self.gradients).is_some() {
-            self.refuse_sums();
-        }
-        let updated = self.store.update_many(&self.keys, &self.gradients);
-        updated.expect("placed rows belong to tables, with these widths");
-        self.statistics.row_updates += self.keys.len() as u64;
-        self.statistics.row_updates_hot += self.keys.len() as u64;
-    }
-
-    /// The present values of rows of a region, by their position in its layout, ascending.
-    fn values(&self, number: u8, positions: impl IntoIterator<Item = usize>) -> SlotValues {
-        let layout = &self.regions[&number].layout;
-        let mut slots: Vec<SlotRun> = Vec::new();
-        let (mut keys, mut count) = (Vec::new(), 0);
-        for position in positions {
-            let row = layout.rows[position];
-            let width = u16::try_from(row.width).expect("a hot row fits a region");
-            keys.push(row.key);
-            count += usize::from(width);
-            match slots.last_mut() {
-                Some((first, count)) if *first + *count == row.slot => *count += width,
-                _ => slots.push((row.slot, width)),
-            }
-        }
-        let mut values = vec![0.0; count];
-        self.store.read_many(&keys, &mut values).expect("placed rows belong to tables, with these widths");
-        SlotValues { slots, values: Bulk(values.into_iter().map(f32::to_bits).collect()) }
-    }
-
     fn region_mut(&mut self, number: u8) -> &mut Region {
         self.regions.get_mut(&number).expect("the caller has looked the region up")
     }
@@ -578,28 +337,8 @@ impl DeferredReply {
     }
 }
 
-impl Region {
-    /// The rows that lie whole in runs of slots: their position in the layout, and where their sums begin.
-    /// `None` if the runs are not what a switch sends.
-    fn touched_rows(&self, lanes: u8, runs: &[SlotRun], sums: usize) -> Option<Vec<(usize, usize)>> {
-        let slots = u32::from(self.layout.cells(lanes)) * u32::from(lanes);
-        let mut rows = Vec::new();
-        let (mut start, mut free) = (0usize, 0u32);
-        for &(first, count) in runs {
-            let (run, end) = (u32::from(first), u32::from(first) + u32::from(count));
-            if run < free || end > slots {
-                return None;
-            }
-            free = end;
-            let from = self.layout.rows.partition_point(|row| row.slot < first);
-            for (position, row) in self.layout.rows.iter().enumerate().skip(from) {
-                if u32::from(row.slot) + row.width > end {
-                    break;
-                }
-                rows.push((position, start + usize::from(row.slot - first)));
-            }
-            start += usize::from(count);
-        }
-        (start == sums).then_some(rows)
-    }
+/// Whether no owner of a region has to install a change of it any more.
+fn is_installed(regions: &BTreeMap<u8, Region>, (number, change): (u8, u64)) -> bool {
+    let region = &regions[&number];
+    !region.adopted || region.installed >= change
 }

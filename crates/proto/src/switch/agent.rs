@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use libra_dataplane::BankPackets;
 use libra_dataplane::mutants::{Mutant, is_enabled};
@@ -44,7 +45,7 @@ struct OwnedRegion {
     /// When the newest round was drained.
     drained_at: Instant,
     /// The round that was drained and that the shard has not committed yet (rule E3).
-    uncommitted: Option<Drained>,
+    uncommitted: Option<Arc<Drained>>,
     /// The newest round that the shard has committed, and what was in it and all before.
     committed: (u64, RoundContents),
 }
@@ -287,13 +288,14 @@ impl<P: Plane> Agent<P> {
         self.statistics.rounds += 1;
         self.statistics.slots_drained += sums.len() as u64;
         let view_id = owned.ownership.view_id;
-        let drained = Drained { region, view_id, round: owned.round, contents, slots, sums: Bulk(sums) };
+        let drained =
+            Arc::new(Drained { region, view_id, round: owned.round, contents, slots, sums: Bulk(sums) });
         owned.round += 1;
         owned.opened_at = None;
         owned.is_due = false;
         owned.is_draining = false;
         owned.drained_at = now;
-        owned.uncommitted = Some(drained.clone());
+        owned.uncommitted = Some(Arc::clone(&drained));
         let shard = owned.shard;
         self.send(shard, Message::Drained(drained));
     }
@@ -386,7 +388,7 @@ impl<P: Plane> Agent<P> {
         }
         if let Some(drained) = owned.uncommitted.take_if(|drained| drained.round <= round) {
             owned.committed.0 = drained.round;
-            owned.committed.1.advance(drained.contents);
+            owned.committed.1.advance(Arc::unwrap_or_clone(drained).contents);
         }
         self.plane.settle(number, region::on_wire(round));
         self.plane.set_active(number, !self.retiring);

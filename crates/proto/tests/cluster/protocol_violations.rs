@@ -198,7 +198,7 @@ fn data() -> impl Strategy<Value = Message> {
         ),
         (region(), number(), number(), contents(), (slots(), bulk(any::<u32>()))).prop_map(
             |(region, view_id, round, contents, (slots, sums))| {
-                Message::Drained(Drained { region, view_id, round, contents, slots, sums })
+                Message::Drained(Drained { region, view_id, round, contents, slots, sums }.into())
             }
         ),
         (region(), number(), number(), values()).prop_map(|(region, view_id, round, values)| {

@@ -23,33 +23,39 @@ impl<'a> Batch<'a> {
         Self { spec, seed, step, update, trace: spec.rule.growth.trace(step + 1) }
     }
 
-    /// Updates a row, wherever it is; or makes it, if the admission filter lets it.
-    pub(super) fn update_or_make(
+    /// Updates a row, wherever it is; or makes it, if the admission filter lets it. Returns its new values if there is a row then.
+    pub(super) fn update_or_make<'r>(
         &self,
-        rows: &mut TableRows,
+        rows: &'r mut TableRows,
         admission_filter: &mut AdmissionFilter,
         key: u64,
         gradient: &[f32],
-    ) {
+    ) -> Option<&'r [f32]> {
         if admission_filter.is_closed()
             && rows.find(key) == RowPlace::Nowhere
             && !admission_filter.admits(key, self.step)
         {
-            return;
+            return None;
         }
         let (place, _) = rows.find_or_insert(key, |words| {
-            self.spec.init.fill(self.seed, key, bytemuck::cast_slice_mut(&mut words[..self.spec.width]));
+            self.first_values(key, bytemuck::cast_slice_mut(&mut words[..self.spec.width]));
         });
-        self.update(rows.words_mut(place), gradient);
+        Some(self.update(rows.words_mut(place), gradient))
     }
 
-    /// Updates a row.
+    /// Puts the values of a row that is not kept.
+    pub(super) fn first_values(&self, key: u64, values: &mut [f32]) {
+        self.spec.init.fill(self.seed, key, values);
+    }
+
+    /// Updates a row, and returns its new values.
     #[inline]
-    pub(super) fn update(&self, words: &mut [u32], gradient: &[f32]) {
+    pub(super) fn update<'w>(&self, words: &'w mut [u32], gradient: &[f32]) -> &'w [f32] {
         let words = if self.trace.words() == 0 { words } else { self.leave_trace(words) };
         let words: &mut [f32] = bytemuck::cast_slice_mut(words);
         let (values, state) = words.split_at_mut(self.spec.width);
         self.update.apply(values, state, gradient);
+        values
     }
 
     /// Those words that are not of the trace.

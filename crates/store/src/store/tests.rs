@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Init, Optimizer};
 
-fn tables() -> Vec<TableSpec> {
+pub(super) fn tables() -> Vec<TableSpec> {
     let adam = Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
     let table = |name: &str, keys, width, optimizer: Optimizer, init| TableSpec {
         name: name.into(),
@@ -55,7 +55,7 @@ impl Naive {
     }
 }
 
-const SEED: u64 = 17;
+pub(super) const SEED: u64 = 17;
 
 fn key() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..110, 995_u64..1010, 999_990_u64..1_000_010, any::<u64>()]
@@ -115,13 +115,13 @@ fn reading_keeps_no_row() {
 }
 
 /// Steps of a batch: keys of all tables in any order, many of them twice.
-fn batch() -> impl Strategy<Value = Vec<(u64, f32)>> {
+pub(super) fn batch() -> impl Strategy<Value = Vec<(u64, f32)>> {
     let key = prop_oneof![0_u64..40, 50_u64..100, 1000_u64..1100, 1000_u64..1_000_000];
     prop::collection::vec((key, -1.0_f32..1.0), 0..300)
 }
 
 /// The keys, and their gradients one after the other.
-fn gradients(batch: &[(u64, f32)]) -> (Vec<u64>, Vec<f32>) {
+pub(super) fn gradients(batch: &[(u64, f32)]) -> (Vec<u64>, Vec<f32>) {
     let keys = batch.iter().map(|(key, _)| *key).collect();
     let of_row = |(key, slope): &(u64, f32)| {
         let lanes = (1_u8..).take(Naive::table(*key).unwrap().width);

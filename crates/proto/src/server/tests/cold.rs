@@ -7,7 +7,7 @@ use crate::message::{Answered, Changed, Hello, Message, RoundContents, SlotValue
 use crate::role::Link;
 use crate::server::journal::Journal;
 use crate::server::shard::Shard;
-use crate::testing::{HOT_ROWS, JOB};
+use crate::testing::{HOT_ROWS, JOB, WIDTH};
 
 use Peer::{Switch, Worker};
 
@@ -214,4 +214,19 @@ fn a_worker_with_more_pushes_than_there_can_be_makes_no_sense() {
         assert_eq!(harness.request(link, push(most + 1, &[HOT_ROWS], 1.0)).len(), 1);
     }
     assert_eq!(harness.statistics().lost_pushes, u64::MAX);
+}
+
+#[test]
+fn a_push_with_answer_allocates_nothing_once_memory_is_there() {
+    let mut harness = ServerHarness::new();
+    let worker = harness.call(Worker(1));
+    let shard = harness.server.shard.as_mut().unwrap();
+    for sum in 1..=6_u8 {
+        let number = sum.into();
+        let Message::Push(push) = push(number, &[COLD, COLD + 1, COLD + 2], 1.0) else { unreachable!() };
+        let allocated = allocation_counter::measure(|| shard.push(worker, 1, push).unwrap());
+        assert_eq!(allocated.count_total > 0, number == 1, "push {number}: {allocated:?}");
+        let answers: Vec<_> = shard.outbox.drain(..).collect();
+        assert_eq!(answers, [(worker, pushed(number, &[-f32::from(sum); 3 * WIDTH]))]);
+    }
 }

@@ -234,14 +234,15 @@ pub(super) fn contents(round: u64) -> RoundContents {
 
 pub(super) fn drained(view_id: u64, round: u64, sum: u32) -> Message {
     let slots = vec![(0, u16::try_from(WIDTH).unwrap())];
-    Message::Drained(Drained {
+    let drained = Drained {
         region: 0,
         view_id,
         round: ROUNDS_BEGIN_AFTER + round,
         contents: contents(round),
         slots,
         sums: Bulk(vec![sum; WIDTH]),
-    })
+    };
+    Message::Drained(drained.into())
 }
 
 /// A push of `gradient` to each of some rows.

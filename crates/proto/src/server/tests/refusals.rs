@@ -89,14 +89,15 @@ fn f32_cluster() -> Cluster {
 /// A round of the first three rows, of which the second has a sum that is not finite.
 fn overflown() -> Message {
     let sums = [1.0f32, 2.0, f32::INFINITY, 1.0, 3.0, 4.0];
-    Message::Drained(Drained {
+    let drained = Drained {
         region: 0,
         view_id: 1,
         round: ROUNDS_BEGIN_AFTER + 1,
         contents: contents(1),
         slots: vec![(0, u16::try_from(3 * WIDTH).unwrap())],
         sums: Bulk(sums.map(f32::to_bits).to_vec()),
-    })
+    };
+    Message::Drained(drained.into())
 }
 
 // rules C11, L3

@@ -1,5 +1,7 @@
 //! Regions and their owners: fencing, adoption, commits.
 
+use std::sync::Arc;
+
 use super::harness::{CONTROLLER, ServerHarness, address, contents, drained, push, values};
 use crate::cluster::{Ownership, Peer, View};
 use crate::message::{AckedSet, Committed, Drained, Message, RoundContents, SlotValues};
@@ -37,7 +39,8 @@ fn a_cut_names_what_changed_and_the_region_keeps_the_rest() {
     let of = |worker: u16, below: u32| -> (u16, AckedSet) { (worker, AckedSet { below, above: Vec::new() }) };
     for (round, flows) in [(1, vec![of(0, 5), of(2, 7)]), (2, vec![of(2, 9)]), (3, vec![of(300, 1)])] {
         let Message::Drained(drained) = drained(1, round, 1) else { panic!("a round") };
-        let drained = Drained { contents: RoundContents { flows: flows.into_iter().collect() }, ..drained };
+        let contents = RoundContents { flows: flows.into_iter().collect() };
+        let drained = Arc::new(Drained { contents, ..Arc::unwrap_or_clone(drained) });
         let once = harness.request(switch, Message::Drained(drained.clone()));
         assert!(matches!(once.as_slice(), [Message::Committed(_)]), "{once:?}");
         assert_eq!(
@@ -158,7 +161,7 @@ fn drains_that_make_no_sense_change_nothing() {
         let switch = harness.call(Switch(0));
         harness.adopt(switch, 1);
         let Message::Drained(mut drained) = drained(1, 1, 5) else { unreachable!() };
-        edit(&mut drained);
+        edit(Arc::make_mut(&mut drained));
         assert_eq!(harness.request(switch, Message::Drained(drained)), []);
         assert_eq!((harness.value(0), harness.closed.as_slice()), (0.0, [switch].as_slice()));
     }

@@ -277,7 +277,7 @@ impl Shards {
 
     fn update(&mut self, keys: &[u64]) {
         self.deal(keys, |store, keys| {
-            let width = store.values_of(keys).unwrap();
+            let width = keys.iter().map(|key| store.width(*key).unwrap()).sum();
             store.update_many(keys, &vec![0.75; width]).unwrap();
         });
     }

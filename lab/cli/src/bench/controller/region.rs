@@ -117,7 +117,9 @@ impl Owner {
         while let Some(action) = self.role.poll_action() {
             let Action::Send { link, message } = action else { continue };
             let bytes = message.encode().len();
-            if let Message::Drained(Drained { region: REGION, round, .. }) = message {
+            if let Message::Drained(drained) = message
+                && let Drained { region: REGION, round, .. } = *drained
+            {
                 let values = SlotValues::default();
                 let committed = Committed { region: REGION, view_id: VIEW_ID, round, values };
                 self.role.handle_message(self.now, link, Message::Committed(committed));
