@@ -10,6 +10,7 @@ mod names;
 mod promises;
 mod register;
 mod rules;
+mod size;
 mod source;
 mod text;
 mod tree;
@@ -55,7 +56,8 @@ pub(crate) fn run() -> Result<Outcome> {
     let modules = Module::all(&tree);
     let packages = arrows::packages(&shell::metadata()?)?;
     let (sources, not_rust) = lexed::sources(&tree);
-    let measured = register::rules(&tree, &sources);
+    let register = register::rules(&tree, &sources);
+    let size = size::rules(&modules);
     let complaints = [
         arrows::directions(&packages),
         arrows::dependencies(&packages),
@@ -72,7 +74,7 @@ pub(crate) fn run() -> Result<Outcome> {
         promises::dataplane(&modules),
         promises::pure(&modules),
         not_rust,
-        measured.iter().flat_map(|rule| rule.complaints.clone()).collect(),
+        register.iter().chain(&size).flat_map(|rule| rule.complaints.clone()).collect(),
         rules::citations(&tree, &modules),
         text::length(&tree),
         text::unfinished(&tree, &modules),
@@ -86,7 +88,9 @@ pub(crate) fn run() -> Result<Outcome> {
     for complaint in &complaints {
         println!("{complaint}");
     }
-    println!("tidy: {}", register::Summary(&measured));
+    for (name, rules) in [("register", &register), ("size", &size)] {
+        println!("tidy: {}", register::Summary { name, rules });
+    }
     let errors = complaints.iter().filter(|complaint| !complaint.warning).count();
     let warnings = complaints.len() - errors;
     if errors > 0 {

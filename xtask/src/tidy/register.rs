@@ -37,13 +37,16 @@ impl Measured {
     }
 }
 
-/// All measurements as one line.
-pub(crate) struct Summary<'a>(pub(crate) &'a [Measured]);
+/// Measurements as one line.
+pub(crate) struct Summary<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) rules: &'a [Measured],
+}
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<_> = self.0.iter().map(|measured| measured.text.as_str()).collect();
-        write!(f, "register: {}", texts.join(", "))
+        let texts: Vec<_> = self.rules.iter().map(|measured| measured.text.as_str()).collect();
+        write!(f, "{}: {}", self.name, texts.join(", "))
     }
 }
 
@@ -115,7 +118,7 @@ fn begins_with_wh(line: &str) -> bool {
 }
 
 /// `12345` is `12,345`.
-fn thousands(number: usize) -> String {
+pub(crate) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")

@@ -199,7 +199,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The values of rows for an answer. Nobody may ask for more than a message holds (rule C8).
+    /// The values of rows for an answer. No peer may ask for more than a message holds (rule C8).
     fn read(&mut self, keys: &Keys) -> Result<Vec<f32>, ProtocolViolation> {
         let mut rows = core::mem::take(&mut self.rows);
         let found = self.find_own(keys, &mut rows);

@@ -75,7 +75,7 @@ fn a_key_that_occurs_twice_has_the_values_after_each_gradient() {
 }
 
 #[test]
-fn a_batch_with_a_flaw_is_empty_and_a_wrong_length_changes_nothing() {
+fn flawed_batch_is_empty_and_wrong_length_changes_nothing() {
     let mut store = growing();
     let mut batch = KeyBatch::default();
     assert_eq!(batch.fill(&store, |keys| keys.extend([3, 45])), Err(RowError::UnknownKey { key: 45 }));
