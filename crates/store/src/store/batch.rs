@@ -24,6 +24,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Updates a row, wherever it is; or makes it, if the admission filter lets it. Returns its new values if there is a row then.
+    #[inline(never)]
     pub(super) fn update_or_make<'r>(
         &self,
         rows: &'r mut TableRows,
@@ -49,7 +50,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Updates a row, and returns its new values.
-    #[inline]
+    #[inline(always)]
     pub(super) fn update<'w>(&self, words: &'w mut [u32], gradient: &[f32]) -> &'w [f32] {
         let words = if self.trace.words() == 0 { words } else { self.leave_trace(words) };
         let words: &mut [f32] = bytemuck::cast_slice_mut(words);
