@@ -318,6 +318,13 @@ impl Probe {
         more
     }
 
+    /// Counts a turn once: a driver without a socket asks for no datagrams, and first for actions.
+    fn count_turn(&mut self) {
+        if !core::mem::replace(&mut self.drained, true) {
+            self.stats.turns += 1;
+        }
+    }
+
     fn count_came(&mut self, bytes: usize) {
         self.stats.rx += 1;
         self.stats.rx_bytes += bytes as u64;
@@ -390,9 +397,7 @@ impl Role for Probe {
 
     fn poll_transmit(&mut self, now: Instant, outgoing: &mut Outgoing) {
         outgoing.clear();
-        if !core::mem::replace(&mut self.drained, true) {
-            self.stats.turns += 1;
-        }
+        self.count_turn();
         let Kind::Datagrams(packets, bytes) = self.kind else { return };
         if let Some(peer) = self.peer {
             for _ in 0..self.ask(now) {
@@ -409,6 +414,7 @@ impl Role for Probe {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
+        self.count_turn();
         if let Some(action) = self.actions.pop() {
             return Some(action);
         }
