@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_there_is() {
+    fn wrong_names_are_listed_with_the_valid_ones() {
         for (option, text, words) in [
             (
                 "--optimizer",

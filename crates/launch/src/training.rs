@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_late_begins_with_the_next_epoch() {
+    fn a_late_worker_begins_with_the_next_epoch() {
         assert_eq!(entry(0, 10), (0, 1));
         // While the others train in epoch 0, or evaluate it.
         assert_eq!([1, 2].map(|barrier| entry(barrier, 10)), [(1, 2), (1, 1)]);

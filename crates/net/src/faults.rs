@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_probability_is_refused() {
+    fn rates_outside_0_to_1_are_refused() {
         for rate in [-0.1, 1.0, f64::NAN] {
             assert!(FaultRates::new(rate, 0.0, 0.0).is_err());
         }

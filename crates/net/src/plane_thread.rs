@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_done_on_the_thread_and_wakes_the_agent() {
+    fn orders_run_on_the_thread_and_wake_the_agent() {
         let (mut plane, wakes) = plane();
         plane.begin(7);
         plane.set_workers(&BTreeMap::new());

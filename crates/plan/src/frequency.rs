@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_left_out_is_judged_by_the_others(
+        fn keys_left_out_are_judged_by_the_others(
             pushes in prop::collection::vec(prop::collection::btree_set(0_u64..10, 0..8), 0..40), rows in 0_usize..12,
         ) {
             let pushes: Vec<Vec<u64>> = pushes.into_iter().map(|push| push.into_iter().collect()).collect();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ps_lite_needs_is_enough() {
+    fn variables_of_ps_lite_are_enough() {
         let found = with("", None).unwrap().node;
         assert_eq!((found.role, found.workers, found.servers), (NodeRole::Worker, 2, 3));
         assert_eq!((found.scheduler, found.drop_percent), (("127.0.0.1".to_owned(), 8000), 0));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_makes_no_sense_is_named() {
+    fn missing_or_invalid_variables_are_named() {
         for (name, _) in USUAL {
             let error = with(name, None).unwrap_err().to_string();
             assert_eq!(error, format!("the environment variable {name} is not set"));

@@ -26,7 +26,7 @@ struct Requests {
     /// Those that are over, and failed.
     refused: BTreeMap<i32, CallError>,
     /// True once numbers have started again behind the highest.
-    has_begun_anew: bool,
+    has_restarted: bool,
     /// From which request on so many answers belong to each.
     runs: BTreeMap<i32, usize>,
     failure: Option<MeshError>,
@@ -51,7 +51,7 @@ impl Tracker {
         let mut requests = self.lock();
         let timestamp = requests.next;
         requests.next = timestamp.checked_add(1).unwrap_or_default();
-        requests.has_begun_anew |= requests.next == 0;
+        requests.has_restarted |= requests.next == 0;
         requests.note_run(timestamp, expected);
         let open = Open { expected, answers: 0, asked: Vec::new(), error: None };
         if expected > 0 {
@@ -174,7 +174,7 @@ impl Requests {
     /// Returns whether a request has had this number. Behind the highest one numbers start again, after a few hours of many small requests: then those
     /// above the next one are of before.
     fn was_given(&self, timestamp: i32) -> bool {
-        timestamp >= 0 && (timestamp < self.next || self.has_begun_anew)
+        timestamp >= 0 && (timestamp < self.next || self.has_restarted)
     }
 
     fn note_run(&mut self, timestamp: i32, expected: usize) {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_begin_anew_behind_the_highest() {
+    fn numbers_restart_behind_the_highest() {
         let tracker = Tracker::begins_with(i32::MAX - 1);
         let timestamps: Vec<i32> = [2, 3, 3, 1].into_iter().map(|expected| tracker.begin(expected)).collect();
         assert_eq!(timestamps, [i32::MAX - 1, i32::MAX, 0, 1]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_bounded_also_where_numbers_begin_anew() {
+    fn runs_are_bounded_where_numbers_restart() {
         let most = i32::try_from(RUNS_MAX).unwrap();
         let tracker = Tracker::begins_with(i32::MAX - 2 * most);
         for number in 0..5 * most {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finalizes_fails_what_it_was_asked_and_nothing_else() {
+    fn finalizing_fails_only_the_requests_of_that_customer() {
         let tracker = Tracker::default();
         let (first, second) = (tracker.begin(2), tracker.begin(1));
         tracker.asked(first, 8);

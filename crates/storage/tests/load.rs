@@ -113,7 +113,7 @@ fn one_two_three_and_five_shards_load_the_same_rows() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words() {
+fn mismatched_tables_are_refused_in_words() {
     let data = tempfile::tempdir().unwrap();
     checkpoint(data.path(), &mut store(0, 2), (0, 2), 1, None);
     // The second shard is not there.

@@ -150,7 +150,7 @@ fn planted_bugs_are_found() {
 
 /// A batch of which a crash has lost the first record is cut off; a record in its place must not bring the rest of it back.
 #[test]
-fn what_was_cut_off_never_follows_what_was_written_in_its_place() {
+fn a_cut_off_tail_never_follows_its_replacement() {
     let settings = Settings::new(7, 2);
     let open = |disk: &SimulatedDisk| {
         let mut read = Vec::new();

@@ -108,7 +108,7 @@ fn an_answer_carries_the_view_of_the_region() {
 
 // rule W7
 #[test]
-fn where_no_region_is_the_view_comes_back_as_it_was() {
+fn packets_without_a_region_are_answered_with_their_view() {
     let mut pipeline = used_pipeline();
     let request = Header { region: 1, view: 4000, ..header(Kind::Push, 0, 0) };
     let (nack, _) = answer(&mut pipeline, &write(request, &[]));

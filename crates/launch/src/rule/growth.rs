@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_there_is() {
+    fn wrong_names_are_listed_with_the_valid_ones() {
         for (option, text, words) in [
             ("--admission", "2", &["--admission", "expected occurrences:N or probability:P"][..]),
             ("--admission", "twice:2", &["no admission `twice`", "occurrences:N or probability:P"]),

@@ -181,7 +181,7 @@ async fn long_first_messages_together_take_no_more_than_one_may() {
 
 // rule S1
 #[tokio::test]
-async fn who_is_slow_has_five_seconds() {
+async fn slow_callers_have_five_seconds() {
     let mut house = House::new(Callers::Clients).await;
     let start = Deadline::now();
     let _silent = house.call(&[]).await;

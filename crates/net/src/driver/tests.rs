@@ -62,7 +62,7 @@ impl Role for Sleeper {
 }
 
 #[tokio::test]
-async fn what_has_come_is_read_before_a_timer_that_was_slept_through() {
+async fn waiting_datagrams_are_read_before_an_overdue_timer() {
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = DatagramSocket::bind(here, None).unwrap();
     let peer = std::net::UdpSocket::bind(here).unwrap();

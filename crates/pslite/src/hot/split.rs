@@ -139,7 +139,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_has_no_hot_keys_or_is_not_for_sums_goes_as_it_is() {
+    fn messages_without_hot_keys_or_not_for_sums_are_unchanged() {
         let whole = |outgoing| matches!(split(&placement(), &outgoing), Parts::Whole);
         assert!(whole(request(true, &[1, 2], &[1.0, 2.0])));
         assert!(whole(request(true, &[3], &[1.0, 2.0])), "the server refuses it");

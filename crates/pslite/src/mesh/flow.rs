@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_costs_itself_and_not_all_that_was_sent_after_it() {
+    fn a_lost_message_is_the_only_one_sent_again() {
         let frames = (0..20).map(|seed| send_all(1000, 0.1, seed)).max().unwrap();
         assert!(frames < 1500, "{frames} frames for 1000 messages at a loss of 10%");
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_much_too_early_is_not_held() {
+    fn messages_far_too_early_are_not_held() {
         let mut receiving = Receiving::default();
         let most = u64::try_from(EARLY_MAX).unwrap();
         for number in 2..3 * most {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_become_rarer_and_begin_anew_with_progress() {
+    fn questions_become_rarer_and_restart_with_progress() {
         let mut now = Instant::now();
         let mut sending = Sending::new(now);
         sending.push(now, 'a');

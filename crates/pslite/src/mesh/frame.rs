@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_found_out() {
+    fn bytes_without_a_head_are_detected() {
         let head = Head::bare(Kind::Probe, 1, 2, 3).encode();
         for at in [0, 4, 6] {
             let mut wrong = head;

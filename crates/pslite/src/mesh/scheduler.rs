@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_many_or_expects_others_is_refused_with_a_reason() {
+    fn surplus_or_mismatched_nodes_are_refused_with_a_reason() {
         let mut scheduler = complete();
         let Joined::Refused(reason) = scheduler.join(4, join(NodeRole::Server), "d".into()) else { panic!() };
         assert_eq!(reason, "there is no place for another server");

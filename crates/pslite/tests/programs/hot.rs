@@ -189,7 +189,7 @@ fn a_death_ends_every_wait_and_the_switch() {
 }
 
 #[test]
-fn what_is_missing_for_a_plan_is_told_to_all() {
+fn a_missing_part_of_a_plan_is_reported_to_all() {
     let directory = tempfile::tempdir().unwrap();
     let Some((program, plan)) = program_and_plan(directory.path()) else { return };
     let switches = format!("{}:7700", own_address());
@@ -218,7 +218,7 @@ fn what_is_missing_for_a_plan_is_told_to_all() {
 }
 
 #[test]
-fn who_expects_a_plan_of_a_scheduler_without_one_says_so() {
+fn a_plan_expected_of_a_scheduler_without_one_is_an_error() {
     let Some(program) = compile("c++", "tests/programs/hot.cc", &["-std=c++14"]) else { return };
     let of_workers =
         |role: &str| if role == "worker" { vec![("LIBRA_PLAN", "plan.toml")] } else { Vec::new() };

@@ -185,6 +185,6 @@ fn a_message_to_a_dead_process_does_not_end_its_sender() {
 }
 
 #[test]
-fn who_waits_for_a_callback_of_its_own_is_told_too() {
+fn a_wait_inside_its_own_callback_is_an_error() {
     kill_one("callback", "server0", "server 0 (node 8) at 127.", &[]);
 }

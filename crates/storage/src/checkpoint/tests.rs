@@ -111,7 +111,7 @@ fn rows_come_back_to_the_bit_in_blocks_of_any_size() {
 }
 
 #[test]
-fn what_is_not_sound_is_passed_over_and_named() {
+fn damaged_checkpoints_are_skipped_and_named() {
     let checkpoints = some();
     let disk = checkpoints.disk();
     disk.flip_bit("checkpoint-4/state.bin", 2, 1);
@@ -177,7 +177,7 @@ fn an_increment_whose_base_was_pruned_meanwhile_is_not_finished() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing() {
+fn an_abandoned_checkpoint_leaves_nothing() {
     let checkpoints = some();
     let before = checkpoints.disk().contents();
     let mut writer = checkpoints.begin(description(5), None, SMALL).unwrap();

@@ -57,7 +57,7 @@ fn many_records_take_one_sync() {
 }
 
 #[test]
-fn what_a_checkpoint_covers_is_removed_and_not_asked_for() {
+fn records_that_a_checkpoint_covers_are_removed() {
     let disk = disk_with(10);
     let (mut log, ..) = open(&disk, 0).unwrap();
     log.remove_before(RecordNumber(8)).unwrap();
@@ -153,7 +153,7 @@ fn a_segment_that_fails_leaves_no_part_on_a_full_disk() {
 }
 
 #[test]
-fn after_a_failed_sync_records_are_written_anew_elsewhere() {
+fn records_of_a_failed_sync_are_written_again_elsewhere() {
     let disk = disk_with(2);
     let (mut log, ..) = open(&disk, 0).unwrap();
     log.append(&[3; 40]).unwrap();

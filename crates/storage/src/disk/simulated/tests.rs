@@ -8,7 +8,7 @@ fn text(disk: &SimulatedDisk, name: &str) -> String {
 }
 
 #[test]
-fn what_was_synced_stays_and_the_rest_may_go() {
+fn synced_bytes_stay_and_the_rest_may_go() {
     let disk = SimulatedDisk::new(1);
     disk.create("a").unwrap();
     disk.append("a", b"one").unwrap();
