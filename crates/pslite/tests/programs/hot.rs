@@ -38,8 +38,10 @@ fn libra() -> &'static Path {
         let profile = exe.ancestors().nth(2).unwrap();
         let libra = profile.join("libra");
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let sources = fs::read_dir(crates).unwrap().map(|of_crate| of_crate.unwrap().path().join("src"));
-        let written = sources.map(|sources| last_written(&sources)).max();
+        let folders = [crates.to_owned(), crates.join("backends")];
+        let folders = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+        let sources = folders.map(|of_crate| of_crate.unwrap().path().join("src"));
+        let written = sources.filter(|sources| sources.is_dir()).map(|sources| last_written(&sources)).max();
         if fs::metadata(&libra).and_then(|libra| libra.modified()).ok() >= written {
             return libra;
         }
