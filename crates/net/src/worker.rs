@@ -237,8 +237,15 @@ impl WorkerNode {
         if let [table] = tables.as_slice() {
             return keys.len() * table.width;
         }
-        let width =
-            |key: &u64| tables.iter().find(|table| table.keys.contains(key)).map_or(0, |table| table.width);
+        // Most rows are of the table of the row before.
+        let Some(mut table) = tables.first() else { return 0 };
+        let width = |key: &u64| {
+            if !table.keys.contains(key) {
+                let Some(of) = tables.iter().find(|table| table.keys.contains(key)) else { return 0 };
+                table = of;
+            }
+            table.width
+        };
         keys.iter().map(width).sum()
     }
 
