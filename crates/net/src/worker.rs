@@ -1,13 +1,14 @@
 //! A worker on a thread of its own, and the blocking handle that a training loop holds.
 
 mod client;
+mod ledger;
 mod network;
 
 pub use self::client::WorkerClient;
 
 use core::ops::ControlFlow;
 use core::time::Duration;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Instant;
@@ -18,15 +19,12 @@ use libra_proto::{
 };
 use tokio::sync::mpsc;
 
+use self::ledger::{Ledger, Open};
 use self::network::{Network, start_network};
 use crate::node::{NodeError, NodeOptions};
 
 /// Pushes that may be under way before the next one waits: enough to hide a round trip, few enough that values stay fresh.
 const PUSHES_OPEN_MAX: usize = 2;
-
-/// Keys and values of operations under way take no more bytes, unless one alone does: the data that waits for a slow shard is then bounded,
-/// and its caller waits instead (rule C9). Several times the contents of all windows of a few shards.
-const OPERATIONS_BYTES_MAX: usize = 64 << 20;
 
 /// A worker of a cluster.
 pub struct WorkerNode {
@@ -40,15 +38,10 @@ pub struct WorkerNode {
     barriers: u64,
     /// The clock that all workers that train have reached since the last barrier.
     clocks: u64,
-    pulling: HashSet<PullId>,
-    pulled: HashMap<PullId, Pulled>,
-    /// Pushes under way.
-    pushing: HashSet<u64>,
-    /// Those of them whose end the caller asked for.
-    followed: HashSet<u64>,
+    ledger: Ledger,
+    /// Pushes whose end the caller asks for, once they have come to it.
     accepted: VecDeque<Accepted>,
     stalls: Stalls,
-    under_way: UnderWay,
     stream_bytes: Arc<AtomicU64>,
     ended: Option<ClientError>,
 }
@@ -83,28 +76,6 @@ impl Stalls {
     }
 }
 
-/// Memory of operations without an answer.
-#[derive(Debug, Default)]
-struct UnderWay {
-    bytes_of: HashMap<u64, usize>,
-    bytes: usize,
-}
-
-impl UnderWay {
-    fn has_room(&self, bytes: usize) -> bool {
-        self.bytes == 0 || self.bytes + bytes <= OPERATIONS_BYTES_MAX
-    }
-
-    fn begin(&mut self, operation: u64, bytes: usize) {
-        self.bytes += bytes;
-        self.bytes_of.insert(operation, bytes);
-    }
-
-    fn end(&mut self, operation: u64) {
-        self.bytes -= self.bytes_of.remove(&operation).unwrap_or(0);
-    }
-}
-
 impl WorkerNode {
     /// Joins the cluster of a controller, and waits until the cluster is complete.
     pub fn join(options: NodeOptions) -> Result<Self, NodeError> {
@@ -125,13 +96,9 @@ impl WorkerNode {
                 operations: 0,
                 barriers: barrier,
                 clocks: 0,
-                pulling: HashSet::new(),
-                pulled: HashMap::new(),
-                pushing: HashSet::new(),
-                followed: HashSet::new(),
+                ledger: Ledger::default(),
                 accepted: VecDeque::new(),
                 stalls: Stalls::default(),
-                under_way: UnderWay::default(),
                 stream_bytes,
                 ended: None,
             }),
@@ -164,16 +131,15 @@ impl WorkerNode {
 
     /// Adds gradients to rows and reads the same rows in one trip; completes like a pull. Waits first when too much is under way.
     pub fn start_push_pull(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<PullId, ClientError> {
-        let id = PullId(self.begin(&keys, 2 * gradients.len())?);
-        self.command(WorkerCommand::PushPull { id, keys, gradients })?;
-        self.pulling.insert(id);
-        Ok(id)
+        let bytes = bytes_of(&keys, 2 * gradients.len());
+        let command = |number| WorkerCommand::PushPull { id: PullId(number), keys, gradients };
+        self.begin(Open::Pull, bytes, command).map(PullId)
     }
 
     /// Adds gradients to rows and waits until they are applied and the new values can be read.
     pub fn push_visibly(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        let number = self.push_at(Level::Visible, keys, gradients)?;
-        while self.pushing.contains(&number) {
+        let number = self.push_at(Level::Visible, Open::Push, keys, gradients)?;
+        while self.ledger.is_open(number) {
             self.wait()?;
         }
         Ok(())
@@ -182,9 +148,7 @@ impl WorkerNode {
     /// Adds gradients to rows, and waits only while too many bytes are under way. Returns the number of the push, for
     /// [`finish_push`](Self::finish_push); how many are under way at once is the caller's business.
     pub fn start_push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
-        let number = self.push_at(Level::Accepted, keys, gradients)?;
-        self.followed.insert(number);
-        Ok(number)
+        self.push_at(Level::Accepted, Open::FollowedPush, keys, gradients)
     }
 
     /// A push of [`start_push`](Self::start_push) that is accepted and was not returned yet, if there is one.
@@ -195,7 +159,7 @@ impl WorkerNode {
 
     /// Waits for the next of them. `None` if none is under way.
     pub fn finish_push(&mut self) -> Result<Option<Accepted>, ClientError> {
-        while self.accepted.is_empty() && !self.followed.is_empty() {
+        while self.accepted.is_empty() && self.ledger.followed_pushes() > 0 {
             self.wait()?;
         }
         Ok(self.accepted.pop_front())
@@ -249,15 +213,21 @@ impl WorkerNode {
         }
     }
 
-    /// Numbers an operation, and waits before that until it fits beside those under way.
-    fn begin(&mut self, keys: &[u64], values: usize) -> Result<u64, ClientError> {
-        let bytes = size_of_val(keys) + values * size_of::<f32>();
+    /// Numbers an operation and sends its command, and waits before that until it fits beside those under way.
+    fn begin(
+        &mut self,
+        operation: Open,
+        bytes: usize,
+        command: impl FnOnce(u64) -> WorkerCommand,
+    ) -> Result<u64, ClientError> {
         self.take_events()?;
-        while !self.under_way.has_room(bytes) {
+        while !self.ledger.has_room(bytes) {
             self.wait()?;
         }
         let number = self.number_operation();
-        self.under_way.begin(number, bytes);
+        self.command(command(number))?;
+        // An operation that was not sent has no answer that would take it off.
+        self.ledger.begin(number, operation, bytes);
         Ok(number)
     }
 
@@ -267,8 +237,15 @@ impl WorkerNode {
         if let [table] = tables.as_slice() {
             return keys.len() * table.width;
         }
-        let width =
-            |key: &u64| tables.iter().find(|table| table.keys.contains(key)).map_or(0, |table| table.width);
+        // Most rows are of the table of the row before.
+        let Some(mut table) = tables.first() else { return 0 };
+        let width = |key: &u64| {
+            if !table.keys.contains(key) {
+                let Some(of) = tables.iter().find(|table| table.keys.contains(key)) else { return 0 };
+                table = of;
+            }
+            table.width
+        };
         keys.iter().map(width).sum()
     }
 
@@ -277,19 +254,27 @@ impl WorkerNode {
         self.operations
     }
 
-    fn push_at(&mut self, level: Level, keys: Vec<u64>, gradients: Vec<f32>) -> Result<u64, ClientError> {
-        let number = self.begin(&keys, gradients.len())?;
-        self.command(WorkerCommand::Push { number, keys, gradients, level })?;
-        self.pushing.insert(number);
+    fn push_at(
+        &mut self,
+        level: Level,
+        push: Open,
+        keys: Vec<u64>,
+        gradients: Vec<f32>,
+    ) -> Result<u64, ClientError> {
+        let bytes = bytes_of(&keys, gradients.len());
+        let command = |number| WorkerCommand::Push { number, keys, gradients, level };
+        let number = self.begin(push, bytes, command)?;
         self.stalls.pushed(Instant::now());
         Ok(number)
     }
 
-    /// A push is done, or cannot be.
-    fn end_push(&mut self, number: u64, at: Instant) {
-        if self.pushing.remove(&number) {
-            self.stalls.answered(at, self.pushing.len());
+    /// Takes an operation off the ledger that is done, or cannot be.
+    fn end(&mut self, number: u64, at: Instant) -> Option<Open> {
+        let ended = self.ledger.end(number);
+        if matches!(ended, Some(Open::Push | Open::FollowedPush)) {
+            self.stalls.answered(at, self.ledger.pushes());
         }
+        ended
     }
 
     fn command(&mut self, command: WorkerCommand) -> Result<(), ClientError> {
@@ -319,21 +304,15 @@ impl WorkerNode {
     fn take(&mut self, at: Instant, event: WorkerEvent) -> Result<WorkerNote, ClientError> {
         match event {
             WorkerEvent::Pulled(id, pulled) => {
-                self.under_way.end(id.0);
-                self.pulled.insert(id, pulled);
+                self.ledger.pulled(id, pulled);
             }
             WorkerEvent::Pushed { number } => {
-                self.under_way.end(number);
-                self.end_push(number, at);
-                if self.followed.remove(&number) {
+                if self.end(number, at) == Some(Open::FollowedPush) {
                     self.accepted.push_back(Accepted { push: number, at });
                 }
             }
             WorkerEvent::Refused { number, error } => {
-                self.under_way.end(number);
-                self.end_push(number, at);
-                self.followed.remove(&number);
-                self.pulling.remove(&PullId(number));
+                self.end(number, at);
                 return Err(error);
             }
             WorkerEvent::Flushed { number } => return Ok(WorkerNote::Flushed(number)),
@@ -361,27 +340,28 @@ enum WorkerNote {
     Other,
 }
 
+/// Returns the bytes of the keys and values of an operation.
+fn bytes_of(keys: &[u64], values: usize) -> usize {
+    size_of_val(keys) + values * size_of::<f32>()
+}
+
 fn vanished() -> ClientError {
     ClientError::Ended { reason: "the worker's network is gone".to_owned() }
 }
 
 impl Parameters for WorkerNode {
     fn start_pull(&mut self, keys: Vec<u64>) -> Result<PullId, ClientError> {
-        let values = self.values_of(&keys);
-        let id = PullId(self.begin(&keys, values)?);
-        self.command(WorkerCommand::Pull { id, keys })?;
-        self.pulling.insert(id);
-        Ok(id)
+        let bytes = bytes_of(&keys, self.values_of(&keys));
+        self.begin(Open::Pull, bytes, |number| WorkerCommand::Pull { id: PullId(number), keys }).map(PullId)
     }
 
     fn finish_pull(&mut self, pull: PullId) -> Result<Pulled, ClientError> {
-        if !self.pulling.contains(&pull) {
-            return Err(ClientError::UnknownPull(pull));
-        }
         loop {
-            if let Some(pulled) = self.pulled.remove(&pull) {
-                self.pulling.remove(&pull);
+            if let Some(pulled) = self.ledger.take_pulled(pull) {
                 return Ok(pulled);
+            }
+            if !self.ledger.is_pulling(pull) {
+                return Err(ClientError::UnknownPull(pull));
             }
             self.wait()?;
         }
@@ -389,10 +369,10 @@ impl Parameters for WorkerNode {
 
     fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
         self.take_events()?;
-        while self.pushing.len() >= PUSHES_OPEN_MAX {
+        while self.ledger.pushes() >= PUSHES_OPEN_MAX {
             self.wait()?;
         }
-        self.push_at(Level::Accepted, keys, gradients).map(drop)
+        self.push_at(Level::Accepted, Open::Push, keys, gradients).map(drop)
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {

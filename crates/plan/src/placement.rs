@@ -250,14 +250,17 @@ impl Placement {
         &self.places[number as usize]
     }
 
-    /// The key of the row of this number.
+    /// The key of the row that has this place.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If no row has it.
     #[must_use]
-    pub fn key(&self, number: u32) -> u64 {
-        let (region, position) = self.position(number);
-        self.regions[usize::from(region)].rows[position].key
+    pub fn key(&self, place: Place) -> u64 {
+        let layout = &self.regions[usize::from(place.region)];
+        // The position of the row, if all of the region are as wide.
+        let position = u32::from(place.slot) / place.width;
+        let row = layout.rows.get(position as usize).filter(|row| row.slot == place.slot);
+        row.or_else(|| self.row_at(place.region, place.slot)).expect("the place is that of a row").key
     }
 
     /// The region of the row of this number, and the position of the row in [`RegionLayout::rows`].

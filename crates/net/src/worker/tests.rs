@@ -11,6 +11,7 @@ use libra_proto::{
 };
 use libra_store::{Init, Optimizer, TableSpec};
 
+use super::ledger::OPERATIONS_BYTES_MAX;
 use super::*;
 use crate::door::Callers;
 use crate::driver::Ports;
@@ -155,10 +156,12 @@ fn a_stopped_shard_stalls_its_own_rows_and_then_the_caller() {
     // Servers are numbered as they come: the one that answers nothing is found by asking.
     let closed = gate.lock().unwrap();
     let asked = shards.each_ref().map(|keys| worker.start_pull(keys.clone()).unwrap());
-    while worker.pulled.is_empty() {
+    let quick = loop {
+        if let Some(quick) = asked.iter().position(|pull| !worker.ledger.is_open(pull.0)) {
+            break quick;
+        }
         worker.wait().unwrap();
-    }
-    let quick = asked.iter().position(|pull| worker.pulled.contains_key(pull)).unwrap();
+    };
     let slow = &shards[1 - quick];
     assert_eq!(worker.finish_pull(asked[quick]).unwrap().values, gradients(&shards[quick], -1.0));
 
@@ -182,9 +185,9 @@ fn a_stopped_shard_stalls_its_own_rows_and_then_the_caller() {
     assert!(
         sent < (8 << 20) + quick_bytes + 4096,
         "{sent} bytes were sent, {} are under way",
-        worker.under_way.bytes
+        worker.ledger.bytes()
     );
-    assert!(worker.under_way.bytes > 5 * sent && worker.under_way.bytes <= OPERATIONS_BYTES_MAX);
+    assert!(worker.ledger.bytes() > 5 * sent && worker.ledger.bytes() <= OPERATIONS_BYTES_MAX);
 
     // More than that must wait until the shard goes on.
     let (started, opened) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());

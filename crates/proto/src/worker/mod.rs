@@ -19,7 +19,8 @@ pub(crate) use self::hot::REPLAY_PACKETS_MAX;
 pub use self::operations::Level;
 
 use self::clock::Clock;
-use self::session::{PushAnswer, Session};
+use self::operations::PushAnswer;
+use self::session::Session;
 use crate::client::{ClientError, PullId, Pulled, Tick};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;

@@ -17,6 +17,13 @@ pub enum Level {
     Visible,
 }
 
+/// The answer that a push asks for beside being applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PushAnswer {
+    Level(Level),
+    Values,
+}
+
 /// A push, a pull, or both in one trip.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
@@ -29,16 +36,16 @@ pub(crate) struct Operation {
     pub(crate) hot: Vec<HotRow>,
     /// Packets and messages whose answers are still to come.
     pub(crate) missing: u32,
-    /// The level that completes a push; `None` for a pull.
-    pub(crate) level: Option<Level>,
+    /// The answer to a push; `None` for a pull.
+    pub(crate) push: Option<PushAnswer>,
     /// Reason for which a shard refused a part of it as not finite; the first reason if there are more (rule C11).
     pub(crate) refused: Option<ClientError>,
 }
 
 impl Operation {
     /// An operation that waits for no answer yet.
-    pub(crate) fn new(keys: Vec<u64>, expected: usize, hot: Vec<HotRow>, level: Option<Level>) -> Self {
-        Self { keys, values: Vec::new(), expected, hot, missing: 0, level, refused: None }
+    pub(crate) fn new(keys: Vec<u64>, expected: usize, hot: Vec<HotRow>, push: Option<PushAnswer>) -> Self {
+        Self { keys, values: Vec::new(), expected, hot, missing: 0, push, refused: None }
     }
 
     /// Returns the collected values.
@@ -78,7 +85,7 @@ impl Operation {
 
     /// Returns true if answers must hold the values of its rows.
     pub(crate) fn wants_values(&self) -> bool {
-        self.level.is_none()
+        !matches!(self.push, Some(PushAnswer::Level(_)))
     }
 }
 
@@ -96,6 +103,16 @@ impl Operations {
 
     pub(crate) fn operation(&mut self, number: u64) -> &mut Operation {
         self.open.get_mut(&number).expect("an operation stays open while it misses an answer")
+    }
+
+    /// Returns true if an operation of this number misses an answer.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.open.contains_key(&number)
+    }
+
+    /// The pushes that are not acknowledged in full.
+    pub(crate) fn pushes(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().filter(|(_, operation)| operation.push.is_some()).map(|(number, _)| *number)
     }
 
     /// One answer of the operation has come. Returns the operation if that was the last.

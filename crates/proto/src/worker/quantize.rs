@@ -131,14 +131,14 @@ mod tests {
     /// Rows one behind the other, in slots and in the arrays of the operation.
     fn rows(values: &[Vec<f32>], scale: Scale) -> Vec<HotRow> {
         let mut offset = 0;
-        let row = |(number, values): (u32, &Vec<f32>)| {
+        let row = |values: &Vec<f32>| {
             let first = offset;
             offset += u16::try_from(values.len()).unwrap();
             let width = u32::try_from(values.len()).unwrap();
             let place = Place { region: u8::try_from(REGION).unwrap(), slot: first, width, scale };
-            HotRow { place, offset: first.into(), number }
+            HotRow { place, offset: first.into() }
         };
-        (0..).zip(values).map(row).collect()
+        values.iter().map(row).collect()
     }
 
     fn gradient() -> impl Strategy<Value = f32> {

@@ -18,8 +18,6 @@ pub(crate) struct HotRow {
     pub(crate) place: Place,
     /// Position of its values in the arrays of the operation.
     pub(crate) offset: u32,
-    /// Its number among the hot rows.
-    pub(crate) number: u32,
 }
 
 /// A row that only its shard holds, for this operation.
@@ -127,15 +125,15 @@ pub(crate) struct Directory {
 
 /// Makes hot rows cold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Demotion<'d> {
-    placement: &'d Placement,
-    shards: u16,
-}
+pub(crate) struct Demotion<'d>(&'d Placement);
 
 impl Demotion<'_> {
     /// A hot row, for the cold path.
     pub(crate) fn to_cold(self, row: &HotRow) -> ColdRow {
-        cold_row(self.placement.key(row.number), row.offset, row.place.width, self.shards)
+        let Self(placement) = self;
+        let HotRow { place, offset } = *row;
+        let shard = placement.regions()[usize::from(place.region)].shard;
+        ColdRow { shard, width: place.width, offset, key: placement.key(place) }
     }
 }
 
@@ -164,10 +162,10 @@ impl Directory {
     /// Without a plan no row is hot.
     #[inline]
     pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Demotion<'_>)> {
-        let Self { placement, shards, order, .. } = self;
+        let Self { placement, order, .. } = self;
         let placement = placement.as_ref()?;
-        let row = |(number, offset)| HotRow { place: *placement.place(number), offset, number };
-        Some((order.take().map(row), Demotion { placement, shards: *shards }))
+        let row = |(number, offset)| HotRow { place: *placement.place(number), offset };
+        Some((order.take().map(row), Demotion(placement)))
     }
 
     /// Memory for a list of hot rows.
@@ -185,8 +183,7 @@ impl Directory {
 
     /// A hot row, for the cold path.
     pub(crate) fn to_cold(&self, row: &HotRow) -> ColdRow {
-        let placement = self.placement.as_ref().expect("without a plan no row is hot");
-        Demotion { placement, shards: self.shards }.to_cold(row)
+        Demotion(self.placement.as_ref().expect("without a plan no row is hot")).to_cold(row)
     }
 
     /// The shard whose rows a region has.

@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 
 use core::net::SocketAddr;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashSet;
 use libra_dataplane::Packet;
 use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_plan::PlacementError;
@@ -15,7 +13,7 @@ use super::clock::TickNumber;
 use super::cold::ColdClient;
 use super::hot::{Frontiers, HotClient, HotPush, Packed};
 use super::lanes::lanes_of;
-use super::operations::{Level, Operation, Operations};
+use super::operations::{Level, Operation, Operations, PushAnswer};
 use super::renewals::Renewal;
 use super::rows::{ColdRow, Directory, Found, HotRow, by_shard};
 use crate::client::{ClientError, PullId};
@@ -32,7 +30,7 @@ use crate::transport::path::Delivery;
 struct VisibilityWait {
     on_visible: OnVisible,
     /// Pushes that must be acknowledged.
-    pushes: HashSet<u64, FixedState>,
+    pushes: Vec<u64>,
     /// The points before which every push must be durable.
     frontiers: Frontiers,
 }
@@ -53,8 +51,6 @@ pub(super) struct Session {
     hot: Option<HotClient>,
     cold: ColdClient,
     operations: Operations,
-    /// Pushes that are not acknowledged in full: as many as the caller likes.
-    open_pushes: HashSet<u64, FixedState>,
     visibility_waits: Vec<VisibilityWait>,
     /// The newest view that a shard has reported to act on.
     newest_view: u64,
@@ -72,13 +68,6 @@ enum PendingDelivery {
     Unreadable(PacketRows),
 }
 
-/// The answer that a push asks for beside being applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PushAnswer {
-    Level(Level),
-    Values,
-}
-
 impl Session {
     pub(super) fn new(cluster: Cluster, number: u16) -> Result<Self, PlacementError> {
         let placement = cluster.placement()?;
@@ -93,7 +82,6 @@ impl Session {
             hot,
             cold: ColdClient::new(cluster.shards(), cluster.cold_path.values),
             operations: Operations::default(),
-            open_pushes: HashSet::default(),
             visibility_waits: Vec::new(),
             newest_view: 0,
             deliveries: Vec::new(),
@@ -208,10 +196,6 @@ impl Session {
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),
         };
         let wants_values = answer == PushAnswer::Values;
-        let level = match answer {
-            PushAnswer::Values => None,
-            PushAnswer::Level(level) => Some(level),
-        };
         // Only an operation that waits for values needs the rows that a packet carried.
         let mut hot_rows = if wants_values { self.directory.hot_list() } else { Vec::new() };
         let mut packed = Packed::default();
@@ -227,8 +211,7 @@ impl Session {
         self.statistics.rows_too_large += packed.too_large;
 
         let keys = if wants_values { keys } else { Vec::new() };
-        self.operations.insert(number, Operation::new(keys, values, hot_rows, level));
-        self.open_pushes.insert(number);
+        self.operations.insert(number, Operation::new(keys, values, hot_rows, Some(answer)));
         let cold = by_shard(cold, self.cluster.shards());
         let requests = self.cold.push(number, cold, gradients, wants_values);
         self.operations.operation(number).missing = packed.packets + requests;
@@ -237,7 +220,8 @@ impl Session {
 
     /// Reports `Flushed` when every push so far is visible.
     pub(super) fn flush(&mut self, number: u64) {
-        self.wait_for_visibility(OnVisible::Tell(WorkerEvent::Flushed { number }), self.open_pushes.clone());
+        let pushes = self.operations.pushes().collect();
+        self.wait_for_visibility(OnVisible::Tell(WorkerEvent::Flushed { number }), pushes);
     }
 
     /// Lets a tick count: at once, or when every push so far is visible. Then those before it count, too (rule M15).
@@ -245,7 +229,8 @@ impl Session {
         if at_once || is_enabled(Mutant::TickBeforeVisible) {
             self.ticks.push_back(tick);
         } else {
-            self.wait_for_visibility(OnVisible::Count(tick), self.open_pushes.clone());
+            let pushes = self.operations.pushes().collect();
+            self.wait_for_visibility(OnVisible::Count(tick), pushes);
         }
     }
 
@@ -254,16 +239,17 @@ impl Session {
         self.newest_view = self.newest_view.max(view);
     }
 
-    fn wait_for_visibility(&mut self, on_visible: OnVisible, pushes: HashSet<u64, FixedState>) {
+    fn wait_for_visibility(&mut self, on_visible: OnVisible, pushes: Vec<u64>) {
         let frontiers = self.hot.as_ref().map(HotClient::frontiers).unwrap_or_default();
         self.visibility_waits.push(VisibilityWait { on_visible, pushes, frontiers });
         self.end_visibility_waits();
     }
 
     fn end_visibility_waits(&mut self) {
-        let (hot, events, ticks) = (self.hot.as_ref(), &mut self.events, &mut self.ticks);
+        let (hot, operations) = (self.hot.as_ref(), &self.operations);
+        let (events, ticks) = (&mut self.events, &mut self.ticks);
         self.visibility_waits.retain_mut(|wait| {
-            wait.pushes.retain(|push| self.open_pushes.contains(push));
+            wait.pushes.retain(|push| operations.is_open(*push));
             let visible = wait.pushes.is_empty() && hot.is_none_or(|hot| hot.is_durable(&wait.frontiers));
             if visible {
                 match &wait.on_visible {
@@ -290,18 +276,17 @@ impl Session {
     fn answered(&mut self, number: u64) {
         let Some(mut operation) = self.operations.answered(number) else { return };
         self.directory.recycle(core::mem::take(&mut operation.hot));
-        self.open_pushes.remove(&number);
         if let Some(error) = operation.refused {
             return self.events.push_back(WorkerEvent::Refused { number, error });
         }
-        match operation.level {
-            None => {
+        match operation.push {
+            None | Some(PushAnswer::Values) => {
                 self.events.push_back(WorkerEvent::Pulled(PullId(number), operation.into_pulled()));
             }
-            Some(Level::Accepted) => self.events.push_back(WorkerEvent::Pushed { number }),
-            Some(Level::Visible) => {
+            Some(PushAnswer::Level(Level::Accepted)) => self.events.push_back(WorkerEvent::Pushed { number }),
+            Some(PushAnswer::Level(Level::Visible)) => {
                 let on_visible = OnVisible::Tell(WorkerEvent::Pushed { number });
-                self.wait_for_visibility(on_visible, HashSet::default());
+                self.wait_for_visibility(on_visible, Vec::new());
             }
         }
     }

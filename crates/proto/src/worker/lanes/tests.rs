@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn row(region: u8, slot: u16, width: u32, number: u32) -> HotRow {
-    HotRow { place: Place { region, slot, width, scale: Scale(0) }, offset: 0, number }
+fn row(region: u8, slot: u16, width: u32, offset: u32) -> HotRow {
+    HotRow { place: Place { region, slot, width, scale: Scale(0) }, offset }
 }
 
 /// Packets as they come, each the rows that are in it.
@@ -82,9 +82,9 @@ proptest! {
         let mut open = OpenPackets::new(lanes);
         let packets = packed(&rows, &mut open);
         prop_assert_eq!(&packets, &naive(&rows, lanes));
-        let mut numbers: Vec<u32> = packets.iter().flatten().map(|row| row.number).collect();
-        numbers.sort_unstable();
-        prop_assert!(numbers.into_iter().eq(0..u32::try_from(rows.len()).unwrap()));
+        let mut offsets: Vec<u32> = packets.iter().flatten().map(|row| row.offset).collect();
+        offsets.sort_unstable();
+        prop_assert!(offsets.into_iter().eq(0..u32::try_from(rows.len()).unwrap()));
         // It is as it was: the next operation is packed the same way.
         prop_assert_eq!(packed(&rows, &mut open), packets);
     }
@@ -137,7 +137,7 @@ fn packets_of_a_skewed_push_are_as_full_as_lanes_allow() {
         for seed in 0..10 {
             let slots = drawn(draws, seed);
             let rows: Vec<HotRow> =
-                (0..).zip(&slots).map(|(number, slot)| row(0, *slot, 1, number)).collect();
+                (0..).zip(&slots).map(|(offset, slot)| row(0, *slot, 1, offset)).collect();
             let packets = packed(&rows, &mut OpenPackets::new(16)).len();
             let mut of_lane = [0; LANES];
             slots.iter().for_each(|slot| of_lane[usize::from(*slot) % LANES] += 1);
