@@ -133,6 +133,8 @@ pub struct World<O> {
     pub(crate) redirected: BTreeMap<Host, Host>,
     /// Flips bits of datagrams without a wrong checksum.
     pub(crate) flips: Option<Flips>,
+    /// True once a message was [forged](Self::forge).
+    pub(crate) forges: bool,
     pub(crate) random: Random,
     pub(crate) hash: TraceHash,
     pub(crate) trace: Option<TraceWriter>,
@@ -158,6 +160,7 @@ impl<O: Observer> World<O> {
             outgoing: Outgoing::default(),
             redirected: BTreeMap::new(),
             flips: None,
+            forges: false,
             random,
             hash: TraceHash::default(),
             trace: None,

@@ -145,6 +145,7 @@ impl<O: Observer> World<O> {
 
     /// As if a process had sent this message on a stream that it has open to another; nothing if it has none.
     pub fn forge(&mut self, from: Host, to: Host, message: &Message) {
+        self.forges = true;
         let Some(process) = &self.machines[from].process else { return };
         let open = process.links.iter();
         let link = open
