@@ -7,7 +7,7 @@ use super::source::{Module, PathUse, paths};
 use super::tree::Tree;
 
 /// Crates that only compute: what they need to know is told to them.
-const PURE: &[&str] = &["dataplane", "plan", "paper", "p4", "store", "proto"];
+const PURE: &[&str] = &["dataplane", "plan", "paper", "p4", "store", "proto", "lookup"];
 
 /// What they must not name, and what to do instead.
 const BANNED: &[(&str, &str)] = &[
