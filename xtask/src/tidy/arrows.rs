@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-client", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-capi", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-lookup", &[]),
+    ("libra-python", &["libra-client", "libra-lookup"]),
     ("libra-models", &["libra-client"]),
     ("libra-examples", &["libra-client"]),
     (

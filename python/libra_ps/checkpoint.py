@@ -1,0 +1,3 @@
+"""Checkpoints."""
+
+from __future__ import annotations
