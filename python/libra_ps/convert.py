@@ -37,7 +37,7 @@ def wrap(
         if not path:
             raise NotSupported("the model itself is an embedding: put it into a module")
         weight = module.weight
-        if weight in optimizer.state and optimizer.state[weight]:
+        if _has_stepped(optimizer.state.get(weight, {})):
             raise NotSupported(f"{path}: the optimizer has state of it, which cannot be moved yet: wrap before training")
         if id(module) not in made:
             name = (names or {}).get(path, path)
@@ -47,8 +47,15 @@ def wrap(
         setattr(model.get_submodule(parent), attribute, made[id(module)])
     if not made:
         raise ValueError(f"the model has no nn.Embedding or nn.EmbeddingBag of at least {min_rows} rows")
+    for parameter in [parameter for parameter in optimizer.state if id(parameter) in replaced]:
+        del optimizer.state[parameter]
     optim.replace_handles(optimizer, replaced)
     return model, optim.wrap(optimizer, model, tables)
+
+
+def _has_stepped(state: Mapping[str, object]) -> bool:
+    """Returns true if a step has changed the state of a parameter; Adagrad makes it before the first step."""
+    return any(bool(value.any()) if isinstance(value, torch.Tensor) else bool(value) for value in state.values())
 
 
 def _convert(

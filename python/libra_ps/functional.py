@@ -251,7 +251,8 @@ class Commit:
         gradient = handle.grad
         table = self.table
         if gradient is None or table.session is None:
-            # Frozen after the forward pass.
+            # Frozen after the forward pass: what is pending is dropped in the step.
+            table.is_committed = True
             return
         norm = table.session.native.commit(table.number, _task(), _thread(), gradient.item())
         gradient.data.fill_(norm)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .nn import RowsModule
 
 
-def _filled(value: float) -> Initial:
-    if value != 0.0:
-        raise NotSupported(f"rows that begin at {value} are not there yet: begin at 0, or load them with copy_")
+def _filled(val: float) -> Initial:
+    if val != 0.0:
+        raise NotSupported(f"rows that begin at {val} are not there yet: begin at 0, or load them with copy_")
     return Zero()
 
 
@@ -109,11 +109,12 @@ class Weight(Tensor):
         kwargs = kwargs or {}
         weight = args[0] if args else kwargs.get("tensor")
         if isinstance(weight, cls):
+            if not args:
+                args = (kwargs.pop("tensor"),)
             if func in _SHAPE:
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
             if func in _INITIAL:
-                kwargs.pop("tensor", None)
                 kwargs.pop("generator", None)
                 weight.module.table.set_initial(_INITIAL[func](*args[1:], **kwargs))
                 return weight

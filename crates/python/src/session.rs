@@ -331,6 +331,20 @@ impl Session {
         })
     }
 
+    /// Makes all rows of a table those that never had a gradient.
+    fn forget(&self, py: Python<'_>, table: usize) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            lock(&self.shared.tables)[table].is_spent = true;
+            stores(&backend)?.with_store(table, |store| {
+                let keys: Vec<u64> = store.rows_of(0).map(|(key, _, _)| key).collect();
+                for key in keys {
+                    store.remove(key).expect("the table has this key");
+                }
+            })
+        })
+    }
+
     fn set_steps(&self, py: Python<'_>, table: usize, steps: u64) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
