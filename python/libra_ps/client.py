@@ -60,6 +60,7 @@ class Client:
         """Returns the rows of keys, one for each key."""
         found = self._table(table)
         ids = ids_of(keys)
+        self._session.begin()
         rows = np.empty((ids.size, found.definition.width), np.float32)
         self._session.native.read(found.number, ids.ctypes.data, ids.size, rows.ctypes.data)
         return rows
@@ -77,6 +78,7 @@ class Client:
         if array.shape != (ids.size, width):
             raise ValueError(f"gradients have the shape {array.shape}, {ids.size} keys of width {width} need {(ids.size, width)}")
         rows = np.ascontiguousarray(array, np.float32)
+        self._session.begin()
         self._session.is_dirty = True
         self._session.native.push_rows(found.number, ids.ctypes.data, ids.size, rows.ctypes.data)
 
@@ -86,8 +88,10 @@ class Client:
 
     def barrier(self) -> None:
         """Waits until every worker has come here."""
-        self._session.flush()
+        self._session.barrier()
 
     def tick(self) -> None:
-        """Ends a step."""
+        """Ends a step: in the modes sync and ssp others wait for it."""
+        self._session.begin()
+        self._session.native.tick()
         self._session.steps += 1

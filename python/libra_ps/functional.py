@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import NotPushed, NotSupported
+from .errors import Error, NotPushed, NotSupported
 from .session import Session, Table
 
 _task: Any = torch._C._current_graph_task_id  # type: ignore[attr-defined]
@@ -241,6 +241,20 @@ def check_pushed(table: Table) -> None:
         )
 
 
+def check_dense(tables: Sequence[Table]) -> None:
+    """Raises if nothing keeps the dense parameters of several workers equal. Notes which handles are averaged."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    in_ddp = DistributedDataParallel._get_active_ddp_module() is not None
+    for table in tables:
+        if table.has_dense and not in_ddp:
+            raise Error(
+                "several workers, and nothing keeps their dense parameters equal: wrap the model in "
+                "torch.nn.parallel.DistributedDataParallel after libra_ps.optim.wrap, and call that"
+            )
+        table.in_ddp = in_ddp
+
+
 class Commit:
     """Post-accumulate hook of the handle of a table."""
 
@@ -257,17 +271,30 @@ class Commit:
         norm = table.session.native.commit(table.number, _task(), _thread(), gradient.item())
         gradient.data.fill_(norm)
         table.is_committed = True
+        if table.in_ddp:
+            # DistributedDataParallel writes the mean of the norms after all hooks, in a callback: a callback of a callback runs
+            # after that.
+            queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+            queue(lambda: queue(lambda: self._remember(handle)))
+
+    def _remember(self, handle: Tensor) -> None:
+        if handle.grad is not None and self.table.session is not None:
+            self.table.session.native.remember(self.table.number, handle.grad.item())
 
 
 def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Request, training: bool) -> Tensor:
     """Runs one look-up. In evaluation nothing of it is kept."""
     session = table.session
     assert session is not None
+    if session.is_cluster:
+        session.begin()
     is_apart = not training
     if is_apart and session.is_dirty:
         session.flush()
     needs = handle.requires_grad or (weights is not None and weights.requires_grad)
     if needs and torch.is_grad_enabled():
+        if session.workers > 1:
+            check_dense((table,))
         output: Tensor = _LookUp.apply(handle, weights, table, session, request, is_apart)
         return output
     output = _allocate(request)
@@ -283,10 +310,14 @@ def look_up_many(
         return ()
     session = tables[0].session
     assert session is not None
+    if session.is_cluster:
+        session.begin()
     is_apart = not training
     if is_apart and session.is_dirty:
         session.flush()
     if torch.is_grad_enabled() and any(handle.requires_grad for handle in handles):
+        if session.workers > 1:
+            check_dense(tables)
         outputs: tuple[Tensor, ...] = _LookUpMany.apply(tables, session, requests, is_apart, *handles)
         return outputs
     outputs = tuple(_allocate(request) for request in requests)

@@ -155,6 +155,7 @@ class RowsModule(torch.nn.Module):
         values = torch.empty(self.num_embeddings, self.embedding_dim)
         ids = torch.arange(self.num_embeddings)
         assert table.session is not None
+        table.session.begin()
         table.session.native.read(table.number, ids.data_ptr(), ids.numel(), values.data_ptr())
         if self.padding_idx is not None:
             row = table.padding_row

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 
-from .errors import Error, NotSupported
+from .errors import Error, NotFinite, NotSupported
 from .nn import RowsModule
 from .session import Session, Table, logger
 from .tables import Rule
@@ -214,9 +215,13 @@ class Binding:
             if other is not None and other is not optimizer and _has_handle(other, table):
                 raise ValueError(f'table "{name}" has two optimizers: a table is in one')
         self._find_groups(optimizer)
+        handles = {id(table.handle) for table in tables.values()}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        has_dense = any(id(parameter) not in handles and parameter.requires_grad for parameter in parameters)
         for name, table in tables.items():
             table.set_rule(self._rule_of(optimizer, name))
             table.binding = weakref.ref(optimizer)
+            table.has_dense = has_dense
         logger.info(
             "tables %s: rows decay and move only when they have a gradient, and count their own steps",
             ", ".join(f"{name} ({table.rule.optimizer if table.rule else ''})" for name, table in tables.items()),
@@ -299,6 +304,8 @@ class Binding:
         was_committed = table.is_committed
         norm = 0.0 if gradient is None else gradient.item()
         has_pending = table.session.native.settle(table.number, norm)
+        if not math.isfinite(norm):
+            raise NotFinite(f'table "{table.label}": a gradient of another worker is not finite; nothing was pushed')
         if has_pending and not was_committed:
             raise Error(
                 f'table "{table.label}" has gradients that no backward() has finished: torch.autograd.grad does not write '

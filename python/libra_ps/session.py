@@ -6,10 +6,11 @@ import atexit
 import itertools
 import logging
 import os
+import sys
 import threading
 from typing import Any
 
-from . import _native
+from . import _native, errors, launch
 from .errors import Error, Mismatch
 from .tables import Definition, Initial, Rule, check_name
 
@@ -17,6 +18,9 @@ logger = logging.getLogger("libra_ps")
 logger.addHandler(logging.NullHandler())
 
 MODES = ("async", "ssp", "sync")
+
+#: Seconds that a worker that cannot go on takes to leave the others.
+EXIT_TIMEOUT = 5.0
 
 
 class Table:
@@ -38,6 +42,8 @@ class Table:
         self.padding_row: Any = None
         #: The handle is averaged over processes by DistributedDataParallel.
         self.in_ddp = False
+        #: Its optimizer has parameters that are no handles.
+        self.has_dense = False
 
     @property
     def label(self) -> str:
@@ -79,13 +85,30 @@ class Table:
 class Session:
     """Tables and their rows. One for each process."""
 
-    def __init__(self, native: _native.Session, mode: str, seed: int, description: str) -> None:
+    def __init__(
+        self,
+        native: _native.Session,
+        mode: str,
+        seed: int,
+        found: launch.Processes,
+        servers: int,
+        timeout: float,
+    ) -> None:
         self.native = native
         self.mode = mode
         self.seed = seed
-        self.description = description
-        self.workers = 1
-        self.rank = 0
+        self.processes = found
+        self.workers = found.workers
+        self.rank = found.rank
+        self.servers = servers
+        self.timeout = timeout
+        self.is_cluster = found.controller is not None or found.workers > 1
+        #: The cluster has begun, with the tables of that moment.
+        self.has_begun = not self.is_cluster
+        #: How many sessions this process had before.
+        self.number = next(_numbers)
+        #: Of synchronous workers the gradients are averaged, as those of DistributedDataParallel are.
+        self.factor = 1.0 / found.workers if mode == "sync" else 1.0
         self.tables: dict[str, Table] = {}
         self.steps = 0
         self.is_dirty = False
@@ -93,8 +116,25 @@ class Session:
         self._unnamed = itertools.count(1)
         self._lock = threading.Lock()
 
+    @property
+    def description(self) -> str:
+        """Says where rows are."""
+        if not self.is_cluster:
+            return f"rows are in this process, mode {self.mode}"
+        gradients = "averaged over workers" if self.factor != 1.0 else "of each worker a step of their own"
+        where = self.processes.controller or f"{self.servers} servers in the process of rank 0"
+        return f"rank {self.rank} of {self.workers} workers, {where}, mode {self.mode}, gradients {gradients}"
+
     def __repr__(self) -> str:
         return f"<libra_ps.Session: {self.description}>"
+
+    def begin(self) -> None:
+        """Starts or joins the cluster: at the first look-up, when all tables are known."""
+        if not self.has_begun:
+            with self._lock:
+                if not self.has_begun:
+                    launch.begin(self)
+                    self.has_begun = True
 
     def find(self, name: str, definition: Definition) -> Table | None:
         """Returns the table of this name, if there is one; it must have this definition."""
@@ -142,22 +182,31 @@ class Session:
 
     def flush(self) -> None:
         """Waits until all pushes of this process can be read."""
-        self.native.flush()
+        if self.has_begun:
+            self.native.flush()
+        self.is_dirty = False
+
+    def barrier(self) -> None:
+        """Waits until every worker has come here."""
+        if self.has_begun:
+            self.native.barrier()
         self.is_dirty = False
 
     def push(self, tables: list[int], factor: float) -> None:
         """Pushes the gradients of tables, and ends the step."""
+        self.begin()
         self.is_dirty = True
-        self.native.push(tables, factor)
+        self.native.push(tables, factor * self.factor)
         self.steps += 1
 
-    def shutdown(self) -> None:
+    def shutdown(self, is_done: bool = True) -> None:
         """Ends the session. Later uses of its tables raise."""
         if not self.is_closed:
             self.is_closed = True
-            self.native.shut_down()
+            self.native.shut_down(is_done, EXIT_TIMEOUT)
 
 
+_numbers = itertools.count()
 _current: Session | None = None
 
 
@@ -176,12 +225,18 @@ def init(
     switches: int = 0,
     plan: str | None = None,
     seed: int = 0,
+    timeout: float = 60.0,
     log: bool = False,
 ) -> Session:
     """Starts the session of this process, or returns the one that it has.
 
     In a process alone, rows are in the memory of this process: `mode` is then "sync", where a step reads all
     steps before it, or "async", where up to two updates go on beside the next step.
+
+    With `WORLD_SIZE` above 1, as torchrun sets it, the processes are the workers of a cluster, and the process of rank 0 has
+    its controller and so many `servers`. With `LIBRA_CONTROLLER=host:port` they join a cluster that runs. It begins at the
+    first look-up, for which the others have `timeout` seconds. `mode` is "async" by default, "ssp", where a step may miss
+    the last `staleness` steps of others, or "sync".
     """
     global _current
     mode = mode or os.environ.get("LIBRA_MODE")
@@ -198,28 +253,30 @@ def init(
         if mode not in (None, _current.mode) or seed not in (0, _current.seed):
             raise Mismatch(f"the session runs with mode {_current.mode} and seed {_current.seed}: call shutdown() first")
         return _current
-    _current = _start(mode, staleness, servers, switches, plan, seed)
+    _current = _start(mode, staleness, servers, switches, plan, seed, timeout)
     logger.info("%s", _current.description)
     return _current
 
 
 def _start(
-    mode: str | None, staleness: int, servers: int, switches: int, plan: str | None, seed: int
+    mode: str | None, staleness: int, servers: int, switches: int, plan: str | None, seed: int, timeout: float
 ) -> Session:
-    from . import errors
-
-    if os.environ.get("LIBRA_CONTROLLER"):
-        raise errors.NotSupported("LIBRA_CONTROLLER: joining a cluster that runs is not there yet; unset it to train alone")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise errors.NotSupported("WORLD_SIZE is above 1: several processes are not there yet; start one without torchrun")
-    for name, value, default in (("servers", servers, 1), ("switches", switches, 0), ("plan", plan, None)):
-        if value != default:
-            raise errors.NotSupported(f"{name} = {value}: a cluster is not there yet, this process keeps the rows itself")
+    if not 1 <= servers <= 1024:
+        raise ValueError(f"servers = {servers} must be from 1 to 1024")
+    for name, value in (("switches", switches), ("plan", plan)):
+        if value:
+            raise errors.NotSupported(f"{name} = {value}: switches are not there yet, rows are on servers")
+    found = launch.processes()
+    if found.workers > 1 or found.controller is not None:
+        mode = mode or "async"
+        native = _native.Session.cluster(mode, staleness, seed)
+        return Session(native, mode, seed, found, servers, timeout)
+    if servers != 1:
+        raise errors.NotSupported(f"servers = {servers}: a process alone keeps the rows itself")
     mode = mode or "sync"
     if mode == "ssp":
         raise ValueError('mode "ssp" is for several workers: alone, take "sync" or "async"')
-    native = _native.Session.alone(seed, mode == "sync")
-    return Session(native, mode, seed, f"rows are in this process, mode {mode}")
+    return Session(_native.Session.alone(seed, mode == "sync"), mode, seed, found, 0, timeout)
 
 
 def shutdown() -> None:
@@ -236,8 +293,8 @@ def flush() -> None:
 
 
 def barrier() -> None:
-    """Waits until every worker has come here."""
-    current().flush()
+    """Waits until every worker has come here, and all pushes can be read."""
+    current().barrier()
 
 
 def end_epoch() -> None:
@@ -254,8 +311,13 @@ def stats() -> dict[str, Any]:
 
 
 def _at_exit() -> None:
+    global _current
+    session, _current = _current, None
+    if session is None:
+        return
     try:
-        shutdown()
+        # After an exception, this worker leaves, and the others go on.
+        session.shutdown(is_done=getattr(sys, "last_value", None) is None)
     except Error as error:
         logger.warning("shutdown: %s", error)
 

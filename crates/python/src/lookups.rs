@@ -159,7 +159,8 @@ fn load(
     apart: &mut [WorkingSet],
 ) -> Result<(), Failure> {
     let mut wanted = Vec::with_capacity(requests.len());
-    if apart.is_empty() {
+    let is_step = apart.is_empty();
+    if is_step {
         let mut is_asked = vec![false; tables.len()];
         requests.iter().for_each(|request| is_asked[request.table] = true);
         for (table, state) in tables.iter_mut().enumerate().filter(|(table, _)| is_asked[*table]) {
@@ -175,7 +176,7 @@ fn load(
         }
     }
     wanted.retain(|wanted| !wanted.set.missing().is_empty());
-    if wanted.is_empty() { Ok(()) } else { backend.load(wanted) }
+    if wanted.is_empty() { Ok(()) } else { backend.load(wanted, is_step) }
 }
 
 /// A gradient of the output of a look-up.

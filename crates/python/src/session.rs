@@ -1,14 +1,17 @@
 //! The session of a process: its tables, and where their rows are.
 
+use core::time::Duration;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use libra_client::{Optimizer, TableSpec};
+use libra_client::{Mode, Optimizer, Sizes, TableSpec};
 use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
 use pyo3::prelude::*;
 
 use crate::backend::alone::{Alone, lock};
+use crate::backend::cluster::Cluster;
 use crate::backend::{Backend, Part, Wanted};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id, not_finite, run};
@@ -65,6 +68,38 @@ impl Session {
         })?;
         let backend = Mutex::new(Some(Arc::new(Backend::Alone(backend))));
         Ok(Self { shared: Arc::new(Shared { tables: Mutex::default(), backend }) })
+    }
+
+    /// Starts a session whose rows are in a cluster, which begins when its tables are known.
+    #[staticmethod]
+    fn cluster(py: Python<'_>, mode: &str, staleness: u32, seed: u64) -> PyResult<Self> {
+        let mode = match mode {
+            "sync" => Mode::Sync,
+            "ssp" => Mode::Ssp { staleness },
+            _ => Mode::Async,
+        };
+        run(py, check_fork)?;
+        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Cluster::new(mode, seed)))));
+        Ok(Self { shared: Arc::new(Shared { tables: Mutex::default(), backend }) })
+    }
+
+    /// Starts the controller and the servers of a cluster in this process; returns the address of the controller.
+    fn host(&self, py: Python<'_>, servers: u16, workers: u16) -> PyResult<String> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let cluster = backend.cluster().ok_or_else(not_a_cluster)?;
+            Ok(cluster.host(Sizes { servers, switches: 0, workers })?.to_string())
+        })
+    }
+
+    /// Joins the cluster of a controller, and waits until it is complete.
+    fn join(&self, py: Python<'_>, address: &str, timeout: f64) -> PyResult<()> {
+        run(py, || {
+            let bad = |_| Failure::Value(format!("\"{address}\" must be an address and a port"));
+            let address: SocketAddr = address.parse().map_err(bad)?;
+            let backend = self.shared.backend()?;
+            backend.cluster().ok_or_else(not_a_cluster)?.join(address, seconds(timeout)?)
+        })
     }
 
     /// Adds a table; returns its number. `rows` of None means ids below 2^56, of which there may be any.
@@ -200,7 +235,7 @@ impl Session {
         !tables[table].accumulator.sums().is_empty() || tables[table].accumulator.has_pending()
     }
 
-    /// Pushes the gradients of tables. They stay until they are cleared; the values that were looked up do not.
+    /// Pushes the gradients of tables, and ends the step. They stay until they are cleared; the values that were looked up do not.
     fn push(&self, py: Python<'_>, tables: Vec<usize>, factor: f64) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
@@ -221,7 +256,10 @@ impl Session {
                 state.counts.pushes += 1;
                 parts.push(Part { table, keys, gradients });
             }
-            if parts.is_empty() { Ok(()) } else { backend.push(parts) }
+            if !parts.is_empty() {
+                backend.push(parts)?;
+            }
+            backend.tick()
         })
     }
 
@@ -263,7 +301,7 @@ impl Session {
             let mut set = WorkingSet::new(state.width);
             let lookup = set.assign(input::<i64>(ids, count), state.space, None);
             let lookup = lookup.map_err(|error| bad_id(&state.name, &error))?;
-            backend.load(vec![Wanted { table, first_key: state.first_key, set: &mut set }])?;
+            backend.load(vec![Wanted { table, first_key: state.first_key, set: &mut set }], false)?;
             gather(set.values(), state.width, lookup.slots(), None, output(address, count * state.width));
             Ok(())
         })
@@ -394,14 +432,36 @@ impl Session {
         lock(&self.shared.tables).iter().map(|table| (table.name.clone(), counts(table))).collect()
     }
 
-    /// Ends the session. Pushes under way are applied first.
-    fn shut_down(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ends a step of pushes by `push_rows`.
+    fn tick(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || self.shared.backend()?.tick())
+    }
+
+    /// Waits until all workers have come here, and all pushes can be read.
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || {
+            lock(&self.shared.tables).iter_mut().for_each(|table| table.is_spent = true);
+            self.shared.backend()?.barrier()
+        })
+    }
+
+    /// Ends the session. Pushes under way are applied first; a worker of a cluster that is done waits for the others.
+    fn shut_down(&self, py: Python<'_>, is_done: bool, timeout: f64) -> PyResult<()> {
         run(py, || {
             check_fork()?;
             let backend = lock(&self.shared.backend).take();
-            backend.map_or(Ok(()), |backend| backend.flush())
+            backend.map_or(Ok(()), |backend| backend.finish(is_done, seconds(timeout)?))
         })
     }
+}
+
+fn seconds(seconds: f64) -> Result<Duration, Failure> {
+    let text = || Failure::Value(format!("a timeout of {seconds} s must be at least 0"));
+    Duration::try_from_secs_f64(seconds).map_err(|_| text())
+}
+
+fn not_a_cluster() -> Failure {
+    Failure::Runtime("the rows of this session are in this process".to_owned())
 }
 
 fn stores(backend: &Backend) -> Result<&Alone, Failure> {

@@ -180,10 +180,40 @@ print(interrupts)
     assert int(done.stdout) > 0
 
 
-def test_clusters_are_refused_until_they_are_there() -> None:
-    for environment, text in (
-        ({"LIBRA_CONTROLLER": "localhost:7700"}, "LIBRA_CONTROLLER"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is above 1"),
-    ):
-        done = run("import libra_ps; libra_ps.init()", **environment)
-        assert done.returncode == 1 and "NotSupported" in done.stderr and text in done.stderr, done.stderr
+@pytest.mark.parametrize(
+    ("environment", "options", "error", "text"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "", "ValueError", "RANK = 2 must be below WORLD_SIZE = 2"),
+        ({"WORLD_SIZE": "two"}, "", "ValueError", "WORLD_SIZE = 'two' must be a number"),
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "", "NotSupported", "name the controller in LIBRA_CONTROLLER"),
+        ({}, "switches=1", "NotSupported", "switches = 1: switches are not there yet"),
+        ({}, "servers=2", "NotSupported", "servers = 2: a process alone keeps the rows itself"),
+        ({}, "servers=0", "ValueError", "servers = 0 must be from 1 to 1024"),
+    ],
+)
+def test_bad_jobs_are_refused(environment: dict[str, str], options: str, error: str, text: str) -> None:
+    done = run(f"import libra_ps; libra_ps.init({options})", **environment)
+    assert done.returncode == 1
+    assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("controller", "error", "text"),
+    [
+        ("localhost", "ValueError", "must be a host and a port, as in node-1:7700"),
+        ("127.0.0.1:9", "ClusterEnded", "127.0.0.1:9"),
+        ("no-such-host.invalid:7700", "ClusterEnded", "no-such-host.invalid:7700"),
+    ],
+)
+def test_controllers_that_are_not_there_are_named(controller: str, error: str, text: str) -> None:
+    program = """
+import libra_ps
+from libra_ps.tables import Rule
+libra_ps.init()
+client = libra_ps.Client()
+client.add_table('item', 10, 1, Rule('sgd', {'lr': 1.0}))
+client.pull('item', [1])
+"""
+    done = run(program, LIBRA_CONTROLLER=controller)
+    assert done.returncode == 1
+    assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr

@@ -1,12 +1,16 @@
 //! Holders of rows: stores of this process, or a cluster.
 
 pub(crate) mod alone;
+pub(crate) mod cluster;
+
+use core::time::Duration;
 
 use libra_client::{Rule, TableSpec};
 use libra_lookup::WorkingSet;
 use pyo3::prelude::*;
 
 use self::alone::Alone;
+use self::cluster::Cluster;
 use crate::failure::Failure;
 
 /// Rows of one table in a push.
@@ -31,31 +35,45 @@ pub(crate) struct Wanted<'a> {
 /// A holder of rows.
 pub(crate) enum Backend {
     Alone(Alone),
+    Cluster(Cluster),
 }
 
 impl Backend {
     pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
         match self {
             Self::Alone(alone) => alone.add_table(spec),
+            Self::Cluster(cluster) => cluster.add_table(spec),
         }
     }
 
     pub(crate) fn set_rule(&self, table: usize, rule: Rule, keeps_state: bool) -> Result<(), Failure> {
         match self {
             Self::Alone(alone) => alone.set_rule(table, rule, keeps_state),
+            Self::Cluster(cluster) => cluster.set_rule(table, rule),
         }
     }
 
-    /// Reads what sets miss.
-    pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>) -> Result<(), Failure> {
+    /// Reads what sets miss, as a part of a step or beside it.
+    pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
         match self {
             Self::Alone(alone) => alone.load(wanted),
+            Self::Cluster(cluster) => cluster.load(wanted, is_step),
         }
     }
 
+    /// Pushes rows, and waits at most for room.
     pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
         match self {
             Self::Alone(alone) => alone.push(parts),
+            Self::Cluster(cluster) => cluster.push(parts),
+        }
+    }
+
+    /// Ends a step.
+    pub(crate) fn tick(&self) -> Result<(), Failure> {
+        match self {
+            Self::Alone(_) => Ok(()),
+            Self::Cluster(cluster) => cluster.tick(),
         }
     }
 
@@ -63,6 +81,23 @@ impl Backend {
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         match self {
             Self::Alone(alone) => alone.flush(),
+            Self::Cluster(cluster) => cluster.flush(),
+        }
+    }
+
+    /// Waits until all workers have come here, and all pushes can be read.
+    pub(crate) fn barrier(&self) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.flush(),
+            Self::Cluster(cluster) => cluster.barrier(),
+        }
+    }
+
+    /// Ends the part of this process.
+    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.flush(),
+            Self::Cluster(cluster) => cluster.finish(is_done, timeout),
         }
     }
 
@@ -70,6 +105,15 @@ impl Backend {
     pub(crate) fn stores(&self) -> Option<&Alone> {
         match self {
             Self::Alone(alone) => Some(alone),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// The cluster, if rows are in one.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
         }
     }
 }
