@@ -36,7 +36,7 @@ def wrap(
             continue
         if not path:
             raise NotSupported("the model itself is an embedding: put it into a module")
-        weight = module.weight
+        weight: torch.nn.Parameter = module.weight
         if _has_stepped(optimizer.state.get(weight, {})):
             raise NotSupported(f"{path}: the optimizer has state of it, which cannot be moved yet: wrap before training")
         if id(module) not in made:

@@ -9,46 +9,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from . import _native
 from .errors import Error, NotPushed, NotSupported
 from .session import Session, Table
 
-_task: Any = torch._C._current_graph_task_id  # type: ignore[attr-defined]
+_task: Any = torch._C._current_graph_task_id
 _thread = threading.get_ident
 
 
-@dataclass(slots=True)
-class Shape:
-    """Pooling of a look-up, as the native module takes it."""
+_MODES = {"sum": 0, "mean": 1, "max": 2}
+_ROWS, _EVEN, _OFFSETS = 0, 1, 2
 
-    kind: str = "rows"
-    mode: str = "sum"
-    first: int = 0
-    second: int = 0
-    includes_last: bool = False
+#: Gradient of a handle: its hook writes the norm.
+_ZERO = torch.zeros(1)
 
 
-@dataclass(slots=True)
-class Request:
-    """A look-up of one table, as the native module takes it, and what it refers to."""
+class Request(NamedTuple):
+    """A look-up of one table."""
 
-    table: int
-    ids: int
-    count: int
-    is_wide: bool
-    padding: int | None
-    shape: Shape
-    weights: int
-    output: int
-    divides_by_frequency: bool
-    #: Size of the output, and tensors whose memory is used.
-    size: tuple[int, ...] = ()
-    tensors: tuple[Tensor | None, ...] = ()
+    #: As the native module takes it.
+    native: _native.Request
+    size: tuple[int, ...]
+    #: Tensors whose memory is used.
+    tensors: tuple[Tensor | None, ...]
 
 
 def prepare_ids(ids: Tensor, name: str) -> Tensor:
@@ -70,7 +58,8 @@ def request_rows(table: Table, ids: Tensor, padding: int | None, by_frequency: b
     count = ids.numel()
     is_wide = ids.dtype is torch.int64
     size = (*ids.shape, table.definition.width)
-    return Request(table.number, ids.data_ptr(), count, is_wide, padding, Shape(), 0, 0, by_frequency, size, (ids,))
+    native = (table.number, ids.data_ptr(), count, is_wide, padding, _ROWS, 0, 0, 0, False, 0, by_frequency)
+    return Request(native, size, (ids,))
 
 
 def request_bags(
@@ -94,8 +83,8 @@ def request_bags(
     if ids.dim() == 2:
         if offsets is not None:
             raise ValueError("offsets are for an input of one dimension; the rows of one of two are the bags")
-        bags, size = ids.shape
-        shape = Shape("even", mode, bags, size)
+        bags, second = ids.shape
+        shape, first = _EVEN, bags
     elif ids.dim() == 1:
         if offsets is None:
             raise ValueError("offsets are needed for an input of one dimension")
@@ -104,36 +93,29 @@ def request_bags(
             raise ValueError(f"offsets must have one dimension, not {offsets.dim()}")
         if offsets.dtype is not ids.dtype:
             offsets, ids = offsets.to(torch.int64), ids.to(torch.int64)
-        length = offsets.numel()
-        bags = length - includes_last
-        shape = Shape("offsets", mode, offsets.data_ptr(), length, includes_last)
-        bags = max(bags, 0)
+        shape, first, second = _OFFSETS, offsets.data_ptr(), offsets.numel()
+        bags = max(second - includes_last, 0)
     else:
         raise ValueError(f"input must have one or two dimensions, not {ids.dim()}")
     address = 0
     if weights is not None:
         weights = weights.detach().to(dtype=torch.float32, device="cpu").contiguous()
         address = weights.data_ptr()
-    is_wide = ids.dtype is torch.int64
-    return Request(
+    native = (
         table.number,
         ids.data_ptr(),
         ids.numel(),
-        is_wide,
+        ids.dtype is torch.int64,
         padding,
         shape,
+        _MODES[mode],
+        first,
+        second,
+        includes_last,
         address,
-        0,
         by_frequency,
-        (bags, width),
-        (ids, offsets, weights),
     )
-
-
-def _allocate(request: Request) -> Tensor:
-    output = torch.empty(request.size)
-    request.output = output.data_ptr()
-    return output
+    return Request(native, (bags, width), (ids, offsets, weights))
 
 
 class _LookUp(torch.autograd.Function):
@@ -143,8 +125,8 @@ class _LookUp(torch.autograd.Function):
     def forward(
         ctx: Any, handle: Tensor, weights: Tensor | None, table: Table, session: Session, request: Request, is_apart: bool
     ) -> Tensor:
-        output = _allocate(request)
-        (ctx.lookup,) = session.native.look_up([request], is_apart, True)
+        output = torch.empty(request.size)
+        (ctx.lookup,) = session.native.look_up([request.native], [output.data_ptr()], is_apart, True)
         ctx.table = table
         ctx.session = session
         ctx.weights = None if weights is None else (weights.shape, weights.dtype, weights.device)
@@ -164,11 +146,18 @@ class _LookUp(torch.autograd.Function):
         ctx.session.native.backward(_task(), _thread(), [(ctx.lookup, gradient.data_ptr(), of_rows, address)])
         if of_weights is not None:
             of_weights = of_weights.to(dtype=dtype, device=device)
-        of_handle = torch.zeros(1) if of_rows else None
+        of_handle = _ZERO if of_rows else None
         if torch.is_grad_enabled() and gradients[0].requires_grad:
             # With create_graph=True: a second derivative through the rows must not be 0 silently.
             of_handle, of_weights = _once(gradients[0], of_handle), _once(gradients[0], of_weights)
         return of_handle, of_weights, None, None, None, None
+
+
+def _run(
+    session: Session, requests: Sequence[Request], outputs: Sequence[Tensor], is_apart: bool, keeps: bool
+) -> list[_native.PooledLookup]:
+    addresses = [output.data_ptr() for output in outputs]
+    return session.native.look_up([request.native for request in requests], addresses, is_apart, keeps)
 
 
 class _LookUpMany(torch.autograd.Function):
@@ -178,8 +167,8 @@ class _LookUpMany(torch.autograd.Function):
     def forward(
         ctx: Any, tables: Sequence[Table], session: Session, requests: Sequence[Request], is_apart: bool, *handles: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs = tuple(_allocate(request) for request in requests)
-        ctx.lookups = session.native.look_up(requests, is_apart, True)
+        outputs = tuple(torch.empty(request.size) for request in requests)
+        ctx.lookups = _run(session, requests, outputs, is_apart, True)
         ctx.tables = tables
         ctx.session = session
         ctx.set_materialize_grads(False)
@@ -199,7 +188,7 @@ class _LookUpMany(torch.autograd.Function):
             contiguous = _prepare_gradient(gradient)
             kept.append(contiguous)
             arguments.append((lookup, contiguous.data_ptr(), True, 0))
-            of_handle = torch.zeros(1)
+            of_handle = _ZERO
             if torch.is_grad_enabled() and gradient.requires_grad:
                 of_handle = _once(gradient, of_handle)
             of_handles.append(of_handle)
@@ -245,7 +234,8 @@ def check_dense(tables: Sequence[Table]) -> None:
     """Raises if nothing keeps the dense parameters of several workers equal. Notes which handles are averaged."""
     from torch.nn.parallel import DistributedDataParallel
 
-    in_ddp = DistributedDataParallel._get_active_ddp_module() is not None
+    get: Any = DistributedDataParallel._get_active_ddp_module
+    in_ddp = get() is not None
     for table in tables:
         if table.has_dense and not in_ddp:
             raise Error(
@@ -268,13 +258,12 @@ class Commit:
             # Frozen after the forward pass: what is pending is dropped in the step.
             table.is_committed = True
             return
-        norm = table.session.native.commit(table.number, _task(), _thread(), gradient.item())
-        gradient.data.fill_(norm)
+        table.session.native.commit(table.number, _task(), _thread(), gradient.data_ptr())
         table.is_committed = True
         if table.in_ddp:
             # DistributedDataParallel writes the mean of the norms after all hooks, in a callback: a callback of a callback runs
             # after that.
-            queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+            queue = torch.autograd.Variable._execution_engine.queue_callback
             queue(lambda: queue(lambda: self._remember(handle)))
 
     def _remember(self, handle: Tensor) -> None:
@@ -297,8 +286,8 @@ def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Reque
             check_dense((table,))
         output: Tensor = _LookUp.apply(handle, weights, table, session, request, is_apart)
         return output
-    output = _allocate(request)
-    session.native.look_up([request], is_apart, False)
+    output = torch.empty(request.size)
+    session.native.look_up([request.native], [output.data_ptr()], is_apart, False)
     return output
 
 
@@ -320,8 +309,8 @@ def look_up_many(
             check_dense(tables)
         outputs: tuple[Tensor, ...] = _LookUpMany.apply(tables, session, requests, is_apart, *handles)
         return outputs
-    outputs = tuple(_allocate(request) for request in requests)
-    session.native.look_up(requests, is_apart, False)
+    outputs = tuple(torch.empty(request.size) for request in requests)
+    _run(session, requests, outputs, is_apart, False)
     return outputs
 
 
@@ -340,4 +329,4 @@ def rows(module: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
     return look_up(table, module.handle, None, request, module.training), inverse
 
 
-__all__ = ["Commit", "Request", "Shape", "look_up", "look_up_many", "request_bags", "request_rows", "rows"]
+__all__ = ["Commit", "Request", "look_up", "look_up_many", "request_bags", "request_rows", "rows"]

@@ -87,7 +87,9 @@ def _store(found: Processes, timeout: float) -> Any:
     """Returns the store of keys that all processes reach."""
     from datetime import timedelta
 
-    import torch.distributed as distributed
+    import torch
+
+    distributed: Any = torch.distributed
 
     limit = timedelta(seconds=timeout)
     if distributed.is_available() and distributed.is_initialized():

@@ -48,6 +48,8 @@ class RowsModule(torch.nn.Module):
     embedding_dim: int
     padding_idx: int | None
     scale_grad_by_freq: bool
+    #: The parameter that stands for the rows.
+    handle: torch.nn.Parameter
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class RowsModule(torch.nn.Module):
         if table.handle is None or (table.binding is not None and table.binding() is not None):
             # The module of a table that an optimizer has already takes it over: a cell of a notebook ran twice.
             table.handle = torch.nn.Parameter(torch.zeros(1))
-            table.handle.register_post_accumulate_grad_hook(functional.Commit(table))
+            _hook(table)
         self.register_parameter("handle", table.handle)
 
     def open(self) -> Table:
@@ -111,7 +113,7 @@ class RowsModule(torch.nn.Module):
             if table.binding is not None and table.binding() is not None:
                 raise Error(f'table "{table.label}" was taken over by a newer module of the same name')
             table.handle = handle
-            handle.register_post_accumulate_grad_hook(functional.Commit(table))
+            _hook(table)
         if table.session is None or table.session.is_closed:
             table.open()
         return table
@@ -233,6 +235,10 @@ class RowsModule(torch.nn.Module):
         raise NotImplementedError
 
 
+def _hook(table: Table) -> None:
+    table.handle.register_post_accumulate_grad_hook(functional.Commit(table))
+
+
 def _share(definition: Definition, name: str | None) -> Table:
     """Returns the table of this name, or a new one."""
     if name is None:
@@ -245,18 +251,19 @@ def _share(definition: Definition, name: str | None) -> Table:
         found = active.find(name, definition)
         if found is not None:
             return found
-    declared = _declared.get(name)
-    if declared is not None and (declared.session is None or declared.session is active):
+    tables = _declared if active is None else active.declared
+    declared = tables.get(name)
+    if declared is not None:
         difference = declared.definition.difference(definition)
         if difference:
             raise Mismatch(f'there is a table "{name}" of another definition: {difference}')
         return declared
     table = Table(definition, name)
-    _declared[name] = table
+    tables[name] = table
     return table
 
 
-#: Tables with names of modules that exist, in use or not.
+#: Tables of modules that were made before there was a session.
 _declared: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
 
 
@@ -326,7 +333,8 @@ class Embedding(RowsModule):
     def to_torch(self) -> torch.nn.Embedding:
         rows = self.read_rows()
         return torch.nn.Embedding(
-            *rows.shape,
+            rows.shape[0],
+            rows.shape[1],
             padding_idx=self.padding_idx,
             scale_grad_by_freq=self.scale_grad_by_freq,
             _weight=rows,
@@ -384,7 +392,8 @@ class EmbeddingBag(RowsModule):
         if input.is_nested:
             if offsets is not None:
                 raise ValueError("offsets are for an input that is not nested")
-            input, offsets, includes_last = input.values(), input.offsets(), True
+            nested: Any = input
+            input, offsets, includes_last = nested.values(), nested.offsets(), True
         request = functional.request_bags(
             table, input, offsets, per_sample_weights, self.mode, includes_last, self.padding_idx, self.scale_grad_by_freq
         )
@@ -398,7 +407,8 @@ class EmbeddingBag(RowsModule):
     def to_torch(self) -> torch.nn.EmbeddingBag:
         rows = self.read_rows()
         bag = torch.nn.EmbeddingBag(
-            *rows.shape,
+            rows.shape[0],
+            rows.shape[1],
             scale_grad_by_freq=self.scale_grad_by_freq,
             mode=self.mode,
             _weight=rows,

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from typing import Any
 
 from . import _native, errors, launch
@@ -110,6 +111,8 @@ class Session:
         #: Of synchronous workers the gradients are averaged, as those of DistributedDataParallel are.
         self.factor = 1.0 / found.workers if mode == "sync" else 1.0
         self.tables: dict[str, Table] = {}
+        #: Tables with names, of modules that exist; not all are in use.
+        self.declared: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
         self.steps = 0
         self.is_dirty = False
         self.is_closed = False

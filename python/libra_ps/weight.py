@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ def _uniform(a: float = 0.0, b: float = 1.0, *_: Any, **__: Any) -> Initial:
     return Uniform(b)
 
 
-_INITIAL = {
+_INITIAL: dict[Any, Callable[..., Initial]] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.zero_: lambda *_: Zero(),
@@ -58,7 +59,7 @@ _SHAPE = frozenset(
         torch.Tensor.shape.__get__,  # type: ignore[attr-defined]
         torch.Tensor.ndim.__get__,  # type: ignore[attr-defined]
         torch.Tensor.dtype.__get__,  # type: ignore[attr-defined]
-        torch.Tensor.device.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.device.__get__,
         torch.Tensor.layout.__get__,  # type: ignore[attr-defined]
         torch.Tensor.is_sparse.__get__,  # type: ignore[attr-defined]
         torch.Tensor.is_meta.__get__,  # type: ignore[attr-defined]
@@ -78,7 +79,7 @@ class Weight(Tensor):
     @staticmethod
     def __new__(cls, module: RowsModule) -> Weight:
         size = (module.num_embeddings or 0, module.embedding_dim)
-        weight: Weight = Tensor._make_subclass(cls, torch.empty(size, device="meta"))  # type: ignore[attr-defined]
+        weight: Weight = Tensor._make_subclass(cls, torch.empty(size, device="meta"))
         weight.module = module
         return weight
 
@@ -87,7 +88,7 @@ class Weight(Tensor):
         return self
 
     @property
-    def requires_grad(self) -> bool:  # type: ignore[override]
+    def requires_grad(self) -> bool:
         return self.module.handle.requires_grad
 
     @requires_grad.setter
@@ -137,7 +138,7 @@ def _kaiming_uniform(
     weight: Weight,
     shape: Tensor,
     a: float = 0,
-    mode: str = "fan_in",
+    mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Weight:

@@ -1,6 +1,8 @@
 //! Look-ups and their backward passes.
 
-use libra_lookup::{Bags, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather};
+use libra_lookup::{
+    Bags, IdSpace, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather,
+};
 use pyo3::prelude::*;
 
 use crate::backend::{Backend, Wanted};
@@ -8,38 +10,34 @@ use crate::border::{input, output};
 use crate::failure::{Failure, bad_id};
 use crate::table::Table;
 
-/// A look-up as the package describes it.
+/// A look-up as the package describes it: a tuple, which is faster to read than the attributes of an object.
 #[derive(FromPyObject)]
-pub(crate) struct Request {
+pub(crate) struct Request(
     /// Number of the table.
-    pub(crate) table: usize,
+    usize,
     /// Address of the ids.
-    ids: usize,
-    count: usize,
+    usize,
+    /// Number of ids.
+    usize,
     /// True if ids and offsets are of 64 bits, else of 32.
-    is_wide: bool,
-    padding: Option<i64>,
-    shape: ShapeRequest,
-    /// Address of an f32 for each id, or 0.
-    weights: usize,
-    /// Address of the output.
-    output: usize,
-    divides_by_frequency: bool,
-}
-
-/// The shape of the output.
-#[derive(FromPyObject)]
-struct ShapeRequest {
-    /// "rows", "even" or "offsets".
-    kind: String,
-    /// "sum", "mean" or "max".
-    mode: String,
+    bool,
+    /// The padding id.
+    Option<i64>,
+    /// The shape: 0 a row for each id, 1 bags of one size, 2 bags by offsets.
+    u8,
+    /// The mode: 0 sum, 1 mean, 2 max.
+    u8,
     /// Number of bags, or the address of the offsets.
-    first: usize,
+    usize,
     /// Size of a bag, or number of offsets.
-    second: usize,
-    includes_last: bool,
-}
+    usize,
+    /// The last offset is the end of the input.
+    bool,
+    /// Address of an f32 for each id, or 0.
+    usize,
+    /// Gradients are divided by the frequency of the id.
+    bool,
+);
 
 /// A look-up whose gradient may come.
 #[pyclass(frozen)]
@@ -56,36 +54,45 @@ pub(crate) struct PooledLookup {
 
 impl Request {
     fn pooling(&self) -> Result<Option<(Bags, Mode)>, Failure> {
-        let ShapeRequest { kind, mode, first, second, includes_last } = &self.shape;
-        let mode = match mode.as_str() {
-            "sum" => Mode::Sum,
-            "mean" => Mode::Mean,
-            "max" => Mode::Max,
-            other => return Err(Failure::Value(format!("there is no mode \"{other}\": sum, mean or max"))),
+        let Self(_, _, count, is_wide, _, shape, mode, first, second, includes_last, ..) = *self;
+        let mode = match mode {
+            0 => Mode::Sum,
+            1 => Mode::Mean,
+            _ => Mode::Max,
         };
-        let bags = match kind.as_str() {
-            "rows" => return Ok(None),
-            "even" => Bags::even(*first, *second),
-            _ if self.is_wide => {
-                Bags::from_offsets(input::<i64>(*first, *second), *includes_last, self.count)?
-            }
-            _ => Bags::from_offsets(input::<i32>(*first, *second), *includes_last, self.count)?,
+        let bags = match shape {
+            0 => return Ok(None),
+            1 => Bags::even(first, second),
+            _ if is_wide => Bags::from_offsets(input::<i64>(first, second), includes_last, count)?,
+            _ => Bags::from_offsets(input::<i32>(first, second), includes_last, count)?,
         };
         Ok(Some((bags, mode)))
     }
 
-    fn assign(
-        &self,
-        table: &str,
-        space: libra_lookup::IdSpace,
-        set: &mut WorkingSet,
-    ) -> Result<Lookup, Failure> {
-        let assigned = if self.is_wide {
-            set.assign(input::<i64>(self.ids, self.count), space, self.padding)
+    fn assign(&self, table: &str, space: IdSpace, set: &mut WorkingSet) -> Result<Lookup, Failure> {
+        let Self(_, ids, count, is_wide, padding, ..) = *self;
+        let assigned = if is_wide {
+            set.assign(input::<i64>(ids, count), space, padding)
         } else {
-            set.assign(input::<i32>(self.ids, self.count), space, self.padding)
+            set.assign(input::<i32>(ids, count), space, padding)
         };
         assigned.map_err(|error| bad_id(table, &error))
+    }
+
+    fn table(&self) -> usize {
+        self.0
+    }
+
+    fn count(&self) -> usize {
+        self.2
+    }
+
+    fn weights(&self) -> Option<&[f32]> {
+        (self.10 != 0).then(|| input::<f32>(self.10, self.count()))
+    }
+
+    fn divides_by_frequency(&self) -> bool {
+        self.11
     }
 }
 
@@ -95,13 +102,14 @@ pub(crate) fn look_up(
     tables: &mut [Table],
     backend: &Backend,
     requests: &[Request],
+    outputs: &[usize],
     is_apart: bool,
     keeps: bool,
 ) -> Result<Vec<PooledLookup>, Failure> {
     let mut assigned = Vec::with_capacity(requests.len());
     let mut apart: Vec<WorkingSet> = Vec::new();
     for request in requests {
-        let table = &mut tables[request.table];
+        let table = &mut tables[request.table()];
         let pooling = request.pooling()?;
         let lookup = if is_apart {
             let mut set = WorkingSet::new(table.width);
@@ -112,25 +120,25 @@ pub(crate) fn look_up(
             table.begin_step();
             request.assign(&table.name, table.space, &mut table.set)?
         };
-        table.counts.ids += request.count as u64;
+        table.counts.ids += request.count() as u64;
         assigned.push((lookup, pooling));
     }
     load(tables, backend, requests, &mut apart)?;
     let mut apart = apart.into_iter();
     let mut lookups = Vec::with_capacity(requests.len());
-    for (request, (lookup, pooling)) in requests.iter().zip(assigned) {
-        let table = &tables[request.table];
+    for ((request, address), (lookup, pooling)) in requests.iter().zip(outputs).zip(assigned) {
+        let table = &tables[request.table()];
         let of_lookup = apart.next();
         let set = of_lookup.as_ref().unwrap_or(&table.set);
-        let weights = (request.weights != 0).then(|| input::<f32>(request.weights, request.count));
+        let weights = request.weights();
         let mut largest = None;
         match &pooling {
             None => {
-                let output = output::<f32>(request.output, request.count * table.width);
+                let output = output::<f32>(*address, request.count() * table.width);
                 gather(set.values(), table.width, lookup.slots(), table.padding_row.as_deref(), output);
             }
             Some((bags, mode)) => {
-                let output = output::<f32>(request.output, bags.len() * table.width);
+                let output = output::<f32>(*address, bags.len() * table.width);
                 bags.pool(*mode, set.values(), table.width, lookup.slots(), weights, output);
                 if keeps && *mode == Mode::Max {
                     largest = Some(bags.largest(set.values(), table.width, lookup.slots()));
@@ -139,13 +147,13 @@ pub(crate) fn look_up(
         }
         let weights = if keeps { weights.map(<[f32]>::to_vec) } else { None };
         lookups.push(PooledLookup {
-            table: request.table,
+            table: request.table(),
             lookup,
             pooling,
             weights,
             largest,
             values: of_lookup.map(WorkingSet::retire),
-            divides_by_frequency: request.divides_by_frequency,
+            divides_by_frequency: request.divides_by_frequency(),
         });
     }
     Ok(lookups)
@@ -162,7 +170,7 @@ fn load(
     let is_step = apart.is_empty();
     if is_step {
         let mut is_asked = vec![false; tables.len()];
-        requests.iter().for_each(|request| is_asked[request.table] = true);
+        requests.iter().for_each(|request| is_asked[request.table()] = true);
         for (table, state) in tables.iter_mut().enumerate().filter(|(table, _)| is_asked[*table]) {
             let first_key = state.first_key;
             state.counts.rows_pulled += state.set.missing().len() as u64;
@@ -170,9 +178,9 @@ fn load(
         }
     } else {
         for (request, set) in requests.iter().zip(apart) {
-            let table = &mut tables[request.table];
+            let table = &mut tables[request.table()];
             table.counts.rows_pulled += set.missing().len() as u64;
-            wanted.push(Wanted { table: request.table, first_key: table.first_key, set });
+            wanted.push(Wanted { table: request.table(), first_key: table.first_key, set });
         }
     }
     wanted.retain(|wanted| !wanted.set.missing().is_empty());

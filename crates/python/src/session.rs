@@ -170,12 +170,13 @@ impl Session {
         &self,
         py: Python<'_>,
         requests: Vec<Request>,
+        outputs: Vec<usize>,
         is_apart: bool,
         keeps: bool,
     ) -> PyResult<Vec<PooledLookup>> {
         run(py, || {
             let backend = self.shared.backend()?;
-            look_up(&mut lock(&self.shared.tables), &backend, &requests, is_apart, keeps)
+            look_up(&mut lock(&self.shared.tables), &backend, &requests, &outputs, is_apart, keeps)
         })
     }
 
@@ -202,12 +203,14 @@ impl Session {
         })
     }
 
-    /// Commits the gradients of a pass; returns the norm of all that the table has.
-    fn commit(&self, py: Python<'_>, table: usize, task: i64, thread: u64, handle: f32) -> PyResult<f32> {
+    /// Commits the gradients of a pass. The gradient of the handle at this address becomes the norm of all that the table has.
+    fn commit(&self, py: Python<'_>, table: usize, task: i64, thread: u64, address: usize) -> PyResult<()> {
         run(py, || {
             check_fork()?;
             let Table { accumulator, set, .. } = &mut lock(&self.shared.tables)[table];
-            Ok(accumulator.commit(Pass { task, thread }, handle, set)?)
+            let handle = output::<f32>(address, 1);
+            handle[0] = accumulator.commit(Pass { task, thread }, handle[0], set)?;
+            Ok(())
         })
     }
 
