@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, final
 
+__all__ = ["PooledLookup", "Session", "VERSION", "mark_forked"]
+
 VERSION: str
 
 #: table, address of ids, number of ids, 64 bits, padding id, shape, mode, bags or address of offsets, size of a bag or
 #: number of offsets, last offset is the end, address of weights, divides by frequency
-Request: TypeAlias = tuple[int, int, int, bool, int | None, int, int, int, int, bool, int, bool]
+_Request: TypeAlias = tuple[int, int, int, bool, int | None, int, int, int, int, bool, int, bool]
 
 def mark_forked() -> None: ...
 @final
@@ -30,7 +32,7 @@ class Session:
     def rename(self, table: int, name: str) -> None: ...
     def set_padding_row(self, table: int, address: int | None) -> None: ...
     def look_up(
-        self, requests: Sequence[Request], outputs: Sequence[int], is_apart: bool, keeps: bool
+        self, requests: Sequence[_Request], outputs: Sequence[int], is_apart: bool, keeps: bool
     ) -> list[PooledLookup]: ...
     def backward(
         self, task: int, thread: int, gradients: Sequence[tuple[PooledLookup, int, bool, int]]

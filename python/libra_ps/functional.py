@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,11 +29,16 @@ _ROWS, _EVEN, _OFFSETS = 0, 1, 2
 _ZERO = torch.zeros(1)
 
 
+#: Table, address of ids, number of ids, 64 bits, padding id, shape, mode, bags or address of offsets, size of a bag or number
+#: of offsets, last offset is the end, address of weights, divides by frequency.
+NativeRequest: TypeAlias = tuple[int, int, int, bool, "int | None", int, int, int, int, bool, int, bool]
+
+
 class Request(NamedTuple):
     """A look-up of one table."""
 
     #: As the native module takes it.
-    native: _native.Request
+    native: NativeRequest
     size: tuple[int, ...]
     #: Tensors whose memory is used.
     tensors: tuple[Tensor | None, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from .errors import ClusterEnded, NotSupported
 
 if TYPE_CHECKING:
     from .session import Session
+
+
+logger = logging.getLogger("libra_ps")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ def begin(session: Session) -> None:
     key = f"libra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{session.number}"
     if found.rank == 0:
         address = session.native.host(session.servers, found.workers)
+        logger.info("the controller listens at %s", address)
         store.set(key, address)
     else:
         try:

@@ -87,9 +87,10 @@ class Refuse:
         if name.split('.')[0] == 'torch': raise ImportError('torch is not here')
 sys.meta_path.insert(0, Refuse())
 import numpy, time
-begin = time.perf_counter()
+# Of the processor, as other tests may run beside this one.
+begin = time.process_time()
 import libra_ps
-print(time.perf_counter() - begin)
+print(time.process_time() - begin)
 libra_ps.init()
 assert 'torch' not in sys.modules
 """

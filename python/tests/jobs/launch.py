@@ -23,7 +23,9 @@ def torchrun(program: str, *arguments: str, workers: int = 2, **environment: str
     )
 
 
-def start(program: str, rank: int, workers: int, port: int, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    program: str, rank: int, workers: int, port: int, *arguments: str, **more: str
+) -> subprocess.Popen[str]:
     """Starts one process of a job without torchrun."""
     environment = {
         **os.environ,
@@ -33,6 +35,7 @@ def start(program: str, rank: int, workers: int, port: int, *arguments: str) -> 
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "LIBRA_PORT": str(port),
+        **more,
     }
     return subprocess.Popen(
         [sys.executable, str(PROGRAMS / program), *arguments],

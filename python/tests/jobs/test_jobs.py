@@ -36,6 +36,16 @@ def test_others_finish_when_a_worker_is_killed() -> None:
     assert "done 0" in outputs[0][0] and "done 2" in outputs[2][0]
 
 
+def test_a_worker_joins_a_cluster_that_runs() -> None:
+    host = start("sums.py", 0, 2, free_port(), "sync")
+    assert host.stderr is not None
+    address = next(line.split()[-1] for line in host.stderr if "the controller listens at" in line)
+    worker = start("sums.py", 1, 2, free_port(), "sync", LIBRA_CONTROLLER=address)
+    outputs = [job.communicate(timeout=120) for job in (host, worker)]
+    assert (host.returncode, worker.returncode) == (0, 0), outputs
+    assert "done 0" in outputs[0][0] and "done 1" in outputs[1][0]
+
+
 def test_workers_with_other_tables_are_refused() -> None:
     port = free_port()
     jobs = [start("sums.py", rank, 2, port, "async", "other") for rank in range(2)]

@@ -7,7 +7,7 @@ import numpy as np
 from libra_ps.tables import Rule
 
 mode, dies = sys.argv[1], "dies" in sys.argv[2:]
-session = libra.init(mode=mode, servers=2, timeout=float(sys.argv[-1]) if sys.argv[-1].isdigit() else 30)
+session = libra.init(log=True, mode=mode, servers=2, timeout=float(sys.argv[-1]) if sys.argv[-1].isdigit() else 30)
 client = libra.Client()
 width = 3 if "other" in sys.argv[2:] and session.rank == 1 else 2
 client.add_table("a", 1000, width, Rule("sgd", {"lr": 1.0}), init=libra.Zero())
