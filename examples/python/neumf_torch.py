@@ -33,7 +33,8 @@ class NeuMF(nn.Module):
     def forward(self, user: torch.Tensor, item: torch.Tensor) -> torch.Tensor:
         gmf = self.user_gmf(user) * self.item_gmf(item)
         mlp = self.mlp(torch.cat([self.user_mlp(user), self.item_mlp(item)], 1))
-        return self.last(torch.cat([gmf, mlp], 1)).squeeze(1)
+        score: torch.Tensor = self.last(torch.cat([gmf, mlp], 1))
+        return score.squeeze(1)
 
 
 def read(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,7 +64,7 @@ def hit_ratio(model: nn.Module, tests: torch.Tensor) -> float:
         users = torch.arange(len(tests)).repeat_interleave(tests.shape[1])
         scores = model(users, tests.reshape(-1)).reshape(tests.shape)
     model.train()
-    return ((scores >= scores[:, -1:]).sum(1) <= 10).float().mean().item()
+    return float(((scores >= scores[:, -1:]).sum(1) <= 10).float().mean())
 
 
 def main() -> None:
@@ -75,8 +76,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     pairs, tests = read(arguments.data) if arguments.data else synthetic()
-    users = int(max(pairs[:, 0].max() + 1, len(tests)))
-    items = int(max(pairs[:, 1].max(), tests.max())) + 1
+    users = max(int(pairs[:, 0].max()) + 1, len(tests))
+    items = max(int(pairs[:, 1].max()), int(tests.max())) + 1
 
     model = NeuMF(users, items)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -87,8 +88,10 @@ def main() -> None:
         item = torch.cat([pairs[:, 1], torch.randint(items, (4 * len(pairs),))])
         seen = torch.zeros(len(user))
         seen[: len(pairs)] = 1.0
+        order = torch.randperm(len(user))
         begin, total = time.perf_counter(), 0.0
-        for batch in torch.randperm(len(user)).split(arguments.batch_size):
+        for start in range(0, len(user), arguments.batch_size):
+            batch = order[start : start + arguments.batch_size]
             loss = loss_of(model(user[batch], item[batch]), seen[batch])
             optimizer.zero_grad()
             loss.backward()

@@ -45,6 +45,9 @@ struct Case {
     numbers: Vec<f32>,
 }
 
+/// Values by row and column.
+type ByRow = BTreeMap<(u64, usize), f64>;
+
 fn cases() -> impl Strategy<Value = Case> {
     let mode = prop_oneof![Just(Mode::Sum), Just(Mode::Mean), Just(Mode::Max)];
     let bags = vec(vec(0..ROWS, 0..6), 0..6);
@@ -85,7 +88,7 @@ impl Case {
     }
 
     /// Output, gradients of rows and gradients of weights, written down from the definitions.
-    fn naive(&self) -> (Vec<f64>, BTreeMap<(u64, usize), f64>, Vec<f64>) {
+    fn naive(&self) -> (Vec<f64>, ByRow, Vec<f64>) {
         let (mut output, mut rows, mut weights) = (Vec::new(), BTreeMap::new(), Vec::new());
         let mut start = 0;
         for (bag, ids) in self.bags.iter().enumerate() {
@@ -136,7 +139,7 @@ fn close(found: &[f32], expected: &[f64]) -> bool {
 }
 
 /// Rows and columns of sums that are not 0.
-fn by_row(sums: &RowSums, width: usize) -> BTreeMap<(u64, usize), f64> {
+fn by_row(sums: &RowSums, width: usize) -> ByRow {
     let values = sums.values().iter().enumerate();
     let place = |index: usize| (sums.ids()[index / width], index % width);
     values
@@ -145,9 +148,9 @@ fn by_row(sums: &RowSums, width: usize) -> BTreeMap<(u64, usize), f64> {
         .collect()
 }
 
-fn same(found: &BTreeMap<(u64, usize), f64>, expected: &BTreeMap<(u64, usize), f64>) -> bool {
+fn same(found: &ByRow, expected: &ByRow) -> bool {
     let keys = found.keys().chain(expected.keys());
-    let of = |map: &BTreeMap<(u64, usize), f64>, key| map.get(key).copied().unwrap_or(0.0);
+    let of = |map: &ByRow, key| map.get(key).copied().unwrap_or(0.0);
     keys.into_iter().all(|key| (of(found, key) - of(expected, key)).abs() < 1e-4)
 }
 
@@ -251,7 +254,7 @@ proptest! {
     fn gradients_accumulate_as_those_of_a_parameter(actions in actions()) {
         let mut set = WorkingSet::new(1);
         let mut accumulator = Accumulator::new(1);
-        let mut model: BTreeMap<(u64, usize), f64> = BTreeMap::new();
+        let mut model: ByRow = BTreeMap::new();
         let mut handle = 0.0_f32;
         let mut lookups: Vec<(Lookup, Vec<i64>)> = Vec::new();
         for (task, action) in (0..).zip(actions) {

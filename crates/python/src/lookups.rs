@@ -202,7 +202,8 @@ pub(crate) struct Gradient<'a> {
 pub(crate) fn backward(tables: &mut [Table], pass: Pass, gradients: &[Gradient<'_>]) -> Result<(), Failure> {
     for Gradient { lookup, address, of_rows, of_weights } in gradients {
         let table = &mut tables[lookup.table];
-        let rows = lookup.pooling.as_ref().map_or(lookup.lookup.slots().len(), |(bags, _)| bags.len());
+        let rows =
+            lookup.pooling.as_ref().map_or_else(|| lookup.lookup.slots().len(), |(bags, _)| bags.len());
         let gradient = input::<f32>(*address, rows * table.width);
         if let (true, Some((bags, _))) = (*of_weights != 0, &lookup.pooling) {
             let values = match &lookup.values {

@@ -79,7 +79,7 @@ impl Session {
             _ => Mode::Async,
         };
         run(py, check_fork)?;
-        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Cluster::new(mode, seed)))));
+        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(Cluster::new(mode, seed))))));
         Ok(Self { shared: Arc::new(Shared { tables: Mutex::default(), backend }) })
     }
 

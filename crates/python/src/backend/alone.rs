@@ -68,20 +68,20 @@ impl Alone {
         self.shared.stores.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the rule of a table. The state of its rows begins again, unless it is kept for a rule of the same optimizer.
+    /// Changes the rule of a table. The state of its rows begins again, unless it is kept: then the optimizer must be the same.
     pub(crate) fn set_rule(&self, table: usize, rule: Rule, keeps_state: bool) -> Result<(), Failure> {
         self.flush()?;
         let store = self.shared.store(table);
         let mut store = lock(&store);
+        if keeps_state {
+            return Ok(store.set_rule(0, rule)?);
+        }
         let spec = TableSpec { rule, ..store.tables()[0].clone() };
         let mut changed = Store::new(vec![spec], self.seed)?;
         let none = vec![0.0; rule.state_len(store.tables()[0].width)];
         let fits = "rows of the same width, and as much state";
-        for (key, values, state) in store.rows_of(0) {
-            changed.insert(key, values, if keeps_state { state } else { &none }).expect(fits);
-        }
-        if keeps_state {
-            changed.set_steps(0, store.steps(0));
+        for (key, values, _) in store.rows_of(0) {
+            changed.insert(key, values, &none).expect(fits);
         }
         *store = changed;
         Ok(())

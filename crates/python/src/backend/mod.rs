@@ -35,7 +35,7 @@ pub(crate) struct Wanted<'a> {
 /// A holder of rows.
 pub(crate) enum Backend {
     Alone(Alone),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 impl Backend {
