@@ -62,7 +62,7 @@ def begin(session: Session) -> None:
     store = _store(found, session.timeout)
     key = f"libra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{session.number}"
     if found.rank == 0:
-        address = session.native.host(session.servers, found.workers)
+        address = session.native.host(session.servers, session.switches, found.workers, session.plan)
         logger.info("the controller listens at %s", address)
         store.set(key, address)
     else:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 from . import _native, errors, launch
@@ -94,6 +95,8 @@ class Session:
         found: launch.Processes,
         servers: int,
         timeout: float,
+        switches: int = 0,
+        plan: str | None = None,
     ) -> None:
         self.native = native
         self.mode = mode
@@ -102,6 +105,11 @@ class Session:
         self.workers = found.workers
         self.rank = found.rank
         self.servers = servers
+        self.switches = switches
+        #: Text of the plan of hot rows.
+        self.plan = plan
+        #: File that the plan of this run is written to.
+        self.profile_path: Path | None = None
         self.timeout = timeout
         self.is_cluster = found.controller is not None or found.workers > 1
         #: The cluster has begun, with the tables of that moment.
@@ -125,7 +133,8 @@ class Session:
         if not self.is_cluster:
             return f"rows are in this process, mode {self.mode}"
         gradients = "averaged over workers" if self.factor != 1.0 else "of each worker a step of their own"
-        where = self.processes.controller or f"{self.servers} servers in the process of rank 0"
+        hosted = f"{self.servers} servers and {self.switches} switches in the process of rank 0"
+        where = self.processes.controller or hosted
         return f"rank {self.rank} of {self.workers} workers, {where}, mode {self.mode}, gradients {gradients}"
 
     def __repr__(self) -> str:
@@ -206,7 +215,19 @@ class Session:
         """Ends the session. Later uses of its tables raise."""
         if not self.is_closed:
             self.is_closed = True
-            self.native.shut_down(is_done, EXIT_TIMEOUT)
+            if self.profile_path is not None:
+                self._write_plan(self.profile_path)
+            packets = self.native.shut_down(is_done, EXIT_TIMEOUT)
+            if self.switches and self.rank == 0 and self.has_begun:
+                logger.info("packets added by switches: %d", packets)
+
+    def _write_plan(self, path: Path) -> None:
+        plan = self.native.finish_profile(self.seed)
+        if plan is None:
+            logger.warning("LIBRA_PROFILE: nothing was pushed, %s is not written", path)
+        else:
+            path.write_text(plan, encoding="utf-8")
+            logger.info("the plan of this run is %s", path)
 
 
 _numbers = itertools.count()
@@ -238,7 +259,8 @@ def init(
 
     With `WORLD_SIZE` above 1, as torchrun sets it, the processes are the workers of a cluster, and the process of rank 0 has
     its controller and so many `servers`. With `LIBRA_CONTROLLER=host:port` they join a cluster that runs. It begins at the
-    first look-up, for which the others have `timeout` seconds. `mode` is "async" by default, "ssp", where a step may miss
+    first look-up, for which the others have `timeout` seconds. So many `switches` aggregate the hot rows of a `plan`, a file
+    that a process alone writes at its end with `LIBRA_PROFILE=plan.toml`. `mode` is "async" by default, "ssp", where a step may miss
     the last `staleness` steps of others, or "sync".
     """
     global _current
@@ -264,22 +286,53 @@ def init(
 def _start(
     mode: str | None, staleness: int, servers: int, switches: int, plan: str | None, seed: int, timeout: float
 ) -> Session:
+    servers = _option("LIBRA_SERVERS", servers, 1)
+    switches = _option("LIBRA_SWITCHES", switches, 0)
+    plan = plan or os.environ.get("LIBRA_PLAN")
     if not 1 <= servers <= 1024:
         raise ValueError(f"servers = {servers} must be from 1 to 1024")
-    for name, value in (("switches", switches), ("plan", plan)):
-        if value:
-            raise errors.NotSupported(f"{name} = {value}: switches are not there yet, rows are on servers")
+    if not 0 <= switches <= 1024:
+        raise ValueError(f"switches = {switches} must be from 0 to 1024")
     found = launch.processes()
     if found.workers > 1 or found.controller is not None:
+        if switches and plan is None:
+            raise ValueError(
+                f"switches = {switches}: a switch needs the hot rows of a plan. Run one process with LIBRA_PROFILE=plan.toml, "
+                "then set plan= or LIBRA_PLAN"
+            )
         mode = mode or "async"
+        text = None if plan is None else _read_plan(plan)
         native = _native.Session.cluster(mode, staleness, seed)
-        return Session(native, mode, seed, found, servers, timeout)
-    if servers != 1:
-        raise errors.NotSupported(f"servers = {servers}: a process alone keeps the rows itself")
+        return Session(native, mode, seed, found, servers, timeout, switches, text)
+    if servers != 1 or switches or plan:
+        raise errors.NotSupported("servers, switches and plan are for several workers: a process alone keeps the rows itself")
     mode = mode or "sync"
     if mode == "ssp":
         raise ValueError('mode "ssp" is for several workers: alone, take "sync" or "async"')
-    return Session(_native.Session.alone(seed, mode == "sync"), mode, seed, found, 0, timeout)
+    session = Session(_native.Session.alone(seed, mode == "sync"), mode, seed, found, 0, timeout)
+    profile = os.environ.get("LIBRA_PROFILE")
+    if profile:
+        session.profile_path = Path(profile)
+        session.profile_path.touch()
+        session.native.start_profile()
+    return session
+
+
+def _option(name: str, value: int, default: int) -> int:
+    """Returns an option that is also a variable of the environment."""
+    text = os.environ.get(name)
+    if value != default or text is None:
+        return value
+    if not text.isdigit():
+        raise ValueError(f"{name} = {text!r} must be a number")
+    return int(text)
+
+
+def _read_plan(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"plan = {path}: {error.strerror or error}") from None
 
 
 def shutdown() -> None:

@@ -13,6 +13,7 @@ mod backend;
 mod border;
 mod failure;
 mod lookups;
+mod profile;
 mod rules;
 mod session;
 mod table;

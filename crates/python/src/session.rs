@@ -16,6 +16,7 @@ use crate::backend::{Backend, Part, Wanted};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id, not_finite, run};
 use crate::lookups::{Gradient, PooledLookup, Request, backward, look_up};
+use crate::profile::Recorder;
 use crate::rules::{Numbers, init, rule};
 use crate::table::Table;
 
@@ -38,6 +39,7 @@ struct Shared {
     tables: Mutex<Vec<Table>>,
     /// None after a shutdown.
     backend: Mutex<Option<Arc<Backend>>>,
+    recorder: Recorder,
 }
 
 impl Shared {
@@ -67,7 +69,9 @@ impl Session {
             Alone::start(seed, is_sync)
         })?;
         let backend = Mutex::new(Some(Arc::new(Backend::Alone(backend))));
-        Ok(Self { shared: Arc::new(Shared { tables: Mutex::default(), backend }) })
+        Ok(Self {
+            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+        })
     }
 
     /// Starts a session whose rows are in a cluster, which begins when its tables are known.
@@ -80,15 +84,25 @@ impl Session {
         };
         run(py, check_fork)?;
         let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(Cluster::new(mode, seed))))));
-        Ok(Self { shared: Arc::new(Shared { tables: Mutex::default(), backend }) })
+        Ok(Self {
+            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+        })
     }
 
-    /// Starts the controller and the servers of a cluster in this process; returns the address of the controller.
-    fn host(&self, py: Python<'_>, servers: u16, workers: u16) -> PyResult<String> {
+    /// Starts the controller, the servers and the switches of a cluster in this process; returns the address of the controller.
+    #[pyo3(signature = (servers, switches, workers, plan))]
+    fn host(
+        &self,
+        py: Python<'_>,
+        servers: u16,
+        switches: u16,
+        workers: u16,
+        plan: Option<&str>,
+    ) -> PyResult<String> {
         run(py, || {
             let backend = self.shared.backend()?;
             let cluster = backend.cluster().ok_or_else(not_a_cluster)?;
-            Ok(cluster.host(Sizes { servers, switches: 0, workers })?.to_string())
+            Ok(cluster.host(Sizes { servers, switches, workers }, plan)?.to_string())
         })
     }
 
@@ -260,6 +274,7 @@ impl Session {
                 parts.push(Part { table, keys, gradients });
             }
             if !parts.is_empty() {
+                self.shared.recorder.record(backend.stores(), &parts)?;
                 backend.push(parts)?;
             }
             backend.tick()
@@ -291,7 +306,9 @@ impl Session {
             if keys.is_empty() {
                 return Ok(());
             }
-            backend.push(vec![Part { table, keys, gradients: sums.values().to_vec() }])
+            let parts = vec![Part { table, keys, gradients: sums.values().to_vec() }];
+            self.shared.recorder.record(backend.stores(), &parts)?;
+            backend.push(parts)
         })
     }
 
@@ -448,12 +465,23 @@ impl Session {
         })
     }
 
-    /// Ends the session. Pushes under way are applied first; a worker of a cluster that is done waits for the others.
-    fn shut_down(&self, py: Python<'_>, is_done: bool, timeout: f64) -> PyResult<()> {
+    /// Records the pushes of this process from the next one on.
+    fn start_profile(&self) {
+        self.shared.recorder.start();
+    }
+
+    /// Ends the profile; returns the text of its plan, or None if nothing was pushed.
+    fn finish_profile(&self, py: Python<'_>, seed: u64) -> PyResult<Option<String>> {
+        run(py, || Ok(self.shared.recorder.finish(seed)))
+    }
+
+    /// Ends the session. Pushes under way are applied first; a worker of a cluster that is done waits for the others. Returns the packets
+    /// that switches of this process have added.
+    fn shut_down(&self, py: Python<'_>, is_done: bool, timeout: f64) -> PyResult<u64> {
         run(py, || {
             check_fork()?;
             let backend = lock(&self.shared.backend).take();
-            backend.map_or(Ok(()), |backend| backend.finish(is_done, seconds(timeout)?))
+            backend.map_or(Ok(0), |backend| backend.finish(is_done, seconds(timeout)?))
         })
     }
 }

@@ -187,8 +187,11 @@ print(interrupts)
         ({"WORLD_SIZE": "2", "RANK": "2"}, "", "ValueError", "RANK = 2 must be below WORLD_SIZE = 2"),
         ({"WORLD_SIZE": "two"}, "", "ValueError", "WORLD_SIZE = 'two' must be a number"),
         ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "", "NotSupported", "name the controller in LIBRA_CONTROLLER"),
-        ({}, "switches=1", "NotSupported", "switches = 1: switches are not there yet"),
-        ({}, "servers=2", "NotSupported", "servers = 2: a process alone keeps the rows itself"),
+        ({}, "switches=1", "NotSupported", "for several workers: a process alone keeps the rows itself"),
+        ({}, "servers=2", "NotSupported", "for several workers: a process alone keeps the rows itself"),
+        ({"WORLD_SIZE": "2"}, "switches=1", "ValueError", "a switch needs the hot rows of a plan"),
+        ({"WORLD_SIZE": "2", "LIBRA_SWITCHES": "one"}, "", "ValueError", "LIBRA_SWITCHES = 'one' must be a number"),
+        ({"WORLD_SIZE": "2"}, "plan='none.toml'", "ValueError", "plan = none.toml: No such file or directory"),
         ({}, "servers=0", "ValueError", "servers = 0 must be from 1 to 1024"),
     ],
 )

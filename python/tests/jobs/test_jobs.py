@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from launch import free_port, start, torchrun
 
@@ -26,6 +28,21 @@ def test_sums_are_those_of_all_workers(mode: str) -> None:
     done = torchrun("sums.py", mode)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
+
+
+def test_hot_rows_go_through_a_switch(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    alone = start("skewed.py", 0, 1, free_port(), "sync", "2000", LIBRA_PROFILE=str(plan))
+    _, errors = alone.communicate(timeout=60)
+    assert alone.returncode == 0 and f"the plan of this run is {plan}" in errors, errors
+    for mode in ("async", "sync"):
+        done = torchrun("skewed.py", mode, "2000", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
+        assert done.returncode == 0, done.stderr[-3000:]
+        packets = next(line for line in done.stderr.splitlines() if "packets added by switches:" in line)
+        assert int(packets.split()[-1]) > 0
+    other = start("skewed.py", 0, 2, free_port(), "async", "2001", LIBRA_SWITCHES="1", LIBRA_PLAN=str(plan))
+    _, errors = other.communicate(timeout=60)
+    assert other.returncode == 1 and "ValueError: the plan cannot be used" in errors.splitlines()[-1], errors
 
 
 def test_others_finish_when_a_worker_is_killed() -> None:

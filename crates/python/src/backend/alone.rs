@@ -153,6 +153,12 @@ impl Alone {
         }
     }
 
+    /// Returns the definitions of all tables.
+    pub(crate) fn tables(&self) -> Vec<TableSpec> {
+        let stores = self.shared.stores.read().unwrap_or_else(PoisonError::into_inner);
+        stores.iter().map(|store| lock(store).tables()[0].clone()).collect()
+    }
+
     /// Does something with the store of a table, after all pushes.
     pub(crate) fn with_store<T>(
         &self,

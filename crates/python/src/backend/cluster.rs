@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Instant;
 
 use libra_client::{
-    ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeOptions, Parameters, Rule, Sizes, TableSpec,
-    Worker,
+    ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeOptions, Parameters, Plan, Rule, Sizes,
+    StartError, TableSpec, Worker,
 };
 
 use super::alone::lock;
@@ -88,10 +88,16 @@ impl Cluster {
         Err(Failure::Libra("Error", text))
     }
 
-    /// Starts the controller and the servers in this process; returns the address of the controller.
-    pub(crate) fn host(&self, sizes: Sizes) -> Result<SocketAddr, Failure> {
+    /// Starts the controller, the servers and the switches in this process; returns the address of the controller. `plan` is the text
+    /// of a plan of hot rows.
+    pub(crate) fn host(&self, sizes: Sizes, plan: Option<&str>) -> Result<SocketAddr, Failure> {
         let mut spec = JobSpec::new(sizes, lock(&self.tables).clone()).with_mode(self.mode);
         spec.seed = self.seed;
+        let of_plan =
+            |error: &dyn std::error::Error| Failure::Value(format!("the plan cannot be used: {error}"));
+        spec.plan = plan.map(Plan::from_toml).transpose().map_err(|error| of_plan(&error))?;
+        spec.check()
+            .map_err(|error| if plan.is_some() { of_plan(&error) } else { StartError::from(error).into() })?;
         let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
         let address = cluster.address();
         *lock(&self.hosted) = Some(cluster);
@@ -201,9 +207,10 @@ impl Cluster {
     }
 
     /// Ends the part of this worker. A worker that is done waits for the others, and the process with the servers for all.
-    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<(), Failure> {
+    /// Returns the packets that switches have added, in the process that has them.
+    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
         if lock(&self.requests).is_none() {
-            return Ok(());
+            return Ok(0);
         }
         let hosts = lock(&self.hosted).take();
         // The servers are in this process: without them, the others cannot go on.
@@ -212,10 +219,7 @@ impl Cluster {
         let finished = self.ask(|reply| Request::Finish { is_done, reply }, timeout);
         *lock(&self.requests) = None;
         finished?;
-        if let Some(cluster) = hosts {
-            cluster.finish()?;
-        }
-        Ok(())
+        hosts.map_or(Ok(0), |cluster| Ok(cluster.finish()?.outcome.packets_aggregated()))
     }
 }
 

@@ -93,10 +93,10 @@ impl Backend {
         }
     }
 
-    /// Ends the part of this process.
-    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<(), Failure> {
+    /// Ends the part of this process. Returns the packets that switches of this process have added.
+    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
         match self {
-            Self::Alone(alone) => alone.flush(),
+            Self::Alone(alone) => alone.flush().map(|()| 0),
             Self::Cluster(cluster) => cluster.finish(is_done, timeout),
         }
     }
