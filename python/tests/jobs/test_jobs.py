@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,14 @@ def test_dense_parameters_without_ddp_are_refused() -> None:
     done = torchrun("undecided.py")
     assert done.returncode != 0
     assert "nothing keeps their dense parameters equal" in done.stderr
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        job = start("sums.py", 0, 2, port, "async", "3")
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 1
+    assert f"ClusterEnded: port {port} of 127.0.0.1" in errors and "LIBRA_PORT chooses another" in errors, errors

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +241,25 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
     train(model, optimizer)
     libra.save(tmp_path, model, optimizer)
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    model, optimizer = make()
+    train(model, optimizer)
+    libra.save(tmp_path, model, optimizer)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    train(model, optimizer)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            libra.save(tmp_path, model, optimizer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "manifest.json"]
+    libra.load(tmp_path, model, optimizer)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_checkpoints_of_other_models_are_refused(tmp_path: Path) -> None:
