@@ -25,9 +25,8 @@ _thread = threading.get_ident
 _MODES = {"sum": 0, "mean": 1, "max": 2}
 _ROWS, _EVEN, _OFFSETS = 0, 1, 2
 
-#: Gradient of a handle: its hook writes the norm.
-_ZERO = torch.zeros(1)
-
+#: Gradient of a handle, of which each pass has a copy: its hook writes the norm into it.
+_ZERO = torch.zeros(1, dtype=torch.float32, device="cpu")
 
 #: Table, address of ids, number of ids, 64 bits, padding id, shape, mode, bags or address of offsets, size of a bag or number
 #: of offsets, last offset is the end, address of weights, divides by frequency.
@@ -130,7 +129,7 @@ class _LookUp(torch.autograd.Function):
     def forward(
         ctx: Any, handle: Tensor, weights: Tensor | None, table: Table, session: Session, request: Request, is_apart: bool
     ) -> Tensor:
-        output = torch.empty(request.size)
+        output = torch.empty(request.size, dtype=torch.float32, device="cpu")
         (ctx.lookup,) = session.native.look_up([request.native], [output.data_ptr()], is_apart, True)
         ctx.table = table
         ctx.session = session
@@ -146,12 +145,12 @@ class _LookUp(torch.autograd.Function):
         of_weights, address = None, 0
         if ctx.weights is not None and ctx.needs_input_grad[1]:
             shape, dtype, device = ctx.weights
-            of_weights = torch.empty(shape)
+            of_weights = torch.empty(shape, dtype=torch.float32, device="cpu")
             address = of_weights.data_ptr()
         ctx.session.native.backward(_task(), _thread(), [(ctx.lookup, gradient.data_ptr(), of_rows, address)])
         if of_weights is not None:
             of_weights = of_weights.to(dtype=dtype, device=device)
-        of_handle = _ZERO if of_rows else None
+        of_handle = _ZERO.clone() if of_rows else None
         if torch.is_grad_enabled() and gradients[0].requires_grad:
             # With create_graph=True: a second derivative through the rows must not be 0 silently.
             of_handle, of_weights = _once(gradients[0], of_handle), _once(gradients[0], of_weights)
@@ -172,7 +171,7 @@ class _LookUpMany(torch.autograd.Function):
     def forward(
         ctx: Any, tables: Sequence[Table], session: Session, requests: Sequence[Request], is_apart: bool, *handles: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs = tuple(torch.empty(request.size) for request in requests)
+        outputs = tuple(torch.empty(request.size, dtype=torch.float32, device="cpu") for request in requests)
         ctx.lookups = _run(session, requests, outputs, is_apart, True)
         ctx.tables = tables
         ctx.session = session
@@ -193,7 +192,7 @@ class _LookUpMany(torch.autograd.Function):
             contiguous = _prepare_gradient(gradient)
             kept.append(contiguous)
             arguments.append((lookup, contiguous.data_ptr(), True, 0))
-            of_handle = _ZERO
+            of_handle = _ZERO.clone()
             if torch.is_grad_enabled() and gradient.requires_grad:
                 of_handle = _once(gradient, of_handle)
             of_handles.append(of_handle)
@@ -291,7 +290,7 @@ def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Reque
             check_dense((table,))
         output: Tensor = _LookUp.apply(handle, weights, table, session, request, is_apart)
         return output
-    output = torch.empty(request.size)
+    output = torch.empty(request.size, dtype=torch.float32, device="cpu")
     session.native.look_up([request.native], [output.data_ptr()], is_apart, False)
     return output
 
@@ -314,7 +313,7 @@ def look_up_many(
             check_dense(tables)
         outputs: tuple[Tensor, ...] = _LookUpMany.apply(tables, session, requests, is_apart, *handles)
         return outputs
-    outputs = tuple(torch.empty(request.size) for request in requests)
+    outputs = tuple(torch.empty(request.size, dtype=torch.float32, device="cpu") for request in requests)
     _run(session, requests, outputs, is_apart, False)
     return outputs
 

@@ -97,7 +97,7 @@ class RowsModule(torch.nn.Module):
         self.table = table
         if table.handle is None or (table.binding is not None and table.binding() is not None):
             # The module of a table that an optimizer has already takes it over: a cell of a notebook ran twice.
-            table.handle = torch.nn.Parameter(torch.zeros(1))
+            table.handle = torch.nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))
             _hook(table)
         self.register_parameter("handle", table.handle)
 
@@ -128,7 +128,7 @@ class RowsModule(torch.nn.Module):
         expected = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != expected:
             raise ValueError(f"rows have the shape {tuple(weight.shape)}, the module has {expected}")
-        self._write(torch.arange(weight.shape[0]), weight)
+        self._write(torch.arange(weight.shape[0], device="cpu"), weight)
 
     def _write(self, ids: Tensor, values: Tensor) -> None:
         table = self.open()
@@ -154,8 +154,8 @@ class RowsModule(torch.nn.Module):
         if self.num_embeddings is None:
             raise NotSupported(f'table "{self.table.label}" has no bound: read some rows with libra_ps.functional.rows')
         table = self.open()
-        values = torch.empty(self.num_embeddings, self.embedding_dim)
-        ids = torch.arange(self.num_embeddings)
+        values = torch.empty(self.num_embeddings, self.embedding_dim, dtype=torch.float32, device="cpu")
+        ids = torch.arange(self.num_embeddings, device="cpu")
         assert table.session is not None
         table.session.begin()
         table.session.native.read(table.number, ids.data_ptr(), ids.numel(), values.data_ptr())
@@ -171,7 +171,7 @@ class RowsModule(torch.nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         # The handle stays as it is: its gradient is a norm, which half precision would round.
-        sample = fn(torch.empty(0))
+        sample = fn(torch.empty(0, dtype=torch.float32, device="cpu"))
         if sample.dtype is not torch.float32 and sample.is_floating_point():
             self._output_dtype = sample.dtype
         if sample.device.type not in ("cpu", "meta"):

@@ -79,7 +79,7 @@ class Weight(Tensor):
     @staticmethod
     def __new__(cls, module: RowsModule) -> Weight:
         size = (module.num_embeddings or 0, module.embedding_dim)
-        weight: Weight = Tensor._make_subclass(cls, torch.empty(size, device="meta"))
+        weight: Weight = Tensor._make_subclass(cls, torch.empty(size, dtype=torch.float32, device="meta"))
         weight.module = module
         return weight
 

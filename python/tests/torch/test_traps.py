@@ -563,3 +563,34 @@ def test_steps_after_a_shutdown_are_refused() -> None:
     libra.init()
     with pytest.raises(libra.Error, match="a session that was shut down: build the model again"):
         model(torch.tensor([1]))
+
+
+# Defaults
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_is_not_that_of_rows(default: torch.dtype) -> None:
+    torch.set_default_dtype(default)
+    try:
+        model, optimizer = one()
+        weights = torch.ones(1, 1, dtype=default, requires_grad=True)
+        bag = libra.nn.EmbeddingBag(10, 2, mode="sum", name="bag")
+        libra.optim.wrap(torch.optim.SGD(bag.parameters(), lr=1.0), torch.nn.ModuleList([bag]))
+        assert model(torch.tensor([1])).dtype is torch.float32
+        (model(torch.tensor([1])).sum() + bag(torch.tensor([[1]]), per_sample_weights=weights).sum()).backward()
+        optimizer.step()
+        assert rows_of(model)[1].tolist() == [-1, -1]
+        assert weights.grad is not None and weights.grad.dtype is default
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_default_device_is_not_that_of_rows() -> None:
+    ids = torch.tensor([1])
+    with torch.device("meta"):
+        model, optimizer = one()
+        output = model(ids)
+        assert output.is_cpu
+        output.sum().backward()
+        optimizer.step()
+        assert rows_of(model)[1].tolist() == [-1, -1]
