@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{Outcome, book, examples, flood, forge, namespaces, no_std, p4, readme, shell, smoke, tidy, xdp};
+use crate::{
+    Outcome, book, examples, flood, forge, namespaces, no_std, p4, python, readme, shell, smoke, tidy, xdp,
+};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -30,6 +32,7 @@ const STEPS: &[Step] = &[
     ("README commands", readme::check_with_binary),
     ("smoke", smoke::run),
     ("examples", examples::run),
+    ("python", || python::run(&python::Options::default())),
     ("simulation", || lab(&["sim", "--seeds", "0..300"])),
     ("mutants", || cargo(MUTANTS)),
     ("soak", || lab(SOAK)),

@@ -18,6 +18,7 @@ mod no_std;
 mod p4;
 mod process;
 mod pslite;
+mod python;
 mod readme;
 mod report;
 mod shell;
@@ -49,6 +50,8 @@ enum Command {
     Install(pslite::InstallOptions),
     /// Compiles the tests of a checkout of ps-lite against our headers, and runs each many times
     Pslite(pslite::PsLiteOptions),
+    /// Builds the wheel for Python and runs its tests, with torch unless it is left out
+    Python(python::Options),
     /// Writes the vectors in `conformance/` again, with the results of the reference
     Conformance,
     /// Writes the page of errors in the manual, as the code has them now
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Header => pslite::header(),
         Command::Install(options) => pslite::install(&options),
         Command::Pslite(options) => pslite::ps_lite(&options),
+        Command::Python(options) => python::run(&options),
         Command::Conformance => conformance::run(),
         Command::Errors => errors::run(),
         Command::NoStd(options) => no_std::run(&options),

@@ -12,9 +12,12 @@ mod snapshot;
 mod table_rows;
 mod watch;
 
+use std::mem::discriminant;
+
 use libra_plan::Shard;
 use thiserror::Error;
 
+use crate::UpdateRule;
 use crate::table::{TableError, TableSpec, order};
 use admission_filter::AdmissionFilter;
 use batch::Batch;
@@ -277,6 +280,24 @@ impl Store {
     /// There is no such table.
     pub fn set_steps(&mut self, position: usize, steps: u64) {
         self.steps[position].count = steps;
+    }
+
+    /// Changes the numbers of the rule of a table, such as its rate, from the next batch on. Rows keep their values and states.
+    ///
+    /// # Errors
+    /// A number that cannot train. Nothing changed.
+    ///
+    /// # Panics
+    /// There is no such table, or the rule is of another optimizer or growth, whose states are others.
+    pub fn set_rule(&mut self, position: usize, rule: UpdateRule) -> Result<(), TableError> {
+        let spec = &self.tables[position];
+        let kind = |rule: &UpdateRule| discriminant(&rule.optimizer);
+        assert_eq!(kind(&rule), kind(&spec.rule), "the states of rows are those of their optimizer");
+        assert_eq!(rule.growth, spec.rule.growth, "the counts of a table are those of its growth");
+        let mut changed = vec![TableSpec { rule, ..spec.clone() }];
+        order(&changed)?;
+        self.tables[position] = changed.remove(0);
+        Ok(())
     }
 
     /// Returns the number of rows that are kept: those that were updated at least once.

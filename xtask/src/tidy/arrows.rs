@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libra-xdp", &["libra-dataplane", "libra-proto"]),
     ("libra-client", &["libra-net", "libra-plan", "libra-proto", "libra-store"]),
     ("libra-pslite", &["libra-client", "libra-net", "libra-plan", "libra-proto", "libra-store"]),
+    ("libra-lookup", &[]),
+    ("libra-python", &["libra-client", "libra-lookup"]),
     ("libra-models", &["libra-client"]),
     ("libra-examples", &["libra-client"]),
     (
@@ -92,7 +94,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 /// Crates without input and output, and what would give it to them: sockets, threads, clocks, randomness of the
 /// operating system.
-const PURE: &[&str] = &["libra-plan", "libra-paper", "libra-p4", "libra-store", "libra-proto"];
+const PURE: &[&str] =
+    &["libra-plan", "libra-paper", "libra-p4", "libra-store", "libra-proto", "libra-lookup"];
 const IMPURE: &[&str] = &[
     "async-std",
     "chrono",

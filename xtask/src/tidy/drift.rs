@@ -74,8 +74,8 @@ pub(crate) fn sockets_and_threads(tree: &Tree, modules: &[Module], packages: &[P
     let text = tree.find(CONTRIBUTING).map_or("", |file| &file.text);
     let mut complaints = Vec::new();
     for (kind, mark, signs) in [("sockets", "Sockets:", SOCKETS), ("threads", "Threads:", THREADS)] {
-        let line = text.lines().find(|line| line.starts_with(mark)).unwrap_or_default();
-        let told: BTreeSet<String> = quoted(line).collect();
+        let lines = text.lines().skip_while(|line| !line.starts_with(mark));
+        let told: BTreeSet<String> = lines.take_while(|line| !line.is_empty()).flat_map(quoted).collect();
         let have: BTreeSet<String> = packages_with(modules, packages, signs);
         for name in have.difference(&told) {
             complaints.push(Complaint::new(
@@ -149,7 +149,7 @@ mod tests {
             let tree = Tree::of(&[("crates/net/src/lib.rs", code), (CONTRIBUTING, document)]);
             sockets_and_threads(&tree, &Module::all(&tree), &[package("libra-net", &[])])
         };
-        let document = "Sockets: `libra-net`.\nThreads: none.\n";
+        let document = "Sockets: `libra-net`.\n\nThreads: none.\n";
         assert_eq!(check("use std::net::UdpSocket;", document), []);
         assert!(check("use std::net::IpAddr;", document)[0].what.contains("no sockets"));
         let both = "use std::net::UdpSocket;\nfn f() { thread::spawn(g); }";

@@ -14,6 +14,7 @@ const XTASK: &[&str] = &[
     "header",
     "install",
     "pslite",
+    "python",
     "conformance",
     "errors",
     "no-std",

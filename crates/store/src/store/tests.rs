@@ -322,3 +322,21 @@ fn overlapping_tables_are_refused() {
     assert_eq!(error, TableError::Overlap { first: "item".into(), second: "tag".into(), key: 30 });
     assert_eq!(Store::new(Vec::new(), 0).unwrap().rows(), 0);
 }
+
+#[test]
+fn changed_rule_keeps_rows_and_states() {
+    let mut store = Store::new(tables(), SEED).unwrap();
+    store.update(60, &[1.0, 1.0]).unwrap();
+    let before = store.rows_of(2).next().map(|(_, values, state)| (values.to_vec(), state.to_vec())).unwrap();
+    let faster = Optimizer::Adagrad { rate: 0.2, epsilon: 1e-6 };
+    store.set_rule(2, faster.into()).unwrap();
+    let after = store.rows_of(2).next().map(|(_, values, state)| (values.to_vec(), state.to_vec())).unwrap();
+    assert_eq!(after, before);
+    store.update(60, &[1.0, 1.0]).unwrap();
+    let mut row = [0.0; 2];
+    store.read(60, &mut row).unwrap();
+    assert_eq!(row[0], before.0[0] - 0.2 / (2.0_f32.sqrt() + 1e-6));
+    let error = store.set_rule(2, Optimizer::Adagrad { rate: -1.0, epsilon: 1e-6 }.into()).unwrap_err();
+    assert!(matches!(error, TableError::Number { field: "rate", .. }));
+    assert_eq!(store.tables()[2].rule, faster.into());
+}

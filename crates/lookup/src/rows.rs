@@ -1,0 +1,76 @@
+//! Look-ups without pooling: a row for each id.
+
+use crate::sums::RowSums;
+use crate::working_set::PADDING;
+
+/// Copies the row of each position to the output. The padding id reads as `padding`, or as 0.
+///
+/// # Panics
+/// The output has not `width` values for each slot.
+pub fn gather(values: &[f32], width: usize, slots: &[u32], padding: Option<&[f32]>, output: &mut [f32]) {
+    assert_eq!(output.len(), slots.len() * width, "a row of output for each position");
+    if width == 0 {
+        return;
+    }
+    for (row, slot) in output.chunks_exact_mut(width).zip(slots) {
+        if *slot != PADDING {
+            let start = *slot as usize * width;
+            row.copy_from_slice(&values[start..start + width]);
+        } else if let Some(padding) = padding {
+            row.copy_from_slice(padding);
+        } else {
+            row.fill(0.0);
+        }
+    }
+}
+
+/// Adds the gradient of the output of [`gather`] to the rows. The padding id has none. `scales` are factors by position.
+///
+/// # Panics
+/// The gradient has not `width` values for each slot.
+pub fn add_rows(
+    slots: &[u32],
+    width: usize,
+    gradient: &[f32],
+    scales: Option<&[f32]>,
+    ids: &[u64],
+    sums: &mut RowSums,
+) {
+    assert_eq!(gradient.len(), slots.len() * width, "a row of gradient for each position");
+    for (position, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+        let scale = scales.map_or(1.0, |scales| scales[position]);
+        sums.add(*slot, ids[*slot as usize], &gradient[position * width..][..width], scale);
+    }
+}
+
+/// Returns, for each position, 1 divided by the number of positions with the same slot: the factors of `scale_grad_by_freq`.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^24, or nearly exact")]
+pub fn frequency_scales(slots: &[u32]) -> Vec<f32> {
+    let mut counts =
+        vec![0_u32; slots.iter().filter(|slot| **slot != PADDING).max().map_or(0, |slot| *slot as usize + 1)];
+    for slot in slots.iter().filter(|slot| **slot != PADDING) {
+        counts[*slot as usize] += 1;
+    }
+    let scale = |slot: &u32| if *slot == PADDING { 0.0 } else { 1.0 / counts[*slot as usize] as f32 };
+    slots.iter().map(scale).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_copied_and_their_gradients_summed() {
+        let slots = [1, PADDING, 0, 1];
+        let mut output = [9.0; 8];
+        gather(&[1.0, 2.0, 3.0, 4.0], 2, &slots, None, &mut output);
+        assert_eq!(output, [3.0, 4.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
+        gather(&[1.0, 2.0, 3.0, 4.0], 2, &slots, Some(&[7.0, 8.0]), &mut output);
+        assert_eq!(output[2..4], [7.0, 8.0]);
+        let mut sums = RowSums::new(2);
+        add_rows(&slots, 2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], None, &[70, 80], &mut sums);
+        assert_eq!(sums.ids(), [80, 70]);
+        assert_eq!(sums.values(), [8.0, 10.0, 5.0, 6.0]);
+        assert_eq!(frequency_scales(&slots), [0.5, 0.0, 1.0, 0.5]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Rows in this process: a store for each table, and a thread that applies updates.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+
+use libra_client::{Store, TableSpec, UpdateRule};
+
+use super::{Part, Wanted, check_signals};
+use crate::failure::Failure;
+
+/// Pushes that may be under way before the next one waits, as in a worker of a cluster.
+const PUSHES_OPEN_MAX: usize = 2;
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// Stores of this process.
+pub(crate) struct Alone {
+    shared: Arc<Shared>,
+    seed: u64,
+    /// A pull reads all pushes before it.
+    is_sync: bool,
+}
+
+struct Shared {
+    stores: RwLock<Vec<Arc<Mutex<Store>>>>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    pushes: VecDeque<Vec<Part>>,
+    /// A push that some thread has taken is being applied.
+    is_applying: bool,
+    is_closed: bool,
+    failed: Option<String>,
+}
+
+impl Queue {
+    fn open(&self) -> usize {
+        self.pushes.len() + usize::from(self.is_applying)
+    }
+}
+
+/// Locks, where a panic of another operation has left the lock poisoned, too: what it guards is changed in whole operations.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Alone {
+    pub(crate) fn start(seed: u64, is_sync: bool) -> Result<Self, Failure> {
+        let shared =
+            Arc::new(Shared { stores: RwLock::default(), queue: Mutex::default(), changed: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
+        let spawned = thread::Builder::new().name("libra updates".to_owned()).spawn(move || of_thread.run());
+        spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
+        Ok(Self { shared, seed, is_sync })
+    }
+
+    pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
+        let store = Store::new(vec![spec], self.seed)?;
+        self.stores_mut().push(Arc::new(Mutex::new(store)));
+        Ok(())
+    }
+
+    fn stores_mut(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Mutex<Store>>>> {
+        self.shared.stores.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the rule of a table. The state of its rows begins again, unless it is kept: then the optimizer must be the same.
+    pub(crate) fn set_rule(&self, table: usize, rule: UpdateRule, keeps_state: bool) -> Result<(), Failure> {
+        self.flush()?;
+        let store = self.shared.store(table);
+        let mut store = lock(&store);
+        if keeps_state {
+            return Ok(store.set_rule(0, rule)?);
+        }
+        let spec = TableSpec { rule, ..store.tables()[0].clone() };
+        let mut changed = Store::new(vec![spec], self.seed)?;
+        let none = vec![0.0; rule.state_len(store.tables()[0].width)];
+        let fits = "rows of the same width, and as much state";
+        for (key, values, _) in store.rows_of(0) {
+            changed.insert(key, values, &none).expect(fits);
+        }
+        *store = changed;
+        Ok(())
+    }
+
+    pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>) -> Result<(), Failure> {
+        if self.is_sync {
+            self.flush()?;
+        }
+        for Wanted { table, first_key, set } in wanted {
+            let store = self.shared.store(table);
+            set.load(|ids, values| {
+                let keys: Vec<u64> = ids.iter().map(|id| first_key + id).collect();
+                lock(&store).read_many(&keys, values).expect("ids were checked, and the set is as wide");
+                Ok::<(), Failure>(())
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
+        let mut queue = self.wait_until(|queue| queue.open() < PUSHES_OPEN_MAX)?;
+        queue.pushes.push_back(parts);
+        drop(queue);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until nothing is under way, and applies what no thread has begun.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        loop {
+            let mut queue = lock(&self.shared.queue);
+            if let Some(failed) = &queue.failed {
+                return Err(Failure::Libra("Error", failed.clone()));
+            }
+            if queue.open() == 0 {
+                return Ok(());
+            }
+            if !queue.is_applying
+                && let Some(parts) = queue.pushes.pop_front()
+            {
+                queue.is_applying = true;
+                drop(queue);
+                self.shared.apply(parts);
+            } else {
+                drop(queue);
+                drop(self.wait_until(|queue| !queue.is_applying)?);
+            }
+        }
+    }
+
+    fn wait_until(&self, is_met: impl Fn(&Queue) -> bool) -> Result<MutexGuard<'_, Queue>, Failure> {
+        let mut queue = lock(&self.shared.queue);
+        loop {
+            if let Some(failed) = &queue.failed {
+                return Err(Failure::Libra("Error", failed.clone()));
+            }
+            if is_met(&queue) {
+                return Ok(queue);
+            }
+            let waited = self.shared.changed.wait_timeout(queue, SIGNALS_EVERY);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = again;
+            if timeout.timed_out() {
+                drop(queue);
+                check_signals()?;
+                queue = lock(&self.shared.queue);
+            }
+        }
+    }
+
+    /// Returns the definitions of all tables.
+    pub(crate) fn tables(&self) -> Vec<TableSpec> {
+        let stores = self.shared.stores.read().unwrap_or_else(PoisonError::into_inner);
+        stores.iter().map(|store| lock(store).tables()[0].clone()).collect()
+    }
+
+    /// Does something with the store of a table, after all pushes.
+    pub(crate) fn with_store<T>(
+        &self,
+        table: usize,
+        operation: impl FnOnce(&mut Store) -> T,
+    ) -> Result<T, Failure> {
+        self.flush()?;
+        let store = self.shared.store(table);
+        let mut store = lock(&store);
+        Ok(operation(&mut store))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).is_closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn store(&self, table: usize) -> Arc<Mutex<Store>> {
+        Arc::clone(&self.stores.read().unwrap_or_else(PoisonError::into_inner)[table])
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queue = lock(&self.queue);
+            while queue.is_applying || queue.pushes.is_empty() {
+                if queue.is_closed {
+                    return;
+                }
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            let parts = queue.pushes.pop_front().expect("it is not empty");
+            queue.is_applying = true;
+            drop(queue);
+            self.apply(parts);
+        }
+    }
+
+    fn apply(&self, parts: Vec<Part>) {
+        let mut failed = None;
+        for Part { table, keys, gradients } in parts {
+            if let Err(error) = lock(&self.store(table)).update_many(&keys, &gradients) {
+                failed = Some(format!("internal error, please report it: {error}"));
+            }
+        }
+        let mut queue = lock(&self.queue);
+        queue.is_applying = false;
+        queue.failed = queue.failed.take().or(failed);
+        drop(queue);
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,381 @@
+//! Rows in a cluster: a worker on a thread of its own, which the threads of Python wait for without the lock of the interpreter.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use libra_client::{
+    ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeOptions, Parameters, Plan, Sizes, StartError,
+    TableSpec, UpdateRule, Worker,
+};
+
+use super::alone::lock;
+use super::{Part, Wanted, check_signals};
+use crate::failure::Failure;
+
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// A worker of a cluster, from the definition of its tables to the end of the job.
+pub(crate) struct Cluster {
+    mode: Mode,
+    seed: u64,
+    tables: Mutex<Vec<TableSpec>>,
+    /// Once this process has joined.
+    requests: Mutex<Option<mpsc::Sender<Request>>>,
+    /// The controller and the servers, in the process that has them.
+    hosted: Mutex<Option<LocalCluster>>,
+}
+
+/// Something that the thread of the worker is asked to do, and where its answer goes.
+enum Request {
+    /// Reads rows, as a part of a step or beside it.
+    Pull {
+        keys: Vec<u64>,
+        is_step: bool,
+        reply: mpsc::Sender<Result<Vec<f32>, ClientError>>,
+    },
+    Push {
+        keys: Vec<u64>,
+        gradients: Vec<f32>,
+    },
+    /// Ends a step.
+    Tick,
+    Flush {
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    Barrier {
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    /// Ends the part of this worker: with the others, or before them.
+    Finish {
+        is_done: bool,
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+}
+
+impl Cluster {
+    pub(crate) fn new(mode: Mode, seed: u64) -> Self {
+        Self { mode, seed, tables: Mutex::default(), requests: Mutex::default(), hosted: Mutex::default() }
+    }
+
+    pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
+        self.check_not_begun(&spec.name)?;
+        lock(&self.tables).push(spec);
+        Ok(())
+    }
+
+    pub(crate) fn set_rule(&self, table: usize, rule: UpdateRule) -> Result<(), Failure> {
+        let spec = &mut lock(&self.tables)[table];
+        if spec.rule == rule {
+            return Ok(());
+        }
+        self.check_not_begun(&spec.name)?;
+        spec.rule = rule;
+        Ok(())
+    }
+
+    fn check_not_begun(&self, table: &str) -> Result<(), Failure> {
+        if lock(&self.requests).is_none() {
+            return Ok(());
+        }
+        let text = format!(
+            "table \"{table}\": the cluster has begun with other tables or rates. Wrap the optimizer before the first \
+             look-up; a rate that changes is a schedule= of the rule in tables="
+        );
+        Err(Failure::Libra("Error", text))
+    }
+
+    /// Starts the controller, the servers and the switches in this process; returns the address of the controller. `plan` is the text
+    /// of a plan of hot rows.
+    pub(crate) fn host(&self, sizes: Sizes, plan: Option<&str>) -> Result<SocketAddr, Failure> {
+        let mut spec = JobSpec::new(sizes, lock(&self.tables).clone()).with_mode(self.mode);
+        spec.seed = self.seed;
+        let of_plan =
+            |error: &dyn std::error::Error| Failure::Value(format!("the plan cannot be used: {error}"));
+        spec.plan = plan.map(Plan::from_toml).transpose().map_err(|error| of_plan(&error))?;
+        spec.check()
+            .map_err(|error| if plan.is_some() { of_plan(&error) } else { StartError::from(error).into() })?;
+        let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
+        let address = cluster.address();
+        *lock(&self.hosted) = Some(cluster);
+        Ok(address)
+    }
+
+    /// Joins a cluster, and waits until it is complete.
+    pub(crate) fn join(&self, controller: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+        let (requests, to_do) = mpsc::channel();
+        let (begun, has_begun) = mpsc::channel();
+        let (tables, mode) = (lock(&self.tables).clone(), self.mode);
+        let run = move || match Worker::join(NodeOptions::new(controller)) {
+            Ok(worker) => {
+                let difference = difference(&tables, mode, &worker);
+                if let Some(difference) = difference {
+                    worker.abort(format!("a worker has other tables: {difference}"));
+                    // The caller may have been interrupted.
+                    let _ = begun.send(Err(Failure::Libra("Mismatch", difference)));
+                    return;
+                }
+                if begun.send(Ok(())).is_ok() {
+                    Driver::new(worker).run(&to_do);
+                }
+            }
+            Err(error) => drop(begun.send(Err(error.into()))),
+        };
+        let spawned = thread::Builder::new().name("libra worker".to_owned()).spawn(run);
+        spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
+        match wait(&has_begun, Some(timeout))? {
+            Some(outcome) => outcome?,
+            None => {
+                let seconds = timeout.as_secs_f64();
+                let text = format!(
+                    "the cluster at {controller} was not complete after {seconds} s: fewer workers have come than \
+                     WORLD_SIZE says, or some have not reached their first look-up"
+                );
+                return Err(Failure::Libra("TimeoutError", text));
+            }
+        }
+        *lock(&self.requests) = Some(requests);
+        Ok(())
+    }
+
+    fn send(&self, request: Request) -> Result<(), Failure> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_begun = || Failure::Libra("Error", "the cluster has not begun".to_owned());
+        requests.as_ref().ok_or_else(not_begun)?.send(request).map_err(|_| gone())
+    }
+
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(mpsc::Sender<Result<T, ClientError>>) -> Request,
+        timeout: Option<Duration>,
+    ) -> Result<Option<T>, Failure> {
+        let (reply, answer) = mpsc::channel();
+        self.send(request(reply))?;
+        Ok(wait(&answer, timeout)?.transpose()?)
+    }
+
+    pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
+        if is_step {
+            return self.pull(wanted, is_step);
+        }
+        // Sets of one table may miss the same rows, and keys of a pull are distinct.
+        wanted.into_iter().try_for_each(|wanted| self.pull(vec![wanted], is_step))
+    }
+
+    fn pull(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
+        let keys_of = |wanted: &Wanted<'_>| {
+            wanted.set.missing().iter().map(|id| wanted.first_key + id).collect::<Vec<_>>()
+        };
+        let keys: Vec<u64> = wanted.iter().flat_map(keys_of).collect();
+        let values = self.ask(|reply| Request::Pull { keys, is_step, reply }, None)?;
+        let values = values.expect("without a timeout there is an answer");
+        let mut rest = &values[..];
+        for Wanted { set, .. } in wanted {
+            set.load(|_, place| {
+                let (rows, others) = rest.split_at(place.len());
+                place.copy_from_slice(rows);
+                rest = others;
+                Ok::<(), Failure>(())
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
+        let mut parts = parts.into_iter();
+        let Some(Part { mut keys, mut gradients, .. }) = parts.next() else { return Ok(()) };
+        for part in parts {
+            keys.extend(part.keys);
+            gradients.extend(part.gradients);
+        }
+        self.send(Request::Push { keys, gradients })
+    }
+
+    pub(crate) fn tick(&self) -> Result<(), Failure> {
+        self.send(Request::Tick)
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        self.ask(|reply| Request::Flush { reply }, None).map(drop)
+    }
+
+    pub(crate) fn barrier(&self) -> Result<(), Failure> {
+        self.ask(|reply| Request::Barrier { reply }, None).map(drop)
+    }
+
+    /// Ends the part of this worker. A worker that is done waits for the others, and the process with the servers for all.
+    /// Returns the packets that switches have added, in the process that has them.
+    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
+        if lock(&self.requests).is_none() {
+            return Ok(0);
+        }
+        let hosts = lock(&self.hosted).take();
+        // The servers are in this process: without them, the others cannot go on.
+        let is_done = is_done || hosts.is_some();
+        let timeout = (!is_done).then_some(timeout);
+        let finished = self.ask(|reply| Request::Finish { is_done, reply }, timeout);
+        *lock(&self.requests) = None;
+        finished?;
+        hosts.map_or(Ok(0), |cluster| Ok(cluster.finish()?.outcome.packets_aggregated()))
+    }
+}
+
+/// Waits for an answer, and looks at signals. None after the timeout.
+fn wait<T>(answer: &mpsc::Receiver<T>, timeout: Option<Duration>) -> Result<Option<T>, Failure> {
+    let begin = Instant::now();
+    loop {
+        match answer.recv_timeout(SIGNALS_EVERY) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Timeout) => {
+                check_signals()?;
+                if timeout.is_some_and(|timeout| begin.elapsed() >= timeout) {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+fn gone() -> Failure {
+    Failure::ended("the cluster has ended")
+}
+
+/// Returns the first difference between the tables of this process and those of the cluster.
+fn difference(tables: &[TableSpec], mode: Mode, worker: &Worker) -> Option<String> {
+    let cluster = worker.cluster();
+    if cluster.mode != mode {
+        return Some(format!("the mode of the job is {}, here it is {mode}", cluster.mode));
+    }
+    for table in tables {
+        let Some(other) = cluster.tables.iter().find(|other| other.name == table.name) else {
+            return Some(format!("the job has no table \"{}\"", table.name));
+        };
+        if other != table {
+            return Some(format!(
+                "table \"{}\" is {} rows of width {}, {:?}, {:?} here, and {} rows of width {}, {:?}, {:?} in the job",
+                table.name,
+                table.keys.end - table.keys.start,
+                table.width,
+                table.rule.optimizer,
+                table.init,
+                other.keys.end - other.keys.start,
+                other.width,
+                other.rule.optimizer,
+                other.init,
+            ));
+        }
+    }
+    (tables.len() != cluster.tables.len())
+        .then(|| format!("{} tables are defined here, the job has {}", tables.len(), cluster.tables.len()))
+}
+
+/// The worker, and where it is in its step.
+struct Driver {
+    worker: Worker,
+    mode: Mode,
+    /// Steps since the last barrier.
+    step: u64,
+    /// This step has begun to read.
+    reads: bool,
+    /// This step has read, and pushes.
+    pushes: bool,
+    failed: Option<ClientError>,
+}
+
+impl Driver {
+    fn new(worker: Worker) -> Self {
+        let mode = worker.cluster().mode;
+        Self { worker, mode, step: 0, reads: false, pushes: false, failed: None }
+    }
+
+    fn run(mut self, requests: &mpsc::Receiver<Request>) {
+        // Senders of answers fail where the caller was interrupted: it does not wait any more.
+        while let Ok(request) = requests.recv() {
+            match request {
+                Request::Pull { keys, is_step, reply } => drop(reply.send(self.pull(keys, is_step))),
+                Request::Push { keys, gradients } => {
+                    let outcome = self.push(keys, gradients);
+                    self.note(outcome);
+                }
+                Request::Tick => {
+                    let outcome = self.tick();
+                    self.note(outcome);
+                }
+                Request::Flush { reply } => {
+                    let outcome = self.check().and_then(|()| self.worker.flush());
+                    drop(reply.send(outcome));
+                }
+                Request::Barrier { reply } => drop(reply.send(self.barrier())),
+                Request::Finish { is_done, reply } => {
+                    let worker = self.worker;
+                    let outcome = if is_done { worker.report(String::new()) } else { worker.leave() };
+                    drop(reply.send(outcome));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Keeps the failure of an operation whose caller did not wait, for the next that does.
+    fn note(&mut self, outcome: Result<(), ClientError>) {
+        if let Err(error) = outcome {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), ClientError> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn pull(&mut self, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, ClientError> {
+        self.check()?;
+        if is_step {
+            self.begin_reading()?;
+        }
+        Ok(self.worker.pull(keys)?.values)
+    }
+
+    fn begin_reading(&mut self) -> Result<(), ClientError> {
+        if !self.reads {
+            self.mode.before_pull(self.step, &mut self.worker)?;
+            self.reads = true;
+        }
+        Ok(())
+    }
+
+    fn begin_pushing(&mut self) -> Result<(), ClientError> {
+        self.begin_reading()?;
+        if !self.pushes {
+            self.mode.after_pull(&mut self.worker)?;
+            self.mode.before_push(self.step, &mut self.worker)?;
+            self.pushes = true;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
+        self.begin_pushing()?;
+        self.worker.push(keys, gradients)
+    }
+
+    fn tick(&mut self) -> Result<(), ClientError> {
+        self.begin_pushing()?;
+        self.mode.after_push(&mut self.worker)?;
+        self.step += 1;
+        (self.reads, self.pushes) = (false, false);
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<(), ClientError> {
+        self.check()?;
+        self.worker.flush()?;
+        self.worker.barrier()?;
+        self.step = 0;
+        (self.reads, self.pushes) = (false, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! Holders of rows: stores of this process, or a cluster.
+
+pub(crate) mod alone;
+pub(crate) mod cluster;
+
+use core::time::Duration;
+
+use libra_client::{TableSpec, UpdateRule};
+use libra_lookup::WorkingSet;
+use pyo3::prelude::*;
+
+use self::alone::Alone;
+use self::cluster::Cluster;
+use crate::failure::Failure;
+
+/// Rows of one table in a push.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Number of the table.
+    pub(crate) table: usize,
+    /// Keys, distinct.
+    pub(crate) keys: Vec<u64>,
+    /// Gradients, one row after the other.
+    pub(crate) gradients: Vec<f32>,
+}
+
+/// The missing rows of a set, and the table that they are of.
+pub(crate) struct Wanted<'a> {
+    pub(crate) table: usize,
+    /// Key of the row 0.
+    pub(crate) first_key: u64,
+    pub(crate) set: &'a mut WorkingSet,
+}
+
+/// A holder of rows.
+pub(crate) enum Backend {
+    Alone(Alone),
+    Cluster(Box<Cluster>),
+}
+
+impl Backend {
+    pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.add_table(spec),
+            Self::Cluster(cluster) => cluster.add_table(spec),
+        }
+    }
+
+    pub(crate) fn set_rule(&self, table: usize, rule: UpdateRule, keeps_state: bool) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.set_rule(table, rule, keeps_state),
+            Self::Cluster(cluster) => cluster.set_rule(table, rule),
+        }
+    }
+
+    /// Reads what sets miss, as a part of a step or beside it.
+    pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.load(wanted),
+            Self::Cluster(cluster) => cluster.load(wanted, is_step),
+        }
+    }
+
+    /// Pushes rows, and waits at most for room.
+    pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.push(parts),
+            Self::Cluster(cluster) => cluster.push(parts),
+        }
+    }
+
+    /// Ends a step.
+    pub(crate) fn tick(&self) -> Result<(), Failure> {
+        match self {
+            Self::Alone(_) => Ok(()),
+            Self::Cluster(cluster) => cluster.tick(),
+        }
+    }
+
+    /// Waits until all pushes of this process can be read.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.flush(),
+            Self::Cluster(cluster) => cluster.flush(),
+        }
+    }
+
+    /// Waits until all workers have come here, and all pushes can be read.
+    pub(crate) fn barrier(&self) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.flush(),
+            Self::Cluster(cluster) => cluster.barrier(),
+        }
+    }
+
+    /// Ends the part of this process. Returns the packets that switches of this process have added.
+    pub(crate) fn finish(&self, is_done: bool, timeout: Duration) -> Result<u64, Failure> {
+        match self {
+            Self::Alone(alone) => alone.flush().map(|()| 0),
+            Self::Cluster(cluster) => cluster.finish(is_done, timeout),
+        }
+    }
+
+    /// The stores, if rows are in this process.
+    pub(crate) fn stores(&self) -> Option<&Alone> {
+        match self {
+            Self::Alone(alone) => Some(alone),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// The cluster, if rows are in one.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
+        }
+    }
+}
+
+/// Raises a `KeyboardInterrupt` if there was one: waits call it every 50 ms.
+pub(crate) fn check_signals() -> Result<(), Failure> {
+    Python::attach(|py| py.check_signals()).map_err(Failure::Raised)
+}

@@ -1,0 +1,37 @@
+//! `libra_ps._native`: what the Python package does not do in Python.
+//!
+//! Tensors come as addresses and lengths, which the package has taken from them; `border` alone has `unsafe` and makes slices of them. No
+//! operation holds the lock of the interpreter while it computes or waits, and no thread of this crate ever takes it.
+//!
+//! ```text
+//!  libra_ps.nn ─► session: look-ups, backward, push ─┬─► libra-lookup: slots, pooling, sums
+//!                                                    └─► backend ─┬─ alone: stores, a thread that updates them
+//!                                                                 └─ cluster: a worker on a thread of its own
+//! ```
+
+mod backend;
+mod border;
+mod failure;
+mod lookups;
+mod profile;
+mod rules;
+mod session;
+mod table;
+
+use pyo3::prelude::*;
+
+/// The private native part of `libra_ps`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::lookups::PooledLookup;
+    #[pymodule_export]
+    use super::session::{Session, mark_forked};
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,523 @@
+//! The session of a process: its tables, and where their rows are.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use libra_client::{Mode, Optimizer, Sizes, TableSpec};
+use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
+use pyo3::prelude::*;
+
+use crate::backend::alone::{Alone, lock};
+use crate::backend::cluster::Cluster;
+use crate::backend::{Backend, Part, Wanted};
+use crate::border::{input, output};
+use crate::failure::{Failure, bad_id, not_finite, run};
+use crate::lookups::{Gradient, PooledLookup, Request, backward, look_up};
+use crate::profile::Recorder;
+use crate::rules::{Numbers, init, rule};
+use crate::table::Table;
+
+/// This process is a fork of one that had threads: they are not here, and their locks may be taken for ever.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Marks this process as a fork of the one that loaded the module.
+#[pyfunction]
+pub(crate) fn mark_forked() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Tables and the backend of their rows.
+#[pyclass(frozen)]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tables: Mutex<Vec<Table>>,
+    /// None after a shutdown.
+    backend: Mutex<Option<Arc<Backend>>>,
+    recorder: Recorder,
+}
+
+impl Shared {
+    fn backend(&self) -> Result<Arc<Backend>, Failure> {
+        check_fork()?;
+        let closed = || Failure::Libra("Error", "the session was shut down: call init() again".to_owned());
+        lock(&self.backend).clone().ok_or_else(closed)
+    }
+}
+
+fn check_fork() -> Result<(), Failure> {
+    if IS_FORKED.load(Ordering::Relaxed) {
+        let text = "this process is a fork of the one that called init(): look rows up in the main process, \
+                    or start workers with multiprocessing_context=\"spawn\"";
+        return Err(Failure::Libra("Forked", text.to_owned()));
+    }
+    Ok(())
+}
+
+#[pymethods]
+impl Session {
+    /// Starts a session whose rows are in this process.
+    #[staticmethod]
+    fn alone(py: Python<'_>, seed: u64, is_sync: bool) -> PyResult<Self> {
+        let backend = run(py, || {
+            check_fork()?;
+            Alone::start(seed, is_sync)
+        })?;
+        let backend = Mutex::new(Some(Arc::new(Backend::Alone(backend))));
+        Ok(Self {
+            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+        })
+    }
+
+    /// Starts a session whose rows are in a cluster, which begins when its tables are known.
+    #[staticmethod]
+    fn cluster(py: Python<'_>, mode: &str, staleness: u32, seed: u64) -> PyResult<Self> {
+        let mode = match mode {
+            "sync" => Mode::Sync,
+            "ssp" => Mode::Ssp { staleness },
+            _ => Mode::Async,
+        };
+        run(py, check_fork)?;
+        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(Cluster::new(mode, seed))))));
+        Ok(Self {
+            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+        })
+    }
+
+    /// Starts the controller, the servers and the switches of a cluster in this process; returns the address of the controller.
+    #[pyo3(signature = (servers, switches, workers, plan))]
+    fn host(
+        &self,
+        py: Python<'_>,
+        servers: u16,
+        switches: u16,
+        workers: u16,
+        plan: Option<&str>,
+    ) -> PyResult<String> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let cluster = backend.cluster().ok_or_else(not_a_cluster)?;
+            Ok(cluster.host(Sizes { servers, switches, workers }, plan)?.to_string())
+        })
+    }
+
+    /// Joins the cluster of a controller, and waits until it is complete.
+    fn join(&self, py: Python<'_>, address: &str, timeout: f64) -> PyResult<()> {
+        run(py, || {
+            let bad = |_| Failure::Value(format!("\"{address}\" must be an address and a port"));
+            let address: SocketAddr = address.parse().map_err(bad)?;
+            let backend = self.shared.backend()?;
+            backend.cluster().ok_or_else(not_a_cluster)?.join(address, seconds(timeout)?)
+        })
+    }
+
+    /// Adds a table; returns its number. `rows` of None means ids below 2^56, of which there may be any.
+    #[pyo3(signature = (name, rows, is_hashed, width, init_kind, init_value))]
+    fn add_table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        rows: Option<u64>,
+        is_hashed: bool,
+        width: usize,
+        init_kind: &str,
+        init_value: f64,
+    ) -> PyResult<usize> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let space = match rows {
+                Some(rows) => IdSpace::Bounded { rows },
+                None if is_hashed => IdSpace::Hashed,
+                None => IdSpace::Open,
+            };
+            let mut tables = lock(&self.shared.tables);
+            let first_key = first_key(&tables, space)?;
+            let keys = first_key..first_key + rows.unwrap_or(OPEN_IDS);
+            // No push comes before the rule of the optimizer.
+            let none = Optimizer::Sgd { rate: 1.0 };
+            let spec =
+                TableSpec { init: init(init_kind, init_value)?, ..TableSpec::new(&name, keys, width, none) };
+            backend.add_table(spec)?;
+            tables.push(Table::new(name, space, width, first_key));
+            Ok(tables.len() - 1)
+        })
+    }
+
+    /// Sets the rule of a table. The state of its rows begins again unless it is kept.
+    fn set_rule(
+        &self,
+        py: Python<'_>,
+        table: usize,
+        optimizer: &str,
+        decay: &str,
+        numbers: Numbers,
+        keeps_state: bool,
+    ) -> PyResult<()> {
+        run(py, || {
+            let rule = rule(optimizer, decay, &numbers).map_err(|failure| match failure {
+                Failure::Value(text) => {
+                    Failure::Value(format!("table \"{}\": {text}", lock(&self.shared.tables)[table].name))
+                }
+                other => other,
+            })?;
+            self.shared.backend()?.set_rule(table, rule, keeps_state)
+        })
+    }
+
+    fn rename(&self, table: usize, name: String) {
+        lock(&self.shared.tables)[table].name = name;
+    }
+
+    /// Sets the row of the padding id; None is 0.
+    #[pyo3(signature = (table, address))]
+    fn set_padding_row(&self, table: usize, address: Option<usize>) {
+        let table = &mut lock(&self.shared.tables)[table];
+        table.padding_row = address.map(|address| input::<f32>(address, table.width).to_vec());
+    }
+
+    fn look_up(
+        &self,
+        py: Python<'_>,
+        requests: Vec<Request>,
+        outputs: Vec<usize>,
+        is_apart: bool,
+        keeps: bool,
+    ) -> PyResult<Vec<PooledLookup>> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            look_up(&mut lock(&self.shared.tables), &backend, &requests, &outputs, is_apart, keeps)
+        })
+    }
+
+    /// Adds gradients of look-ups to a backward pass: (look-up, address of the gradient, of rows, address of that of the weights).
+    fn backward(
+        &self,
+        py: Python<'_>,
+        task: i64,
+        thread: u64,
+        gradients: Vec<(Py<PooledLookup>, usize, bool, usize)>,
+    ) -> PyResult<()> {
+        let gradients: Vec<Gradient<'_>> = gradients
+            .iter()
+            .map(|(lookup, address, of_rows, of_weights)| Gradient {
+                lookup: lookup.get(),
+                address: *address,
+                of_rows: *of_rows,
+                of_weights: *of_weights,
+            })
+            .collect();
+        run(py, || {
+            check_fork()?;
+            backward(&mut lock(&self.shared.tables), Pass { task, thread }, &gradients)
+        })
+    }
+
+    /// Commits the gradients of a pass. The gradient of the handle at this address becomes the norm of all that the table has.
+    fn commit(&self, py: Python<'_>, table: usize, task: i64, thread: u64, address: usize) -> PyResult<()> {
+        run(py, || {
+            check_fork()?;
+            let Table { accumulator, set, .. } = &mut lock(&self.shared.tables)[table];
+            let handle = output::<f32>(address, 1);
+            handle[0] = accumulator.commit(Pass { task, thread }, handle[0], set)?;
+            Ok(())
+        })
+    }
+
+    fn remember(&self, table: usize, handle: f32) {
+        lock(&self.shared.tables)[table].accumulator.remember(handle);
+    }
+
+    /// Does to the gradients of a table what was done to that of its handle, and checks that they are finite. Returns true if there are
+    /// gradients that no pass has committed; they are dropped.
+    fn settle(&self, py: Python<'_>, table: usize, handle: f32) -> PyResult<bool> {
+        run(py, || {
+            check_fork()?;
+            let Table { accumulator, name, .. } = &mut lock(&self.shared.tables)[table];
+            accumulator.settle(handle);
+            let has_pending = accumulator.has_pending();
+            accumulator.drop_pending();
+            accumulator.check_finite().map_err(|error| not_finite(name, &error))?;
+            Ok(has_pending)
+        })
+    }
+
+    /// Returns true if a table has gradients.
+    fn has_gradients(&self, table: usize) -> bool {
+        let tables = lock(&self.shared.tables);
+        !tables[table].accumulator.sums().is_empty() || tables[table].accumulator.has_pending()
+    }
+
+    /// Pushes the gradients of tables, and ends the step. They stay until they are cleared; the values that were looked up do not.
+    fn push(&self, py: Python<'_>, tables: Vec<usize>, factor: f64) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let mut states = lock(&self.shared.tables);
+            let mut parts = Vec::with_capacity(tables.len());
+            for table in tables {
+                let state = &mut states[table];
+                state.is_spent = true;
+                let sums = state.accumulator.sums();
+                if sums.is_empty() {
+                    continue;
+                }
+                let (mut keys, mut gradients) =
+                    (Vec::with_capacity(sums.ids().len()), Vec::with_capacity(sums.values().len()));
+                sums.gather(factor, &mut keys, &mut gradients);
+                keys.iter_mut().for_each(|key| *key += state.first_key);
+                state.counts.rows_pushed += keys.len() as u64;
+                state.counts.pushes += 1;
+                parts.push(Part { table, keys, gradients });
+            }
+            if !parts.is_empty() {
+                self.shared.recorder.record(backend.stores(), &parts)?;
+                backend.push(parts)?;
+            }
+            backend.tick()
+        })
+    }
+
+    /// Pushes gradients of ids, which may occur more than once.
+    fn push_rows(
+        &self,
+        py: Python<'_>,
+        table: usize,
+        ids: usize,
+        count: usize,
+        gradients: usize,
+    ) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let state = &mut lock(&self.shared.tables)[table];
+            let gradients = input::<f32>(gradients, count * state.width);
+            let (mut set, mut sums) = (WorkingSet::new(state.width), RowSums::new(state.width));
+            let lookup = set.assign(input::<i64>(ids, count), state.space, None);
+            let lookup = lookup.map_err(|error| bad_id(&state.name, &error))?;
+            add_rows(lookup.slots(), state.width, gradients, None, set.ids(), &mut sums);
+            sums.check_finite().map_err(|error| not_finite(&state.name, &error))?;
+            let keys: Vec<u64> = sums.ids().iter().map(|id| state.first_key + id).collect();
+            state.is_spent = true;
+            state.counts.rows_pushed += keys.len() as u64;
+            state.counts.pushes += 1;
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let parts = vec![Part { table, keys, gradients: sums.values().to_vec() }];
+            self.shared.recorder.record(backend.stores(), &parts)?;
+            backend.push(parts)
+        })
+    }
+
+    /// Reads rows as they are now, without a trace in the working set.
+    fn read(&self, py: Python<'_>, table: usize, ids: usize, count: usize, address: usize) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let states = lock(&self.shared.tables);
+            let state = &states[table];
+            let mut set = WorkingSet::new(state.width);
+            let lookup = set.assign(input::<i64>(ids, count), state.space, None);
+            let lookup = lookup.map_err(|error| bad_id(&state.name, &error))?;
+            backend.load(vec![Wanted { table, first_key: state.first_key, set: &mut set }], false)?;
+            gather(set.values(), state.width, lookup.slots(), None, output(address, count * state.width));
+            Ok(())
+        })
+    }
+
+    /// Waits until all pushes of this process can be read.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || self.shared.backend()?.flush())
+    }
+
+    /// Sets rows to values, with the state of rows that never had a gradient unless it is given.
+    #[pyo3(signature = (table, ids, count, values, state, state_words))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        table: usize,
+        ids: usize,
+        count: usize,
+        values: usize,
+        state: usize,
+        state_words: usize,
+    ) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let of_table = &mut lock(&self.shared.tables)[table];
+            let (width, space) = (of_table.width, of_table.space);
+            let ids = input::<i64>(ids, count);
+            space.check(ids).map_err(|error| bad_id(&of_table.name, &error))?;
+            let values = input::<f32>(values, count * width);
+            let given = (state != 0).then(|| input::<f32>(state, count * state_words));
+            let stores = stores(&backend)?;
+            of_table.is_spent = true;
+            stores.with_store(table, |store| {
+                let words = store.tables()[0].rule.state_len(width);
+                if given.is_some() && words != state_words {
+                    return Err(Failure::Libra(
+                        "Mismatch",
+                        format!(
+                            "table \"{}\": {state_words} words of state a row, its rule has {words}",
+                            of_table.name
+                        ),
+                    ));
+                }
+                let none = vec![0.0; words];
+                for (index, id) in ids.iter().enumerate() {
+                    let key = of_table.first_key + space.row(*id);
+                    let state = given.map_or(&none[..], |given| &given[index * words..][..words]);
+                    store
+                        .insert(key, &values[index * width..][..width], state)
+                        .expect("the shape is checked");
+                }
+                Ok(())
+            })?
+        })
+    }
+
+    /// Returns the number of rows that are kept, the words of state of each, and the steps of the table.
+    fn kept(&self, py: Python<'_>, table: usize) -> PyResult<(usize, usize, u64)> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let width = lock(&self.shared.tables)[table].width;
+            stores(&backend)?.with_store(table, |store| {
+                (store.rows(), store.tables()[0].rule.state_len(width), store.steps(0))
+            })
+        })
+    }
+
+    /// Makes all rows of a table those that never had a gradient.
+    fn forget(&self, py: Python<'_>, table: usize) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            lock(&self.shared.tables)[table].is_spent = true;
+            stores(&backend)?.with_store(table, |store| {
+                let keys: Vec<u64> = store.rows_of(0).map(|(key, _, _)| key).collect();
+                for key in keys {
+                    store.remove(key).expect("the table has this key");
+                }
+            })
+        })
+    }
+
+    fn set_steps(&self, py: Python<'_>, table: usize, steps: u64) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            stores(&backend)?.with_store(table, |store| store.set_steps(0, steps))
+        })
+    }
+
+    /// Copies the rows that are kept, by rising id: ids, values, states.
+    fn export(
+        &self,
+        py: Python<'_>,
+        table: usize,
+        count: usize,
+        ids: usize,
+        values: usize,
+        states: usize,
+    ) -> PyResult<()> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let of_table = lock(&self.shared.tables);
+            let (first_key, width) = (of_table[table].first_key, of_table[table].width);
+            stores(&backend)?.with_store(table, |store| {
+                let words = store.tables()[0].rule.state_len(width);
+                let mut rows: Vec<_> = store.rows_of(0).collect();
+                rows.sort_unstable_by_key(|(key, _, _)| *key);
+                if rows.len() != count {
+                    return Err(Failure::Libra("Error", "rows were made while they were saved".to_owned()));
+                }
+                let (ids, values) = (output::<i64>(ids, count), output::<f32>(values, count * width));
+                let states = output::<f32>(states, count * words);
+                for (index, (key, row, state)) in rows.into_iter().enumerate() {
+                    ids[index] = (key - first_key).cast_signed();
+                    values[index * width..][..width].copy_from_slice(row);
+                    states[index * words..][..words].copy_from_slice(state);
+                }
+                Ok(())
+            })?
+        })
+    }
+
+    /// Counts of each table: ids looked up, rows pulled, rows pushed, pushes.
+    fn counts(&self) -> HashMap<String, (u64, u64, u64, u64)> {
+        let counts = |table: &Table| {
+            let counts = table.counts;
+            (counts.ids, counts.rows_pulled, counts.rows_pushed, counts.pushes)
+        };
+        lock(&self.shared.tables).iter().map(|table| (table.name.clone(), counts(table))).collect()
+    }
+
+    /// Ends a step of pushes by `push_rows`.
+    fn tick(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || self.shared.backend()?.tick())
+    }
+
+    /// Waits until all workers have come here, and all pushes can be read.
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        run(py, || {
+            lock(&self.shared.tables).iter_mut().for_each(|table| table.is_spent = true);
+            self.shared.backend()?.barrier()
+        })
+    }
+
+    /// Records the pushes of this process from the next one on.
+    fn start_profile(&self) {
+        self.shared.recorder.start();
+    }
+
+    /// Ends the profile; returns the text of its plan, or None if nothing was pushed.
+    fn finish_profile(&self, py: Python<'_>, seed: u64) -> PyResult<Option<String>> {
+        run(py, || Ok(self.shared.recorder.finish(seed)))
+    }
+
+    /// Ends the session. Pushes under way are applied first; a worker of a cluster that is done waits for the others. Returns the packets
+    /// that switches of this process have added.
+    fn shut_down(&self, py: Python<'_>, is_done: bool, timeout: f64) -> PyResult<u64> {
+        run(py, || {
+            check_fork()?;
+            let backend = lock(&self.shared.backend).take();
+            backend.map_or(Ok(0), |backend| backend.finish(is_done, seconds(timeout)?))
+        })
+    }
+}
+
+fn seconds(seconds: f64) -> Result<Duration, Failure> {
+    let text = || Failure::Value(format!("a timeout of {seconds} s must be at least 0"));
+    Duration::try_from_secs_f64(seconds).map_err(|_| text())
+}
+
+fn not_a_cluster() -> Failure {
+    Failure::Runtime("the rows of this session are in this process".to_owned())
+}
+
+fn stores(backend: &Backend) -> Result<&Alone, Failure> {
+    let text =
+        "rows of a cluster cannot be set or saved from a worker yet: servers write checkpoints of their own";
+    backend.stores().ok_or_else(|| Failure::Libra("Error", text.to_owned()))
+}
+
+/// Bounded tables take neighbouring keys, so that stores find rows by key; each open one has 2^56 keys of its own.
+fn first_key(tables: &[Table], space: IdSpace) -> Result<u64, Failure> {
+    const OPEN_TABLES_MAX: u64 = 120;
+    if let IdSpace::Bounded { rows } = space {
+        let bounded = tables.iter().filter_map(|table| match table.space {
+            IdSpace::Bounded { rows } => Some(table.first_key + rows),
+            IdSpace::Open | IdSpace::Hashed => None,
+        });
+        let first = bounded.max().unwrap_or(0);
+        let end = first.checked_add(rows).filter(|end| *end <= OPEN_IDS);
+        return end
+            .map(|_| first)
+            .ok_or_else(|| Failure::Value("tables have more than 2^56 rows".to_owned()));
+    }
+    let open = tables.iter().filter(|table| !matches!(table.space, IdSpace::Bounded { .. })).count() as u64;
+    if open >= OPEN_TABLES_MAX {
+        return Err(Failure::Value(format!("a job has at most {OPEN_TABLES_MAX} tables without a bound")));
+    }
+    Ok((open + 1) << 56)
+}

@@ -1,0 +1,105 @@
+"""Libra: sparse parameters of PyTorch models on a parameter server.
+
+    import libra_ps as libra
+
+    libra.init()
+    model = Model()            # with libra.nn.Embedding in place of torch.nn.Embedding
+    opt = libra.optim.wrap(torch.optim.Adam(model.parameters(), lr=1e-3), model)
+
+A module that exists is converted by `model, opt = libra.wrap(model, opt)`. `libra.Client` needs no torch, and this import does
+not import it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import errors
+from ._native import VERSION as __version__
+from .client import Client
+from .errors import (
+    ClusterEnded,
+    Error,
+    Forked,
+    Mismatch,
+    NotFinite,
+    NotPushed,
+    NotSupported,
+    TimeoutError,
+    TooLarge,
+)
+from .session import Session, barrier, end_epoch, flush, init, shutdown, stats
+from .tables import Initial, Normal, Rule, Uniform, Zero
+
+if TYPE_CHECKING:
+    from . import functional, nn, optim
+    from .checkpoint import load, save
+    from .convert import to_torch, wrap
+
+#: Attributes whose modules import torch, and those modules.
+_LAZY = {
+    "nn": "nn",
+    "functional": "functional",
+    "optim": "optim",
+    "wrap": "convert",
+    "to_torch": "convert",
+    "save": "checkpoint",
+    "load": "checkpoint",
+}
+
+_ABSENT = {
+    "prefetch": "look-ups read their rows when they run",
+    "ddp": "wrap the model in torch.nn.parallel.DistributedDataParallel itself",
+    "open": "load the directory with libra_ps.load",
+    "amp": "use torch.amp.GradScaler",
+    "tables": "save tables with libra_ps.save",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ABSENT:
+        raise AttributeError(f"libra_ps.{name} is not there yet: {_ABSENT[name]}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'libra_ps' has no attribute {name!r}")
+    module = importlib.import_module(f".{_LAZY[name]}", __name__)
+    return module if _LAZY[name] == name else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))
+
+
+__all__ = [
+    "Client",
+    "ClusterEnded",
+    "Error",
+    "Forked",
+    "Initial",
+    "Mismatch",
+    "Normal",
+    "NotFinite",
+    "NotPushed",
+    "NotSupported",
+    "Rule",
+    "Session",
+    "TimeoutError",
+    "TooLarge",
+    "Uniform",
+    "Zero",
+    "__version__",
+    "barrier",
+    "end_epoch",
+    "errors",
+    "flush",
+    "functional",
+    "init",
+    "load",
+    "nn",
+    "optim",
+    "save",
+    "shutdown",
+    "stats",
+    "to_torch",
+    "wrap",
+]

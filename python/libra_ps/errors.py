@@ -1,0 +1,39 @@
+"""Exceptions of Libra. Each is a RuntimeError; bad arguments are ValueError, TypeError and IndexError, as in torch."""
+
+import builtins
+
+
+class Error(RuntimeError):
+    """An operation that failed."""
+
+
+class ClusterEnded(Error):
+    """The cluster has ended, or could not be reached."""
+
+
+class NotFinite(Error):
+    """A gradient is infinite or not a number. Nothing was pushed."""
+
+
+class NotPushed(Error):
+    """Gradients of rows that no optimizer would push."""
+
+
+class Forked(Error):
+    """An operation in a fork of the process that called init()."""
+
+
+class TooLarge(Error):
+    """Tables that do not fit into a state_dict."""
+
+
+class Mismatch(Error, ValueError):
+    """Definitions of the same table that differ."""
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A member of the cluster did not come in time."""
+
+
+class NotSupported(Error, NotImplementedError):
+    """A feature of torch that rows of a parameter server do not have, or not yet."""

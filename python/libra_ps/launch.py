@@ -1,0 +1,113 @@
+"""Clusters of the processes of a job: who hosts the controller, and how the others learn its address."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import ClusterEnded, NotSupported
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+logger = logging.getLogger("libra_ps")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a job, as a launcher such as torchrun describes them."""
+
+    rank: int
+    workers: int
+    #: Address of the controller of a cluster that runs.
+    controller: str | None = None
+
+
+def processes() -> Processes:
+    """Returns the processes of the job of this one."""
+    controller = os.environ.get("LIBRA_CONTROLLER")
+    rank, workers = _number("RANK", 0), _number("WORLD_SIZE", 1)
+    if rank >= workers:
+        raise ValueError(f"RANK = {rank} must be below WORLD_SIZE = {workers}")
+    if controller is not None:
+        return Processes(rank, workers, controller)
+    local = _number("LOCAL_WORLD_SIZE", workers)
+    if local != workers:
+        raise NotSupported(
+            f"{workers} processes on several machines are not there yet without a cluster: start the controller and the "
+            "servers by themselves, and name the controller in LIBRA_CONTROLLER"
+        )
+    return Processes(rank, workers)
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    if not value.isdigit():
+        raise ValueError(f"{name} = {value!r} must be a number")
+    return int(value)
+
+
+def begin(session: Session) -> None:
+    """Starts the cluster of a session, whose tables are known, or joins it. Collective over all workers."""
+    found = session.processes
+    if found.controller is not None:
+        session.native.join(_resolve(found.controller), session.timeout)
+        return
+    store = _store(found, session.timeout)
+    key = f"libra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{session.number}"
+    if found.rank == 0:
+        address = session.native.host(session.servers, session.switches, found.workers, session.plan)
+        logger.info("the controller listens at %s", address)
+        store.set(key, address)
+    else:
+        try:
+            store.wait([key])
+        except Exception as error:
+            raise ClusterEnded(
+                f"rank 0 has not started the cluster after {session.timeout:g} s: it starts at the first look-up of rank 0"
+            ) from error
+        address = store.get(key).decode()
+    session.native.join(address, session.timeout)
+
+
+def _resolve(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f'LIBRA_CONTROLLER = "{address}" must be a host and a port, as in node-1:7700')
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ClusterEnded(f'LIBRA_CONTROLLER = "{address}": {error.strerror or error}') from None
+    ip = found[0][4][0]
+    return f"[{ip}]:{port}" if ":" in str(ip) else f"{ip}:{port}"
+
+
+def _store(found: Processes, timeout: float) -> Any:
+    """Returns the store of keys that all processes reach."""
+    from datetime import timedelta
+
+    import torch
+
+    distributed: Any = torch.distributed
+
+    limit = timedelta(seconds=timeout)
+    if distributed.is_available() and distributed.is_initialized():
+        store = distributed.PrefixStore("libra", distributed.distributed_c10d._get_default_store())
+        store.set_timeout(limit)
+        return store
+    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", 29500)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return distributed.TCPStore(host, port, is_master=False, timeout=limit)
+    port = _number("LIBRA_PORT", port + 1)
+    try:
+        return distributed.TCPStore(host, port, is_master=found.rank == 0, timeout=limit, wait_for_workers=False)
+    except Exception as error:
+        raise ClusterEnded(
+            f"port {port} of {host} for the address of the controller: {error}; LIBRA_PORT chooses another"
+        ) from error

@@ -1,0 +1,382 @@
+"""The session of this process: its tables, and where their rows are."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from . import _native, errors, launch
+from .errors import Error, Mismatch
+from .tables import Definition, Initial, Rule, check_name
+
+logger = logging.getLogger("libra_ps")
+logger.addHandler(logging.NullHandler())
+
+MODES = ("async", "ssp", "sync")
+
+#: Seconds that a worker that cannot go on takes to leave the others.
+EXIT_TIMEOUT = 5.0
+
+
+class Table:
+    """A table of the session. Modules of the same name share one."""
+
+    def __init__(self, definition: Definition, name: str | None) -> None:
+        self.definition = definition
+        self.name = name
+        self.session: Session | None = None
+        #: Number in the session, from its first use on.
+        self.number = -1
+        self.rule: Rule | None = None
+        #: The parameter that stands for the rows in torch.
+        self.handle: Any = None
+        #: Reference to the binding of the optimizer that has it.
+        self.binding: Any = None
+        #: A backward pass was committed since the last step.
+        self.is_committed = False
+        self.padding_row: Any = None
+        #: The handle is averaged over processes by DistributedDataParallel.
+        self.in_ddp = False
+        #: Its optimizer has parameters that are no handles.
+        self.has_dense = False
+
+    @property
+    def label(self) -> str:
+        return self.name or "without a name"
+
+    def open(self) -> Session:
+        """Returns the session, in which the table is from now on."""
+        session = current()
+        if self.session is not session:
+            if self.session is not None:
+                raise Error(
+                    f'table "{self.label}" is of a session that was shut down: build the model again after init()'
+                )
+            session.add(self)
+        return session
+
+    def set_initial(self, initial: Initial) -> None:
+        """Sets the initial values, which nothing has read yet."""
+        if self.session is not None:
+            raise Error(f'table "{self.label}" is in use: its initial values can only be set before the first look-up')
+        definition = self.definition
+        self.definition = Definition(definition.rows, definition.width, definition.hashed, initial)
+
+    def set_rule(self, rule: Rule, keeps_state: bool = False) -> None:
+        """Sets the update rule."""
+        session = self.open()
+        if self.rule == rule:
+            return
+        session.native.set_rule(self.number, rule.optimizer, rule.decay, dict(rule.numbers), keeps_state)
+        self.rule = rule
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        raise Error("a table cannot be copied: its rows are not in this object")
+
+    def __reduce__(self) -> Any:
+        raise Error("a table cannot be pickled: its rows are not in this object. Save with libra_ps.save or state_dict()")
+
+
+class Session:
+    """Tables and their rows. One for each process."""
+
+    def __init__(
+        self,
+        native: _native.Session,
+        mode: str,
+        seed: int,
+        found: launch.Processes,
+        servers: int,
+        timeout: float,
+        switches: int = 0,
+        plan: str | None = None,
+    ) -> None:
+        self.native = native
+        self.mode = mode
+        self.seed = seed
+        self.processes = found
+        self.workers = found.workers
+        self.rank = found.rank
+        self.servers = servers
+        self.switches = switches
+        #: Text of the plan of hot rows.
+        self.plan = plan
+        #: File that the plan of this run is written to.
+        self.profile_path: Path | None = None
+        self.timeout = timeout
+        self.is_cluster = found.controller is not None or found.workers > 1
+        #: The cluster has begun, with the tables of that moment.
+        self.has_begun = not self.is_cluster
+        #: How many sessions this process had before.
+        self.number = next(_numbers)
+        #: Of synchronous workers the gradients are averaged, as those of DistributedDataParallel are.
+        self.factor = 1.0 / found.workers if mode == "sync" else 1.0
+        self.tables: dict[str, Table] = {}
+        #: Tables with names, of modules that exist; not all are in use.
+        self.declared: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
+        self.steps = 0
+        self.is_dirty = False
+        self.is_closed = False
+        self._unnamed = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @property
+    def description(self) -> str:
+        """Says where rows are."""
+        if not self.is_cluster:
+            return f"rows are in this process, mode {self.mode}"
+        gradients = "averaged over workers" if self.factor != 1.0 else "of each worker a step of their own"
+        hosted = f"{self.servers} servers and {self.switches} switches in the process of rank 0"
+        where = self.processes.controller or hosted
+        return f"rank {self.rank} of {self.workers} workers, {where}, mode {self.mode}, gradients {gradients}"
+
+    def __repr__(self) -> str:
+        return f"<libra_ps.Session: {self.description}>"
+
+    def begin(self) -> None:
+        """Starts or joins the cluster: at the first look-up, when all tables are known."""
+        if not self.has_begun:
+            with self._lock:
+                if not self.has_begun:
+                    launch.begin(self)
+                    self.has_begun = True
+
+    def find(self, name: str, definition: Definition) -> Table | None:
+        """Returns the table of this name, if there is one; it must have this definition."""
+        table = self.tables.get(name)
+        if table is not None:
+            difference = table.definition.difference(definition)
+            if difference:
+                raise Mismatch(f'there is a table "{name}" of another definition: {difference}')
+        return table
+
+    def add(self, table: Table) -> None:
+        """Takes in a table that is not in use yet."""
+        with self._lock:
+            if table.session is self:
+                return
+            if table.name is None:
+                table.name = f"table-{next(self._unnamed)}"
+            if self.tables.get(table.name, table) is not table:
+                raise Mismatch(f'two tables are named "{table.name}"')
+            definition = table.definition
+            table.number = self.native.add_table(
+                table.name,
+                definition.rows,
+                definition.hashed,
+                definition.width,
+                definition.initial.kind,
+                definition.initial.value,
+            )
+            self.tables[table.name] = table
+            table.session = self
+            if table.padding_row is not None:
+                self.native.set_padding_row(table.number, table.padding_row.data_ptr())
+
+    def rename(self, table: Table, name: str) -> None:
+        """Gives a table another name."""
+        check_name(name)
+        if self.tables.get(name, table) is not table:
+            raise ValueError(f'two tables are named "{name}": give one of them another name=')
+        if table.session is self:
+            assert table.name is not None
+            del self.tables[table.name]
+            self.tables[name] = table
+            self.native.rename(table.number, name)
+        table.name = name
+
+    def flush(self) -> None:
+        """Waits until all pushes of this process can be read."""
+        if self.has_begun:
+            self.native.flush()
+        self.is_dirty = False
+
+    def barrier(self) -> None:
+        """Waits until every worker has come here."""
+        if self.has_begun:
+            self.native.barrier()
+        self.is_dirty = False
+
+    def push(self, tables: list[int], factor: float) -> None:
+        """Pushes the gradients of tables, and ends the step."""
+        self.begin()
+        self.is_dirty = True
+        self.native.push(tables, factor * self.factor)
+        self.steps += 1
+
+    def shutdown(self, is_done: bool = True) -> None:
+        """Ends the session. Later uses of its tables raise."""
+        if not self.is_closed:
+            self.is_closed = True
+            if self.profile_path is not None:
+                self._write_plan(self.profile_path)
+            packets = self.native.shut_down(is_done, EXIT_TIMEOUT)
+            if self.switches and self.rank == 0 and self.has_begun:
+                logger.info("packets added by switches: %d", packets)
+
+    def _write_plan(self, path: Path) -> None:
+        plan = self.native.finish_profile(self.seed)
+        if plan is None:
+            logger.warning("LIBRA_PROFILE: nothing was pushed, %s is not written", path)
+        else:
+            path.write_text(plan, encoding="utf-8")
+            logger.info("the plan of this run is %s", path)
+
+
+_numbers = itertools.count()
+_current: Session | None = None
+
+
+def current() -> Session:
+    """Returns the session of this process."""
+    if _current is None:
+        raise Error("there is no session: call libra_ps.init() first")
+    return _current
+
+
+def init(
+    *,
+    mode: str | None = None,
+    staleness: int = 3,
+    servers: int = 1,
+    switches: int = 0,
+    plan: str | None = None,
+    seed: int = 0,
+    timeout: float = 60.0,
+    log: bool = False,
+) -> Session:
+    """Starts the session of this process, or returns the one that it has.
+
+    In a process alone, rows are in the memory of this process: `mode` is then "sync", where a step reads all
+    steps before it, or "async", where up to two updates go on beside the next step.
+
+    With `WORLD_SIZE` above 1, as torchrun sets it, the processes are the workers of a cluster, and the process of rank 0 has
+    its controller and so many `servers`. With `LIBRA_CONTROLLER=host:port` they join a cluster that runs. It begins at the
+    first look-up, for which the others have `timeout` seconds. So many `switches` aggregate the hot rows of a `plan`, a file
+    that a process alone writes at its end with `LIBRA_PROFILE=plan.toml`. `mode` is "async" by default, "ssp", where a step may miss
+    the last `staleness` steps of others, or "sync".
+    """
+    global _current
+    mode = mode or os.environ.get("LIBRA_MODE")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f'mode = "{mode}" must be one of {", ".join(MODES)}')
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed = {seed!r} must be a number from 0 to 2^64 - 1")
+    if staleness < 1:
+        raise ValueError(f'staleness = {staleness} must be at least 1; mode "sync" is staleness 0')
+    if log and not any(isinstance(handler, logging.StreamHandler) for handler in logger.handlers):
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+    if _current is not None:
+        if mode not in (None, _current.mode) or seed not in (0, _current.seed):
+            raise Mismatch(f"the session runs with mode {_current.mode} and seed {_current.seed}: call shutdown() first")
+        return _current
+    _current = _start(mode, staleness, servers, switches, plan, seed, timeout)
+    logger.info("%s", _current.description)
+    return _current
+
+
+def _start(
+    mode: str | None, staleness: int, servers: int, switches: int, plan: str | None, seed: int, timeout: float
+) -> Session:
+    servers = _option("LIBRA_SERVERS", servers, 1)
+    switches = _option("LIBRA_SWITCHES", switches, 0)
+    plan = plan or os.environ.get("LIBRA_PLAN")
+    if not 1 <= servers <= 1024:
+        raise ValueError(f"servers = {servers} must be from 1 to 1024")
+    if not 0 <= switches <= 1024:
+        raise ValueError(f"switches = {switches} must be from 0 to 1024")
+    found = launch.processes()
+    if found.workers > 1 or found.controller is not None:
+        if switches and plan is None:
+            raise ValueError(
+                f"switches = {switches}: a switch needs the hot rows of a plan. Run one process with LIBRA_PROFILE=plan.toml, "
+                "then set plan= or LIBRA_PLAN"
+            )
+        mode = mode or "async"
+        text = None if plan is None else _read_plan(plan)
+        native = _native.Session.cluster(mode, staleness, seed)
+        return Session(native, mode, seed, found, servers, timeout, switches, text)
+    if servers != 1 or switches or plan:
+        raise errors.NotSupported("servers, switches and plan are for several workers: a process alone keeps the rows itself")
+    mode = mode or "sync"
+    if mode == "ssp":
+        raise ValueError('mode "ssp" is for several workers: alone, take "sync" or "async"')
+    session = Session(_native.Session.alone(seed, mode == "sync"), mode, seed, found, 0, timeout)
+    profile = os.environ.get("LIBRA_PROFILE")
+    if profile:
+        session.profile_path = Path(profile)
+        session.profile_path.touch()
+        session.native.start_profile()
+    return session
+
+
+def _option(name: str, value: int, default: int) -> int:
+    """Returns an option that is also a variable of the environment."""
+    text = os.environ.get(name)
+    if value != default or text is None:
+        return value
+    if not text.isdigit():
+        raise ValueError(f"{name} = {text!r} must be a number")
+    return int(text)
+
+
+def _read_plan(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"plan = {path}: {error.strerror or error}") from None
+
+
+def shutdown() -> None:
+    """Ends the session of this process, if there is one. Another may be started afterwards."""
+    global _current
+    session, _current = _current, None
+    if session is not None:
+        session.shutdown()
+
+
+def flush() -> None:
+    """Waits until all pushes of this process can be read."""
+    current().flush()
+
+
+def barrier() -> None:
+    """Waits until every worker has come here, and all pushes can be read."""
+    current().barrier()
+
+
+def end_epoch() -> None:
+    """Ends a pass over the data: flush and barrier."""
+    barrier()
+
+
+def stats() -> dict[str, Any]:
+    """Returns counts since the start."""
+    session = current()
+    names = ("ids", "rows_pulled", "rows_pushed", "pushes")
+    tables = {name: dict(zip(names, counts)) for name, counts in session.native.counts().items()}
+    return {"mode": session.mode, "workers": session.workers, "steps": session.steps, "tables": tables}
+
+
+def _at_exit() -> None:
+    global _current
+    session, _current = _current, None
+    if session is None:
+        return
+    try:
+        # After an exception, this worker leaves, and the others go on.
+        session.shutdown(is_done=getattr(sys, "last_value", None) is None)
+    except Error as error:
+        logger.warning("shutdown: %s", error)
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_native.mark_forked)

@@ -1,0 +1,223 @@
+"""Sessions, and the manners of the process that has one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import libra_ps as libra
+import numpy as np
+import pytest
+from libra_ps.tables import Rule
+
+SGD = Rule("sgd", {"lr": 0.5})
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_init_returns_the_session_that_is_there(session: libra.Session) -> None:
+    assert libra.init() is session
+    with pytest.raises(libra.Mismatch, match="mode sync and seed 7: call shutdown"):
+        libra.init(mode="async")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"mode": "fast"}, ValueError, 'mode = "fast" must be one of async, ssp, sync'),
+        ({"mode": "ssp"}, ValueError, 'take "sync" or "async"'),
+        ({"seed": -1}, ValueError, "seed = -1 must be a number from 0"),
+        ({"staleness": 0}, ValueError, "staleness = 0 must be at least 1"),
+    ],
+)
+def test_bad_options_are_refused(options: dict, error: type, text: str) -> None:
+    libra.shutdown()
+    with pytest.raises(error, match=text):
+        libra.init(**options)
+
+
+def test_operations_after_a_shutdown_are_refused() -> None:
+    client = libra.Client()
+    client.add_table("item", 10, 1, SGD)
+    libra.shutdown()
+    with pytest.raises(libra.Error, match="the session was shut down"):
+        client.pull("item", [1])
+    with pytest.raises(libra.Error, match="there is no session: call libra_ps.init"):
+        libra.flush()
+
+
+def test_async_mode_reads_its_pushes_after_a_flush() -> None:
+    libra.shutdown()
+    libra.init(mode="async")
+    client = libra.Client()
+    client.add_table("item", 1000, 4, SGD, init=libra.Zero())
+    keys = np.arange(1000)
+    for _ in range(20):
+        client.push("item", keys, np.ones((1000, 4)))
+    client.flush()
+    assert np.all(client.pull("item", keys) == -10.0)
+
+
+def test_stats_count_rows() -> None:
+    client = libra.Client()
+    client.add_table("item", 10, 1, SGD)
+    client.push("item", [1, 1, 2], [[1.0]] * 3)
+    client.tick()
+    stats = libra.stats()
+    assert stats["steps"] == 1
+    assert stats["tables"]["item"] == {"ids": 0, "rows_pulled": 0, "rows_pushed": 2, "pushes": 1}
+
+
+def test_the_import_needs_no_torch_and_is_short() -> None:
+    program = """
+import sys
+class Refuse:
+    def find_spec(self, name, *_):
+        if name.split('.')[0] == 'torch': raise ImportError('torch is not here')
+sys.meta_path.insert(0, Refuse())
+import numpy, time
+# Of the processor, as other tests may run beside this one.
+begin = time.process_time()
+import libra_ps
+print(time.process_time() - begin)
+libra_ps.init()
+assert 'torch' not in sys.modules
+"""
+    times = []
+    for _ in range(3):
+        done = run(program)
+        assert done.returncode == 0, done.stderr
+        times.append(float(done.stdout))
+    assert min(times) < 0.06
+
+
+def test_attributes_that_are_not_there_yet_say_so() -> None:
+    with pytest.raises(AttributeError, match="libra_ps.prefetch is not there yet"):
+        libra.prefetch
+    with pytest.raises(AttributeError, match="has no attribute 'embedding'"):
+        libra.embedding
+
+
+def test_a_fork_is_refused() -> None:
+    program = """
+import os, libra_ps as libra
+from libra_ps.tables import Rule
+libra.init()
+client = libra.Client()
+client.add_table('item', 10, 1, Rule('sgd', {'lr': 1.0}))
+child = os.fork()
+if child == 0:
+    try:
+        client.pull('item', [1])
+    except libra.Forked as error:
+        print('spawn' in str(error), flush=True)
+        os._exit(0)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+client.pull('item', [1])
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\n"
+
+
+def test_the_interpreter_exits_with_pushes_open() -> None:
+    program = """
+import numpy as np, libra_ps as libra
+from libra_ps.tables import Rule
+libra.init(mode='async')
+client = libra.Client()
+client.add_table('item', 200_000, 16, Rule('adam', {'lr': 0.1, 'beta1': 0.9, 'beta2': 0.99, 'eps': 1e-8}))
+client.push('item', np.arange(200_000), np.ones((200_000, 16), np.float32))
+"""
+    begin = time.monotonic()
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - begin < 6
+
+
+def test_an_interrupt_is_heard_and_the_session_goes_on() -> None:
+    program = """
+import os, signal, threading, numpy as np, libra_ps as libra
+from libra_ps.tables import Rule
+libra.init()
+client = libra.Client()
+client.add_table('item', 100_000, 16, Rule('sgd', {'lr': 1.0}), init=libra.Zero())
+keys, ones = np.arange(100_000), np.ones((100_000, 16), np.float32)
+interrupts = 0
+for turn in range(50):
+    timer = threading.Timer(0.002 * turn % 0.03, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        for _ in range(4):
+            client.push('item', keys, ones)
+            client.pull('item', keys)
+        timer.join()
+    except KeyboardInterrupt:
+        interrupts += 1
+    try:
+        timer.join()
+    except KeyboardInterrupt:
+        interrupts += 1
+client.flush()
+rows = client.pull('item', keys)
+assert (rows == rows[0, 0]).all() and -200 <= rows[0, 0] < 0, rows
+print(interrupts)
+"""
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "error", "text"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "", "ValueError", "RANK = 2 must be below WORLD_SIZE = 2"),
+        ({"WORLD_SIZE": "two"}, "", "ValueError", "WORLD_SIZE = 'two' must be a number"),
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "", "NotSupported", "name the controller in LIBRA_CONTROLLER"),
+        ({}, "switches=1", "NotSupported", "for several workers: a process alone keeps the rows itself"),
+        ({}, "servers=2", "NotSupported", "for several workers: a process alone keeps the rows itself"),
+        ({"WORLD_SIZE": "2"}, "switches=1", "ValueError", "a switch needs the hot rows of a plan"),
+        ({"WORLD_SIZE": "2", "LIBRA_SWITCHES": "one"}, "", "ValueError", "LIBRA_SWITCHES = 'one' must be a number"),
+        ({"WORLD_SIZE": "2"}, "plan='none.toml'", "ValueError", "plan = none.toml: No such file or directory"),
+        ({}, "servers=0", "ValueError", "servers = 0 must be from 1 to 1024"),
+    ],
+)
+def test_bad_jobs_are_refused(environment: dict[str, str], options: str, error: str, text: str) -> None:
+    done = run(f"import libra_ps; libra_ps.init({options})", **environment)
+    assert done.returncode == 1
+    assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("controller", "error", "text"),
+    [
+        ("localhost", "ValueError", "must be a host and a port, as in node-1:7700"),
+        ("127.0.0.1:9", "ClusterEnded", "127.0.0.1:9"),
+        ("no-such-host.invalid:7700", "ClusterEnded", "no-such-host.invalid:7700"),
+    ],
+)
+def test_controllers_that_are_not_there_are_named(controller: str, error: str, text: str) -> None:
+    program = """
+import libra_ps
+from libra_ps.tables import Rule
+libra_ps.init()
+client = libra_ps.Client()
+client.add_table('item', 10, 1, Rule('sgd', {'lr': 1.0}))
+client.pull('item', [1])
+"""
+    done = run(program, LIBRA_CONTROLLER=controller)
+    assert done.returncode == 1
+    assert error in done.stderr.splitlines()[-1] and text in done.stderr.splitlines()[-1], done.stderr

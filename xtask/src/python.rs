@@ -1,0 +1,178 @@
+//! The Python package: builds the wheel, checks what it needs of a machine, and runs its tests from outside of the source tree.
+//!
+//! Packages for the tests are installed once into an environment in a cache, which is named by the versions in `python/constraints.txt`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Leaves out what needs torch, whose installation downloads 3 GB once
+    #[arg(long)]
+    no_torch: bool,
+    /// Version of torch, if not that of python/constraints.txt
+    #[arg(long, value_name = "VERSION")]
+    torch: Option<String>,
+    /// Directory of the environments
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+const CONSTRAINTS: &str = "python/constraints.txt";
+const WHEEL_BYTES_MAX: u64 = 8 << 20;
+/// Disk space of an environment with torch, and of pip beside it.
+const TORCH_GIBIBYTES: u64 = 12;
+/// Libraries that a wheel must find on no machine.
+const FOREIGN: &[&str] = &["libtorch", "libc10", "libpython", "libssl", "libcrypto"];
+const FIND_PYTHON: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 10)";
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let quiet = Command::new("python3").args(["-c", FIND_PYTHON]).output();
+    if !quiet.is_ok_and(|output| output.status.success()) {
+        return Ok(Outcome::Skipped("there is no python3 of 3.10 or later with venv".to_owned()));
+    }
+    let (cache, without_torch) = (cache(options)?, why_no_torch(options)?);
+    let python = environment(&cache, options, without_torch.is_none())?;
+    let wheel = build(&python)?;
+    check(&wheel)?;
+    let site = shell::target_directory()?.join("python/site");
+    if site.exists() {
+        fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
+    }
+    let in_site = |arguments: &[&str]| {
+        let mut command = shell::program(&python, arguments);
+        command.env("PYTHONPATH", &site).env("MYPYPATH", &site).env_remove("PYTHONHOME");
+        shell::run(command)
+    };
+    let target = format!("--target={}", site.display());
+    in_site(&["-m", "pip", "install", "--quiet", "--no-deps", &target, &wheel.to_string_lossy()])?;
+    in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
+    in_site(&["-m", "pytest", "--quiet", "python/tests/core"])?;
+    if let Some(reason) = without_torch {
+        return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
+    }
+    in_site(&["-m", "mypy", "--package", "libra_ps"])?;
+    in_site(&["-m", "mypy", "--strict", "examples/python/neumf.py"])?;
+    in_site(&["examples/python/neumf.py", "--epochs=2"])?;
+    in_site(&["examples/python/neumf_torch.py", "--epochs=2"])?;
+    in_site(&["-m", "pytest", "--quiet", "python/tests/torch", "python/tests/jobs"])?;
+    Ok(Outcome::Passed)
+}
+
+fn cache(options: &Options) -> Result<PathBuf> {
+    if let Some(cache) = &options.cache {
+        return Ok(cache.clone());
+    }
+    match std::env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => Ok(PathBuf::from(cache).join("libra-python")),
+        None => {
+            let home = std::env::var_os("HOME").context("HOME is not set: name a directory with --cache")?;
+            Ok(PathBuf::from(home).join(".cache/libra-python"))
+        }
+    }
+}
+
+/// The versions to install. Without torch its line is left out.
+fn pins(text: &str, options: &Options, with_torch: bool) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let pin = |line: &str| match (&options.torch, line.starts_with("torch==")) {
+        (Some(version), true) => format!("torch=={version}"),
+        _ => line.to_owned(),
+    };
+    lines.filter(|line| with_torch || !line.starts_with("torch==")).map(pin).collect()
+}
+
+fn why_no_torch(options: &Options) -> Result<Option<String>> {
+    if options.no_torch {
+        return Ok(Some("--no-torch".to_owned()));
+    }
+    let cache = cache(options)?;
+    if is_installed(&folder(&cache, options, true)?) {
+        return Ok(None);
+    }
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    let free = shell::output(shell::program("df", &["--output=avail", "-BG", &cache.to_string_lossy()]))?;
+    let digits: String =
+        free.lines().nth(1).unwrap_or_default().chars().filter(char::is_ascii_digit).collect();
+    let free: u64 = digits.parse().context("df did not print a number")?;
+    let reason = format!("torch needs {TORCH_GIBIBYTES} GB in {}, there are {free}", cache.display());
+    Ok((free < TORCH_GIBIBYTES).then_some(reason))
+}
+
+/// The environment of these versions.
+fn folder(cache: &Path, options: &Options, with_torch: bool) -> Result<PathBuf> {
+    let path = shell::root().join(CONSTRAINTS);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {CONSTRAINTS}"))?;
+    Ok(cache.join(pins(&text, options, with_torch).join("-").replace("==", "-")))
+}
+
+fn is_installed(folder: &Path) -> bool {
+    folder.join("complete").exists()
+}
+
+/// Returns the interpreter of an environment, which is made if it is not there.
+fn environment(cache: &Path, options: &Options, with_torch: bool) -> Result<PathBuf> {
+    let folder = folder(cache, options, with_torch)?;
+    let python = folder.join("bin/python");
+    if is_installed(&folder) {
+        return Ok(python);
+    }
+    println!("installing into {}", folder.display());
+    let text = fs::read_to_string(shell::root().join(CONSTRAINTS))?;
+    shell::run(shell::program("python3", &["-m", "venv", "--clear", &folder.to_string_lossy()]))?;
+    let pins = pins(&text, options, with_torch);
+    let mut arguments = vec!["-m", "pip", "install", "--quiet"];
+    arguments.extend(pins.iter().map(String::as_str));
+    shell::run(shell::program(&python, &arguments))?;
+    fs::write(folder.join("complete"), pins.join("\n"))?;
+    Ok(python)
+}
+
+/// Returns the wheel.
+fn build(python: &Path) -> Result<PathBuf> {
+    let wheels = shell::target_directory()?.join("python/wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {}", wheels.display()))?;
+    }
+    let out = wheels.to_string_lossy();
+    shell::run(shell::program(python, &["-m", "maturin", "build", "--quiet", "--release", "--out", &out]))?;
+    let found = fs::read_dir(&wheels)?.next().context("maturin has built no wheel")??;
+    Ok(found.path())
+}
+
+/// Checks the size, the tag and the libraries of a wheel.
+fn check(wheel: &Path) -> Result<()> {
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(name.contains("-cp310-abi3-"), "{name} is not for any Python from 3.10 on");
+    let bytes = fs::metadata(wheel)?.len();
+    ensure!(bytes <= WHEEL_BYTES_MAX, "{name} has {bytes} bytes, at most {WHEEL_BYTES_MAX}");
+    let library = shell::target_directory()?.join("release/lib_native.so");
+    let linked = shell::output(shell::program("readelf", &["--dynamic", &library.to_string_lossy()]))?;
+    let needed: Vec<&str> = linked.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    if let Some(line) = needed.iter().find(|line| FOREIGN.iter().any(|foreign| line.contains(foreign))) {
+        bail!("the wheel needs a library of something else: {}", line.trim());
+    }
+    println!("{name}: {:.1} MB, {} libraries of the system", bytes as f64 / 1e6, needed.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_the_file_and_of_the_options() {
+        let text = "# a comment\nnumpy==2.4.6\ntorch==2.15.0\n";
+        let options = Options::default();
+        assert_eq!(pins(text, &options, true), ["numpy==2.4.6", "torch==2.15.0"]);
+        assert_eq!(pins(text, &options, false), ["numpy==2.4.6"]);
+        let options = Options { torch: Some("2.4.1".to_owned()), ..options };
+        assert_eq!(pins(text, &options, true), ["numpy==2.4.6", "torch==2.4.1"]);
+    }
+}
