@@ -36,6 +36,10 @@ pub(super) struct Member {
     pub(super) closed_because: Option<String>,
     /// True once it has been sent its place.
     pub(super) started: bool,
+    /// Was another member before, on the same stream, and has not acted on its new place yet (switches).
+    pub(super) is_renamed: bool,
+    /// Number of the view that it was started with.
+    pub(super) start_view: u64,
     /// The newest view that it acts on.
     pub(super) viewed: u64,
     /// It gets no region while the cluster begins (switches).
@@ -73,6 +77,8 @@ impl Member {
             lost_at: None,
             closed_because: None,
             started: false,
+            is_renamed: false,
+            start_view: u64::MAX,
             viewed: 0,
             standby: false,
             retired: false,

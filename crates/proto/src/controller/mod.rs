@@ -502,7 +502,11 @@ impl Controller {
         member.received_at = now;
         let is_worker = matches!(peer, Peer::Worker(_));
         match message {
+            // Both are about the member that it was: sent before it received its new place, which its number then shows (rule V10).
+            Message::Viewed { number } if member.is_renamed && number < member.start_view => {}
+            Message::Abort { .. } if member.is_renamed => {}
             Message::Viewed { number } => {
+                member.is_renamed = false;
                 // No member acts on a view that is still to be made.
                 member.viewed = number.min(self.cluster.view.number);
                 self.advance(now);

@@ -70,7 +70,11 @@ impl Controller {
             // A switch has nothing to lose: what it holds was replayed to another. It starts again, under another number (rule V10).
             return match peer {
                 _ if self.left.contains(&peer) => self.finish(link),
-                Peer::Switch(_) => self.handle_join(now, link, &rejoin.join),
+                Peer::Switch(_) => {
+                    self.handle_join(now, link, &rejoin.join);
+                    let renamed = self.members.values_mut().find(|member| member.link == Some(link));
+                    renamed.into_iter().for_each(|member| member.is_renamed = true);
+                }
                 _ => self
                     .refuse(link, &format!("{peer} was taken for dead, and the others went on without it")),
             };

@@ -110,6 +110,7 @@ impl Controller {
         let message = if core::mem::replace(&mut member.started, true) {
             Message::View(self.view_messages.view(&self.cluster, kind))
         } else {
+            member.start_view = self.cluster.view.number;
             let (share, cluster) = (member.share, self.view_messages.cluster(&self.cluster, kind));
             Message::Start(Box::new(Start { you: peer, share, barrier, cluster }))
         };

@@ -82,6 +82,31 @@ fn a_switch_taken_for_dead_joins_under_another_number() {
     assert!(matches!(harness.events().as_slice(), [.., ControllerEvent::Joined { peer: Switch(2), .. }]));
 }
 
+/// Tests rule V10: what a switch sent as the member that it was does not count against the one that it becomes.
+#[test]
+fn an_abort_that_crosses_a_start_does_not_count() {
+    let mut harness = ControllerHarness::running(1, 1, 1, 1);
+    harness.pass(ms(700), &[Switch(0)]);
+    harness.settle();
+    let link = harness.rejoin(Switch(0));
+    harness.links_of.insert(Switch(2), link);
+    let abort = || Message::Abort { reason: "switch 0: a shard does not commit what it is sent".into() };
+    // As it rejoined, and before it is started.
+    harness.deliver(link, Message::Viewed { number: 1 });
+    harness.deliver(link, abort());
+    harness.viewed(Server(0));
+    harness.viewed(Switch(1));
+    assert!(matches!(harness.received(Switch(2)).as_slice(), [Message::Start(_)]));
+    harness.lost();
+    // While its new place is on the way.
+    harness.deliver(link, abort());
+    assert_eq!(harness.lost(), []);
+    assert!(harness.view().switches.contains_key(&2));
+    harness.viewed(Switch(2));
+    harness.deliver(link, abort());
+    assert_eq!(harness.lost(), [Switch(2)]);
+}
+
 #[test]
 fn a_worker_taken_for_dead_is_told_so() {
     let mut harness = ControllerHarness::running(1, 0, 0, 2);
