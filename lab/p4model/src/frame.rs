@@ -345,7 +345,7 @@ const FLAGS_AT: usize = 2;
 const ENTRIES_AT: usize = 3;
 const VERSION_AT: usize = 13;
 
-/// Whether the parser reads on behind this header: it is that of a packet with an entry for each lane.
+/// Returns true if the parser reads on behind this header, which is then that of a packet with an entry for each lane.
 fn wants_entries(header: &[u8], lanes: u8) -> bool {
     let flags = Flags::RETRANSMIT.with(Flags::VALUES).with(Flags::LAST).bits();
     let kinds = [Kind::Push, Kind::Pull, Kind::Install, Kind::Drain].map(|kind| kind as u8);

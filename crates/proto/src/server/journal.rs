@@ -48,7 +48,7 @@ impl RecordOf<'_> {
     }
 }
 
-/// How far the log is, and what waits for it.
+/// State of the log, and the records that wait for it.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     mode: Mode,

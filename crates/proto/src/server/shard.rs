@@ -48,7 +48,7 @@ pub(super) struct Shard {
     pub(super) forgot_changes: bool,
     /// Pushes that are applied, and that are not on the disk, or whose rows a switch does not have yet.
     waiting: WaitingPushes,
-    /// What else is said once the log has a record.
+    /// The other replies that are sent once the log has a record.
     deferred: VecDeque<(u64, DeferredReply)>,
     /// Rows that the store works on at once, and their gradients, in memory that is used again.
     pub(super) rows: KeyBatch,
@@ -85,7 +85,7 @@ pub(super) struct Region {
     installed: u64,
 }
 
-/// What is said or done once the log has all that it rests on. Values are read then: what a switch was told meanwhile is newer than
+/// A reply or action that waits until the log has all that it rests on. Values are read then: what a switch was sent meanwhile is newer than
 /// those of now.
 #[derive(Debug, Clone)]
 enum DeferredReply {
@@ -337,7 +337,7 @@ impl DeferredReply {
     }
 }
 
-/// Whether no owner of a region has to install a change of it any more.
+/// Returns true if no owner of a region has to install a change of it any more.
 fn is_installed(regions: &BTreeMap<u8, Region>, (number, change): (u8, u64)) -> bool {
     let region = &regions[&number];
     !region.adopted || region.installed >= change

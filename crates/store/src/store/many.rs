@@ -272,7 +272,7 @@ impl Store {
     }
 }
 
-/// How many keys, from the first one on, are of a table.
+/// Returns the number of keys, from the first one on, that are of a table.
 fn run_within(of_table: &Range<u64>, keys: &[u64]) -> usize {
     let last = of_table.end - 1;
     // The highest bit is set for each that is not; and for keys of a table of more than 2^63, which are looked at again. Whole blocks

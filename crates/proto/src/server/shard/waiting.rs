@@ -14,7 +14,7 @@ pub(super) struct WaitingPush {
     pub(super) record: u64,
     /// The rows whose values the answer holds; `None` if they were not asked for.
     pub(super) keys: Option<Keys>,
-    /// What switches must have installed: changes of regions.
+    /// Changes of regions that switches must have installed.
     pub(super) changes: Vec<(u8, u64)>,
 }
 
