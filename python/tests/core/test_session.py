@@ -152,6 +152,8 @@ def test_an_interrupt_is_heard_and_the_session_goes_on() -> None:
     program = """
 import os, signal, threading, numpy as np, libra_ps as libra
 from libra_ps.tables import Rule
+# A shell that starts a job in the background has it ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 libra.init()
 client = libra.Client()
 client.add_table('item', 100_000, 16, Rule('sgd', {'lr': 1.0}), init=libra.Zero())
