@@ -11,15 +11,19 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from .errors import Error, Mismatch
 from .nn import RowsModule
 from .optim import name_tables
-from .session import Table, current
+from .session import WRITE_BYTES, Session, Table, current
+
+_Ids: TypeAlias = npt.NDArray[np.int64]
+_Values: TypeAlias = npt.NDArray[np.float32]
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -49,11 +53,38 @@ def save(
 ) -> None:
     """Saves the tables of a model with the states of their rules, its dense part, and what else is given.
 
-    The manifest is written last and moved into its place, so a save that fails leaves the checkpoint before it.
+    The manifest is written last and moved into its place, so a save that fails leaves the checkpoint before it. In a cluster
+    every worker calls it: all that was pushed before is saved, by the worker of rank 0, and what is pushed after is not.
     """
-    folder = Path(path)
+    session = current()
+    tables = _tables(model, session)
+    session.begin()
+    session.refresh()
+    session.barrier()
+    try:
+        if session.rank == 0:
+            _save(Path(path), tables, model, optimizer, user)
+    finally:
+        session.barrier()
+
+
+def _tables(model: torch.nn.Module, session: Session) -> dict[str, Table]:
+    """The tables of a model, and those of the dense parameters that servers keep."""
     tables = {name: module.open() for name, module in name_tables(model).items()}
-    current().flush()
+    parameters = {id(parameter) for parameter in model.parameters()}
+    for group in session.dense:
+        if id(group.parameters[0]) in parameters:
+            tables[group.table.label] = group.table
+    return tables
+
+
+def _save(
+    folder: Path,
+    tables: dict[str, Table],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    user: dict[str, Any],
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     before = _read_manifest(folder) if (folder / _MANIFEST).exists() else None
     number = 1 + (before["number"] if before else 0)
@@ -83,29 +114,52 @@ def save(
         shutil.rmtree(folder / str(before["number"]), ignore_errors=True)
 
 
-def _save_table(path: Path, table: Table) -> dict[str, Any]:
+def read_table(table: Table) -> tuple[_Ids, _Values, _Values, int]:
+    """Reads the rows that are kept of a table, by rising id: ids, values, states of their rule, and the steps of the table."""
     assert table.session is not None
-    native = table.session.native
-    count, words, steps = native.kept(table.number)
-    width = table.definition.width
-    ids, values = np.empty(count, np.int64), np.empty((count, width), np.float32)
-    states = np.empty((count, words), np.float32)
-    native.export(table.number, count, ids.ctypes.data, values.ctypes.data, states.ctypes.data)
+    native, width = table.session.native, table.definition.width
+    pages, steps, shard, after = [], 0, 0, None
+    while True:
+        ids, values, states, of_shard, after, shards = native.scan(table.number, shard, after)
+        count = len(ids) // 8
+        of_rows = np.frombuffer(states, np.float32).reshape(count, -1) if count else None
+        pages.append((np.frombuffer(ids, np.int64), np.frombuffer(values, np.float32).reshape(count, width), of_rows))
+        steps = max(steps, of_shard)
+        if after is None:
+            shard += 1
+            if shard == shards:
+                break
+    filled = [page for page in pages if page[2] is not None]
+    if not filled:
+        none = np.empty((0, width), np.float32)
+        return np.empty(0, np.int64), none, np.empty((0, 0), np.float32), steps
+    if len(filled) == 1:
+        return (*filled[0], steps)  # type: ignore[return-value]
+    ids_of_all = np.concatenate([page[0] for page in filled])
+    order = np.argsort(ids_of_all)
+    values_of_all = np.concatenate([page[1] for page in filled])[order]
+    states_of_all = np.concatenate([page[2] for page in filled if page[2] is not None])[order]
+    return ids_of_all[order], values_of_all, states_of_all, steps
+
+
+def _save_table(path: Path, table: Table) -> dict[str, Any]:
+    ids, values, states, steps = read_table(table)
     with open(path, "wb") as file:
         np.savez(file, ids=ids, values=values, states=states)
         file.flush()
         os.fsync(file.fileno())
     definition = table.definition
     initial = definition.initial
+    assert table.session is not None
     return {
         "rows": definition.rows,
-        "width": width,
+        "width": definition.width,
         "hashed": definition.hashed,
         "initial": [initial.kind, initial.value],
         "seed": table.session.seed,
         "optimizer": table.rule.optimizer if table.rule else None,
         "steps": steps,
-        "kept": count,
+        "kept": len(ids),
     }
 
 
@@ -124,10 +178,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def load(
     path: str | os.PathLike[str], model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> dict[str, Any]:
-    """Loads what `save` has saved, and returns the user's part. Nothing changes unless all of it fits."""
+    """Loads what `save` has saved, and returns the user's part. Nothing changes unless all of it fits.
+
+    In a cluster every worker calls it, with a path that each of them can read; that of rank 0 sets the rows.
+    """
     folder = Path(path)
     manifest = _read_manifest(folder)
-    tables = {name: module.open() for name, module in name_tables(model).items()}
+    session = current()
+    tables = _tables(model, session)
     described = manifest["tables"]
     if tables.keys() != described.keys():
         raise Mismatch(f"{folder} has the tables {_list(described)}, the model has {_list(tables)}")
@@ -141,8 +199,12 @@ def load(
             value.copy_(dense["model"][name])
     if optimizer is not None and dense["optimizer"] is not None:
         optimizer.load_state_dict(dense["optimizer"])
-    for name, table in tables.items():
-        _load_table(parts / f"{name}.npz", table, described[name])
+    session.begin()
+    session.barrier()
+    if session.rank == 0:
+        for name, table in tables.items():
+            _load_table(parts / f"{name}.npz", table, described[name])
+    session.barrier()
     user: dict[str, Any] = dense["user"]
     return user
 
@@ -185,13 +247,10 @@ def _load_table(path: Path, table: Table, described: dict[str, Any]) -> None:
     with np.load(path, allow_pickle=False) as arrays:
         ids, values, states = arrays["ids"], arrays["values"], arrays["states"]
     keeps = table.rule is not None and described["optimizer"] is not None
-    native.forget(table.number)
-    native.write(
-        table.number,
-        ids.ctypes.data,
-        len(ids),
-        values.ctypes.data,
-        states.ctypes.data if keeps else 0,
-        states.shape[1],
-    )
-    native.set_steps(table.number, described["steps"] if keeps else 0)
+    words = states.shape[1] if keeps else 0
+    native.reset(table.number, described["steps"] if keeps else 0)
+    step = max(1, WRITE_BYTES // (4 * (values.shape[1] + words)))
+    for begin in range(0, len(ids), step):
+        some, of_some, state = (part[begin : begin + step] for part in (ids, values, states))
+        address = state.ctypes.data if words else 0
+        native.write(table.number, some.ctypes.data, len(some), of_some.ctypes.data, address, words)

@@ -10,6 +10,7 @@ import torch
 
 from . import nn, optim
 from .errors import NotSupported
+from .session import current
 from .tables import Rule, Zero
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -23,11 +24,12 @@ def wrap(
     min_rows: int = 0,
     names: Mapping[str, str] | None = None,
     tables: Mapping[str, Rule] | None = None,
+    dense: str | None = None,
 ) -> tuple[_Model, _Optimizer]:
     """Moves the rows of every `nn.Embedding` and `nn.EmbeddingBag` of at least `min_rows` to the parameter server.
 
-    `names` are names of tables by qualified name of the module; `tables` are rules by name of the table. Both arguments are
-    changed and returned.
+    `names` are names of tables by qualified name of the module; `tables` are rules by name of the table; `dense` is as in
+    `libra_ps.optim.wrap`. Both arguments are changed and returned.
     """
     replaced: dict[int, torch.nn.Parameter] = {}
     made: dict[int, nn.RowsModule] = {}
@@ -50,7 +52,7 @@ def wrap(
     for parameter in [parameter for parameter in optimizer.state if id(parameter) in replaced]:
         del optimizer.state[parameter]
     optim.replace_handles(optimizer, replaced)
-    return model, optim.wrap(optimizer, model, tables)
+    return model, optim.wrap(optimizer, model, tables, dense)
 
 
 def _has_stepped(state: Mapping[str, object]) -> bool:
@@ -92,5 +94,8 @@ def _convert(
 
 def to_torch(model: torch.nn.Module) -> torch.nn.Module:
     """Returns a copy of a model in plain torch, with all rows."""
+    session = current()
+    session.begin()
+    session.refresh()
     with nn.copying_to_torch():
         return copy.deepcopy(model)

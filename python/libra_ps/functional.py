@@ -243,8 +243,9 @@ def check_dense(tables: Sequence[Table]) -> None:
     for table in tables:
         if table.has_dense and not in_ddp:
             raise Error(
-                "several workers, and nothing keeps their dense parameters equal: wrap the model in "
-                "torch.nn.parallel.DistributedDataParallel after libra_ps.optim.wrap, and call that"
+                "several workers, and nothing keeps their dense parameters equal: wrap the optimizer with "
+                'dense="server", or wrap the model in torch.nn.parallel.DistributedDataParallel after '
+                "libra_ps.optim.wrap, and call that"
             )
         table.in_ddp = in_ddp
 
@@ -281,6 +282,8 @@ def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Reque
     assert session is not None
     if session.is_cluster:
         session.begin()
+    if session.dense:
+        session.refresh()
     is_apart = not training
     if is_apart and session.is_dirty:
         session.flush()
@@ -305,6 +308,8 @@ def look_up_many(
     assert session is not None
     if session.is_cluster:
         session.begin()
+    if session.dense:
+        session.refresh()
     is_apart = not training
     if is_apart and session.is_dirty:
         session.flush()

@@ -53,12 +53,14 @@ def _number(name: str, default: int) -> int:
     return int(value)
 
 
-def begin(session: Session) -> None:
-    """Starts the cluster of a session, whose tables are known, or joins it. Collective over all workers."""
+def begin(session: Session) -> int:
+    """Starts the cluster of a session, whose tables are known, or joins it. Collective over all workers.
+
+    Returns the number of the next barrier, which is above 0 for a worker that comes late.
+    """
     found = session.processes
     if found.controller is not None:
-        session.native.join(_resolve(found.controller), session.timeout)
-        return
+        return session.native.join(_resolve(found.controller), session.timeout, found.workers, session.plan)
     store = _store(found, session.timeout)
     key = f"libra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{session.number}"
     if found.rank == 0:
@@ -73,7 +75,7 @@ def begin(session: Session) -> None:
                 f"rank 0 has not started the cluster after {session.timeout:g} s: it starts at the first look-up of rank 0"
             ) from error
         address = store.get(key).decode()
-    session.native.join(address, session.timeout)
+    return session.native.join(address, session.timeout, None, None)
 
 
 def _resolve(address: str) -> str:

@@ -135,7 +135,7 @@ class RowsModule(torch.nn.Module):
         values = values.detach().to(dtype=torch.float32, device="cpu").contiguous()
         ids = ids.detach().to(dtype=torch.int64, device="cpu").contiguous()
         assert table.session is not None
-        table.session.native.write(table.number, ids.data_ptr(), ids.numel(), values.data_ptr(), 0, 0)
+        table.session.write_rows(table, ids.numpy(), values.numpy())
         if self.padding_idx is not None:
             of_padding = values[ids == self.padding_idx]
             if len(of_padding):

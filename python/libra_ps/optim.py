@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 
+from .dense import DenseGroup, groups_of, keep_on_servers
 from .errors import Error, NotFinite, NotSupported
 from .nn import RowsModule
-from .session import Session, Table, logger
+from .session import Session, Table, current, logger
 from .tables import Rule
 
 _Optimizer = TypeVar("_Optimizer", bound=torch.optim.Optimizer)
@@ -103,6 +105,8 @@ _OFF = {
     "lr_decay": 0,
     "initial_accumulator_value": 0,
 }
+#: A rate with which no value changes.
+_LEAST_RATE = 1e-30
 _RULES = "SGD, Momentum, Adagrad, RowwiseAdagrad, Adam, AdamW, Ftrl, RmsProp"
 
 
@@ -112,7 +116,8 @@ def rule_of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule:
     for option, off in _OFF.items():
         if group.get(option, off) != off:
             raise NotSupported(f"{kind}({option}={group[option]}) is no rule of tables: take one of {_RULES} in tables=")
-    lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+    # Warm-ups begin at 0, where torch changes the state of the optimizer, and no value.
+    lr, decay = float(group["lr"]) or _LEAST_RATE, float(group.get("weight_decay", 0.0))
     if isinstance(optimizer, torch.optim.SGD):
         momentum = float(group["momentum"])
         return Momentum(lr, momentum, bool(group["nesterov"]), decay) if momentum else SGD(lr, decay)
@@ -148,8 +153,6 @@ def name_tables(model: torch.nn.Module, names: Mapping[str, str] | None = None) 
 
 
 def _give_name(module: RowsModule, name: str) -> None:
-    from .session import current
-
     table = module.table
     session = current()
     if table.session is session:
@@ -173,13 +176,23 @@ def replace_handles(optimizer: torch.optim.Optimizer, replaced: Mapping[int, tor
 
 
 def wrap(
-    optimizer: _Optimizer, model: torch.nn.Module, tables: Mapping[str, Rule] | None = None
+    optimizer: _Optimizer,
+    model: torch.nn.Module,
+    tables: Mapping[str, Rule] | None = None,
+    dense: str | None = None,
 ) -> _Optimizer:
     """Makes the steps of an optimizer of torch push the gradients of the model's tables, and returns it.
 
     The rule of a table is that of the parameter group that its handle is in, or the one in `tables`. Rows decay and move
     only when they have a gradient, and count their own steps of Adam.
+
+    With `dense="server"` the servers keep the other parameters, too: their gradients are pushed with those of the rows, and
+    their values are read before the next forward pass. By default (or with `dense="local"`, or by `LIBRA_DENSE`) the optimizer
+    changes them in this process, and of several workers DistributedDataParallel keeps them equal.
     """
+    dense = dense or os.environ.get("LIBRA_DENSE") or "local"
+    if dense not in ("local", "server"):
+        raise ValueError(f'dense = "{dense}" must be "local" or "server"')
     if isinstance(optimizer, torch.optim.LBFGS):
         raise NotSupported("LBFGS computes with the values of its parameters, and rows are not in their handles")
     before = {id(module): module.handle for module in model.modules() if isinstance(module, RowsModule)}
@@ -193,7 +206,12 @@ def wrap(
     unknown = set(tables or {}) - set(modules)
     if unknown:
         raise ValueError(f'tables= names "{sorted(unknown)[0]}", the model has {", ".join(sorted(modules))}')
-    binding = Binding(optimizer, {name: module.open() for name, module in modules.items()}, dict(tables or {}))
+    handles = {id(module.handle): module for module in modules.values()}
+    groups = groups_of(optimizer, model, handles) if dense == "server" else []
+    opened = {name: module.open() for name, module in modules.items()}
+    binding = Binding(optimizer, opened, dict(tables or {}), groups)
+    if groups:
+        keep_on_servers(model, groups)
     optimizer.register_step_pre_hook(binding.before_step)
     optimizer.register_step_post_hook(binding.after_step)
     return optimizer
@@ -202,9 +220,17 @@ def wrap(
 class Binding:
     """Tables of an optimizer, and what its steps do to them."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, tables: dict[str, Table], rules: dict[str, Rule]) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        tables: dict[str, Table],
+        rules: dict[str, Rule],
+        dense: list[DenseGroup],
+    ) -> None:
         self.tables = tables
         self.rules = rules
+        #: Dense parameters that are kept on the servers.
+        self.dense = dense
         self._optimizer = weakref.ref(optimizer)
         self._groups: dict[str, int] = {}
         self._of_torch: dict[int, Rule] = {}
@@ -217,7 +243,11 @@ class Binding:
         self._find_groups(optimizer)
         handles = {id(table.handle) for table in tables.values()}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        has_dense = any(id(parameter) not in handles and parameter.requires_grad for parameter in parameters)
+        has_dense = not dense and any(
+            id(parameter) not in handles and parameter.requires_grad for parameter in parameters
+        )
+        for group in dense:
+            group.table.set_rule(rule_of(optimizer, optimizer.param_groups[group.group]))
         for name, table in tables.items():
             table.set_rule(self._rule_of(optimizer, name))
             table.binding = weakref.ref(optimizer)
@@ -259,6 +289,8 @@ class Binding:
         self._skips = False
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is not None:
+            if self.dense:
+                raise NotSupported('step(closure) with dense="server": call backward() before step()')
             # Gradients come while the optimizer runs, and a hidden handle would look like a cleared one.
             return
         scale = getattr(optimizer, "grad_scale", None)
@@ -272,10 +304,17 @@ class Binding:
                     gradient.div_(scale)
                 self._settle(table, gradient)
         for table in self.tables.values():
-            gradient = table.handle.grad
-            if gradient is not None:
-                self._hidden.append((table.handle, gradient))
-                table.handle.grad = None
+            self._hide(table.handle)
+        for group in self.dense:
+            for parameter in group.parameters:
+                if scale is not None and parameter.grad is not None:
+                    parameter.grad.div_(scale)
+                self._hide(parameter)
+
+    def _hide(self, parameter: torch.nn.Parameter) -> None:
+        if parameter.grad is not None:
+            self._hidden.append((parameter, parameter.grad))
+            parameter.grad = None
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Pushes gradients, and shows handles again."""
@@ -291,6 +330,9 @@ class Binding:
                 self._settle(table, table.handle.grad)
                 table.handle.data.zero_()
             pushed.append(table.number)
+        if not self._skips:
+            for group in self.dense:
+                group.stage([parameter.grad for parameter in group.parameters])
         session.push(pushed, 1.0)
 
     def _restore(self) -> None:
@@ -318,9 +360,15 @@ class Binding:
             if name in self.rules:
                 continue
             rule = rule_of(optimizer, optimizer.param_groups[group])
-            if rule != table.rule:
-                assert table.rule is not None
-                table.set_rule(rule, keeps_state=rule.optimizer == table.rule.optimizer)
+            _change_rule(table, rule)
+        for dense in self.dense:
+            _change_rule(dense.table, rule_of(optimizer, optimizer.param_groups[dense.group]))
+
+
+def _change_rule(table: Table, rule: Rule) -> None:
+    if rule != table.rule:
+        assert table.rule is not None
+        table.set_rule(rule, keeps_state=rule.optimizer == table.rule.optimizer)
 
 
 def _has_handle(optimizer: torch.optim.Optimizer, table: Table) -> bool:

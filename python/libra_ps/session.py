@@ -10,16 +10,25 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from . import _native, errors, launch
 from .errors import Error, Mismatch
 from .tables import Definition, Initial, Rule, check_name
 
+if TYPE_CHECKING:
+    from .dense import DenseGroup
+
 logger = logging.getLogger("libra_ps")
 logger.addHandler(logging.NullHandler())
 
 MODES = ("async", "ssp", "sync")
+
+#: Bytes of rows that are set at once.
+WRITE_BYTES = 16 << 20
 
 #: Seconds that a worker that cannot go on takes to leave the others.
 EXIT_TIMEOUT = 5.0
@@ -121,6 +130,11 @@ class Session:
         self.tables: dict[str, Table] = {}
         #: Tables with names, of modules that exist; not all are in use.
         self.declared: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
+        #: Dense parameters that are kept on the servers.
+        self.dense: list[DenseGroup] = []
+        #: Rows that were set before the cluster has begun, and that rank 0 sets then.
+        self._pending: list[tuple[Table, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+        self._has_pending = False
         self.steps = 0
         self.is_dirty = False
         self.is_closed = False
@@ -145,8 +159,36 @@ class Session:
         if not self.has_begun:
             with self._lock:
                 if not self.has_begun:
-                    launch.begin(self)
+                    barrier = launch.begin(self)
+                    # A worker that comes late finds the rows that the others have.
+                    if self._has_pending and barrier == 0:
+                        for table, ids, values in self._pending:
+                            self._write(table, ids, values)
+                        self.native.barrier()
+                    self._pending.clear()
                     self.has_begun = True
+
+    def write_rows(self, table: Table, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
+        """Sets rows. Of several workers that of rank 0 does, and all must call it."""
+        if self.has_begun:
+            if self.rank == 0:
+                self._write(table, ids, values)
+            return
+        self._has_pending = True
+        if self.rank == 0:
+            self._pending.append((table, ids.copy(), values.copy()))
+
+    def _write(self, table: Table, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
+        ids, values = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(values, np.float32)
+        step = max(1, WRITE_BYTES // max(1, 4 * values.shape[1]))
+        for begin in range(0, len(ids), step):
+            some, of_some = ids[begin : begin + step], values[begin : begin + step]
+            self.native.write(table.number, some.ctypes.data, len(some), of_some.ctypes.data, 0, 0)
+
+    def refresh(self) -> None:
+        """Reads the dense parameters that are kept on the servers, if steps have changed them."""
+        for group in self.dense:
+            group.refresh()
 
     def find(self, name: str, definition: Definition) -> Table | None:
         """Returns the table of this name, if there is one; it must have this definition."""

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::Result;
-use clap::Args;
-use libra_client::{Controller, ControllerCommand};
+use clap::{Args, ValueEnum};
+use libra_client::{Controller, ControllerCommand, ControllerEvent, JobSpec, Outcome};
 use serde_json::json;
 
 use libra_launch::event_log::EventLog;
@@ -26,17 +26,46 @@ pub(crate) struct Arguments {
     /// Switches to wait for; with none, every row goes to the servers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=64))]
     switches: u16,
+    /// Origin of the tables, the plan and the mode of the job
+    #[arg(long, value_enum, default_value = "model")]
+    tables: Tables,
     #[command(flatten)]
     job: JobArguments,
 }
 
+/// Origin of the description of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tables {
+    /// --model and its options: the workers are `libra worker`
+    Model,
+    /// The workers themselves: programs in Python (LIBRA_CONTROLLER) or of libra-client, which must agree
+    Workers,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
-    let bars = arguments.job.bars();
     let controller = Controller::bind(arguments.listen)?;
     let address = controller.address();
+    if arguments.tables == Tables::Workers {
+        let spec = arguments.job.without_tables(arguments.switches, address)?;
+        let outcome = serve(arguments, controller.with_tables_of_workers(), &spec, |_event| ())?;
+        return arguments.job.report_counts(&outcome, started);
+    }
     let job = Job::prepare(&arguments.job, arguments.switches, address)?;
-    let sizes = job.spec.sizes;
+    let mut events = EventLog::default();
+    let outcome = serve(arguments, controller, &job.spec, |event| events.note(event))?;
+    let more = json!({ "command": "controller", "switches": arguments.switches });
+    arguments.job.report(&job, &outcome, &events, started, more)
+}
+
+/// Runs a job to its end.
+fn serve(
+    arguments: &Arguments,
+    controller: Controller,
+    spec: &JobSpec,
+    mut on_event: impl FnMut(&ControllerEvent),
+) -> Result<Outcome> {
+    let (bars, sizes, address) = (arguments.job.bars(), spec.sizes, controller.address());
     bars.line(&format!(
         "controller: at {address}, waiting for {} servers, {} switches, {} workers",
         sizes.servers, sizes.switches, sizes.workers
@@ -46,14 +75,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     interrupt::on_first(move || {
         let _ = ask.send(ControllerCommand::Abort { reason: "the controller was interrupted".to_owned() });
     });
-    let mut events = EventLog::default();
-    let outcome = controller.run(sizes, job.spec.cluster(), commands, |event| {
-        events.note(event);
+    let outcome = controller.run(sizes, spec.cluster(), commands, |event| {
+        on_event(event);
         if let Some(news) = news(event) {
             bars.line(&format!("controller: {news}"));
         }
     });
-    let outcome = outcome.map_err(failure)?;
-    let more = json!({ "command": "controller", "switches": arguments.switches });
-    arguments.job.report(&job, &outcome, &events, started, more)
+    outcome.map_err(failure)
 }

@@ -53,9 +53,9 @@ pub use libra_plan::{
     Budget, DEFAULT_HEADROOM_BITS, Frequencies, Invalid, Plan, Provenance, SLOT_BYTES, ShapeError, TableShape,
 };
 pub use libra_proto::{
-    ArithmeticMode, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent, Durability, HotPath,
-    Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Statistics, Tick, VERSION,
-    ValueFormat, WorkerCommand, WorkerEvent,
+    ArithmeticMode, AssignedRows, ClientError, Cluster, ColdPath, ControllerCommand, ControllerEvent,
+    Durability, HotPath, Mode, Outcome, Parameters, Peer, PullId, Pulled, ServerEvent, Sizes, Statistics,
+    TablePage, Tick, VERSION, ValueFormat, WorkerCommand, WorkerEvent,
 };
 pub use libra_store::{
     Decay, Init, Optimizer, OutOfRange, Schedule, Store, TableError, TableSpec, UpdateRule,

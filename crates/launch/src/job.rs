@@ -17,6 +17,8 @@ use crate::arguments::{
     ColdPathArguments, DurabilityArguments, HotPathArguments, SampleArguments, TrainingArguments, clear,
     read_plan,
 };
+use crate::counts::Counts;
+use crate::document::write_json;
 use crate::event_log::{EventLog, milliseconds};
 use crate::parent_guard;
 use crate::progress::Bars;
@@ -66,6 +68,39 @@ impl JobArguments {
     /// Returns how many members the job begins with.
     pub fn sizes(&self, switches: u16) -> Sizes {
         Sizes { servers: self.servers, switches, workers: self.workers }
+    }
+
+    /// Returns the job of a controller that takes its tables from workers: its sizes, and settings that are no matter of front ends.
+    ///
+    /// # Errors
+    /// Options of a model, a plan or a restored checkpoint were given, which such a controller does not read.
+    pub fn without_tables(&self, switches: u16, controller: SocketAddr) -> Result<JobSpec> {
+        let (durability, seed) = self.durability.durability()?;
+        if self.hot.plan.is_some() {
+            bail!("--tables workers: the workers bring the plan, too (LIBRA_PLAN): leave out --plan");
+        }
+        if seed.is_some() {
+            bail!("--tables workers: a worker loads rows that were saved: leave out --restore-from");
+        }
+        if self.exit_with_parent {
+            parent_guard::exit_with_parent(|_| ())?;
+        }
+        let sizes = self.sizes(switches);
+        let hot_path = hot_path(&self.hot, Mode::Async, sizes.workers, controller)?;
+        let cold_path = self.cold.cold_path();
+        Ok(JobSpec { hot_path, cold_path, durability, ..JobSpec::new(sizes, Vec::new()) })
+    }
+
+    /// Reports a job without a model: counts of its members.
+    pub fn report_counts(&self, outcome: &Outcome, started: Instant) -> Result<()> {
+        let counts = Counts::new(outcome, started.elapsed().as_secs_f64());
+        if !self.quiet {
+            println!("{}", counts.table());
+        }
+        match &self.json {
+            Some(path) => write_json(path, &json!({ "command": "controller", "counts": counts })),
+            None => Ok(()),
+        }
     }
 
     /// Makes the report of a job that has ended, and hands it to the person and to the machine.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod counts;
 pub mod document;
 pub mod event_log;
 pub mod fault_schedule;

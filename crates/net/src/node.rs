@@ -134,6 +134,7 @@ pub struct ControllerNode {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+    takes_tables: bool,
 }
 
 impl ControllerNode {
@@ -141,7 +142,13 @@ impl ControllerNode {
     pub fn bind(address: SocketAddr) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, address) = listen(&runtime, address)?;
-        Ok(Self { runtime, listener, address })
+        Ok(Self { runtime, listener, address, takes_tables: false })
+    }
+
+    /// The same, for a job whose tables, plan, mode and seed the workers bring ([`WorkerNode::join_with_job`](crate::WorkerNode::join_with_job)).
+    #[must_use]
+    pub fn with_tables_of_workers(self) -> Self {
+        Self { takes_tables: true, ..self }
     }
 
     /// Returns the address at which it listens.
@@ -160,7 +167,10 @@ impl ControllerNode {
         // Neither this job nor the one before has seen the other, so the number that distinguishes them is drawn.
         let instance = OsRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
         let instance = instance.map_err(NodeError::io("the machine has no random number for the job"))?;
-        let role = Controller::new(sizes, cluster.with_instance(instance));
+        let mut role = Controller::new(sizes, cluster.with_instance(instance));
+        if self.takes_tables {
+            role = role.with_tables_of_workers();
+        }
         let links = Links::new(Duration::ZERO);
         let callers = Callers::Members;
         let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };

@@ -14,8 +14,8 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Instant;
 
 use libra_proto::{
-    ClientError, Cluster, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX, Tick, WorkerCommand,
-    WorkerEvent,
+    AssignedRows, ClientError, Cluster, Level, Parameters, PullId, Pulled, REPORT_BYTES_MAX, TablePage, Tick,
+    WorkerCommand, WorkerEvent,
 };
 use tokio::sync::mpsc;
 
@@ -79,9 +79,21 @@ impl Stalls {
 impl WorkerNode {
     /// Joins the cluster of a controller, and waits until the cluster is complete.
     pub fn join(options: NodeOptions) -> Result<Self, NodeError> {
+        Self::start(options, None)
+    }
+
+    /// The same, where the controller may be one that takes the tables, the plan, the mode and the seed of the job from its workers.
+    ///
+    /// # Errors
+    /// As above, or another worker has described another job.
+    pub fn join_with_job(options: NodeOptions, job: Cluster) -> Result<Self, NodeError> {
+        Self::start(options, Some(Box::new(job)))
+    }
+
+    fn start(options: NodeOptions, job: Option<Box<Cluster>>) -> Result<Self, NodeError> {
         let (outbox, events) = std_mpsc::channel();
         // A handle that was dropped has no use for the event, and the job none for this worker.
-        let network = start_network(options, move |event| match outbox.send((Instant::now(), event)) {
+        let network = start_network(options, job, move |event| match outbox.send((Instant::now(), event)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         })?;
@@ -139,6 +151,51 @@ impl WorkerNode {
     /// Adds gradients to rows and waits until they are applied and the new values can be read.
     pub fn push_visibly(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
         let number = self.push_at(Level::Visible, Open::Push, keys, gradients)?;
+        self.wait_for(number)
+    }
+
+    /// Sets rows of a table to values, and waits until the new values can be read. What is under way for these rows comes before or after.
+    ///
+    /// # Errors
+    /// Rows of another shape or table, values that are not finite, or the job ended.
+    pub fn assign(&mut self, rows: AssignedRows) -> Result<(), ClientError> {
+        let bytes = bytes_of(&rows.keys, rows.values.len() + rows.states.len());
+        let number = self.begin(Open::Exchange, bytes, |number| WorkerCommand::Assign { number, rows })?;
+        self.wait_for(number)
+    }
+
+    /// Makes all rows of a table those that never had a gradient, and waits until that can be read. `steps` is what the schedule of its
+    /// rate goes on from.
+    ///
+    /// # Errors
+    /// There is no such table, or the job ended.
+    pub fn reset(&mut self, table: u16, steps: u64) -> Result<(), ClientError> {
+        let number = self.begin(Open::Exchange, 0, |number| WorkerCommand::Reset { number, table, steps })?;
+        self.wait_for(number)
+    }
+
+    /// Reads rows that a shard keeps of a table, by rising key: those of a page, which begins behind [`TablePage::next`] of the page
+    /// before.
+    ///
+    /// # Errors
+    /// There is no such table, or the job ended.
+    ///
+    /// # Panics
+    /// There is no such shard.
+    pub fn scan(&mut self, shard: u16, table: u16, after: Option<u64>) -> Result<TablePage, ClientError> {
+        assert!(shard < self.cluster.shards(), "shard {shard} of {}", self.cluster.shards());
+        let command = |number| WorkerCommand::Scan { number, shard, table, after };
+        let number = self.begin(Open::Exchange, 0, command)?;
+        loop {
+            if let WorkerNote::Scanned(of, page) = self.wait()?
+                && of == number
+            {
+                return Ok(*page);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, number: u64) -> Result<(), ClientError> {
         while self.ledger.is_open(number) {
             self.wait()?;
         }
@@ -311,6 +368,10 @@ impl WorkerNode {
                     self.accepted.push_back(Accepted { push: number, at });
                 }
             }
+            WorkerEvent::Scanned { number, page } => {
+                self.end(number, at);
+                return Ok(WorkerNote::Scanned(number, Box::new(page)));
+            }
             WorkerEvent::Refused { number, error } => {
                 self.end(number, at);
                 return Err(error);
@@ -333,10 +394,11 @@ impl WorkerNode {
 }
 
 /// Events for which a wait may be.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum WorkerNote {
     Flushed(u64),
     Released(u64),
+    Scanned(u64, Box<TablePage>),
     Other,
 }
 

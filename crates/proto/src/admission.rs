@@ -16,6 +16,8 @@ pub const REPORT_BYTES_MAX: usize = TO_CONTROLLER_BYTES_MAX - AROUND_BYTES;
 
 /// Any other message to the controller.
 pub(crate) const TO_CONTROLLER_BYTES_MAX: usize = 1 << 20;
+/// A worker's description of the job, which has the plan in it (rule M19).
+pub(crate) const PROPOSAL_BYTES_MAX: usize = 64 << 20;
 /// Room for everything but keys, values and packets.
 const AROUND_BYTES: usize = 64 << 10;
 /// A packet of a replay without its entries, and its length field.
@@ -44,10 +46,10 @@ pub(crate) fn bytes_max(cluster: &Cluster, caller: Peer) -> usize {
     content.saturating_add(AROUND_BYTES).min(MESSAGE_BYTES_MAX)
 }
 
-/// Requests, or one row if that is more (rule C8), or packets of a region without an owner (rule V6).
+/// Requests, or one row with its state if that is more (rule C8), or packets of a region without an owner (rule V6).
 fn of_worker(cluster: &Cluster) -> usize {
-    let width = cluster.tables.iter().map(|table| table.width).max().unwrap_or(0);
-    let row = size_of::<u64>() + width.saturating_mul(size_of::<f32>());
+    let values = cluster.tables.iter().map(|table| table.width + table.rule.state_len(table.width));
+    let row = size_of::<u64>() + values.max().unwrap_or(0).saturating_mul(size_of::<f32>());
     let packet = PACKET_BYTES + usize::from(cluster.hot_path.entries_max) * ENTRY_BYTES;
     REQUEST_BYTES_MAX.max(row).max(REPLAY_PACKETS_MAX * packet)
 }

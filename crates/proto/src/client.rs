@@ -62,6 +62,26 @@ pub enum ClientError {
         /// The bits of the value.
         bits: u32,
     },
+    /// The states do not have the shape of the rows they are for.
+    #[error("states of {keys} rows of table \"{table}\" are {expected} values, not {found}")]
+    WrongStates {
+        /// The name of the table.
+        table: String,
+        /// Rows that are set.
+        keys: usize,
+        /// Values these rows have as states.
+        expected: usize,
+        /// Values that were given.
+        found: usize,
+    },
+    /// The job has no table at this position.
+    #[error("the job has {tables} tables, none at position {table}")]
+    UnknownTable {
+        /// The position.
+        table: usize,
+        /// Number of tables.
+        tables: usize,
+    },
     /// No pull of that name is under way.
     #[error("no pull {0:?} is under way")]
     UnknownPull(PullId),

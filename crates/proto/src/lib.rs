@@ -95,8 +95,9 @@ pub use keys::Keys;
 pub use libra_dataplane::RegionConfig;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
-    AckedSet, Adopted, Answered, Changed, ColdPush, Committed, Drained, Hello, Join, Kind, MESSAGE_BYTES_MAX,
-    Malformed, Message, Rejoin, Replay, RoundContents, SlotRun, SlotValues, Start, VERSION,
+    AckedSet, Adopted, Answered, Assign, Changed, ColdPush, Committed, Drained, Hello, Join, Kind,
+    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, Reset, RoundContents, SlotRun, SlotValues, Start,
+    TablePage, VERSION,
 };
 pub use mode::Mode;
 pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_region};
@@ -109,7 +110,7 @@ pub use switch::{DeferredPlane, Device, Executor, Order, Plane, Progress, Report
 pub use time::Instant;
 pub use transport::flow::FLOW_PACKETS_MAX;
 pub use values::{UnknownFormat, ValueFormat, Values};
-pub use worker::{Level, Worker, WorkerCommand, WorkerEvent};
+pub use worker::{AssignedRows, Level, Worker, WorkerCommand, WorkerEvent};
 
 #[cfg(test)]
 mod testing;

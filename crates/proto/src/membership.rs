@@ -46,6 +46,8 @@ pub(crate) struct Membership {
     dial: Dial,
     links: LinkNumbers,
     join: Join,
+    /// The job, for a controller that takes its tables from workers.
+    proposal: Option<Box<Cluster>>,
     /// This member and its share, once it is in.
     you: Option<(Peer, u16)>,
     /// The instance of the job.
@@ -78,6 +80,7 @@ impl Membership {
                 is_restartable: false,
                 is_slow: false,
             },
+            proposal: None,
             you: None,
             instance: 0,
             view: 0,
@@ -96,6 +99,11 @@ impl Membership {
     /// It takes seconds for what others do at once.
     pub(crate) fn set_slow_device(&mut self) {
         self.join.is_slow = true;
+    }
+
+    /// It describes the job to the controller when it joins.
+    pub(crate) fn set_proposal(&mut self, job: Box<Cluster>) {
+        self.proposal = Some(job);
     }
 
     /// Returns true if it can be started again.
@@ -185,6 +193,9 @@ impl Membership {
             }
         };
         self.send(message);
+        if let Some(job) = self.proposal.clone().filter(|_| self.you.is_none()) {
+            self.send(Message::Propose(job));
+        }
     }
 
     pub(crate) fn handle_message(&mut self, _now: Instant, message: Message) -> Option<MembershipEvent> {
@@ -193,6 +204,7 @@ impl Membership {
                 self.you = Some((start.you, start.share));
                 self.instance = start.cluster.instance;
                 self.view = 0;
+                self.proposal = None;
                 Some(MembershipEvent::Started(start))
             }
             Message::View(view) => Some(MembershipEvent::Changed(view)),

@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+mod rows;
+
+pub use self::rows::{Assign, Reset, TablePage};
+
 use crate::bulk::{Bulk, encode_onto};
 use crate::cluster::{Cluster, Peer, View};
 use crate::keys::Keys;
@@ -14,7 +18,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -243,6 +247,29 @@ pub enum Message {
         /// The number of the newest change that is installed.
         change: u64,
     },
+    /// From a worker to a shard: set rows. Answered by [`Message::Pushed`] without values, or [`Message::PushRefused`].
+    Assign(Assign),
+    /// From a worker to a shard: reset a table. Answered likewise.
+    Reset(Reset),
+    /// From a worker to a shard: read the rows of a table that are kept, by rising key.
+    Scan {
+        /// Counted with the pulls of the worker.
+        number: u64,
+        /// The position of the table in [`Cluster::tables`].
+        table: u16,
+        /// Reads the rows behind this key; none: from the first.
+        after: Option<u64>,
+    },
+    /// From a shard: the rows of a scan, as many as fit.
+    Scanned {
+        /// The request's number.
+        number: u64,
+        /// The rows.
+        page: TablePage,
+    },
+    /// From a worker to the controller, behind [`Message::Join`]: the job as far as a front end describes it, for a controller that
+    /// takes its tables from workers (rule M19).
+    Propose(Box<Cluster>),
 }
 
 /// The first message of a process to the controller (rule M1).
@@ -507,6 +534,8 @@ impl Message {
             Self::Pushed { values, .. } | Self::Pulled { values, .. } => values.bytes(),
             Self::Replay(replay) => replay.bytes_about(),
             Self::Adopt { contents, .. } => contents.bytes_about(),
+            Self::Assign(assign) => assign.bytes_about(),
+            Self::Scanned { page, .. } => page.bytes_about(),
             Self::Drained(drained) => drained.bytes_about(),
             Self::Adopted(Adopted { contents, values, .. }) => contents.bytes_about() + values.bytes_about(),
             Self::Committed(Committed { values, .. }) | Self::Changed(Changed { values, .. }) => {

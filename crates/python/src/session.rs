@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use libra_client::{Mode, Optimizer, Sizes, TableSpec};
 use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::backend::alone::{Alone, lock};
 use crate::backend::cluster::Cluster;
-use crate::backend::{Backend, Part, Wanted};
+use crate::backend::{Backend, Page, Part, Wanted, Written};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id, not_finite, run};
 use crate::lookups::{Gradient, PooledLookup, Request, backward, look_up};
@@ -35,8 +36,14 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
 }
 
+/// Ids, values, states, steps, next, shards.
+type PageOfPython<'py> =
+    (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, Option<u64>, u16);
+
 struct Shared {
     tables: Mutex<Vec<Table>>,
+    /// Gradients of whole tables, for the next push.
+    staged: Mutex<Vec<Part>>,
     /// None after a shutdown.
     backend: Mutex<Option<Arc<Backend>>>,
     recorder: Recorder,
@@ -70,7 +77,12 @@ impl Session {
         })?;
         let backend = Mutex::new(Some(Arc::new(Backend::Alone(backend))));
         Ok(Self {
-            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+            shared: Arc::new(Shared {
+                tables: Mutex::default(),
+                staged: Mutex::default(),
+                backend,
+                recorder: Recorder::default(),
+            }),
         })
     }
 
@@ -85,7 +97,12 @@ impl Session {
         run(py, check_fork)?;
         let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(Cluster::new(mode, seed))))));
         Ok(Self {
-            shared: Arc::new(Shared { tables: Mutex::default(), backend, recorder: Recorder::default() }),
+            shared: Arc::new(Shared {
+                tables: Mutex::default(),
+                staged: Mutex::default(),
+                backend,
+                recorder: Recorder::default(),
+            }),
         })
     }
 
@@ -106,13 +123,26 @@ impl Session {
         })
     }
 
-    /// Joins the cluster of a controller, and waits until it is complete.
-    fn join(&self, py: Python<'_>, address: &str, timeout: f64) -> PyResult<()> {
+    /// Joins the cluster of a controller, and waits until it is complete. With the number of `workers` that the job has, the controller
+    /// may take the job from this one. Returns the number of the next barrier.
+    #[pyo3(signature = (address, timeout, workers, plan))]
+    fn join(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        timeout: f64,
+        workers: Option<u16>,
+        plan: Option<&str>,
+    ) -> PyResult<u64> {
         run(py, || {
             let bad = |_| Failure::Value(format!("\"{address}\" must be an address and a port"));
             let address: SocketAddr = address.parse().map_err(bad)?;
             let backend = self.shared.backend()?;
-            backend.cluster().ok_or_else(not_a_cluster)?.join(address, seconds(timeout)?)
+            let (cluster, timeout) = (backend.cluster().ok_or_else(not_a_cluster)?, seconds(timeout)?);
+            match workers {
+                Some(workers) => cluster.join_with_job(address, timeout, workers, plan),
+                None => cluster.join(address, timeout),
+            }
         })
     }
 
@@ -257,7 +287,7 @@ impl Session {
         run(py, || {
             let backend = self.shared.backend()?;
             let mut states = lock(&self.shared.tables);
-            let mut parts = Vec::with_capacity(tables.len());
+            let mut parts = core::mem::take(&mut *lock(&self.shared.staged));
             for table in tables {
                 let state = &mut states[table];
                 state.is_spent = true;
@@ -346,100 +376,84 @@ impl Session {
     ) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
-            let of_table = &mut lock(&self.shared.tables)[table];
-            let (width, space) = (of_table.width, of_table.space);
+            let mut tables = lock(&self.shared.tables);
+            let of_table = &mut tables[table];
             let ids = input::<i64>(ids, count);
-            space.check(ids).map_err(|error| bad_id(&of_table.name, &error))?;
-            let values = input::<f32>(values, count * width);
-            let given = (state != 0).then(|| input::<f32>(state, count * state_words));
-            let stores = stores(&backend)?;
+            of_table.space.check(ids).map_err(|error| bad_id(&of_table.name, &error))?;
+            let keys = ids.iter().map(|id| of_table.first_key + of_table.space.row(*id)).collect();
+            let values = input::<f32>(values, count * of_table.width).to_vec();
+            let states =
+                if state == 0 { Vec::new() } else { input::<f32>(state, count * state_words).to_vec() };
             of_table.is_spent = true;
-            stores.with_store(table, |store| {
-                let words = store.tables()[0].rule.state_len(width);
-                if given.is_some() && words != state_words {
-                    return Err(Failure::Libra(
-                        "Mismatch",
-                        format!(
-                            "table \"{}\": {state_words} words of state a row, its rule has {words}",
-                            of_table.name
-                        ),
-                    ));
-                }
-                let none = vec![0.0; words];
-                for (index, id) in ids.iter().enumerate() {
-                    let key = of_table.first_key + space.row(*id);
-                    let state = given.map_or(&none[..], |given| &given[index * words..][..words]);
-                    store
-                        .insert(key, &values[index * width..][..width], state)
-                        .expect("the shape is checked");
-                }
-                Ok(())
-            })?
+            backend.write(Written { table, keys, values, states })
         })
     }
 
-    /// Returns the number of rows that are kept, the words of state of each, and the steps of the table.
-    fn kept(&self, py: Python<'_>, table: usize) -> PyResult<(usize, usize, u64)> {
-        run(py, || {
-            let backend = self.shared.backend()?;
-            let width = lock(&self.shared.tables)[table].width;
-            stores(&backend)?.with_store(table, |store| {
-                (store.rows(), store.tables()[0].rule.state_len(width), store.steps(0))
-            })
-        })
-    }
-
-    /// Makes all rows of a table those that never had a gradient.
-    fn forget(&self, py: Python<'_>, table: usize) -> PyResult<()> {
+    /// Makes all rows of a table those that never had a gradient, and sets how many steps it has had.
+    fn reset(&self, py: Python<'_>, table: usize, steps: u64) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
             lock(&self.shared.tables)[table].is_spent = true;
-            stores(&backend)?.with_store(table, |store| {
-                let keys: Vec<u64> = store.rows_of(0).map(|(key, _, _)| key).collect();
-                for key in keys {
-                    store.remove(key).expect("the table has this key");
-                }
-            })
+            backend.reset(table, steps)
         })
     }
 
-    fn set_steps(&self, py: Python<'_>, table: usize, steps: u64) -> PyResult<()> {
-        run(py, || {
-            let backend = self.shared.backend()?;
-            stores(&backend)?.with_store(table, |store| store.set_steps(0, steps))
-        })
+    /// Reads the rows that are kept of a table by rising id, a page at a time: ids (i64), values and states (f32), steps of the table, what
+    /// the next page begins behind, number of shards. Each shard has its own pages.
+    #[pyo3(signature = (table, shard, after))]
+    fn scan<'py>(
+        &self,
+        py: Python<'py>,
+        table: usize,
+        shard: u16,
+        after: Option<u64>,
+    ) -> PyResult<PageOfPython<'py>> {
+        let (page, first_key) = run(py, || {
+            let first_key = lock(&self.shared.tables)[table].first_key;
+            Ok((self.shared.backend()?.scan(table, shard, after)?, first_key))
+        })?;
+        let Page { keys, values, states, steps, next, shards } = page;
+        let ids: Vec<u64> = keys.into_iter().map(|key| key - first_key).collect();
+        Ok((bytes_of(py, &ids), bytes_of(py, &values), bytes_of(py, &states), steps, next, shards))
     }
 
-    /// Copies the rows that are kept, by rising id: ids, values, states.
-    fn export(
+    /// Reads the first rows of a table as a part of a step, or beside it.
+    fn read_first(
         &self,
         py: Python<'_>,
         table: usize,
-        count: usize,
-        ids: usize,
-        values: usize,
-        states: usize,
+        rows: u64,
+        address: usize,
+        is_step: bool,
     ) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
-            let of_table = lock(&self.shared.tables);
-            let (first_key, width) = (of_table[table].first_key, of_table[table].width);
-            stores(&backend)?.with_store(table, |store| {
-                let words = store.tables()[0].rule.state_len(width);
-                let mut rows: Vec<_> = store.rows_of(0).collect();
-                rows.sort_unstable_by_key(|(key, _, _)| *key);
-                if rows.len() != count {
-                    return Err(Failure::Libra("Error", "rows were made while they were saved".to_owned()));
-                }
-                let (ids, values) = (output::<i64>(ids, count), output::<f32>(values, count * width));
-                let states = output::<f32>(states, count * words);
-                for (index, (key, row, state)) in rows.into_iter().enumerate() {
-                    ids[index] = (key - first_key).cast_signed();
-                    values[index * width..][..width].copy_from_slice(row);
-                    states[index * words..][..words].copy_from_slice(state);
-                }
-                Ok(())
-            })?
+            let (first_key, width) = {
+                let of_table = &lock(&self.shared.tables)[table];
+                (of_table.first_key, of_table.width)
+            };
+            let values = backend.read(table, (first_key..first_key + rows).collect(), is_step)?;
+            let rows = usize::try_from(rows).expect("its values are in memory");
+            output::<f32>(address, rows * width).copy_from_slice(&values);
+            Ok(())
+        })
+    }
+
+    /// Keeps gradients of the first rows of a table for the next push.
+    fn stage(&self, py: Python<'_>, table: usize, rows: u64, address: usize, factor: f64) -> PyResult<()> {
+        run(py, || {
+            let mut tables = lock(&self.shared.tables);
+            let of_table = &mut tables[table];
+            let count = usize::try_from(rows).expect("its gradients are in memory") * of_table.width;
+            let mut gradients = input::<f32>(address, count).to_vec();
+            if factor != 1.0 {
+                gradients.iter_mut().for_each(|value| *value = narrow(f64::from(*value) * factor));
+            }
+            let keys = (of_table.first_key..of_table.first_key + rows).collect();
+            of_table.counts.rows_pushed += rows;
+            of_table.counts.pushes += 1;
+            lock(&self.shared.staged).push(Part { table, keys, gradients });
+            Ok(())
         })
     }
 
@@ -495,10 +509,14 @@ fn not_a_cluster() -> Failure {
     Failure::Runtime("the rows of this session are in this process".to_owned())
 }
 
-fn stores(backend: &Backend) -> Result<&Alone, Failure> {
-    let text =
-        "rows of a cluster cannot be set or saved from a worker yet: servers write checkpoints of their own";
-    backend.stores().ok_or_else(|| Failure::Libra("Error", text.to_owned()))
+/// Bytes of values in the order of the machine.
+fn bytes_of<'py, T: bytemuck::NoUninit>(py: Python<'py>, values: &[T]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, bytemuck::cast_slice(values))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "gradients are f32")]
+fn narrow(value: f64) -> f32 {
+    value as f32
 }
 
 /// Bounded tables take neighbouring keys, so that stores find rows by key; each open one has 2^56 keys of its own.

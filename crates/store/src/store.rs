@@ -204,6 +204,17 @@ impl Store {
         Ok(())
     }
 
+    /// Returns the values and the state of a row that is kept; `None` if it was never updated, or no table holds it.
+    #[must_use]
+    pub fn row(&self, key: u64) -> Option<(&[f32], &[f32])> {
+        let position = self.position_of(key)?;
+        let rows = &self.rows[position];
+        match rows.find(key) {
+            RowPlace::Nowhere => None,
+            place => Some(bytemuck::cast_slice(rows.words(place)).split_at(self.tables[position].width)),
+        }
+    }
+
     /// Changes a row by a gradient, or by a sum of gradients that counts as one, as the rule of its
     /// table says; or makes it, if the [`RowLifecycle`](crate::RowLifecycle) of the table lets it. It counts as one step of the table.
     ///

@@ -420,6 +420,9 @@ impl User {
             WorkerEvent::Refused { number, error } => {
                 return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
             }
+            WorkerEvent::Scanned { number, .. } => {
+                return Err(format!("operation {number} of worker {} completes as a scan", self.worker));
+            }
             WorkerEvent::Finished | WorkerEvent::Ended { .. } => self.end(),
         }
         Ok(())

@@ -23,7 +23,7 @@ impl WorkerClient {
         options: NodeOptions,
         mut on_event: impl FnMut(WorkerEvent) + Send + 'static,
     ) -> Result<Self, NodeError> {
-        let network = start_network(options, move |event| {
+        let network = start_network(options, None, move |event| {
             on_event(event);
             ControlFlow::Continue(())
         });

@@ -17,6 +17,14 @@ pub(super) enum Open {
     Push,
     /// A push whose end the caller asks for.
     FollowedPush,
+    /// Rows that are set, or a scan.
+    Exchange,
+}
+
+impl Open {
+    fn is_push(self) -> bool {
+        matches!(self, Self::Push | Self::FollowedPush)
+    }
 }
 
 /// Operations that are under way, or whose values the caller has not fetched.
@@ -39,7 +47,7 @@ impl Ledger {
 
     pub(super) fn begin(&mut self, number: u64, operation: Open, bytes: usize) {
         self.bytes += bytes;
-        self.pushes += usize::from(operation != Open::Pull);
+        self.pushes += usize::from(operation.is_push());
         self.followed_pushes += usize::from(operation == Open::FollowedPush);
         self.open.insert(number, (operation, bytes));
     }
@@ -58,7 +66,7 @@ impl Ledger {
     pub(super) fn end(&mut self, number: u64) -> Option<Open> {
         let (operation, bytes) = self.open.remove(&number)?;
         self.bytes -= bytes;
-        self.pushes -= usize::from(operation != Open::Pull);
+        self.pushes -= usize::from(operation.is_push());
         self.followed_pushes -= usize::from(operation == Open::FollowedPush);
         Some(operation)
     }

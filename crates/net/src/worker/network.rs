@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use libra_proto::{Worker, WorkerCommand, WorkerEvent};
+use libra_proto::{Cluster, Worker, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
 
 use crate::driver::{Ports, drive};
@@ -19,10 +19,11 @@ pub(super) struct Network {
     pub(super) stream_bytes: Arc<AtomicU64>,
 }
 
-/// Starts a worker that joins the cluster of a controller. `on_event` gets all events on its thread, which ends after the last
+/// Starts a worker that joins the cluster of a controller, to which it may describe the job. `on_event` gets all events on its thread, which ends after the last
 /// event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks.
 pub(super) fn start_network(
     options: NodeOptions,
+    job: Option<Box<Cluster>>,
     mut on_event: impl FnMut(WorkerEvent) -> ControlFlow<()> + Send + 'static,
 ) -> Result<Network, NodeError> {
     let runtime = runtime()?;
@@ -32,6 +33,10 @@ pub(super) fn start_network(
     let stream_bytes = links.bytes();
     let network = move || {
         let role = Worker::new(options.controller, address);
+        let role = match job {
+            Some(job) => role.with_proposal(job),
+            None => role,
+        };
         let busy_poll = options.busy_poll;
         let ports = Ports { datagrams: Some(socket), busy_poll, ..Ports::new(links) };
         let driven = runtime.block_on(drive(role, ports, inbox, |event| {

@@ -97,6 +97,7 @@ impl Controller {
             self.forget_member(peer);
         } else if self.phase == Phase::Gathering {
             self.forget_member(peer);
+            self.forget_proposal_of(peer);
             self.events.push_back(ControllerEvent::Lost { peer, reason });
         } else {
             self.lose(now, peer, reason);

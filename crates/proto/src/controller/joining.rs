@@ -101,7 +101,7 @@ impl Controller {
         self.events.push_back(ControllerEvent::Joined { peer, remote: caller.remote, missing });
         if self.phase == Phase::Running {
             self.raise(now);
-        } else if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) {
+        } else if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) && !self.awaits_tables() {
             self.begin(now);
         }
     }
@@ -133,7 +133,7 @@ impl Controller {
             Kind::Server => {
                 free(self.sizes.servers).filter(|_| gathering).map(|number| (Peer::Server(number), 0))
             }
-            Kind::Switch if self.cluster.plan.is_none() => None,
+            Kind::Switch if self.cluster.plan.is_none() && !self.awaits_tables() => None,
             Kind::Switch if gathering => free(u16::MAX).map(|number| (Peer::Switch(number), 0)),
             Kind::Switch => {
                 let number = self.cluster.view.next_switch;
@@ -170,7 +170,7 @@ impl Controller {
     }
 
     /// Begins the job: all members are there.
-    fn begin(&mut self, now: Instant) {
+    pub(super) fn begin(&mut self, now: Instant) {
         // The first view goes to all in the order of any other (rule M3).
         self.phase = Phase::Running;
         // A plan that cannot be placed is refused by the servers, in words.

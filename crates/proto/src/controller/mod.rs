@@ -9,6 +9,7 @@ mod health;
 mod joining;
 mod members;
 mod progress;
+mod proposals;
 mod recovery;
 mod refusals;
 mod strangers;
@@ -25,6 +26,7 @@ pub use self::refusals::Refusal;
 use self::checkpoints::Checkpoints;
 use self::failure_detection::TICK_MAX;
 use self::members::{Member, kind_of};
+use self::proposals::Description;
 use self::view_messages::ViewMessages;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::CONNECT_TIMEOUT;
@@ -218,6 +220,7 @@ struct Recovery {
 pub struct Controller {
     sizes: Sizes,
     cluster: Cluster,
+    description: Description,
     /// The messages about it that members are sent.
     view_messages: ViewMessages,
     limits: HealthLimits,
@@ -280,6 +283,7 @@ impl Controller {
         Self {
             sizes,
             cluster: Cluster { shares: sizes.workers, servers, ..cluster },
+            description: Description::Own,
             view_messages: ViewMessages::default(),
             limits: HealthLimits::default(),
             phase: Phase::Gathering,
@@ -387,7 +391,10 @@ impl Role for Controller {
                 }
                 match self.phase {
                     // Its place is free again: the process that started it may start it once more.
-                    Phase::Gathering => drop(self.members.remove(&peer)),
+                    Phase::Gathering => {
+                        self.members.remove(&peer);
+                        self.forget_proposal_of(peer);
+                    }
                     Phase::Finishing => {
                         member.settled = true;
                         self.finish_if_complete();
@@ -518,6 +525,7 @@ impl Controller {
                 self.reports.insert(member.share, text);
                 self.go_on_without_workers();
             }
+            Message::Propose(job) if is_worker => self.handle_proposal(now, peer, *job),
             Message::Barrier { number } if is_worker => self.handle_barrier(peer, number),
             Message::Clock { barrier, clock } if is_worker => self.handle_clock(peer, barrier, clock),
             Message::Unreachable { switch } if is_worker => self.handle_complaint(now, peer, switch),

@@ -6,6 +6,7 @@ use libra_dataplane::mutants::{Mutant, is_enabled};
 
 use super::health::PROBE_INTERVAL;
 use super::members::{Member, kind_of};
+use super::proposals::Description;
 use super::{Controller, ControllerEvent, Phase, RETURN_MAX, Recovery, SWITCH_REJOIN_MAX};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::CONNECT_TIMEOUT;
@@ -106,6 +107,10 @@ impl Controller {
     /// Members of a cluster call: this controller takes the place of one that is gone. Callers that came to begin another job must wait (rule M9).
     pub(super) fn begin_recovery(&mut self, now: Instant, instance: u64) {
         self.phase = Phase::Recovering;
+        if self.takes_tables() {
+            // Its servers have the tables.
+            self.description = Description::Of(Peer::Controller);
+        }
         self.cluster.instance = instance;
         self.probe_at.get_or_insert(now + PROBE_INTERVAL);
         self.recovery = Some(Recovery {

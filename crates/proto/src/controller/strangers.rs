@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use super::{Caller, Controller, ControllerEvent, Phase};
-use crate::admission::TO_CONTROLLER_BYTES_MAX;
+use crate::admission::{PROPOSAL_BYTES_MAX, TO_CONTROLLER_BYTES_MAX};
 use crate::cluster::Peer;
 use crate::role::{Action, Link, Strangers};
 
@@ -17,7 +17,10 @@ impl Controller {
     /// The other end of a stream is this member (rule S2).
     pub(super) fn admit(&mut self, link: Link, remote: SocketAddr, peer: Peer) {
         self.callers.insert(link, Caller { remote, peer: Some(peer) });
-        self.actions.push_back(Action::Admit { link, message_bytes_max: TO_CONTROLLER_BYTES_MAX });
+        let may_propose = self.phase == Phase::Gathering || self.takes_tables();
+        let is_proposer = may_propose && matches!(peer, Peer::Worker(_));
+        let message_bytes_max = if is_proposer { PROPOSAL_BYTES_MAX } else { TO_CONTROLLER_BYTES_MAX };
+        self.actions.push_back(Action::Admit { link, message_bytes_max });
     }
 
     pub(super) fn note_strangers(&mut self, strangers: Strangers) {

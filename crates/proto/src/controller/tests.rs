@@ -6,6 +6,7 @@ mod ends;
 mod harness;
 mod holes;
 mod numbers;
+mod proposals;
 mod protocol_violations;
 mod recovery;
 mod refusals;

@@ -42,6 +42,23 @@ fn large() -> Vec<Message> {
         Message::Drained(drained.into()),
         Message::Committed(Committed { region: 255, view_id: most, round: most, values: values() }),
         Message::Changed(Changed { region: 255, view_id: most, change: most, values: values() }),
+        Message::Assign(Assign {
+            number: most,
+            table: u16::MAX,
+            keys: keys(),
+            values: Bulk(vec![0.5; 1000]),
+            states: Bulk(vec![0.5; 2000]),
+        }),
+        Message::Scanned {
+            number: most,
+            page: TablePage {
+                keys: keys(),
+                values: Bulk(vec![0.5; 1000]),
+                states: Bulk(vec![0.5; 2000]),
+                steps: most,
+                next: Some(most),
+            },
+        },
     ]
 }
 

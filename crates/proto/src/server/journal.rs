@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bulk::{Bulk, BulkOf, encode_onto};
 use crate::cluster::View;
 use crate::keys::Keys;
-use crate::message::{Drained, Replay, RoundContents};
+use crate::message::{Assign, Drained, Replay, Reset, RoundContents};
 use crate::storage::StorageRequest;
 
 /// A record of the log: applied to the state before, it gives the state after, to the bit.
@@ -20,6 +20,8 @@ pub(super) enum Record {
     Replay { worker: u16, replay: Replay },
     Forgotten { region: u8, round: u64, contents: RoundContents },
     Evicted { keys: Bulk<u64> },
+    Assign { worker: u16, assign: Assign },
+    Reset { worker: u16, reset: Reset },
 }
 
 /// A [`Record`] of what is elsewhere. Must be serialized as that is.
@@ -31,6 +33,8 @@ pub(super) enum RecordOf<'a> {
     Replay { worker: u16, replay: &'a Replay },
     Forgotten { region: u8, round: u64, contents: &'a RoundContents },
     Evicted { keys: BulkOf<'a, u64> },
+    Assign { worker: u16, assign: &'a Assign },
+    Reset { worker: u16, reset: &'a Reset },
 }
 
 impl RecordOf<'_> {
@@ -42,7 +46,8 @@ impl RecordOf<'_> {
             Self::Replay { replay, .. } => replay.bytes_about(),
             Self::Forgotten { contents, .. } => contents.bytes_about(),
             Self::Evicted { keys } => 8 * keys.0.len(),
-            Self::View(_) => 0,
+            Self::Assign { assign, .. } => assign.bytes_about(),
+            Self::View(_) | Self::Reset { .. } => 0,
         };
         large + 64
     }
@@ -194,6 +199,14 @@ mod tests {
             sums: Bulk(vec![1, 2]),
         };
         let replay = Replay { region: 1, view_id: 4, below: 5, packets: vec![Bulk(vec![1, 2, 3])] };
+        let assign = Assign {
+            number: 4,
+            table: 1,
+            keys: keys.clone(),
+            values: Bulk(vec![0.5, 1.0]),
+            states: Bulk(vec![2.0, 3.0]),
+        };
+        let reset = Reset { number: 5, table: 1, steps: 6 };
         let pairs = [
             (RecordOf::View(&view), Record::View(view.clone())),
             (
@@ -210,6 +223,11 @@ mod tests {
                 Record::Forgotten { region: 1, round: 9, contents: contents.clone() },
             ),
             (RecordOf::Evicted { keys: BulkOf(&[5, 3]) }, Record::Evicted { keys: Bulk(vec![5, 3]) }),
+            (
+                RecordOf::Assign { worker: 2, assign: &assign },
+                Record::Assign { worker: 2, assign: assign.clone() },
+            ),
+            (RecordOf::Reset { worker: 2, reset: &reset }, Record::Reset { worker: 2, reset: reset.clone() }),
         ];
         for (written, read) in pairs {
             let bytes = encode_onto(Vec::new(), &written);

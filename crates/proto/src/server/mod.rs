@@ -10,6 +10,7 @@ mod snapshot;
 
 pub(crate) use self::refusals::REFUSALS_MAX;
 pub use self::restore::{RestoreError, Restored};
+pub(crate) use self::shard::{PAGE_BYTES_MAX, first_bad_state};
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -220,6 +221,11 @@ impl Server {
         match (self.callers.get(&link), message) {
             (Some(Peer::Worker(worker)), Message::Push(push)) => shard.push(link, *worker, push),
             (Some(Peer::Worker(_)), Message::Pull { number, keys }) => shard.pull(link, number, &keys),
+            (Some(Peer::Worker(worker)), Message::Assign(assign)) => shard.assign(link, *worker, assign),
+            (Some(Peer::Worker(worker)), Message::Reset(reset)) => shard.reset(link, *worker, &reset),
+            (Some(Peer::Worker(_)), Message::Scan { number, table, after }) => {
+                shard.scan(link, number, table, after)
+            }
             (Some(Peer::Worker(worker)), Message::Replay(replay)) => shard.replay(link, *worker, replay),
             (Some(Peer::Switch(switch)), Message::Adopt { region, view_id, round, contents }) => {
                 shard.adopt(link, *switch, region, view_id, (round, contents))

@@ -117,6 +117,12 @@ impl Restored {
             // Its packets before the violation count.
             Record::Replay { worker, replay } => drop(shard.apply_replay(worker, replay)),
             Record::Forgotten { region, round, contents } => shard.forget(region, round, contents),
+            Record::Assign { worker, assign } => {
+                shard.apply_written_assign(worker, &assign).map_err(|_| wrong("rows that do not fit"))?;
+            }
+            Record::Reset { worker, reset } => {
+                shard.apply_written_reset(worker, &reset).map_err(|_| wrong("a table that is not here"))?;
+            }
             Record::Evicted { keys } => {
                 if !shard.owns(&keys.0) {
                     return Err(wrong("it has rows of other shards"));

@@ -1,8 +1,10 @@
 //! The shard of a server: its rows, the regions of switches that cache them, and every change exactly once.
 
+mod assignments;
 mod pushes;
 mod replay;
 mod rounds;
+mod scans;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +22,9 @@ use crate::message::{Adopted, Answered, Message, RoundContents};
 use crate::region;
 use crate::role::Link;
 use crate::statistics::ServerStatistics;
+pub(crate) use assignments::first_bad_state;
+pub(crate) use scans::PAGE_BYTES_MAX;
+use scans::ScannedKeys;
 use waiting::WaitingPushes;
 
 /// A message that its sender should not have sent. It changed nothing (rule C4).
@@ -50,6 +55,8 @@ pub(super) struct Shard {
     waiting: WaitingPushes,
     /// The other replies that are sent once the log has a record.
     deferred: VecDeque<(u64, DeferredReply)>,
+    /// Keys of the table that is being scanned.
+    scanning: Option<ScannedKeys>,
     /// Rows that the store works on at once, and their gradients, in memory that is used again.
     pub(super) rows: KeyBatch,
     pub(super) gradients: Vec<f32>,
@@ -146,6 +153,7 @@ impl Shard {
             forgot_changes: false,
             waiting: WaitingPushes::default(),
             deferred: VecDeque::new(),
+            scanning: None,
             rows: KeyBatch::default(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),

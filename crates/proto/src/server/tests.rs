@@ -1,5 +1,6 @@
 //! A server without a network: the test is its driver, its controller, and all its callers.
 
+mod assignments;
 mod cold;
 mod durability;
 mod failing_disk;

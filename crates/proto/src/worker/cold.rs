@@ -4,9 +4,12 @@ use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::AssignedRows;
 use super::rows::{ColdRow, spans};
+use crate::bulk::Bulk;
 use crate::keys::Keys;
-use crate::message::{Answered, ColdPush, Message};
+use crate::message::{Answered, Assign, ColdPush, Message, Reset};
+use crate::server::PAGE_BYTES_MAX;
 use crate::values::{ValueFormat, Values};
 
 /// A request has no more bytes of keys and values, the answer's included, unless one row does (rule C8). A stream that carries a
@@ -36,6 +39,22 @@ enum Order {
         /// Of all rows of the operation.
         gradients: Arc<Vec<f32>>,
         answer: bool,
+    },
+    Assign {
+        table: u16,
+        /// Of all rows of the operation, as the states are.
+        values: Arc<Vec<f32>>,
+        states: Arc<Vec<f32>>,
+        /// States of a row.
+        words: usize,
+    },
+    Reset {
+        table: u16,
+        steps: u64,
+    },
+    Scan {
+        table: u16,
+        after: Option<u64>,
     },
 }
 
@@ -87,7 +106,12 @@ impl Request {
     }
 
     fn is_answered_with_values(&self) -> bool {
-        !matches!(self.order, Order::Push { answer: false, .. })
+        matches!(self.order, Order::Pull | Order::Push { answer: true, .. })
+    }
+
+    /// Returns true if its answer is a page of a table.
+    pub(crate) fn is_scan(&self) -> bool {
+        matches!(self.order, Order::Scan { .. })
     }
 
     /// Returns the number of values in the answer.
@@ -118,28 +142,48 @@ impl Request {
         match &self.order {
             Order::Pull => Message::Pull { number, keys },
             Order::Push { gradients, answer } => {
-                let mut values = Vec::with_capacity(self.piece.values);
-                for span in self.spans() {
-                    values.extend_from_slice(&gradients[span]);
-                }
-                Message::Push(ColdPush {
-                    number,
-                    keys,
-                    gradients: Values::new(format, values),
-                    answer: *answer,
-                })
+                let gradients = Values::new(format, self.values_of(gradients));
+                Message::Push(ColdPush { number, keys, gradients, answer: *answer })
             }
+            Order::Assign { table, values, states, words } => {
+                let mut of_rows = Vec::with_capacity(rows.len() * words);
+                for row in rows {
+                    let index = (row.offset / row.width) as usize;
+                    of_rows.extend_from_slice(&states[index * words..][..*words]);
+                }
+                let (table, values, states) = (*table, Bulk(self.values_of(values)), Bulk(of_rows));
+                Message::Assign(Assign { number, table, keys, values, states })
+            }
+            Order::Reset { table, steps } => Message::Reset(Reset { number, table: *table, steps: *steps }),
+            Order::Scan { table, after } => Message::Scan { number, table: *table, after: *after },
         }
+    }
+
+    /// Returns the values of its rows out of those of the operation.
+    fn values_of(&self, of_operation: &[f32]) -> Vec<f32> {
+        let mut values = Vec::with_capacity(self.piece.values);
+        for span in self.spans() {
+            values.extend_from_slice(&of_operation[span]);
+        }
+        values
     }
 }
 
 impl Order {
-    /// Returns the number of times that values go over the stream.
-    fn transfers(&self) -> usize {
-        match self {
-            Self::Pull | Self::Push { answer: false, .. } => 1,
-            Self::Push { answer: true, .. } => 2,
-        }
+    /// Returns the bytes of a row in request and answer together.
+    fn row_bytes(&self, width: u32) -> usize {
+        let width = width as usize;
+        let values = match self {
+            Self::Push { answer: true, .. } => 2 * width,
+            Self::Assign { words, .. } => width + words,
+            _ => width,
+        };
+        size_of::<u64>() + size_of::<f32>() * values
+    }
+
+    /// Returns true if a shard applies it once, under its number.
+    fn is_numbered(&self) -> bool {
+        matches!(self, Self::Push { .. } | Self::Assign { .. } | Self::Reset { .. })
     }
 }
 
@@ -203,12 +247,48 @@ impl ColdClient {
         self.each_shard(operation, rows, &Order::Push { gradients: Arc::new(gradients), answer })
     }
 
+    /// Sets rows of a table, which are sorted by shard. Returns how many answers there will be.
+    pub(crate) fn assign(
+        &mut self,
+        operation: u64,
+        rows: Vec<ColdRow>,
+        of: AssignedRows,
+        words: usize,
+    ) -> u32 {
+        let AssignedRows { table, values, states, keys: _ } = of;
+        let words = if states.is_empty() { 0 } else { words };
+        let (values, states) = (Arc::new(values), Arc::new(states));
+        self.each_shard(operation, rows, &Order::Assign { table, values, states, words })
+    }
+
+    /// Resets a table in all shards. Returns how many answers there will be.
+    pub(crate) fn reset(&mut self, operation: u64, table: u16, steps: u64) -> u32 {
+        let shards = u16::try_from(self.shards.len()).expect("shards are numbered by u16");
+        for shard in 0..shards {
+            self.ask(operation, shard, Order::Reset { table, steps }, 0);
+        }
+        shards.into()
+    }
+
+    /// Reads a page of a table in a shard.
+    pub(crate) fn scan(&mut self, operation: u64, shard: u16, table: u16, after: Option<u64>) {
+        self.ask(operation, shard, Order::Scan { table, after }, PAGE_BYTES_MAX);
+    }
+
+    /// Sends a request that names no rows.
+    fn ask(&mut self, operation: u64, shard: u16, order: Order, bytes: usize) {
+        let pieces = [Piece { rows: 0..0, values: 0, together: true, bytes }].into();
+        let waiting = Waiting { operation, order, rows: Arc::default(), pieces };
+        self.shards[usize::from(shard)].waiting.push_back(waiting);
+        self.send(shard);
+    }
+
     fn each_shard(&mut self, operation: u64, rows: Vec<ColdRow>, order: &Order) -> u32 {
         let rows = Arc::new(rows);
         let (mut answers, mut start) = (0, 0);
         while start < rows.len() {
             let number = rows[start].shard;
-            let pieces = pieces(&rows, start, order.transfers());
+            let pieces = pieces(&rows, start, order);
             start = pieces.back().expect("there was a row").rows.end;
             answers += pieces.len();
             let (order, rows) = (order.clone(), Arc::clone(&rows));
@@ -231,7 +311,7 @@ impl ColdClient {
         let shard = self.shards.get_mut(usize::from(number))?;
         let request = shard.open.remove(&request_number)?;
         shard.open_bytes -= request.piece.bytes;
-        if matches!(request.order, Order::Push { .. }) {
+        if request.order.is_numbered() {
             let Answered { newest, count } = shard.answered;
             shard.answered = Answered { newest: newest.max(request_number), count: count + 1 };
         }
@@ -244,8 +324,7 @@ impl ColdClient {
     pub(crate) fn refused(&mut self, number: u16, request_number: u64, key: u64) -> Option<Request> {
         let shard = self.shards.get_mut(usize::from(number))?;
         let request = shard.open.get(&request_number)?;
-        let is_push = matches!(request.order, Order::Push { .. });
-        if !is_push || request.rows().iter().all(|row| row.key != key) {
+        if !request.order.is_numbered() || request.rows().iter().all(|row| row.key != key) {
             return None;
         }
         let request = shard.open.remove(&request_number)?;
@@ -261,13 +340,13 @@ impl ColdClient {
 }
 
 /// The rows of one shard from `start` on in as few pieces as may be, none of them larger than a request (rule C8).
-fn pieces(rows: &[ColdRow], start: usize, transfers: usize) -> VecDeque<Piece> {
+fn pieces(rows: &[ColdRow], start: usize, order: &Order) -> VecDeque<Piece> {
     let empty = |start| Piece { rows: start..start, values: 0, together: true, bytes: 0 };
     let shard = rows[start].shard;
     let mut pieces = VecDeque::with_capacity(1);
     let (mut piece, mut end) = (empty(start), rows[start].offset);
     for row in rows[start..].iter().take_while(|row| row.shard == shard) {
-        let bytes = size_of::<u64>() + transfers * size_of::<f32>() * row.width as usize;
+        let bytes = order.row_bytes(row.width);
         if piece.bytes + bytes > REQUEST_BYTES_MAX && !piece.rows.is_empty() {
             let next = empty(piece.rows.end);
             pieces.push_back(core::mem::replace(&mut piece, next));

@@ -10,6 +10,7 @@ mod quantize;
 mod renewals;
 mod rows;
 mod session;
+mod tables;
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use crate::client::{ClientError, PullId, Pulled, Tick};
 use crate::cluster::{Cluster, Peer};
 use crate::dial::Dial;
 use crate::membership::{Membership, MembershipEvent};
-use crate::message::{Hello, Kind, Message, Start};
+use crate::message::{Hello, Kind, Message, Start, TablePage};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::time::Instant;
@@ -61,6 +62,33 @@ pub enum WorkerCommand {
         /// Gradients of their rows.
         gradients: Vec<f32>,
     },
+    /// Set rows of a table. Done when the new values can be read: then [`WorkerEvent::Pushed`] comes.
+    Assign {
+        /// The operation.
+        number: u64,
+        /// The rows.
+        rows: AssignedRows,
+    },
+    /// Make all rows of a table those that never had a gradient. Done likewise.
+    Reset {
+        /// The operation.
+        number: u64,
+        /// The position of the table in [`Cluster::tables`].
+        table: u16,
+        /// Number of steps of the table, which its schedule depends on.
+        steps: u64,
+    },
+    /// Read the rows that a shard keeps of a table, as many as fit a page: then [`WorkerEvent::Scanned`] comes.
+    Scan {
+        /// The operation.
+        number: u64,
+        /// The shard.
+        shard: u16,
+        /// The position of the table in [`Cluster::tables`].
+        table: u16,
+        /// [`TablePage::next`] of the page before.
+        after: Option<u64>,
+    },
     /// Report when every push so far is visible.
     Flush {
         /// The operation.
@@ -87,6 +115,19 @@ pub enum WorkerCommand {
     },
 }
 
+/// Rows of a table, and what they are set to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AssignedRows {
+    /// The position of the table in [`Cluster::tables`].
+    pub table: u16,
+    /// Distinct keys.
+    pub keys: Vec<u64>,
+    /// Values of their rows one after the other.
+    pub values: Vec<f32>,
+    /// States of their optimizers one after the other; empty: those of rows that never had a gradient.
+    pub states: Vec<f32>,
+}
+
 /// Events that a worker reports to its user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerEvent {
@@ -103,7 +144,14 @@ pub enum WorkerEvent {
     },
     /// A pull, or a push with pull, is complete.
     Pulled(PullId, Pulled),
-    /// A push has reached its level.
+    /// The answer to a scan.
+    Scanned {
+        /// The operation.
+        number: u64,
+        /// The rows.
+        page: TablePage,
+    },
+    /// A push has reached its level, or rows are set.
     Pushed {
         /// The operation.
         number: u64,
@@ -170,6 +218,13 @@ impl Worker {
             events: VecDeque::new(),
             actions: VecDeque::new(),
         }
+    }
+
+    /// The same, with a description of the job for a controller that takes its tables from workers (rule M19).
+    #[must_use]
+    pub fn with_proposal(mut self, job: Box<Cluster>) -> Self {
+        self.membership.set_proposal(job);
+        self
     }
 
     fn handle_membership(&mut self, now: Instant, event: MembershipEvent) {
@@ -348,6 +403,9 @@ impl Role for Worker {
             WorkerCommand::PushPull { id, keys, gradients } => {
                 session.push(id.0, keys, gradients, PushAnswer::Values);
             }
+            WorkerCommand::Assign { number, rows } => session.assign(number, rows),
+            WorkerCommand::Reset { number, table, steps } => session.reset(number, table, steps),
+            WorkerCommand::Scan { number, shard, table, after } => session.scan(number, shard, table, after),
             WorkerCommand::Flush { number } => session.flush(number),
             WorkerCommand::Tick(when) => {
                 let tick = self.clock.tick();

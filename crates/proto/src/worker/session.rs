@@ -47,15 +47,15 @@ enum OnVisible {
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) cluster: Box<Cluster>,
-    directory: Directory,
+    pub(super) directory: Directory,
     hot: Option<HotClient>,
-    cold: ColdClient,
-    operations: Operations,
+    pub(super) cold: ColdClient,
+    pub(super) operations: Operations,
     visibility_waits: Vec<VisibilityWait>,
     /// The newest view that a shard has reported to act on.
     newest_view: u64,
     deliveries: Vec<PendingDelivery>,
-    statistics: WorkerStatistics,
+    pub(super) statistics: WorkerStatistics,
     pub(super) events: VecDeque<WorkerEvent>,
     /// Ticks that count from now on.
     pub(super) ticks: VecDeque<TickNumber>,
@@ -245,7 +245,7 @@ impl Session {
         self.end_visibility_waits();
     }
 
-    fn end_visibility_waits(&mut self) {
+    pub(super) fn end_visibility_waits(&mut self) {
         let (hot, operations) = (self.hot.as_ref(), &self.operations);
         let (events, ticks) = (&mut self.events, &mut self.ticks);
         self.visibility_waits.retain_mut(|wait| {
@@ -265,7 +265,7 @@ impl Session {
     }
 
     /// An operation without any row has nothing to wait for.
-    fn complete_if_empty(&mut self, number: u64) {
+    pub(super) fn complete_if_empty(&mut self, number: u64) {
         let operation = self.operations.operation(number);
         if operation.missing == 0 {
             operation.missing = 1;
@@ -303,6 +303,7 @@ impl Session {
                 (number, values)
             }
             Message::Pulled { number, values } => (number, values),
+            Message::Scanned { number, page } => return self.scanned(shard, number, page),
             Message::PushRefused { number, key, lane, bits } => {
                 self.refused(shard, number, (key, lane, bits));
                 return Ok(());
@@ -317,6 +318,9 @@ impl Session {
             return Ok(());
         };
         let expected = request.answered_values();
+        if request.is_scan() {
+            return Err(format!("a server answered scan {number} with values"));
+        }
         if values.len() != expected {
             let found = values.len();
             return Err(format!(

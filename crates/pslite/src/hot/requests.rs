@@ -255,7 +255,10 @@ impl HotRequests {
                 self.changed.notify_all();
             }
             WorkerEvent::Ended { reason } => self.ended(&reason),
-            WorkerEvent::Flushed { .. } | WorkerEvent::Released { .. } | WorkerEvent::Clocks { .. } => {}
+            WorkerEvent::Flushed { .. }
+            | WorkerEvent::Released { .. }
+            | WorkerEvent::Clocks { .. }
+            | WorkerEvent::Scanned { .. } => {}
         }
     }
 

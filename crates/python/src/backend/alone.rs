@@ -7,7 +7,7 @@ use std::thread;
 
 use libra_client::{Store, TableSpec, UpdateRule};
 
-use super::{Part, Wanted, check_signals};
+use super::{Page, Part, Wanted, Written, check_signals};
 use crate::failure::Failure;
 
 /// Pushes that may be under way before the next one waits, as in a worker of a cluster.
@@ -151,6 +151,69 @@ impl Alone {
                 queue = lock(&self.shared.queue);
             }
         }
+    }
+
+    pub(crate) fn read(&self, table: usize, keys: &[u64]) -> Result<Vec<f32>, Failure> {
+        if self.is_sync {
+            self.flush()?;
+        }
+        let store = self.shared.store(table);
+        let store = lock(&store);
+        let mut values = vec![0.0; keys.len() * store.tables()[0].width];
+        store.read_many(keys, &mut values).expect("keys were checked");
+        Ok(values)
+    }
+
+    pub(crate) fn write(&self, rows: &Written) -> Result<(), Failure> {
+        let Written { table, keys, values, states } = rows;
+        self.with_store(*table, |store| {
+            let spec = &store.tables()[0];
+            let none;
+            let states = if states.is_empty() {
+                none = vec![0.0; keys.len() * spec.rule.state_len(spec.width)];
+                &none
+            } else {
+                states
+            };
+            let name = spec.name.clone();
+            let misfit = |error| Failure::Libra("Mismatch", format!("table \"{name}\": {error}"));
+            store.restore(0, keys, values, states).map_err(misfit)
+        })?
+    }
+
+    pub(crate) fn reset(&self, table: usize, steps: u64) -> Result<(), Failure> {
+        self.with_store(table, |store| {
+            let keys: Vec<u64> = store.rows_of(0).map(|(key, _, _)| key).collect();
+            for key in keys {
+                store.remove(key).expect("the table has this key");
+            }
+            store.set_steps(0, steps);
+        })
+    }
+
+    /// Returns all rows behind a key as one page.
+    pub(crate) fn scan(&self, table: usize, after: Option<u64>) -> Result<Page, Failure> {
+        self.with_store(table, |store| {
+            let mut rows: Vec<_> =
+                store.rows_of(0).filter(|(key, _, _)| after.is_none_or(|after| *key > after)).collect();
+            rows.sort_unstable_by_key(|(key, _, _)| *key);
+            let spec = &store.tables()[0];
+            let words = spec.rule.state_len(spec.width);
+            let mut page = Page {
+                keys: Vec::with_capacity(rows.len()),
+                values: Vec::with_capacity(rows.len() * spec.width),
+                states: Vec::with_capacity(rows.len() * words),
+                steps: store.steps(0),
+                next: None,
+                shards: 1,
+            };
+            for (key, values, state) in rows {
+                page.keys.push(key);
+                page.values.extend_from_slice(values);
+                page.states.extend_from_slice(state);
+            }
+            page
+        })
     }
 
     /// Returns the definitions of all tables.

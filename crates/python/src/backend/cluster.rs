@@ -1,5 +1,7 @@
 //! Rows in a cluster: a worker on a thread of its own, which the threads of Python wait for without the lock of the interpreter.
 
+mod driver;
+
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,12 +10,13 @@ use std::thread;
 use std::time::Instant;
 
 use libra_client::{
-    ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeOptions, Parameters, Plan, Sizes, StartError,
-    TableSpec, UpdateRule, Worker,
+    AssignedRows, ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeError, NodeOptions, Plan,
+    Sizes, StartError, TableSpec, UpdateRule, Worker,
 };
 
+use self::driver::{Driver, Request};
 use super::alone::lock;
-use super::{Part, Wanted, check_signals};
+use super::{Page, Part, Wanted, Written, check_signals};
 use crate::failure::Failure;
 
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -25,40 +28,22 @@ pub(crate) struct Cluster {
     tables: Mutex<Vec<TableSpec>>,
     /// Once this process has joined.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
+    /// Number of servers, once this process has joined.
+    shards: Mutex<u16>,
     /// The controller and the servers, in the process that has them.
     hosted: Mutex<Option<LocalCluster>>,
 }
 
-/// Something that the thread of the worker is asked to do, and where its answer goes.
-enum Request {
-    /// Reads rows, as a part of a step or beside it.
-    Pull {
-        keys: Vec<u64>,
-        is_step: bool,
-        reply: mpsc::Sender<Result<Vec<f32>, ClientError>>,
-    },
-    Push {
-        keys: Vec<u64>,
-        gradients: Vec<f32>,
-    },
-    /// Ends a step.
-    Tick,
-    Flush {
-        reply: mpsc::Sender<Result<(), ClientError>>,
-    },
-    Barrier {
-        reply: mpsc::Sender<Result<(), ClientError>>,
-    },
-    /// Ends the part of this worker: with the others, or before them.
-    Finish {
-        is_done: bool,
-        reply: mpsc::Sender<Result<(), ClientError>>,
-    },
-}
-
 impl Cluster {
     pub(crate) fn new(mode: Mode, seed: u64) -> Self {
-        Self { mode, seed, tables: Mutex::default(), requests: Mutex::default(), hosted: Mutex::default() }
+        Self {
+            mode,
+            seed,
+            tables: Mutex::default(),
+            requests: Mutex::default(),
+            shards: Mutex::default(),
+            hosted: Mutex::default(),
+        }
     }
 
     pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
@@ -91,6 +76,15 @@ impl Cluster {
     /// Starts the controller, the servers and the switches in this process; returns the address of the controller. `plan` is the text
     /// of a plan of hot rows.
     pub(crate) fn host(&self, sizes: Sizes, plan: Option<&str>) -> Result<SocketAddr, Failure> {
+        let spec = self.spec(sizes, plan)?;
+        let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
+        let address = cluster.address();
+        *lock(&self.hosted) = Some(cluster);
+        Ok(address)
+    }
+
+    /// The job as this process defines it.
+    fn spec(&self, sizes: Sizes, plan: Option<&str>) -> Result<JobSpec, Failure> {
         let mut spec = JobSpec::new(sizes, lock(&self.tables).clone()).with_mode(self.mode);
         spec.seed = self.seed;
         let of_plan =
@@ -98,18 +92,36 @@ impl Cluster {
         spec.plan = plan.map(Plan::from_toml).transpose().map_err(|error| of_plan(&error))?;
         spec.check()
             .map_err(|error| if plan.is_some() { of_plan(&error) } else { StartError::from(error).into() })?;
-        let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
-        let address = cluster.address();
-        *lock(&self.hosted) = Some(cluster);
-        Ok(address)
+        Ok(spec)
     }
 
-    /// Joins a cluster, and waits until it is complete.
-    pub(crate) fn join(&self, controller: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+    /// Joins a cluster that other processes have started. Its controller may take the job from its workers.
+    pub(crate) fn join_with_job(
+        &self,
+        controller: SocketAddr,
+        timeout: Duration,
+        workers: u16,
+        plan: Option<&str>,
+    ) -> Result<u64, Failure> {
+        let job = self.spec(Sizes { servers: 1, switches: 0, workers }, plan)?.cluster();
+        self.join_by(controller, timeout, move |options| Worker::join_with_job(options, job))
+    }
+
+    /// Joins a cluster, and waits until it is complete. Returns the number of the next barrier: above 0 for a worker that comes late.
+    pub(crate) fn join(&self, controller: SocketAddr, timeout: Duration) -> Result<u64, Failure> {
+        self.join_by(controller, timeout, Worker::join)
+    }
+
+    fn join_by(
+        &self,
+        controller: SocketAddr,
+        timeout: Duration,
+        join: impl FnOnce(NodeOptions) -> Result<Worker, NodeError> + Send + 'static,
+    ) -> Result<u64, Failure> {
         let (requests, to_do) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
         let (tables, mode) = (lock(&self.tables).clone(), self.mode);
-        let run = move || match Worker::join(NodeOptions::new(controller)) {
+        let run = move || match join(NodeOptions::new(controller)) {
             Ok(worker) => {
                 let difference = difference(&tables, mode, &worker);
                 if let Some(difference) = difference {
@@ -118,15 +130,16 @@ impl Cluster {
                     let _ = begun.send(Err(Failure::Libra("Mismatch", difference)));
                     return;
                 }
-                if begun.send(Ok(())).is_ok() {
-                    Driver::new(worker).run(&to_do);
+                let names: Vec<String> = tables.into_iter().map(|table| table.name).collect();
+                if begun.send(Ok((worker.next_barrier(), worker.cluster().shards()))).is_ok() {
+                    Driver::new(worker, &names).run(&to_do);
                 }
             }
             Err(error) => drop(begun.send(Err(error.into()))),
         };
         let spawned = thread::Builder::new().name("libra worker".to_owned()).spawn(run);
         spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
-        match wait(&has_begun, Some(timeout))? {
+        let (barrier, shards) = match wait(&has_begun, Some(timeout))? {
             Some(outcome) => outcome?,
             None => {
                 let seconds = timeout.as_secs_f64();
@@ -136,9 +149,10 @@ impl Cluster {
                 );
                 return Err(Failure::Libra("TimeoutError", text));
             }
-        }
+        };
+        *lock(&self.shards) = shards;
         *lock(&self.requests) = Some(requests);
-        Ok(())
+        Ok(barrier)
     }
 
     fn send(&self, request: Request) -> Result<(), Failure> {
@@ -170,8 +184,7 @@ impl Cluster {
             wanted.set.missing().iter().map(|id| wanted.first_key + id).collect::<Vec<_>>()
         };
         let keys: Vec<u64> = wanted.iter().flat_map(keys_of).collect();
-        let values = self.ask(|reply| Request::Pull { keys, is_step, reply }, None)?;
-        let values = values.expect("without a timeout there is an answer");
+        let values = self.read(keys, is_step)?;
         let mut rest = &values[..];
         for Wanted { set, .. } in wanted {
             set.load(|_, place| {
@@ -182,6 +195,38 @@ impl Cluster {
             })?;
         }
         Ok(())
+    }
+
+    /// Reads rows, as a part of a step or beside it.
+    pub(crate) fn read(&self, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, Failure> {
+        let values = self.ask(|reply| Request::Pull { keys, is_step, reply }, None)?;
+        Ok(values.expect("without a timeout there is an answer"))
+    }
+
+    pub(crate) fn write(&self, rows: Written) -> Result<(), Failure> {
+        let Written { table, keys, values, states } = rows;
+        let table =
+            u16::try_from(table).map_err(|_| Failure::Value("a job has at most 65,536 tables".into()))?;
+        let rows = AssignedRows { table, keys, values, states };
+        self.ask(|reply| Request::Assign { rows, reply }, None).map(drop)
+    }
+
+    pub(crate) fn reset(&self, table: usize, steps: u64) -> Result<(), Failure> {
+        self.ask(|reply| Request::Reset { table, steps, reply }, None).map(drop)
+    }
+
+    pub(crate) fn scan(&self, table: usize, shard: u16, after: Option<u64>) -> Result<Page, Failure> {
+        let page = self.ask(|reply| Request::Scan { shard, table, after, reply }, None)?;
+        let page = page.expect("without a timeout there is an answer");
+        let shards = *lock(&self.shards);
+        Ok(Page {
+            keys: page.keys.to_vec(),
+            values: page.values.0,
+            states: page.states.0,
+            steps: page.steps,
+            next: page.next,
+            shards,
+        })
     }
 
     pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
@@ -271,111 +316,4 @@ fn difference(tables: &[TableSpec], mode: Mode, worker: &Worker) -> Option<Strin
     }
     (tables.len() != cluster.tables.len())
         .then(|| format!("{} tables are defined here, the job has {}", tables.len(), cluster.tables.len()))
-}
-
-/// The worker, and where it is in its step.
-struct Driver {
-    worker: Worker,
-    mode: Mode,
-    /// Steps since the last barrier.
-    step: u64,
-    /// This step has begun to read.
-    reads: bool,
-    /// This step has read, and pushes.
-    pushes: bool,
-    failed: Option<ClientError>,
-}
-
-impl Driver {
-    fn new(worker: Worker) -> Self {
-        let mode = worker.cluster().mode;
-        Self { worker, mode, step: 0, reads: false, pushes: false, failed: None }
-    }
-
-    fn run(mut self, requests: &mpsc::Receiver<Request>) {
-        // Senders of answers fail where the caller was interrupted: it does not wait any more.
-        while let Ok(request) = requests.recv() {
-            match request {
-                Request::Pull { keys, is_step, reply } => drop(reply.send(self.pull(keys, is_step))),
-                Request::Push { keys, gradients } => {
-                    let outcome = self.push(keys, gradients);
-                    self.note(outcome);
-                }
-                Request::Tick => {
-                    let outcome = self.tick();
-                    self.note(outcome);
-                }
-                Request::Flush { reply } => {
-                    let outcome = self.check().and_then(|()| self.worker.flush());
-                    drop(reply.send(outcome));
-                }
-                Request::Barrier { reply } => drop(reply.send(self.barrier())),
-                Request::Finish { is_done, reply } => {
-                    let worker = self.worker;
-                    let outcome = if is_done { worker.report(String::new()) } else { worker.leave() };
-                    drop(reply.send(outcome));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Keeps the failure of an operation whose caller did not wait, for the next that does.
-    fn note(&mut self, outcome: Result<(), ClientError>) {
-        if let Err(error) = outcome {
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn check(&mut self) -> Result<(), ClientError> {
-        self.failed.take().map_or(Ok(()), Err)
-    }
-
-    fn pull(&mut self, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, ClientError> {
-        self.check()?;
-        if is_step {
-            self.begin_reading()?;
-        }
-        Ok(self.worker.pull(keys)?.values)
-    }
-
-    fn begin_reading(&mut self) -> Result<(), ClientError> {
-        if !self.reads {
-            self.mode.before_pull(self.step, &mut self.worker)?;
-            self.reads = true;
-        }
-        Ok(())
-    }
-
-    fn begin_pushing(&mut self) -> Result<(), ClientError> {
-        self.begin_reading()?;
-        if !self.pushes {
-            self.mode.after_pull(&mut self.worker)?;
-            self.mode.before_push(self.step, &mut self.worker)?;
-            self.pushes = true;
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
-        self.begin_pushing()?;
-        self.worker.push(keys, gradients)
-    }
-
-    fn tick(&mut self) -> Result<(), ClientError> {
-        self.begin_pushing()?;
-        self.mode.after_push(&mut self.worker)?;
-        self.step += 1;
-        (self.reads, self.pushes) = (false, false);
-        Ok(())
-    }
-
-    fn barrier(&mut self) -> Result<(), ClientError> {
-        self.check()?;
-        self.worker.flush()?;
-        self.worker.barrier()?;
-        self.step = 0;
-        (self.reads, self.pushes) = (false, false);
-        Ok(())
-    }
 }

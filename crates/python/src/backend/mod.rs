@@ -32,6 +32,33 @@ pub(crate) struct Wanted<'a> {
     pub(crate) set: &'a mut WorkingSet,
 }
 
+/// Rows of one table, and what they are set to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Number of the table.
+    pub(crate) table: usize,
+    /// Keys, distinct.
+    pub(crate) keys: Vec<u64>,
+    /// Values, one row after the other.
+    pub(crate) values: Vec<f32>,
+    /// States of their rules; empty: those of rows that never had a gradient.
+    pub(crate) states: Vec<f32>,
+}
+
+/// Rows that are kept of a table, ascending, in one shard.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) keys: Vec<u64>,
+    pub(crate) values: Vec<f32>,
+    pub(crate) states: Vec<f32>,
+    /// Steps of the table in the shard.
+    pub(crate) steps: u64,
+    /// The key behind which the next page begins; none if this is the last.
+    pub(crate) next: Option<u64>,
+    /// Number of shards.
+    pub(crate) shards: u16,
+}
+
 /// A holder of rows.
 pub(crate) enum Backend {
     Alone(Alone),
@@ -58,6 +85,38 @@ impl Backend {
         match self {
             Self::Alone(alone) => alone.load(wanted),
             Self::Cluster(cluster) => cluster.load(wanted, is_step),
+        }
+    }
+
+    /// Reads rows of a table, as a part of a step or beside it.
+    pub(crate) fn read(&self, table: usize, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, Failure> {
+        match self {
+            Self::Alone(alone) => alone.read(table, &keys),
+            Self::Cluster(cluster) => cluster.read(keys, is_step),
+        }
+    }
+
+    /// Sets rows of a table.
+    pub(crate) fn write(&self, rows: Written) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.write(&rows),
+            Self::Cluster(cluster) => cluster.write(rows),
+        }
+    }
+
+    /// Makes all rows of a table those that never had a gradient, in a table of so many steps.
+    pub(crate) fn reset(&self, table: usize, steps: u64) -> Result<(), Failure> {
+        match self {
+            Self::Alone(alone) => alone.reset(table, steps),
+            Self::Cluster(cluster) => cluster.reset(table, steps),
+        }
+    }
+
+    /// Reads a page of the rows that are kept of a table.
+    pub(crate) fn scan(&self, table: usize, shard: u16, after: Option<u64>) -> Result<Page, Failure> {
+        match self {
+            Self::Alone(alone) => alone.scan(table, after),
+            Self::Cluster(cluster) => cluster.scan(table, shard, after),
         }
     }
 

@@ -19,7 +19,7 @@ const ANSWER_VALUES_MAX: usize = MESSAGE_BYTES_MAX / size_of::<f32>() - 1024;
 
 impl Shard {
     /// Looks up which tables rows are of that this shard must own.
-    fn find_own(&self, keys: &Keys, rows: &mut KeyBatch) -> Result<(), ProtocolViolation> {
+    pub(super) fn find_own(&self, keys: &Keys, rows: &mut KeyBatch) -> Result<(), ProtocolViolation> {
         rows.fill(&self.store, |to| keys.decode_into(to)).map_err(|_| ProtocolViolation)?;
         if self.owns(rows.keys()) { Ok(()) } else { Err(ProtocolViolation) }
     }
@@ -81,13 +81,24 @@ impl Shard {
             self.send_pushed(link, number, gradients);
             return Ok(());
         }
+        self.answer_when_kept(link, number, answer.then_some(keys), changes);
+        Ok(())
+    }
+
+    /// Answers a push when the log has it, and switches have installed these changes.
+    pub(super) fn answer_when_kept(
+        &mut self,
+        link: Link,
+        number: u64,
+        keys: Option<Keys>,
+        changes: Vec<(u8, u64)>,
+    ) {
         let record = self.journal.newest();
-        let mut waiting = WaitingPush { link, number, record, keys: answer.then_some(keys), changes };
+        let mut waiting = WaitingPush { link, number, record, keys, changes };
         let is_logged = self.journal.has(record);
         if !is_logged || !self.try_answer(&mut waiting) {
             self.waiting.add(waiting, is_logged);
         }
-        Ok(())
     }
 
     /// Applies a push that was written down.
@@ -109,7 +120,7 @@ impl Shard {
         updated
     }
 
-    fn count_push(&mut self, worker: u16, number: u64, rows: usize) {
+    pub(super) fn count_push(&mut self, worker: u16, number: u64, rows: usize) {
         let last = self.pushed.entry(worker).or_default();
         *last = Pushed { number, count: last.count + 1 };
         self.statistics.row_updates += rows as u64;

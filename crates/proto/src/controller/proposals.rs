@@ -1,0 +1,111 @@
+//! Jobs that workers describe, for a controller that is started without tables (rule M19).
+
+use libra_store::Store;
+
+use super::{Controller, Phase, Sizes};
+use crate::cluster::{Cluster, Peer};
+use crate::message::Kind;
+use crate::time::Instant;
+
+/// What a controller knows of the job before it begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Description {
+    /// It has the tables.
+    #[default]
+    Own,
+    /// It waits for a worker that describes the job.
+    Awaited,
+    /// This member has described it.
+    Of(Peer),
+}
+
+impl Controller {
+    /// The same, for a job whose tables, plan, mode and seed the workers bring.
+    #[must_use]
+    pub fn with_tables_of_workers(mut self) -> Self {
+        self.description = Description::Awaited;
+        self
+    }
+
+    /// Returns true if the tables are those of its workers.
+    pub(super) fn takes_tables(&self) -> bool {
+        self.description != Description::Own
+    }
+
+    /// Returns true if the job cannot begin for want of tables.
+    pub(super) fn awaits_tables(&self) -> bool {
+        self.description == Description::Awaited
+    }
+
+    /// A worker describes the job: the first one decides, and all others must agree with it.
+    pub(super) fn handle_proposal(&mut self, now: Instant, peer: Peer, job: Cluster) {
+        if self.phase != Phase::Gathering || !self.takes_tables() {
+            return;
+        }
+        let refusal = match self.description {
+            Description::Of(other) if other != peer => difference(&self.cluster, &job)
+                .map(|difference| format!("{peer} has another job than {other}: {difference}")),
+            _ => self.adopt(peer, job).err(),
+        };
+        match refusal {
+            Some(reason) => {
+                let link = self.members.remove(&peer).and_then(|member| member.link);
+                link.into_iter().for_each(|link| self.refuse(link, &reason));
+            }
+            None if self.missing() == (Sizes { servers: 0, switches: 0, workers: 0 }) => self.begin(now),
+            None => {}
+        }
+    }
+
+    fn adopt(&mut self, peer: Peer, job: Cluster) -> Result<(), String> {
+        let Cluster { tables, plan, mode, seed, task, cold_path, hot_path, .. } = job;
+        let mut cluster = Cluster { tables, plan, mode, seed, task, cold_path, ..self.cluster.clone() };
+        cluster.hot_path.round_time_max = hot_path.round_time_max;
+        if cluster.tables.is_empty() {
+            return Err("a job needs at least one table".to_owned());
+        }
+        Store::new(cluster.tables.clone(), seed).map_err(|error| error.to_string())?;
+        cluster.check()?;
+        let switches = self.sizes.switches;
+        if switches > 0 && cluster.plan.as_ref().is_none_or(|plan| plan.rows.is_empty()) {
+            return Err(format!(
+                "the controller waits for {switches} switches, and the workers have no plan of hot rows: give them one, or start the \
+                 controller with --switches 0"
+            ));
+        }
+        self.cluster = cluster;
+        self.description = Description::Of(peer);
+        Ok(())
+    }
+
+    /// A member has gone before the job began. Without the worker that described it, the others describe it again when they come back.
+    pub(super) fn forget_proposal_of(&mut self, peer: Peer) {
+        if self.description != Description::Of(peer) {
+            return;
+        }
+        self.description = Description::Awaited;
+        let workers: Vec<Peer> = self.of_kind(Kind::Worker).map(|(peer, _)| peer).collect();
+        for worker in workers {
+            let link = self.members.remove(&worker).and_then(|member| member.link);
+            link.into_iter().for_each(|link| self.hang_up(link));
+        }
+    }
+}
+
+/// Returns the first difference between the descriptions of a job.
+fn difference(job: &Cluster, other: &Cluster) -> Option<String> {
+    if job.mode != other.mode {
+        return Some(format!("the mode {}, not {}", other.mode, job.mode));
+    }
+    if job.seed != other.seed {
+        return Some(format!("the seed {}, not {}", other.seed, job.seed));
+    }
+    let mut pairs = job.tables.iter().zip(&other.tables);
+    if let Some((table, _)) = pairs.find(|(table, other)| table != other) {
+        return Some(format!("table {:?} is not the same", table.name));
+    }
+    if job.tables.len() != other.tables.len() {
+        return Some(format!("{} tables, not {}", other.tables.len(), job.tables.len()));
+    }
+    (job.plan != other.plan).then(|| "its plan of hot rows is not the same".to_owned())
+}

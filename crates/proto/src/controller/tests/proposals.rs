@@ -1,0 +1,122 @@
+//! Controllers that take the tables from workers (rule M19).
+
+use super::harness::ControllerHarness;
+use crate::cluster::{Cluster, Peer};
+use crate::controller::{Controller, ControllerEvent, Sizes};
+use crate::message::Message;
+use crate::mode::Mode;
+use crate::testing;
+
+const WORKER: Peer = Peer::Worker(0);
+const OTHER: Peer = Peer::Worker(1);
+
+fn harness(switches: u16) -> ControllerHarness {
+    let mut harness = ControllerHarness::new(1, switches, 2);
+    let cluster = Cluster { tables: Vec::new(), plan: None, ..testing::cluster(2) };
+    let controller = Controller::new(Sizes { servers: 1, switches, workers: 2 }, cluster);
+    harness.controller = controller.with_tables_of_workers();
+    harness
+}
+
+fn job() -> Cluster {
+    Cluster { mode: Mode::Sync, seed: 77, task: "front end".to_owned(), ..testing::cluster(2) }
+}
+
+fn propose(job: Cluster) -> Message {
+    Message::Propose(Box::new(job))
+}
+
+fn refusal(harness: &mut ControllerHarness, peer: Peer) -> String {
+    let link = harness.links_of[&peer];
+    assert!(harness.closed.contains(&link));
+    let sent = harness.received_on(link);
+    let Some(Message::Abort { reason }) = sent.last() else { panic!("{sent:?}") };
+    reason.clone()
+}
+
+#[test]
+fn a_job_begins_with_the_tables_of_its_first_worker() {
+    let mut harness = harness(1);
+    for peer in [Peer::Server(0), Peer::Switch(0), WORKER, OTHER] {
+        harness.join(peer);
+    }
+    assert!(
+        !harness
+            .received_on(harness.links_of[&Peer::Server(0)])
+            .iter()
+            .any(|sent| matches!(sent, Message::Start(_)))
+    );
+    harness.from(OTHER, propose(job()));
+    let sent = harness.received_on(harness.links_of[&Peer::Server(0)]);
+    let [Message::Start(start)] = sent.as_slice() else { panic!("{sent:?}") };
+    let Cluster { tables, plan, mode, seed, task, .. } = &*start.cluster;
+    let job = job();
+    assert_eq!((tables, plan, *mode, *seed, task), (&job.tables, &job.plan, Mode::Sync, 77, &job.task));
+    // The same from others, or again, changes nothing.
+    harness.from(WORKER, propose(job));
+    harness.settle();
+    assert!(harness.events().contains(&ControllerEvent::Started));
+}
+
+#[test]
+fn a_worker_with_another_job_is_refused() {
+    let mut changed = [job(), job(), job(), job()];
+    changed[0].mode = Mode::Async;
+    changed[1].seed = 78;
+    changed[2].tables[0].width = 3;
+    changed[3].plan = None;
+    for (job_of_other, named) in
+        changed.into_iter().zip(["the mode async", "the seed 78", "\"rows\"", "plan"])
+    {
+        let mut harness = harness(0);
+        harness.join(WORKER);
+        harness.from(WORKER, propose(job()));
+        harness.join(OTHER);
+        harness.from(OTHER, propose(job_of_other));
+        let reason = refusal(&mut harness, OTHER);
+        assert!(
+            reason.starts_with("worker 1 has another job than worker 0: ") && reason.contains(named),
+            "{reason}"
+        );
+        // Its place is free for one that agrees.
+        harness.join(OTHER);
+        harness.from(OTHER, propose(job()));
+        harness.join(Peer::Server(0));
+        harness.settle();
+        assert!(harness.events().contains(&ControllerEvent::Started));
+    }
+}
+
+#[test]
+fn a_job_that_cannot_run_is_refused() {
+    let mut twice = job();
+    twice.tables.push(twice.tables[0].clone());
+    let without_tables = Cluster { tables: Vec::new(), plan: None, ..job() };
+    let without_plan = Cluster { plan: None, ..job() };
+    for (job, named) in
+        [(twice, "rows"), (without_tables, "at least one table"), (without_plan, "--switches 0")]
+    {
+        let mut harness = harness(1);
+        harness.join(WORKER);
+        harness.from(WORKER, propose(job));
+        let reason = refusal(&mut harness, WORKER);
+        assert!(reason.contains(named), "{reason}");
+    }
+}
+
+#[test]
+fn another_worker_decides_when_the_first_has_gone() {
+    let mut harness = harness(0);
+    harness.join(WORKER);
+    let second = harness.join(OTHER);
+    harness.from(WORKER, propose(job()));
+    harness.from(OTHER, propose(job()));
+    harness.break_stream(WORKER);
+    assert_eq!(harness.closed, [second], "it comes again, and describes its job again");
+    harness.join(WORKER);
+    harness.join(OTHER);
+    harness.join(Peer::Server(0));
+    harness.from(OTHER, propose(Cluster { seed: 5, ..job() }));
+    let sent = harness.received_on(harness.links_of[&Peer::Server(0)]);
+    assert!(matches!(sent.as_slice(), [Message::Start(start)] if start.cluster.seed == 5), "{sent:?}");
+}

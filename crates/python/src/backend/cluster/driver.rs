@@ -1,0 +1,184 @@
+//! The thread of a worker: it does what the threads of Python ask, in order, and knows how far its step is.
+
+use std::sync::mpsc;
+
+use libra_client::{AssignedRows, ClientError, Cluster, Mode, Parameters, TablePage, Worker};
+
+/// Something that the thread of the worker is asked to do, and where its answer goes.
+pub(super) enum Request {
+    /// Reads rows, as a part of a step or beside it.
+    Pull {
+        keys: Vec<u64>,
+        is_step: bool,
+        reply: mpsc::Sender<Result<Vec<f32>, ClientError>>,
+    },
+    Push {
+        keys: Vec<u64>,
+        gradients: Vec<f32>,
+    },
+    /// Sets rows of a table, as they are numbered here.
+    Assign {
+        rows: AssignedRows,
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    /// Makes all rows of a table those that never had a gradient.
+    Reset {
+        table: usize,
+        steps: u64,
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    /// Reads a page of a table.
+    Scan {
+        shard: u16,
+        table: usize,
+        after: Option<u64>,
+        reply: mpsc::Sender<Result<TablePage, ClientError>>,
+    },
+    /// Ends a step.
+    Tick,
+    Flush {
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    Barrier {
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+    /// Ends the part of this worker: with the others, or before them.
+    Finish {
+        is_done: bool,
+        reply: mpsc::Sender<Result<(), ClientError>>,
+    },
+}
+
+/// The worker, and where it is in its step.
+pub(super) struct Driver {
+    worker: Worker,
+    /// Positions in the job of the tables of this process.
+    positions: Vec<u16>,
+    mode: Mode,
+    /// Steps since the last barrier.
+    step: u64,
+    /// This step has begun to read.
+    reads: bool,
+    /// This step has read, and pushes.
+    pushes: bool,
+    failed: Option<ClientError>,
+}
+
+impl Driver {
+    /// A driver of a worker. The job has the tables of these names, and this process numbers them so.
+    pub(super) fn new(worker: Worker, names: &[String]) -> Self {
+        let Cluster { mode, tables, .. } = worker.cluster();
+        let position = |name: &String| tables.iter().position(|table| table.name == *name);
+        let positions = names.iter().filter_map(position).filter_map(|at| u16::try_from(at).ok()).collect();
+        Self { mode: *mode, positions, worker, step: 0, reads: false, pushes: false, failed: None }
+    }
+
+    /// Does what it is asked, until the end of the job.
+    pub(super) fn run(mut self, requests: &mpsc::Receiver<Request>) {
+        // Senders of answers fail where the caller was interrupted: it does not wait any more.
+        while let Ok(request) = requests.recv() {
+            match request {
+                Request::Pull { keys, is_step, reply } => drop(reply.send(self.pull(keys, is_step))),
+                Request::Push { keys, gradients } => {
+                    let outcome = self.push(keys, gradients);
+                    self.note(outcome);
+                }
+                Request::Assign { rows, reply } => drop(reply.send(self.assign(rows))),
+                Request::Reset { table, steps, reply } => drop(reply.send(self.reset(table, steps))),
+                Request::Scan { shard, table, after, reply } => {
+                    drop(reply.send(self.scan(shard, table, after)));
+                }
+                Request::Tick => {
+                    let outcome = self.tick();
+                    self.note(outcome);
+                }
+                Request::Flush { reply } => {
+                    let outcome = self.check().and_then(|()| self.worker.flush());
+                    drop(reply.send(outcome));
+                }
+                Request::Barrier { reply } => drop(reply.send(self.barrier())),
+                Request::Finish { is_done, reply } => {
+                    let worker = self.worker;
+                    let outcome = if is_done { worker.report(String::new()) } else { worker.leave() };
+                    drop(reply.send(outcome));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Keeps the failure of an operation whose caller did not wait, for the next that does.
+    fn note(&mut self, outcome: Result<(), ClientError>) {
+        if let Err(error) = outcome {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), ClientError> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn pull(&mut self, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, ClientError> {
+        self.check()?;
+        if is_step {
+            self.begin_reading()?;
+        }
+        Ok(self.worker.pull(keys)?.values)
+    }
+
+    fn begin_reading(&mut self) -> Result<(), ClientError> {
+        if !self.reads {
+            self.mode.before_pull(self.step, &mut self.worker)?;
+            self.reads = true;
+        }
+        Ok(())
+    }
+
+    fn begin_pushing(&mut self) -> Result<(), ClientError> {
+        self.begin_reading()?;
+        if !self.pushes {
+            self.mode.after_pull(&mut self.worker)?;
+            self.mode.before_push(self.step, &mut self.worker)?;
+            self.pushes = true;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, keys: Vec<u64>, gradients: Vec<f32>) -> Result<(), ClientError> {
+        self.begin_pushing()?;
+        self.worker.push(keys, gradients)
+    }
+
+    fn tick(&mut self) -> Result<(), ClientError> {
+        self.begin_pushing()?;
+        self.mode.after_push(&mut self.worker)?;
+        self.step += 1;
+        (self.reads, self.pushes) = (false, false);
+        Ok(())
+    }
+
+    fn assign(&mut self, rows: AssignedRows) -> Result<(), ClientError> {
+        self.check()?;
+        let table = self.positions[usize::from(rows.table)];
+        self.worker.assign(AssignedRows { table, ..rows })
+    }
+
+    fn reset(&mut self, table: usize, steps: u64) -> Result<(), ClientError> {
+        self.check()?;
+        self.worker.reset(self.positions[table], steps)
+    }
+
+    fn scan(&mut self, shard: u16, table: usize, after: Option<u64>) -> Result<TablePage, ClientError> {
+        self.check()?;
+        self.worker.scan(shard, self.positions[table], after)
+    }
+
+    fn barrier(&mut self) -> Result<(), ClientError> {
+        self.check()?;
+        self.worker.flush()?;
+        self.worker.barrier()?;
+        self.step = 0;
+        (self.reads, self.pushes) = (false, false);
+        Ok(())
+    }
+}
