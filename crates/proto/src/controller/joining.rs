@@ -101,7 +101,7 @@ impl Controller {
         self.events.push_back(ControllerEvent::Joined { peer, remote: caller.remote, missing });
         if self.phase == Phase::Running {
             self.raise(now);
-        } else if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) && !self.awaits_tables() {
+        } else if missing == (Sizes { servers: 0, switches: 0, workers: 0 }) && !self.awaits_proposals() {
             self.begin(now);
         }
     }

@@ -65,6 +65,8 @@ pub(super) struct Member {
     pub(super) is_restartable: bool,
     /// It takes seconds for what others do at once (switches).
     pub(super) is_slow: bool,
+    /// It has described the job, as the others do (rule M19).
+    pub(super) has_proposed: bool,
 }
 
 impl Member {
@@ -93,6 +95,7 @@ impl Member {
             settled: false,
             is_restartable: false,
             is_slow: false,
+            has_proposed: false,
         }
     }
 

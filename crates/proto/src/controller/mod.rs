@@ -505,10 +505,12 @@ impl Role for Controller {
 impl Controller {
     /// A message of a member.
     fn handle_member(&mut self, now: Instant, peer: Peer, message: Message) {
+        let lacks_proposal = self.lacks_proposal(peer);
         let Some(member) = self.members.get_mut(&peer) else { return };
         member.received_at = now;
         let is_worker = matches!(peer, Peer::Worker(_));
         match message {
+            Message::Heartbeat { .. } if lacks_proposal => self.refuse_without_proposal(peer),
             // Both are about the member that it was: sent before it received its new place, which its number then shows (rule V10).
             Message::Viewed { number } if member.is_renamed && number < member.start_view => {}
             Message::Abort { .. } if member.is_renamed => {}

@@ -32,9 +32,21 @@ impl Controller {
         self.description != Description::Own
     }
 
-    /// Returns true if the job cannot begin for want of tables.
+    /// Returns true if it has no tables yet.
     pub(super) fn awaits_tables(&self) -> bool {
         self.description == Description::Awaited
+    }
+
+    /// Returns true if the job cannot begin because not all workers have described it.
+    pub(super) fn awaits_proposals(&self) -> bool {
+        self.members.keys().any(|peer| self.lacks_proposal(*peer))
+    }
+
+    /// Returns true if a worker must still describe the job.
+    pub(super) fn lacks_proposal(&self, peer: Peer) -> bool {
+        let is_asked =
+            self.takes_tables() && self.phase == Phase::Gathering && matches!(peer, Peer::Worker(_));
+        is_asked && self.members.get(&peer).is_some_and(|member| !member.has_proposed)
     }
 
     /// A worker describes the job: the first one decides, and all others must agree with it.
@@ -47,14 +59,28 @@ impl Controller {
                 .map(|difference| format!("{peer} has another job than {other}: {difference}")),
             _ => self.adopt(peer, job).err(),
         };
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.has_proposed = refusal.is_none();
+        }
         match refusal {
-            Some(reason) => {
-                let link = self.members.remove(&peer).and_then(|member| member.link);
-                link.into_iter().for_each(|link| self.refuse(link, &reason));
-            }
+            Some(reason) => self.refuse_worker(peer, &reason),
+            None if self.awaits_proposals() => {}
             None if self.missing() == (Sizes { servers: 0, switches: 0, workers: 0 }) => self.begin(now),
             None => {}
         }
+    }
+
+    /// A worker is there, and has not described the job.
+    pub(super) fn refuse_without_proposal(&mut self, peer: Peer) {
+        self.refuse_worker(
+            peer,
+            "the controller takes the tables of the job from its workers (--tables workers), and this one brings none",
+        );
+    }
+
+    fn refuse_worker(&mut self, peer: Peer, reason: &str) {
+        let link = self.members.remove(&peer).and_then(|member| member.link);
+        link.into_iter().for_each(|link| self.refuse(link, reason));
     }
 
     fn adopt(&mut self, peer: Peer, job: Cluster) -> Result<(), String> {

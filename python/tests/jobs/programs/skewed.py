@@ -1,6 +1,7 @@
 """Every worker pushes to rows of which few take most updates; the sums must be those of all."""
 
 import sys
+import time
 
 import libra_ps as libra
 import numpy as np
@@ -14,19 +15,25 @@ client.add_table("item", int(sys.argv[2]), 4, Rule("sgd", {"lr": 1.0}), init=lib
 client.add_table("wide", 10, 300, Rule("sgd", {"lr": 1.0}), init=libra.Zero())
 numbers = np.random.default_rng(5)
 expected = np.zeros((2000, 4))
-for step in range(60):
+steps = int(sys.argv[3]) if len(sys.argv) > 3 else 60
+for step in range(steps):
     keys = np.unique((numbers.random(200) ** 4 * 2000).astype(np.int64))
     gradients = numbers.integers(-8, 9, (len(keys), 4)) / 8.0
     expected[keys] -= gradients
     client.pull("item", keys)
     client.push("item", keys, gradients)
-    client.push("cold first", [step], np.ones((1, 3)))
+    client.push("cold first", [step % 500], np.ones((1, 3)))
     client.push("wide", [step % 10], np.ones((1, 300)))
     client.tick()
+    if steps != 60:
+        # Time for faults.
+        time.sleep(0.02)
+        if step == 10:
+            print("working", flush=True)
 client.flush()
 client.barrier()
 found = client.pull("item", np.arange(2000))
 worst = np.abs(found - session.workers * expected).max()
 assert worst < 1e-3, worst
-assert (client.pull("wide", [3]) == -6.0 * session.workers).all()
+assert (client.pull("wide", [3]) == -steps / 10 * session.workers).all()
 sys.stdout.write(f"done {session.rank}\n")

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::controller::{Controller, ControllerEvent, Sizes};
 use crate::message::Message;
 use crate::mode::Mode;
+use crate::statistics::{Statistics, WorkerStatistics};
 use crate::testing;
 
 const WORKER: Peer = Peer::Worker(0);
@@ -47,12 +48,14 @@ fn a_job_begins_with_the_tables_of_its_first_worker() {
             .any(|sent| matches!(sent, Message::Start(_)))
     );
     harness.from(OTHER, propose(job()));
+    assert_eq!(harness.received_on(harness.links_of[&Peer::Server(0)]), [], "the other may have another job");
+    harness.from(WORKER, propose(job()));
     let sent = harness.received_on(harness.links_of[&Peer::Server(0)]);
     let [Message::Start(start)] = sent.as_slice() else { panic!("{sent:?}") };
     let Cluster { tables, plan, mode, seed, task, .. } = &*start.cluster;
     let job = job();
     assert_eq!((tables, plan, *mode, *seed, task), (&job.tables, &job.plan, Mode::Sync, 77, &job.task));
-    // The same from others, or again, changes nothing.
+    // Again, it changes nothing.
     harness.from(WORKER, propose(job));
     harness.settle();
     assert!(harness.events().contains(&ControllerEvent::Started));
@@ -117,6 +120,24 @@ fn another_worker_decides_when_the_first_has_gone() {
     harness.join(OTHER);
     harness.join(Peer::Server(0));
     harness.from(OTHER, propose(Cluster { seed: 5, ..job() }));
+    harness.from(WORKER, propose(Cluster { seed: 5, ..job() }));
     let sent = harness.received_on(harness.links_of[&Peer::Server(0)]);
     assert!(matches!(sent.as_slice(), [Message::Start(start)] if start.cluster.seed == 5), "{sent:?}");
+}
+
+#[test]
+fn a_worker_without_a_job_is_refused() {
+    let mut harness = harness(0);
+    for peer in [Peer::Server(0), WORKER, OTHER] {
+        harness.join(peer);
+    }
+    harness.from(WORKER, propose(job()));
+    let statistics = Statistics::Worker(WorkerStatistics::default());
+    harness.from(OTHER, Message::Heartbeat { statistics, probe: 0 });
+    let reason = refusal(&mut harness, OTHER);
+    assert!(reason.contains("--tables workers"), "{reason}");
+    harness.join(OTHER);
+    harness.from(OTHER, propose(job()));
+    harness.settle();
+    assert!(harness.events().contains(&ControllerEvent::Started));
 }

@@ -1,0 +1,98 @@
+"""Jobs whose members are processes of the binary, and that lose some of them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launch import Cluster, free_port, start, torchrun
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.toml"
+    alone = start("skewed.py", 0, 1, free_port(), "sync", "2000", LIBRA_PROFILE=str(path))
+    _, errors = alone.communicate(timeout=60)
+    assert alone.returncode == 0, errors
+    return path
+
+
+@pytest.fixture
+def clusters() -> Iterator[list[Cluster]]:
+    started: list[Cluster] = []
+    yield started
+    for cluster in started:
+        cluster.kill()
+
+
+def wait_until_working(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "working\n"
+
+
+def test_a_controller_takes_the_tables_of_its_workers(tmp_path: Path, clusters: list[Cluster]) -> None:
+    cluster = Cluster(tmp_path)
+    clusters.append(cluster)
+    arguments = (f"--checkpoint={tmp_path / 'checkpoint'}", "--steps=40")
+    workers = [start("servers.py", rank, 2, free_port(), *arguments, LIBRA_CONTROLLER=cluster.address) for rank in range(2)]
+    outputs = [worker.communicate(timeout=120) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert cluster.end() == 0, cluster.log("controller")
+
+
+def test_dense_parameters_and_rows_are_on_the_servers_of_rank_0(tmp_path: Path) -> None:
+    done = torchrun("servers.py", f"--checkpoint={tmp_path}", "--steps=200")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_worker_with_another_plan_is_refused(tmp_path: Path, plan: Path, clusters: list[Cluster]) -> None:
+    cluster = Cluster(tmp_path)
+    clusters.append(cluster)
+    one = {"LIBRA_CONTROLLER": cluster.address}
+    workers = [
+        start("skewed.py", 0, 2, free_port(), "async", "2000", **one),
+        start("skewed.py", 1, 2, free_port(), "async", "2000", **one, LIBRA_PLAN=str(plan)),
+    ]
+    # Either of them may be the first.
+    deadline = time.monotonic() + 30
+    while all(worker.poll() is None for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    refused = next(worker for worker in workers if worker.poll() is not None)
+    _, errors = refused.communicate()
+    assert "has another job than worker" in errors and "plan of hot rows is not the same" in errors, errors
+    for worker in workers:
+        if worker.poll() is None:
+            worker.kill()
+        worker.communicate()
+
+
+def test_training_goes_on_without_a_switch_and_with_a_server_that_returns(
+    tmp_path: Path, plan: Path, clusters: list[Cluster]
+) -> None:
+    cluster = Cluster(tmp_path, "--log", switches=2)
+    clusters.append(cluster)
+    environment = {"LIBRA_CONTROLLER": cluster.address, "LIBRA_PLAN": str(plan)}
+    workers = [
+        start("skewed.py", rank, 2, free_port(), "async", "2000", "300", **environment) for rank in range(2)
+    ]
+    for worker in workers:
+        wait_until_working(worker)
+    time.sleep(0.5)
+    cluster.switches[0].kill()
+    time.sleep(2.0)
+    cluster.servers[1].kill()
+    cluster.servers[1].wait()
+    cluster.servers[1] = cluster.start_server("server-1", True)
+    outputs = [worker.communicate(timeout=120) for worker in workers]
+    # Each asserts that the sums are those of all workers.
+    assert [worker.returncode for worker in workers] == [0, 0], (outputs, cluster.log("controller"))
+    assert cluster.end() == 0, cluster.log("controller")
+    log = cluster.log("controller")
+    assert "server 1 is back" in log or "server 1 returned" in log, log
+    assert "switch 0" in log, log
