@@ -115,7 +115,7 @@ class RowsModule(torch.nn.Module):
             table.handle = handle
             _hook(table)
         if table.session is None or table.session.is_closed:
-            table.open()
+            table.open().native.set_threads(torch.get_num_threads())
         return table
 
     @property
