@@ -207,7 +207,8 @@ class Binding:
         self.rules = rules
         self._optimizer = weakref.ref(optimizer)
         self._groups: dict[str, int] = {}
-        self._of_torch: dict[int, Rule] = {}
+        #: Options of the parameter groups in the last step.
+        self._options: list[tuple[Any, ...] | None] = []
         self._hidden: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self._skips = False
         for name, table in tables.items():
@@ -313,14 +314,21 @@ class Binding:
             )
 
     def _change_rules(self, optimizer: torch.optim.Optimizer) -> None:
+        seen, self._options = self._options, [_options(group) for group in optimizer.param_groups]
         for name, group in self._groups.items():
             table = self.tables[name]
-            if name in self.rules:
+            if name in self.rules or (group < len(seen) and seen[group] == self._options[group] is not None):
                 continue
             rule = rule_of(optimizer, optimizer.param_groups[group])
             if rule != table.rule:
                 assert table.rule is not None
                 table.set_rule(rule, keeps_state=rule.optimizer == table.rule.optimizer)
+
+
+def _options(group: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Returns the options of a parameter group, or None if one of them may change in place."""
+    options = tuple(value for name, value in group.items() if name != "params")
+    return None if any(isinstance(value, (torch.Tensor, list, dict)) for value in options) else options
 
 
 def _has_handle(optimizer: torch.optim.Optimizer, table: Table) -> bool:
