@@ -314,15 +314,16 @@ class Binding:
             )
 
     def _change_rules(self, optimizer: torch.optim.Optimizer) -> None:
-        seen, self._options = self._options, [_options(group) for group in optimizer.param_groups]
+        options = [_options(group) for group in optimizer.param_groups]
         for name, group in self._groups.items():
             table = self.tables[name]
-            if name in self.rules or (group < len(seen) and seen[group] == self._options[group] is not None):
+            if name in self.rules or (group < len(self._options) and self._options[group] == options[group] is not None):
                 continue
             rule = rule_of(optimizer, optimizer.param_groups[group])
             if rule != table.rule:
                 assert table.rule is not None
                 table.set_rule(rule, keeps_state=rule.optimizer == table.rule.optimizer)
+        self._options = options
 
 
 def _options(group: Mapping[str, Any]) -> tuple[Any, ...] | None:
