@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import resource
 import statistics
@@ -229,8 +230,12 @@ def thread(options: Options, report: Report) -> None:
         def nothing(_: Tensor) -> Any:
             time.sleep(options.seconds / 4)
 
-        for _ in range(options.turns):
-            for name, run in (("nothing", nothing), ("torch look-ups", plain), ("libra look-ups", ours)):
+        beside: list[tuple[str, Callable[[Tensor], Any]]] = [
+            ("nothing", nothing), ("torch look-ups", plain), ("libra look-ups", ours)
+        ]  # fmt: skip
+        for turn in range(options.turns):
+            first = turn % len(beside)
+            for name, run in (*beside[first:], *beside[:first]):
                 paces.setdefault(name, []).append(_count_beside(run, batches, options.seconds))
     medians = {name: Spread.of(pace) for name, pace in paces.items()}
     table = [[f"beside {name}", spread.text(2)] for name, spread in medians.items()]
@@ -330,6 +335,8 @@ def _run_worker(options: Options, report: Report) -> None:
     name = f"libra {of.mode}, dense {options.dense}"
     if options.dense == "server":
         wrap: Any = optim.wrap
+        if "dense" not in inspect.signature(wrap).parameters:
+            sys.exit("--dense server: optim.wrap of this version has no option dense")
         optimizer = wrap(adam, model, dense="server")
     else:
         optimizer = optim.wrap(adam, model)
