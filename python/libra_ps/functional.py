@@ -25,6 +25,9 @@ _thread = threading.get_ident
 _MODES = {"sum": 0, "mean": 1, "max": 2}
 _ROWS, _EVEN, _OFFSETS = 0, 1, 2
 
+#: Outputs are made by it: torch.empty with a type and a device takes longer.
+_CPU = torch.empty(0, dtype=torch.float32, device="cpu")
+
 #: Gradient of a handle, of which each pass has a copy: its hook writes the norm into it.
 _ZERO = torch.zeros(1, dtype=torch.float32, device="cpu")
 
@@ -129,7 +132,7 @@ class _LookUp(torch.autograd.Function):
     def forward(
         ctx: Any, handle: Tensor, weights: Tensor | None, table: Table, session: Session, request: Request, is_apart: bool
     ) -> Tensor:
-        output = torch.empty(request.size, dtype=torch.float32, device="cpu")
+        output = _CPU.new_empty(request.size)
         (ctx.lookup,) = session.native.look_up([request.native], [output.data_ptr()], is_apart, True)
         ctx.table = table
         ctx.session = session
@@ -171,7 +174,7 @@ class _LookUpMany(torch.autograd.Function):
     def forward(
         ctx: Any, tables: Sequence[Table], session: Session, requests: Sequence[Request], is_apart: bool, *handles: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs = tuple(torch.empty(request.size, dtype=torch.float32, device="cpu") for request in requests)
+        outputs = tuple(_CPU.new_empty(request.size) for request in requests)
         ctx.lookups = _run(session, requests, outputs, is_apart, True)
         ctx.tables = tables
         ctx.session = session
@@ -293,7 +296,7 @@ def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Reque
             check_dense((table,))
         output: Tensor = _LookUp.apply(handle, weights, table, session, request, is_apart)
         return output
-    output = torch.empty(request.size, dtype=torch.float32, device="cpu")
+    output = _CPU.new_empty(request.size)
     session.native.look_up([request.native], [output.data_ptr()], is_apart, False)
     return output
 
@@ -318,7 +321,7 @@ def look_up_many(
             check_dense(tables)
         outputs: tuple[Tensor, ...] = _LookUpMany.apply(tables, session, requests, is_apart, *handles)
         return outputs
-    outputs = tuple(torch.empty(request.size, dtype=torch.float32, device="cpu") for request in requests)
+    outputs = tuple(_CPU.new_empty(request.size) for request in requests)
     _run(session, requests, outputs, is_apart, False)
     return outputs
 

@@ -115,7 +115,7 @@ class RowsModule(torch.nn.Module):
             table.handle = handle
             _hook(table)
         if table.session is None or table.session.is_closed:
-            table.open()
+            table.open().native.set_threads(torch.get_num_threads())
         return table
 
     @property
@@ -469,23 +469,24 @@ class EmbeddingBagCollection(torch.nn.Module):
             includes_last = True
         else:
             includes_last = False
-        tables, handles, requests, names = [], [], [], []
+        tables, handles, requests = [], [], []
+        # Attributes that are modules take a search each.
+        modules: Mapping[str, Any] = self.tables._modules
         for name, feature in features.items():
             if name not in self.features:
                 raise KeyError(f'there is no feature "{name}": the collection has {", ".join(self.features)}')
             values, offsets, weights = feature, None, None
             if isinstance(feature, (tuple, list)):
                 values, offsets, weights = (*feature, None)[:3]
-            if weights is not None and weights.requires_grad:
-                raise NotSupported("a gradient of weights of a collection: use EmbeddingBag for this feature")
-            module: Any = self.tables[self.features[name]]
+                if weights is not None and weights.requires_grad:
+                    raise NotSupported("a gradient of weights of a collection: use EmbeddingBag for this feature")
+            module = modules[self.features[name]]
             table = module.open()
             requests.append(
                 functional.request_bags(table, values, offsets, weights, module.mode, includes_last, None, False)
             )
             tables.append(table)
             handles.append(table.handle)
-            names.append(name)
-        return dict(zip(names, functional.look_up_many(tables, handles, requests, self.training)))
+        return dict(zip(features, functional.look_up_many(tables, handles, requests, self.training)))
 
 

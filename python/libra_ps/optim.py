@@ -233,7 +233,8 @@ class Binding:
         self.dense = dense
         self._optimizer = weakref.ref(optimizer)
         self._groups: dict[str, int] = {}
-        self._of_torch: dict[int, Rule] = {}
+        #: Options of the parameter groups in the last step.
+        self._options: list[tuple[Any, ...] | None] = []
         self._hidden: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self._skips = False
         for name, table in tables.items():
@@ -355,14 +356,22 @@ class Binding:
             )
 
     def _change_rules(self, optimizer: torch.optim.Optimizer) -> None:
-        for name, group in self._groups.items():
-            table = self.tables[name]
-            if name in self.rules:
-                continue
-            rule = rule_of(optimizer, optimizer.param_groups[group])
-            _change_rule(table, rule)
-        for dense in self.dense:
-            _change_rule(dense.table, rule_of(optimizer, optimizer.param_groups[dense.group]))
+        options = [_options(group) for group in optimizer.param_groups]
+        changed = [len(self._options) <= group or option is None or option != self._options[group]
+                   for group, option in enumerate(options)]
+        if any(changed):
+            of_groups = [(self.tables[name], group) for name, group in self._groups.items() if name not in self.rules]
+            of_groups += [(dense.table, dense.group) for dense in self.dense]
+            for table, group in of_groups:
+                if changed[group]:
+                    _change_rule(table, rule_of(optimizer, optimizer.param_groups[group]))
+        self._options = options
+
+
+def _options(group: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Returns the options of a parameter group, or None if one of them may change in place."""
+    options = tuple(value for name, value in group.items() if name != "params")
+    return None if any(isinstance(value, (torch.Tensor, list, dict)) for value in options) else options
 
 
 def _change_rule(table: Table, rule: Rule) -> None:

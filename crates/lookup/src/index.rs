@@ -62,6 +62,37 @@ impl Index {
     }
 }
 
+/// Slots of the rows of a small table, by row number.
+#[derive(Debug, Clone)]
+pub(crate) struct DirectIndex {
+    /// Slot and round of each row.
+    entries: Vec<(u32, u32)>,
+    round: u32,
+}
+
+impl DirectIndex {
+    pub(crate) fn new(rows: usize) -> Self {
+        Self { entries: vec![(0, 0); rows], round: 1 }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 {
+            self.entries.fill((0, 0));
+            self.round = 1;
+        }
+    }
+
+    /// As [`Index::find_or_insert`], without a branch: which rows of a batch are new cannot be predicted.
+    #[inline]
+    pub(crate) fn find_or_insert(&mut self, row: usize, next: u32) -> u32 {
+        let (slot, round) = &mut self.entries[row];
+        *slot = if *round == self.round { *slot } else { next };
+        *round = self.round;
+        *slot
+    }
+}
+
 fn shift_of(entries: usize) -> u32 {
     u64::BITS - entries.ilog2()
 }
@@ -98,5 +129,17 @@ mod tests {
         index.clear();
         assert_eq!(index.find_or_insert(7, 3), 3);
         assert_eq!(index.find_or_insert(640, 4), 4);
+    }
+
+    #[test]
+    fn direct_slots_are_kept_until_the_index_is_cleared() {
+        let mut index = DirectIndex::new(10);
+        assert_eq!([7, 9, 7].map(|row| index.find_or_insert(row, 3)), [3, 3, 3]);
+        assert_eq!([7, 8].map(|row| index.find_or_insert(row, 5)), [3, 5]);
+        index.clear();
+        assert_eq!(index.find_or_insert(7, 0), 0);
+        index.round = u32::MAX;
+        index.clear();
+        assert_eq!([7, 8].map(|row| index.find_or_insert(row, 2)), [2, 2]);
     }
 }

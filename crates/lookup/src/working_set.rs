@@ -5,10 +5,13 @@ use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
 use crate::ids::{Id, IdError, IdSpace};
-use crate::index::Index;
+use crate::index::{DirectIndex, Index};
 
 /// The slot of the padding id, which has no row.
 pub const PADDING: u32 = u32::MAX;
+
+/// Tables of at most so many rows are indexed by row number: 8 bytes a row.
+const DIRECT_ROWS_MAX: u64 = 1 << 20;
 
 /// Rows of one table: id to slot, and slot to values.
 ///
@@ -18,6 +21,8 @@ pub const PADDING: u32 = u32::MAX;
 pub struct WorkingSet {
     width: usize,
     index: Index,
+    /// In the place of `index`, for all rows below its length.
+    direct: Option<DirectIndex>,
     /// Row numbers by slot.
     ids: Vec<u64>,
     /// Values of the slots below `loaded`.
@@ -57,11 +62,23 @@ impl WorkingSet {
         Self {
             width,
             index: Index::new(),
+            direct: None,
             ids: Vec::new(),
             values: Vec::new(),
             loaded: 0,
             generation: Arc::default(),
         }
+    }
+
+    /// As [`new`](Self::new), for a set that is renewed many times: if the table is small, rows are found by number.
+    pub fn of_table(width: usize, space: IdSpace) -> Self {
+        let direct = match space {
+            IdSpace::Bounded { rows } if rows <= DIRECT_ROWS_MAX => {
+                usize::try_from(rows).ok().map(DirectIndex::new)
+            }
+            _ => None,
+        };
+        Self { direct, ..Self::new(width) }
     }
 
     /// Returns the number of values of a row.
@@ -99,6 +116,19 @@ impl WorkingSet {
                 id if id == padding => PADDING,
                 id => self.slot_of(space.row(id)),
             }));
+        } else if let Some(direct) = &mut self.direct {
+            let mut next = next_slot(self.ids.len());
+            next_slot(self.ids.len() + ids.len());
+            // A row that is not new is written, too, and the next one over it.
+            self.ids.resize(self.ids.len() + ids.len(), 0);
+            slots.extend(ids.iter().map(|id| {
+                let row = id.widen().cast_unsigned();
+                let slot = direct.find_or_insert(place(row), next);
+                self.ids[next as usize] = row;
+                next += u32::from(slot == next);
+                slot
+            }));
+            self.ids.truncate(next as usize);
         } else {
             slots.extend(ids.iter().map(|id| self.slot_of(space.row(id.widen()))));
         }
@@ -108,10 +138,12 @@ impl WorkingSet {
     /// Returns the slot of a row, new if it has none.
     #[inline]
     pub(crate) fn slot_of(&mut self, row: u64) -> u32 {
-        let next = u32::try_from(self.ids.len()).expect("a step looks up fewer rows");
-        let slot = self.index.find_or_insert(row, next);
+        let next = next_slot(self.ids.len());
+        let slot = match &mut self.direct {
+            Some(direct) => direct.find_or_insert(place(row), next),
+            None => self.index.find_or_insert(row, next),
+        };
         if slot == next {
-            assert_ne!(next, PADDING, "a step looks up fewer rows");
             self.ids.push(row);
         }
         slot
@@ -155,6 +187,9 @@ impl WorkingSet {
             self.generation = Arc::default();
         }
         self.index.clear();
+        if let Some(direct) = &mut self.direct {
+            direct.clear();
+        }
         self.values.clear();
         self.loaded = 0;
     }
@@ -194,6 +229,17 @@ impl WorkingSet {
     }
 }
 
+fn next_slot(rows: usize) -> u32 {
+    let next = u32::try_from(rows).ok().filter(|next| *next != PADDING);
+    next.expect("a step looks up fewer rows")
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a row of a table that is indexed by number")]
+fn place(row: u64) -> usize {
+    row as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +271,22 @@ mod tests {
         set.renew();
         assert_eq!(set.assign(&[4_i64], SPACE, None).unwrap().slots(), [0]);
         assert_eq!(load(&mut set), [4]);
+    }
+
+    #[test]
+    fn sets_of_small_tables_give_the_same_slots() {
+        let mut sets = [WorkingSet::new(2), WorkingSet::of_table(2, SPACE)];
+        let slots = sets.each_mut().map(|set| {
+            let mut slots = set.assign(&[5_i64, 9, 5], SPACE, None).unwrap().slots().to_vec();
+            slots.extend(set.assign(&[9_i32, 4, 7], SPACE, Some(7)).unwrap().slots());
+            assert!(set.assign(&[1_i64, 100], SPACE, None).is_err());
+            load(set);
+            set.renew();
+            slots.extend(set.assign(&[4_i64, 9, 4, 99], SPACE, None).unwrap().slots());
+            assert_eq!(set.ids(), [4, 9, 99]);
+            slots
+        });
+        assert_eq!(slots[0], slots[1]);
     }
 
     #[test]

@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn bags_are_pooled_as_defined(case in cases()) {
         let (output, rows, of_weights) = case.naive();
-        let mut set = WorkingSet::new(case.width);
+        let mut set = WorkingSet::of_table(case.width, SPACE);
         // Slots that are not those of this look-up alone.
         look_up(&mut set, &[3, 1], None);
         let lookup = look_up(&mut set, &case.ids(), case.padding);
@@ -252,7 +252,7 @@ proptest! {
     /// The sums are those of a gradient that `zero_grad`, clipping and accumulation work on, whatever the order.
     #[test]
     fn gradients_accumulate_as_those_of_a_parameter(actions in actions()) {
-        let mut set = WorkingSet::new(1);
+        let mut set = WorkingSet::of_table(1, SPACE);
         let mut accumulator = Accumulator::new(1);
         let mut model: ByRow = BTreeMap::new();
         let mut handle = 0.0_f32;

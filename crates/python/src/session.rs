@@ -199,6 +199,16 @@ impl Session {
         })
     }
 
+    /// Says how many threads the caller computes with, so that updates take no core from them.
+    fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<()> {
+        run(py, || {
+            if let Some(alone) = self.shared.backend()?.stores() {
+                alone.set_threads(threads);
+            }
+            Ok(())
+        })
+    }
+
     fn rename(&self, table: usize, name: String) {
         lock(&self.shared.tables)[table].name = name;
     }

@@ -38,7 +38,7 @@ impl Table {
             space,
             width,
             first_key,
-            set: WorkingSet::new(width),
+            set: WorkingSet::of_table(width, space),
             accumulator: Accumulator::new(width),
             is_spent: false,
             padding_row: None,

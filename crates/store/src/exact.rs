@@ -44,15 +44,25 @@ pub(crate) fn half_turn_cosine(turn: f64) -> f64 {
 }
 
 /// `base` to a whole exponent, by squaring. (`f64::powi` leaves its last bits to the compiler.)
-pub(crate) fn whole_power(mut base: f64, mut exponent: u64) -> f64 {
-    let mut power = 1.0;
+pub(crate) fn whole_power(base: f64, exponent: u64) -> f64 {
+    let [power] = whole_powers([base], exponent);
+    power
+}
+
+/// As [`whole_power`], of several bases at once: each product waits for the one before, and those of other bases do not.
+#[inline]
+pub(crate) fn whole_powers<const BASES: usize>(mut bases: [f64; BASES], mut exponent: u64) -> [f64; BASES] {
+    let mut powers = [1.0; BASES];
     while exponent > 0 {
         // Without a branch, which would be guessed wrong every other time.
-        power *= if exponent & 1 == 1 { base } else { 1.0 };
-        base *= base;
+        let is_factor = exponent & 1 == 1;
+        for (power, base) in powers.iter_mut().zip(&mut bases) {
+            *power *= if is_factor { *base } else { 1.0 };
+            *base *= *base;
+        }
         exponent >>= 1;
     }
-    power
+    powers
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::slice::{from_mut, from_ref};
 
-use crate::exact::whole_power;
+use crate::exact::whole_powers;
 use crate::{Clip, Optimizer, UpdateRule};
 
 /// Effect of one batch on each of its rows: a [`UpdateRule`] with the rate of one step.
@@ -199,8 +199,7 @@ fn adam(
     // An f32 counts exactly up to 2^24 and then stands still, where both corrections are 1 for any decay that
     // training uses.
     steps[0] += 1.0;
-    let correction1 = one_minus_power(beta1, steps[0]);
-    let correction2 = one_minus_power(beta2, steps[0]);
+    let [correction1, correction2] = one_minus_powers([beta1, beta2], steps[0]);
     for (((value, mean), square), gradient) in values.iter_mut().zip(means).zip(squares).zip(gradient) {
         let gradient = shape(*value, *gradient);
         *mean = beta1 * *mean + (1.0 - beta1) * gradient;
@@ -276,9 +275,10 @@ pub(crate) fn sum_of_squares(lanes: usize, lane: impl Fn(usize) -> f32) -> f64 {
 }
 
 /// `1 - base^exponent` for a whole exponent; in f64, because for a decay near 1 little is left of it at first.
+#[inline]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "steps are whole, up to 2^24")]
-fn one_minus_power(base: f32, exponent: f32) -> f32 {
-    narrow(1.0 - whole_power(f64::from(base), exponent as u64))
+fn one_minus_powers(bases: [f32; 2], exponent: f32) -> [f32; 2] {
+    whole_powers(bases.map(f64::from), exponent as u64).map(|power| narrow(1.0 - power))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "rows are f32, what is computed once for many is f64")]

@@ -57,6 +57,21 @@ def test_operations_after_a_shutdown_are_refused() -> None:
         libra.flush()
 
 
+def test_updates_without_a_spare_core_are_applied_by_the_push() -> None:
+    libra.shutdown()
+    session = libra.init(mode="async")
+    client = libra.Client()
+    client.add_table("item", 10, 1, SGD, init=libra.Zero())
+    gradient = np.ones((1, 1), np.float32)
+    for threads in (1, 4096, 1):
+        session.native.set_threads(threads)
+        before = client.pull("item", [3])
+        client.push("item", [3], gradient)
+        if threads == 1:
+            client.flush()
+        assert client.pull("item", [3]) == before - 0.5
+
+
 def test_async_mode_reads_its_pushes_after_a_flush() -> None:
     libra.shutdown()
     libra.init(mode="async")

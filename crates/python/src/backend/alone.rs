@@ -1,7 +1,9 @@
 //! Rows in this process: a store for each table, and a thread that applies updates.
 
+use core::num::NonZero;
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 
@@ -20,12 +22,17 @@ pub(crate) struct Alone {
     seed: u64,
     /// A pull reads all pushes before it.
     is_sync: bool,
+    /// Threads of the caller leave a core to the thread that applies updates. Else it would take one from threads that wait for
+    /// each other, and an update is applied where it is pushed.
+    has_spare_core: AtomicBool,
 }
 
 struct Shared {
     stores: RwLock<Vec<Arc<Mutex<Store>>>>,
     queue: Mutex<Queue>,
-    changed: Condvar,
+    /// There is a push to apply, or none will come.
+    pushed: Condvar,
+    applied: Condvar,
 }
 
 #[derive(Default)]
@@ -50,12 +57,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Alone {
     pub(crate) fn start(seed: u64, is_sync: bool) -> Result<Self, Failure> {
-        let shared =
-            Arc::new(Shared { stores: RwLock::default(), queue: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            stores: RwLock::default(),
+            queue: Mutex::default(),
+            pushed: Condvar::new(),
+            applied: Condvar::new(),
+        });
         let of_thread = Arc::clone(&shared);
         let spawned = thread::Builder::new().name("libra updates".to_owned()).spawn(move || of_thread.run());
         spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
-        Ok(Self { shared, seed, is_sync })
+        Ok(Self { shared, seed, is_sync, has_spare_core: AtomicBool::new(true) })
     }
 
     pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
@@ -102,12 +113,25 @@ impl Alone {
         Ok(())
     }
 
+    /// Says how many threads the caller computes with.
+    pub(crate) fn set_threads(&self, threads: usize) {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        self.has_spare_core.store(threads < cores, Ordering::Relaxed);
+    }
+
     pub(crate) fn push(&self, parts: Vec<Part>) -> Result<(), Failure> {
-        let mut queue = self.wait_until(|queue| queue.open() < PUSHES_OPEN_MAX)?;
-        queue.pushes.push_back(parts);
+        if self.has_spare_core.load(Ordering::Relaxed) {
+            let mut queue = self.wait_until(|queue| queue.open() < PUSHES_OPEN_MAX)?;
+            queue.pushes.push_back(parts);
+            drop(queue);
+            self.shared.pushed.notify_one();
+            return Ok(());
+        }
+        let mut queue = self.wait_until(|queue| queue.open() == 0)?;
+        queue.is_applying = true;
         drop(queue);
-        self.shared.changed.notify_all();
-        Ok(())
+        self.shared.apply(parts);
+        self.flush()
     }
 
     /// Waits until nothing is under way, and applies what no thread has begun.
@@ -142,7 +166,7 @@ impl Alone {
             if is_met(&queue) {
                 return Ok(queue);
             }
-            let waited = self.shared.changed.wait_timeout(queue, SIGNALS_EVERY);
+            let waited = self.shared.applied.wait_timeout(queue, SIGNALS_EVERY);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = again;
             if timeout.timed_out() {
@@ -238,7 +262,7 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         lock(&self.shared.queue).is_closed = true;
-        self.shared.changed.notify_all();
+        self.shared.pushed.notify_one();
     }
 }
 
@@ -254,7 +278,7 @@ impl Shared {
                 if queue.is_closed {
                     return;
                 }
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.pushed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
             let parts = queue.pushes.pop_front().expect("it is not empty");
             queue.is_applying = true;
@@ -273,7 +297,11 @@ impl Shared {
         let mut queue = lock(&self.queue);
         queue.is_applying = false;
         queue.failed = queue.failed.take().or(failed);
+        let is_more = !queue.pushes.is_empty();
         drop(queue);
-        self.changed.notify_all();
+        self.applied.notify_all();
+        if is_more {
+            self.pushed.notify_one();
+        }
     }
 }
