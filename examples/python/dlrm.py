@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--initial", choices=["server", "torch"], default="server", help=initial)
     arguments = parser.parse_args()
     workers, is_first = int(os.environ.get("WORLD_SIZE", 1)), os.environ.get("RANK", "0") == "0"
+    if workers > 1 and arguments.initial == "torch":
+        parser.error("--initial torch is for one process: rows on servers begin at values of their own")
     if workers > 1:
         torch.distributed.init_process_group("gloo")
     session = libra.init(mode=arguments.mode, seed=arguments.seed)
