@@ -64,7 +64,7 @@ def main() -> None:
         summary = {"auc_before": before, "auc": after, "loss": losses, "samples_per_s": rate, "workers": workers}
         print(json.dumps({**summary, "mode": session.mode, "initial": arguments.initial}))
     elif is_first:
-        print(f"test AUC {after:.4f} ({before:.4f} before training), loss {losses[-1]:.4f}, {seconds:.1f} s, mode {session.mode}")
+        print(f"test AUC {after:.4f} ({before:.4f} before training), loss {losses[-1]:.4f}, {seconds:.1f} s, {session.mode}")
     if workers > 1:
         torch.distributed.destroy_process_group()
 

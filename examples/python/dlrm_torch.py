@@ -83,7 +83,9 @@ def score(model: nn.Module, test: criteo.Batch, batch_size: int) -> float:
     return criteo.auc(scores, test.labels)
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, data: criteo.Batch, batch_size: int, seed: int, log: bool) -> float:
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: criteo.Batch, batch_size: int, seed: int, log: bool
+) -> float:
     """Makes a pass over the data, and returns its mean loss. Each worker takes its share of every batch."""
     rank, workers = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))

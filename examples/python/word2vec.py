@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--embedding-dim", type=int, default=48, help="values of a row")
     parser.add_argument("--window", type=int, default=4, help="distance of two words that are near each other, at most")
     parser.add_argument("--negatives", type=int, default=5, help="random words of the text for each pair")
-    parser.add_argument("--subsample", type=float, default=1e-3, help="words above this share of the text are left out at times")
+    parser.add_argument("--subsample", type=float, default=1e-3, help="words above this share are left out at times")
     parser.add_argument("--batch-size", type=int, default=2048, help="pairs of a step")
     parser.add_argument("--lr", type=float, default=1e-2, help="learning rate of Adam")
     parser.add_argument("--mode", choices=["async", "sync"], help="async updates rows beside the next step")

@@ -103,8 +103,8 @@ class RowsModule(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "weight":
             raise NotSupported(
-                "weight cannot be assigned, as rows are on the parameter server: weight.copy_(values) loads rows, and modules of "
-                "one name= share them"
+                "weight cannot be assigned, as rows are on the parameter server: weight.copy_(values) loads rows, "
+                "and modules of one name= share them"
             )
         super().__setattr__(name, value)
 
@@ -133,7 +133,9 @@ class RowsModule(torch.nn.Module):
     def load_rows(self, weight: Tensor) -> None:
         """Sets all rows, and forgets the state that optimizers have of them."""
         if self.num_embeddings is None:
-            raise NotSupported(f'table "{self.table.label}" has no bound, so not all of its rows can be set: load it with libra_ps.load')
+            raise NotSupported(
+                f'table "{self.table.label}" has no bound, so not all of its rows can be set: load it with libra_ps.load'
+            )
         expected = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != expected:
             raise ValueError(f"rows have the shape {tuple(weight.shape)}, the module has {expected}")
@@ -449,8 +451,8 @@ class TableConfig:
 class EmbeddingBagCollection(torch.nn.Module):
     """Bags of many tables, looked up in one crossing to the native module.
 
-    The input is `{feature: (values, offsets)}` or `(values, offsets, weights)`, `{feature: values}` of two dimensions or nested,
-    or a `KeyedJaggedTensor`; the output is `{feature: pooled rows}`.
+    The input is `{feature: (values, offsets)}` or `(values, offsets, weights)`, `{feature: values}` of two dimensions or
+    nested, or a `KeyedJaggedTensor`; the output is `{feature: pooled rows}`.
     """
 
     def __init__(self, tables: Iterable[TableConfig]) -> None:

@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
     }
     in_site(&["-m", "mypy", "--package", "libra_ps"])?;
-    in_site(&[&["-m", "mypy", "--strict"], EXAMPLES].concat())?;
+    in_site(&[&["-m", "mypy", "--strict"][..], EXAMPLES].concat())?;
     in_site(&["examples/python/neumf.py", "--epochs=2"])?;
     in_site(&["examples/python/neumf_torch.py", "--epochs=2"])?;
     in_site(&["-m", "pytest", "--quiet", "python/tests/torch", "python/tests/jobs"])?;

@@ -146,7 +146,8 @@ def test_cells_of_notebooks_run_twice(name: str, tmp_path: Path) -> None:
     printed = ["".join(output.get("text", "") for output in cell.get("outputs", [])) for cell in notebook.cells]
     first, second = "".join(printed[: len(cells)]), "".join(printed[len(cells) :])
     if name == "first_steps":
-        losses = [[float(loss) for loss in re.findall(r"^0\.\d+(?: 0\.\d+)+$", text, re.M)[0].split()] for text in (first, second)]
+        lines = [re.findall(r"^0\.\d+(?: 0\.\d+)+$", text, re.MULTILINE)[0] for text in (first, second)]
+        losses = [[float(loss) for loss in line.split()] for line in lines]
         # Tables keep their rows, so a second run continues.
         assert losses[0][-1] < losses[0][0] / 2 and losses[1][0] < losses[0][0] / 2
     else:
