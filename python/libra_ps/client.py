@@ -13,6 +13,8 @@ from .tables import Definition, Initial, Normal, Rule, check_name
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
+    if getattr(values, "requires_grad", False):
+        values = values.detach()
     if not isinstance(values, np.ndarray) and hasattr(values, "__dlpack__"):
         values = np.from_dlpack(values)
     array = np.asarray(values)

@@ -31,6 +31,8 @@ def wrap(
     `names` are names of tables by qualified name of the module; `tables` are rules by name of the table; `dense` is as in
     `libra_ps.optim.wrap`. Both arguments are changed and returned.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a module, not {type(model).__name__}: call wrap(model, optimizer)")
     replaced: dict[int, torch.nn.Parameter] = {}
     made: dict[int, nn.RowsModule] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):
@@ -48,7 +50,9 @@ def wrap(
         parent, _, attribute = path.rpartition(".")
         setattr(model.get_submodule(parent), attribute, made[id(module)])
     if not made:
-        raise ValueError(f"the model has no nn.Embedding or nn.EmbeddingBag of at least {min_rows} rows")
+        are_here = any(isinstance(module, nn.RowsModule) for module in model.modules())
+        hint = ": those of libra_ps.nn take libra_ps.optim.wrap(optimizer, model)" if are_here else ""
+        raise ValueError(f"the model has no nn.Embedding or nn.EmbeddingBag of at least {min_rows} rows{hint}")
     for parameter in [parameter for parameter in optimizer.state if id(parameter) in replaced]:
         del optimizer.state[parameter]
     optim.replace_handles(optimizer, replaced)

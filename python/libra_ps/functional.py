@@ -51,8 +51,9 @@ def prepare_ids(ids: Tensor, name: str) -> Tensor:
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name} must be a tensor of integers, not {type(ids).__name__}")
     if ids.dtype is not torch.int64 and ids.dtype is not torch.int32:
-        if ids.dtype not in (torch.int16, torch.int8, torch.uint8):
-            raise TypeError(f"{name} must be int64 or int32, not {ids.dtype}")
+        if ids.dtype not in (torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32):
+            hint = ": view(torch.int64) keeps the bits, for a table with hash=True" if ids.dtype is torch.uint64 else ""
+            raise TypeError(f"{name} must be int64 or int32, not {ids.dtype}{hint}")
         ids = ids.to(torch.int64)
     if not ids.is_cpu:
         ids = ids.cpu()
@@ -334,7 +335,8 @@ def rows(module: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
     from .nn import RowsModule
 
     if not isinstance(module, RowsModule):
-        raise TypeError(f"rows() takes a module of libra_ps.nn, not {type(module).__name__}")
+        hint = ": take one of its tables, as in module.tables[name]" if hasattr(module, "tables") else ""
+        raise TypeError(f"rows() takes a module of libra_ps.nn, not {type(module).__name__}{hint}")
     distinct, inverse = torch.unique(prepare_ids(ids, "ids"), return_inverse=True)
     table = module.open()
     request = request_rows(table, distinct, module.padding_idx, False)

@@ -78,15 +78,14 @@ class RowsModule(torch.nn.Module):
             raise NotSupported("max_norm changes rows while they are read: set clip= in the rule of the optimizer instead")
         if dtype not in (None, torch.float32):
             raise NotSupported(f"rows are float32, not {dtype}: set output_dtype={dtype}")
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.padding_idx = _check_padding(padding_idx, num_embeddings)
         self.max_norm = None
         self._output_dtype = output_dtype
         self._output_device: torch.device | None = None
         self._has_own_name = name is not None
-        definition = Definition(num_embeddings, embedding_dim, hash, init or Normal(1.0))
+        definition = Definition(num_embeddings, embedding_dim, hash, Normal(1.0) if init is None else init)
+        self.num_embeddings, self.embedding_dim = definition.rows, definition.width
+        self.padding_idx = _check_padding(padding_idx, self.num_embeddings)
         self._set_table(_share(definition, name))
         if freeze:
             self.handle.requires_grad_(False)
@@ -100,6 +99,14 @@ class RowsModule(torch.nn.Module):
             table.handle = torch.nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))
             _hook(table)
         self.register_parameter("handle", table.handle)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight":
+            raise NotSupported(
+                "weight cannot be assigned, as rows are on the parameter server: weight.copy_(values) loads rows, "
+                "and modules of one name= share them"
+            )
+        super().__setattr__(name, value)
 
     def open(self) -> Table:
         """Returns the table, which is in the session from now on."""
@@ -125,6 +132,10 @@ class RowsModule(torch.nn.Module):
 
     def load_rows(self, weight: Tensor) -> None:
         """Sets all rows, and forgets the state that optimizers have of them."""
+        if self.num_embeddings is None:
+            raise NotSupported(
+                f'table "{self.table.label}" has no bound, so not all of its rows can be set: load it with libra_ps.load'
+            )
         expected = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != expected:
             raise ValueError(f"rows have the shape {tuple(weight.shape)}, the module has {expected}")
@@ -432,14 +443,16 @@ class TableConfig:
     hash: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.features, str):
+            raise TypeError(f'features = "{self.features}" must be a list of names')
         self.features = self.features or [self.name]
 
 
 class EmbeddingBagCollection(torch.nn.Module):
     """Bags of many tables, looked up in one crossing to the native module.
 
-    The input is `{feature: (values, offsets)}`, `{feature: values}` of two dimensions, or a `KeyedJaggedTensor`; the output
-    is `{feature: pooled rows}`.
+    The input is `{feature: (values, offsets)}` or `(values, offsets, weights)`, `{feature: values}` of two dimensions or
+    nested, or a `KeyedJaggedTensor`; the output is `{feature: pooled rows}`.
     """
 
     def __init__(self, tables: Iterable[TableConfig]) -> None:
@@ -467,8 +480,10 @@ class EmbeddingBagCollection(torch.nn.Module):
             jagged = features.to_dict()
             features = {name: (part.values(), part.offsets(), part.weights_or_none()) for name, part in jagged.items()}
             includes_last = True
-        else:
+        elif isinstance(features, Mapping):
             includes_last = False
+        else:
+            raise TypeError(f"input must be a dict of features or a KeyedJaggedTensor, not {type(features).__name__}")
         tables, handles, requests = [], [], []
         # Attributes that are modules take a search each.
         modules: Mapping[str, Any] = self.tables._modules
@@ -477,14 +492,24 @@ class EmbeddingBagCollection(torch.nn.Module):
                 raise KeyError(f'there is no feature "{name}": the collection has {", ".join(self.features)}')
             values, offsets, weights = feature, None, None
             if isinstance(feature, (tuple, list)):
-                values, offsets, weights = (*feature, None)[:3]
-                if weights is not None and weights.requires_grad:
-                    raise NotSupported("a gradient of weights of a collection: use EmbeddingBag for this feature")
+                if not 1 <= len(feature) <= 3 or not isinstance(feature[0], Tensor):
+                    raise TypeError(f'feature "{name}": a tensor, or a tuple of values, offsets and weights, must be given')
+                values, offsets, weights = (*feature, None, None)[:3]
+            ends = includes_last
+            if isinstance(values, Tensor) and values.is_nested:
+                if offsets is not None:
+                    raise ValueError(f'feature "{name}": offsets are for an input that is not nested')
+                nested: Any = values
+                values, offsets, ends = nested.values(), nested.offsets(), True
+            if weights is not None and weights.requires_grad:
+                raise NotSupported("a gradient of weights of a collection: use EmbeddingBag for this feature")
             module = modules[self.features[name]]
             table = module.open()
-            requests.append(
-                functional.request_bags(table, values, offsets, weights, module.mode, includes_last, None, False)
-            )
+            try:
+                request = functional.request_bags(table, values, offsets, weights, module.mode, ends, None, False)
+            except (TypeError, ValueError, NotImplementedError) as error:
+                raise type(error)(f'feature "{name}": {error}') from None
+            requests.append(request)
             tables.append(table)
             handles.append(table.handle)
         return dict(zip(features, functional.look_up_many(tables, handles, requests, self.training)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -53,6 +54,12 @@ class Definition:
     initial: Initial = field(default_factory=Normal)
 
     def __post_init__(self) -> None:
+        # Integers of numpy and torch cannot be saved.
+        if self.rows is not None:
+            object.__setattr__(self, "rows", _integer(self.rows, "num_embeddings"))
+        object.__setattr__(self, "width", _integer(self.width, "embedding_dim"))
+        if not isinstance(self.initial, Initial):
+            raise TypeError(f"init = {self.initial!r} must be made by libra_ps.Normal, Uniform or Zero, as in Normal(0.01)")
         if self.rows is not None and self.rows < 1:
             raise ValueError(f"num_embeddings = {self.rows} must be at least 1, or None for a table without a bound")
         if self.width < 1:
@@ -67,6 +74,13 @@ class Definition:
             if mine != theirs:
                 return f"{name} is {theirs}, and was {mine}"
         return None
+
+
+def _integer(value: object, name: str) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} = {value!r} must be an integer") from None
 
 
 def check_name(name: str) -> str:

@@ -62,9 +62,10 @@ _SHAPE = frozenset(
         torch.Tensor.device.__get__,
         torch.Tensor.layout.__get__,  # type: ignore[attr-defined]
         torch.Tensor.is_sparse.__get__,  # type: ignore[attr-defined]
-        torch.Tensor.is_meta.__get__,  # type: ignore[attr-defined]
     )
 )
+
+_IS_META: Any = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
 
 
 class Weight(Tensor):
@@ -112,6 +113,9 @@ class Weight(Tensor):
         if isinstance(weight, cls):
             if not args:
                 args = (kwargs.pop("tensor"),)
+            if func == _IS_META:
+                # Functions of torch.nn.init leave a tensor on the meta device as it is, without an error.
+                return False
             if func in _SHAPE:
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
@@ -130,7 +134,8 @@ class Weight(Tensor):
         name = getattr(func, "__name__", str(func))
         raise NotSupported(
             f"{name} of the rows of a table, which are on the parameter server: "
-            "libra_ps.functional.rows(module, ids) reads some, libra_ps.to_torch(model) all"
+            "libra_ps.functional.rows(module, ids) reads some, libra_ps.to_torch(model) all; initial values are set by "
+            "normal_, uniform_, zeros_, xavier_ and kaiming_ of torch.nn.init, and copy_ loads rows"
         )
 
 

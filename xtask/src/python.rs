@@ -25,6 +25,15 @@ pub(crate) struct Options {
 }
 
 const CONSTRAINTS: &str = "python/constraints.txt";
+/// Programs whose types are checked. The tests run them.
+const EXAMPLES: &[&str] = &[
+    "examples/python/neumf.py",
+    "examples/python/criteo.py",
+    "examples/python/dlrm.py",
+    "examples/python/dlrm_torch.py",
+    "examples/python/two_tower.py",
+    "examples/python/word2vec.py",
+];
 const WHEEL_BYTES_MAX: u64 = 8 << 20;
 /// Disk space of an environment with torch, and of pip beside it.
 const TORCH_GIBIBYTES: u64 = 12;
@@ -58,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("the tests with torch and of jobs, and the examples: {reason}")));
     }
     in_site(&["-m", "mypy", "--package", "libra_ps"])?;
-    in_site(&["-m", "mypy", "--strict", "examples/python/neumf.py"])?;
+    in_site(&[&["-m", "mypy", "--strict"][..], EXAMPLES].concat())?;
     in_site(&["examples/python/neumf.py", "--epochs=2"])?;
     in_site(&["examples/python/neumf_torch.py", "--epochs=2"])?;
     in_site(&["-m", "pytest", "--quiet", "python/tests/torch", "python/tests/jobs"])?;

@@ -143,3 +143,12 @@ def test_ids_of_tables_without_a_bound_are_below_2_56() -> None:
     client.add_table("open", None, 1, SGD)
     with pytest.raises(IndexError, match="id 72057594037927936 at position 0 is out of range"):
         client.pull("open", [1 << 56])
+
+
+def test_tensors_with_a_gradient_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    client = libra.Client()
+    client.add_table("t", 10, 2, Rule("sgd", {"lr": 1.0}), init=libra.Zero())
+    client.push("t", torch.tensor([3]), torch.ones(1, 2, requires_grad=True))
+    client.tick()
+    assert (client.pull("t", [3]) == -1.0).all()

@@ -20,7 +20,7 @@ T = torch.tensor
         (T([[0, 1], [2, 99]], dtype=torch.int32), IndexError, "id 99 at position 3"),
         (T([1.0]), TypeError, "input must be int64 or int32, not torch.float32"),
         (T([True]), TypeError, "input must be int64 or int32, not torch.bool"),
-        (T([1], dtype=torch.uint64), TypeError, "input must be int64 or int32, not torch.uint64"),
+        (T([1], dtype=torch.uint64), TypeError, "not torch.uint64: view(.*) keeps the bits"),
         ([1, 2], TypeError, "input must be a tensor of integers, not list"),
     ],
 )
@@ -62,6 +62,8 @@ def test_weights_are_for_sums() -> None:
     [
         ((10, 0), {}, ValueError, "embedding_dim = 0 must be at least 1"),
         ((0, 4), {}, ValueError, "num_embeddings = 0 must be at least 1"),
+        ((10.0, 4), {}, TypeError, "num_embeddings = 10.0 must be an integer"),
+        ((10, 4), {"init": 0.1}, TypeError, r"init = 0.1 must be made by libra_ps.Normal, .* as in Normal\(0.01\)"),
         ((10, 4), {"padding_idx": 10}, ValueError, "padding_idx = 10 must be within num_embeddings = 10"),
         ((10, 4), {"max_norm": 1.0}, libra.NotSupported, "max_norm changes rows while they are read: set clip="),
         ((10, 4), {"name": "a/b"}, ValueError, "must not have a slash"),
@@ -121,12 +123,32 @@ def test_an_unknown_table_in_rules_is_named() -> None:
         (lambda weight: weight.uniform_(0.0, 1.0), "rows between 0.0 and 1.0"),
         (lambda weight: weight.sum(), "sum of the rows of a table"),
         (lambda weight: weight @ torch.ones(2), "libra_ps.functional.rows"),
+        # Functions of torch that leave tensors without values as they are.
+        (lambda weight: torch.nn.init.trunc_normal_(weight, std=0.02), "initial values are set by normal_"),
+        (lambda weight: torch.nn.init.orthogonal_(weight), "initial values are set by normal_"),
+        (lambda weight: torch.nn.init.sparse_(weight, 0.1), "initial values are set by normal_"),
     ],
 )
 def test_the_weight_has_no_values(change: Any, text: str) -> None:
     module = libra.nn.Embedding(10, 2)
     with pytest.raises(libra.NotSupported, match=text):
         change(module.weight)
+
+
+def test_the_weight_is_not_assigned() -> None:
+    with pytest.raises(libra.NotSupported, match=r"weight.copy_\(values\) loads rows"):
+        libra.nn.Embedding(10, 2).weight = torch.nn.Parameter(torch.zeros(10, 2))  # type: ignore[misc, assignment]
+    with pytest.raises(libra.NotSupported, match="has no bound, so not all of its rows can be set"):
+        libra.nn.Embedding(None, 2).weight.copy_(torch.zeros(10, 2))
+
+
+def test_wrap_names_what_it_was_given() -> None:
+    model = torch.nn.Sequential(libra.nn.Embedding(10, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    with pytest.raises(TypeError, match="model must be a module, not SGD"):
+        libra.wrap(optimizer, model)  # type: ignore[type-var]
+    with pytest.raises(ValueError, match=r"those of libra_ps.nn take libra_ps.optim.wrap"):
+        libra.wrap(model, optimizer)
 
 
 def test_collections_name_bad_features() -> None:
@@ -138,3 +160,15 @@ def test_collections_name_bad_features() -> None:
     collection = libra.nn.EmbeddingBagCollection([Config("a", 10, 2)])
     with pytest.raises(KeyError, match='there is no feature "b": the collection has a'):
         collection({"b": T([[1]])})
+    with pytest.raises(ValueError, match='feature "a": offsets are needed'):
+        collection({"a": T([1])})
+    with pytest.raises(TypeError, match='feature "a": input must be int64 or int32, not torch.float32'):
+        collection({"a": T([[1.0]])})
+    with pytest.raises(TypeError, match='feature "a": a tensor, or a tuple of values, offsets and weights'):
+        collection({"a": [[1, 2]]})
+    with pytest.raises(TypeError, match="input must be a dict of features or a KeyedJaggedTensor, not Tensor"):
+        collection(T([[1]]))
+    with pytest.raises(TypeError, match='features = "user" must be a list of names'):
+        Config("a", 10, 2, "user")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"take one of its tables, as in module.tables\[name\]"):
+        libra.functional.rows(collection, T([1]))

@@ -287,3 +287,17 @@ def test_checkpoints_of_other_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(libra.Error, match="is no manifest"):
         libra.load(tmp_path, model)
+
+
+def test_collections_take_nested_tensors() -> None:
+    collection = libra.nn.EmbeddingBagCollection([libra.nn.TableConfig("a", 10, 3)])
+    parts = [torch.tensor([1, 2]), torch.tensor([3]), torch.tensor([], dtype=torch.int64)]
+    found = collection({"a": torch.nested.nested_tensor(parts, layout=torch.jagged)})["a"]
+    expected = collection({"a": (torch.cat(parts), torch.tensor([0, 2, 3]))})["a"]
+    assert torch.equal(found, expected) and not found[2].any()
+
+
+def test_sizes_are_integers_of_any_kind() -> None:
+    module = libra.nn.Embedding(torch.tensor(10), torch.tensor(3))  # type: ignore[arg-type]
+    assert type(module.num_embeddings) is int and type(module.embedding_dim) is int
+    assert module(torch.tensor([9], dtype=torch.uint32)).shape == (1, 3)
