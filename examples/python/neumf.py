@@ -1,13 +1,15 @@
 """Neural collaborative filtering (He et al. 2017) on MovieLens 1M, with its embeddings on Libra.
 
     python examples/python/neumf.py --data ml-1m
-    python examples/python/neumf.py                       # synthetic data, seconds
+    python examples/python/neumf.py                  # synthetic data, seconds
+    torchrun --nproc-per-node 2 examples/python/neumf.py
 
 The directory has the files of the authors: ml-1m.train.rating (or ncf.train.pairs.tsv), ml-1m.test.rating and
 ml-1m.test.negative. What differs from neumf_torch.py is three lines.
 """
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -75,6 +77,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.manual_seed(arguments.seed)
     pairs, tests = read(arguments.data) if arguments.data else synthetic()
     users = max(int(pairs[:, 0].max()) + 1, len(tests))
@@ -83,6 +86,10 @@ def main() -> None:
     model = NeuMF(users, items)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     optimizer = libra.optim.wrap(optimizer, model)
+    trained: nn.Module = model
+    if workers > 1 and os.environ.get("LIBRA_DENSE") != "server":
+        torch.distributed.init_process_group("gloo")
+        trained = nn.parallel.DistributedDataParallel(model)
     loss_of = nn.BCEWithLogitsLoss()
     for epoch in range(arguments.epochs):
         # Four items that a user may not have seen for each that it has.
@@ -90,18 +97,20 @@ def main() -> None:
         item = torch.cat([pairs[:, 1], torch.randint(items, (4 * len(pairs),))])
         seen = torch.zeros(len(user))
         seen[: len(pairs)] = 1.0
-        order = torch.randperm(len(user))
+        # All workers draw the same order, and each takes its share of it.
+        order = torch.randperm(len(user))[: len(user) // workers * workers][rank::workers]
         begin, total = time.perf_counter(), 0.0
-        for start in range(0, len(user), arguments.batch_size):
+        for start in range(0, len(order), arguments.batch_size):
             batch = order[start : start + arguments.batch_size]
-            loss = loss_of(model(user[batch], item[batch]), seen[batch])
+            loss = loss_of(trained(user[batch], item[batch]), seen[batch])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += loss.item() * len(batch)
         seconds = time.perf_counter() - begin
-        ratio = hit_ratio(model, tests)
-        print(f"epoch {epoch + 1}: loss {total / len(user):.4f}, HR@10 {ratio:.4f}, {len(user) / seconds:,.0f} samples/s")
+        ratio, pace = hit_ratio(model, tests), len(user) / seconds
+        if rank == 0:
+            print(f"epoch {epoch + 1}: loss {total / len(order):.4f}, HR@10 {ratio:.4f}, {pace:,.0f} samples/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -344,7 +344,7 @@ def _start(
             )
         mode = mode or "async"
         text = None if plan is None else _read_plan(plan)
-        native = _native.Session.cluster(mode, staleness, seed)
+        native = _native.Session.cluster(mode, staleness, seed, _loss())
         return Session(native, mode, seed, found, servers, timeout, switches, text)
     if servers != 1 or switches or plan:
         raise errors.NotSupported("servers, switches and plan are for several workers: a process alone keeps the rows itself")
@@ -368,6 +368,15 @@ def _option(name: str, value: int, default: int) -> int:
     if not text.isdigit():
         raise ValueError(f"{name} = {text!r} must be a number")
     return int(text)
+
+
+def _loss() -> float:
+    """The share of datagrams that are lost on purpose, for tests."""
+    text = os.environ.get("LIBRA_LOSS", "0")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"LIBRA_LOSS = {text!r} must be a number") from None
 
 
 def _read_plan(path: str) -> str:

@@ -34,6 +34,8 @@ const EXAMPLES: &[&str] = &[
     "examples/python/two_tower.py",
     "examples/python/word2vec.py",
 ];
+/// Machines that the wheel is for: those that torch's is for.
+const TAG: &str = "manylinux_2_28";
 const WHEEL_BYTES_MAX: u64 = 8 << 20;
 /// Disk space of an environment with torch, and of pip beside it.
 const TORCH_GIBIBYTES: u64 = 12;
@@ -49,18 +51,23 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let (cache, without_torch) = (cache(options)?, why_no_torch(options)?);
     let python = environment(&cache, options, without_torch.is_none())?;
     let wheel = build(&python)?;
-    check(&wheel)?;
     let site = shell::target_directory()?.join("python/site");
     if site.exists() {
         fs::remove_dir_all(&site).with_context(|| format!("cannot remove {}", site.display()))?;
     }
+    // Jobs of the tests have members of their own.
+    shell::run(shell::cargo(&["build", "--quiet", "--release", "--bin", "libra"]))?;
+    let binary = shell::target_directory()?.join("release/libra");
     let in_site = |arguments: &[&str]| {
         let mut command = shell::program(&python, arguments);
         command.env("PYTHONPATH", &site).env("MYPYPATH", &site).env_remove("PYTHONHOME");
+        command.env("LIBRA_BINARY", &binary);
         shell::run(command)
     };
     let target = format!("--target={}", site.display());
     in_site(&["-m", "pip", "install", "--quiet", "--no-deps", &target, &wheel.to_string_lossy()])?;
+    check(&wheel, &site.join("libra_ps/_native.abi3.so"))?;
+    in_site(&["-m", "abi3audit", "--strict", &wheel.to_string_lossy()])?;
     in_site(&["-m", "mypy.stubtest", "libra_ps._native"])?;
     in_site(&["-m", "pytest", "--quiet", "python/tests/core"])?;
     if let Some(reason) = without_torch {
@@ -150,18 +157,21 @@ fn build(python: &Path) -> Result<PathBuf> {
         fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {}", wheels.display()))?;
     }
     let out = wheels.to_string_lossy();
-    shell::run(shell::program(python, &["-m", "maturin", "build", "--quiet", "--release", "--out", &out]))?;
+    // The linker of zig has the glibc of the tag.
+    let portable = ["--zig", "--compatibility", TAG];
+    let build = [&["-m", "maturin", "build", "--quiet", "--release", "--out", &out][..], &portable].concat();
+    shell::run(shell::program(python, &build))?;
     let found = fs::read_dir(&wheels)?.next().context("maturin has built no wheel")??;
     Ok(found.path())
 }
 
 /// Checks the size, the tag and the libraries of a wheel.
-fn check(wheel: &Path) -> Result<()> {
+fn check(wheel: &Path, library: &Path) -> Result<()> {
     let name = wheel.file_name().unwrap_or_default().to_string_lossy();
     ensure!(name.contains("-cp310-abi3-"), "{name} is not for any Python from 3.10 on");
+    ensure!(name.contains(TAG), "{name} is not for {TAG}");
     let bytes = fs::metadata(wheel)?.len();
     ensure!(bytes <= WHEEL_BYTES_MAX, "{name} has {bytes} bytes, at most {WHEEL_BYTES_MAX}");
-    let library = shell::target_directory()?.join("release/lib_native.so");
     let linked = shell::output(shell::program("readelf", &["--dynamic", &library.to_string_lossy()]))?;
     let needed: Vec<&str> = linked.lines().filter(|line| line.contains("(NEEDED)")).collect();
     if let Some(line) = needed.iter().find(|line| FOREIGN.iter().any(|foreign| line.contains(foreign))) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use libra_client::{Mode, Optimizer, Sizes, TableSpec};
+use libra_client::{FaultRates, Mode, Optimizer, Sizes, TableSpec};
 use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -86,16 +86,21 @@ impl Session {
         })
     }
 
-    /// Starts a session whose rows are in a cluster, which begins when its tables are known.
+    /// Starts a session whose rows are in a cluster, which begins when its tables are known. `loss` is the share of outgoing datagrams that
+    /// are lost, for tests.
     #[staticmethod]
-    fn cluster(py: Python<'_>, mode: &str, staleness: u32, seed: u64) -> PyResult<Self> {
+    fn cluster(py: Python<'_>, mode: &str, staleness: u32, seed: u64, loss: f64) -> PyResult<Self> {
         let mode = match mode {
             "sync" => Mode::Sync,
             "ssp" => Mode::Ssp { staleness },
             _ => Mode::Async,
         };
-        run(py, check_fork)?;
-        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(Cluster::new(mode, seed))))));
+        let faults = run(py, || {
+            check_fork()?;
+            FaultRates::new(loss, 0.0, 0.0).map_err(|error| Failure::Value(format!("LIBRA_LOSS: {error}")))
+        })?;
+        let cluster = Cluster::new(mode, seed, faults);
+        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(cluster)))));
         Ok(Self {
             shared: Arc::new(Shared {
                 tables: Mutex::default(),

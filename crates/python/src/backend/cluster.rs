@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Instant;
 
 use libra_client::{
-    AssignedRows, ClientError, JobSpec, LocalCluster, LocalOptions, Mode, NodeError, NodeOptions, Plan,
-    Sizes, StartError, TableSpec, UpdateRule, Worker,
+    AssignedRows, ClientError, FaultRates, JobSpec, LocalCluster, LocalOptions, Mode, NodeError, NodeOptions,
+    Plan, Sizes, StartError, TableSpec, UpdateRule, Worker,
 };
 
 use self::driver::{Driver, Request};
@@ -25,6 +25,8 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Cluster {
     mode: Mode,
     seed: u64,
+    /// Faults of outgoing datagrams, for tests.
+    faults: FaultRates,
     tables: Mutex<Vec<TableSpec>>,
     /// Once this process has joined.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
@@ -35,10 +37,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(mode: Mode, seed: u64) -> Self {
+    pub(crate) fn new(mode: Mode, seed: u64, faults: FaultRates) -> Self {
         Self {
             mode,
             seed,
+            faults,
             tables: Mutex::default(),
             requests: Mutex::default(),
             shards: Mutex::default(),
@@ -77,7 +80,11 @@ impl Cluster {
     /// of a plan of hot rows.
     pub(crate) fn host(&self, sizes: Sizes, plan: Option<&str>) -> Result<SocketAddr, Failure> {
         let spec = self.spec(sizes, plan)?;
-        let cluster = LocalCluster::start(&spec, LocalOptions::default(), |_event| ())?;
+        let cluster = LocalCluster::start(
+            &spec,
+            LocalOptions { faults: self.faults, ..LocalOptions::default() },
+            |_event| (),
+        )?;
         let address = cluster.address();
         *lock(&self.hosted) = Some(cluster);
         Ok(address)
@@ -121,7 +128,10 @@ impl Cluster {
         let (requests, to_do) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
         let (tables, mode) = (lock(&self.tables).clone(), self.mode);
-        let run = move || match join(NodeOptions::new(controller)) {
+        // Workers lose other datagrams.
+        let fault_seed = self.seed ^ u64::from(std::process::id());
+        let options = NodeOptions { faults: self.faults, fault_seed, ..NodeOptions::new(controller) };
+        let run = move || match join(options) {
             Ok(worker) => {
                 let difference = difference(&tables, mode, &worker);
                 if let Some(difference) = difference {
