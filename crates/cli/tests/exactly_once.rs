@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use libra_net::{ControllerNode, FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
+use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, SplitMix64, TableShape};
 use libra_proto::{ArithmeticMode, Cluster, HotPath, Outcome, Parameters, Sizes, Statistics};
 use libra_store::{Init, Optimizer, TableSpec};
 
@@ -49,35 +49,24 @@ fn plan() -> Plan {
     Plan::new(7, Provenance::default(), &frequencies, budget, DEFAULT_HEADROOM_BITS).unwrap()
 }
 
-/// A small generator, so that the expectation does not depend on anything under test.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
 fn width_of(key: u64) -> usize {
     if key >= LAYERS { LAYER_WIDTH } else { WIDTH }
 }
 
 /// Returns the pushes of one worker: keys, and gradients in units. Now and then a gradient is too large for the plan.
 fn pushes_of(worker: u16) -> Vec<(Vec<u64>, Vec<i32>)> {
-    let mut draws = Draws(0x9e37_79b9_7f4a_7c15 + u64::from(worker));
+    let mut draws = SplitMix64::new(worker.into());
     let push = |_| {
         // Skewed towards the first rows, with repetitions.
-        let row = |draws: &mut Draws| if draws.next(2) == 0 { draws.next(50) } else { draws.next(ROWS) };
+        let row =
+            |draws: &mut SplitMix64| if draws.below(2) == 0 { draws.below(50) } else { draws.below(ROWS) };
         let mut keys: Vec<u64> = (0..ROWS_OF_A_PUSH).map(|_| row(&mut draws)).collect();
-        keys.push(LAYERS + draws.next(2));
+        keys.push(LAYERS + draws.below(2));
         let mut units = Vec::new();
         for key in &keys {
-            let large = draws.next(40) == 0;
+            let large = draws.below(40) == 0;
             for _ in 0..width_of(*key) {
-                let unit = i32::try_from(draws.next(2_001)).unwrap() - 1_000;
+                let unit = i32::try_from(draws.below(2_001)).unwrap() - 1_000;
                 units.push(if large { unit * 20 } else { unit });
             }
         }

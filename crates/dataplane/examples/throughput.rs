@@ -9,6 +9,9 @@ use libra_dataplane::{
     Arithmetic, CELLS_MAX, HEADER_BYTES, Header, Kind, PacketWriter, Pipeline, Region, RegionConfig,
     RegionMemory, packet_bytes,
 };
+use rand::rngs::SmallRng;
+use rand::seq::IteratorRandom as _;
+use rand::{Rng as _, SeedableRng as _};
 
 /// Entries of a packet: one per lane of a hardware switch, and as many as an Ethernet frame holds.
 const ENTRIES: [u8; 2] = [16, 240];
@@ -26,32 +29,19 @@ fn main() {
 fn report_all(entries: u8) {
     println!("{entries} entries a packet");
     let fixed = Arithmetic::Fixed { bound: (1 << 19) - 1 };
-    let scattered = |random: &mut u64| {
-        let mut cells: Vec<u16> = (0..CELLS_MAX - 1).collect();
-        for place in 0..usize::from(entries) {
-            *random ^= *random << 13;
-            *random ^= *random >> 7;
-            *random ^= *random << 17;
-            let other = place + usize::try_from(*random).expect("64 bits") % (cells.len() - place);
-            cells.swap(place, other);
-        }
-        cells.truncate(usize::from(entries));
+    let scattered = |random: &mut SmallRng| {
+        let mut cells = (0..CELLS_MAX - 1).choose_multiple(random, entries.into());
         cells.sort_unstable();
         cells
     };
-    let neighbours = |random: &mut u64| {
-        *random = random.wrapping_add(1);
-        let first = u16::try_from(*random * 977 % 32_000).expect("below 32000");
+    let neighbours = |random: &mut SmallRng| {
+        let first = random.random_range(0..32_000);
         (first..first + u16::from(entries)).collect()
     };
-    let thirds = |random: &mut u64| {
-        *random = random.wrapping_add(1);
-        let mut cell = u16::try_from(*random * 977 % 31_000).expect("below 31000");
+    let thirds = |random: &mut SmallRng| {
+        let mut cell = random.random_range(0..31_000);
         let next = |_| {
-            *random ^= *random << 13;
-            *random ^= *random >> 7;
-            *random ^= *random << 17;
-            cell += u16::try_from(*random % 5 + 1).expect("at most 5");
+            cell += random.random_range(1..=5);
             cell
         };
         (0..entries).map(next).collect()
@@ -82,7 +72,7 @@ fn report(
     name: &str,
     kind: Kind,
     arithmetic: Arithmetic,
-    mut cells: impl FnMut(&mut u64) -> Vec<u16>,
+    mut cells: impl FnMut(&mut SmallRng) -> Vec<u16>,
 ) {
     let config = RegionConfig {
         job: 1,
@@ -100,7 +90,7 @@ fn report(
     region.set_readable(true);
     let mut pipeline = Pipeline::new(vec![region]).expect("there is one region");
 
-    let mut random = 0x9E37_79B9_7F4A_7C15 >> 40;
+    let mut random = SmallRng::seed_from_u64(1);
     let mut bursts: Vec<Packets> = (0..2)
         .map(|_| {
             let packet = |_| {

@@ -135,22 +135,10 @@ const fn shift_right_sticky(fraction: u32, by: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng as _, SeedableRng as _};
+
     use super::*;
-
-    /// A generator that is good enough to pick test cases: Vigna's splitmix64.
-    struct Random(u64);
-
-    impl Random {
-        fn pair(&mut self) -> [u32; 2] {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            let z = (z ^ (z >> 31)).to_le_bytes();
-            let (words, _) = z.as_chunks();
-            [0, 1].map(|word| u32::from_le_bytes(words[word]))
-        }
-    }
 
     fn agrees_with_hardware(a: u32, b: u32) {
         let sum = f32::from_bits(a) + f32::from_bits(b);
@@ -204,9 +192,9 @@ mod tests {
 
     #[test]
     fn random_pairs_agree_with_hardware() {
-        let mut random = Random(1);
+        let mut random = SmallRng::seed_from_u64(1);
         for _ in 0..1_500_000 {
-            let [a, b] = random.pair();
+            let [a, b] = random.random::<[u32; 2]>();
             agrees_with_hardware(a, b);
             // The same fractions with exponents at most 31 apart, where alignment and rounding happen.
             let near = (a & INFINITY).wrapping_add(((b >> FRACTION_BITS) & 31) << FRACTION_BITS);

@@ -1,7 +1,7 @@
 //! Jobs, members and reports, as command lines start and print them.
 //!
 //! `libra` and `libra-lab` share it: arguments, the [`job`] that a controller runs, the [`member`]s that join it, the lines printed
-//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and the end of processes ([`interrupt`], [`parent_guard`]).
+//! while it runs ([`progress`], [`notices`]) and at its end ([`report`], [`table`]), and processes and their end ([`process`], [`parent_guard`], [`interrupt`]).
 //! It never makes a decision of a role: those are `libra-proto`'s.
 //!
 //! ```
@@ -28,6 +28,7 @@ pub mod notices;
 pub mod p4;
 pub mod parent_guard;
 pub mod plane;
+pub mod process;
 pub mod progress;
 pub mod report;
 pub mod rule;

@@ -56,6 +56,7 @@ mod loss;
 mod matrix;
 mod profile;
 mod rows;
+mod splitmix;
 mod tables;
 mod trainer;
 

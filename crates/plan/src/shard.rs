@@ -1,5 +1,7 @@
 //! Assignment of rows to shards.
 
+use crate::splitmix::splitmix64;
+
 /// The shard that owns the row `key`, hot or cold: of as many neighbouring keys as there are shards each has one, and a hash
 /// decides which.
 ///
@@ -22,7 +24,7 @@
 pub fn shard_of(key: u64, shards: u16) -> u16 {
     let shards = u64::from(shards);
     let (group, at) = (key / shards, key % shards);
-    let shard = (at + mix(group) % shards) % shards;
+    let shard = (at + splitmix64(group) % shards) % shards;
     u16::try_from(shard).expect("a remainder is below the number of shards")
 }
 
@@ -68,19 +70,9 @@ impl Shard {
             return Some(group);
         }
         let shards = u64::from(self.shards);
-        let at = (u64::from(self.number) + shards - mix(group) % shards) % shards;
+        let at = (u64::from(self.number) + shards - splitmix64(group) % shards) % shards;
         group.checked_mul(shards)?.checked_add(at)
     }
-}
-
-/// The output of splitmix64 for a state (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014;
-/// constants of Stafford's variant 13).
-#[inline]
-fn mix(state: u64) -> u64 {
-    let mut mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

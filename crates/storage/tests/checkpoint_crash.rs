@@ -6,7 +6,8 @@ mod every;
 
 use std::collections::BTreeMap;
 
-use every::{Bug, Every, Planted, Random};
+use every::{Bug, Every, Planted};
+use libra_plan::SplitMix64;
 use libra_storage::checkpoint::{Block, Checkpoint, CheckpointError, Checkpoints, Description, PartSettings};
 use libra_storage::checkpoint::{TableInfo, WriteError};
 use libra_storage::disk::{Disk, SimulatedDisk};
@@ -137,7 +138,7 @@ fn every_crash(bug: Option<Bug>) -> Result<u32, String> {
         while every.next() {
             test(&mut |options| every.choose_coarsely(options))?;
         }
-        let mut random = Random(crash_at);
+        let mut random = SplitMix64::new(crash_at);
         for _ in 0..20 {
             test(&mut |options| usize::try_from(random.below(options as u64)).unwrap())?;
         }

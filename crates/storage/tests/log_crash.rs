@@ -4,7 +4,8 @@
 
 mod every;
 
-use every::{Bug, Every, Planted, Random};
+use every::{Bug, Every, Planted};
+use libra_plan::SplitMix64;
 use libra_storage::disk::{Disk, SimulatedDisk};
 use libra_storage::wal::{Log, OpenError, RecordNumber, Settings};
 
@@ -264,7 +265,7 @@ fn syncs_fail(bug: Option<Bug>, fail: impl Fn(&SimulatedDisk)) -> Result<(), Str
             assert!(tries < 10 && error.durable.0 == known.durable, "{error}");
             for seed in 0..4 {
                 let crashed = disk.fork();
-                let mut random = Random(seed);
+                let mut random = SplitMix64::new(seed);
                 works_again(&crashed);
                 crashed.crash_with(&mut |options| usize::try_from(random.below(options as u64)).unwrap());
                 check(&crashed, &|| crashed.crash(), &known)?;
@@ -352,7 +353,7 @@ fn every_bit_of_a_log_that_was_closed() {
 #[test]
 fn long_lives_with_many_crashes() {
     for seed in 0..150 {
-        let mut random = Random(seed);
+        let mut random = SplitMix64::new(seed);
         let disk = SimulatedDisk::new(seed);
         let mut known = Known::default();
         for life in 0..8 {

@@ -1,5 +1,6 @@
 //! Initial values of rows.
 
+use libra_plan::{SplitMix64, finalizer, splitmix64};
 use serde::{Deserialize, Serialize};
 
 use crate::exact::natural_logarithm;
@@ -61,25 +62,17 @@ fn narrow(value: f64) -> f32 {
     value as f32
 }
 
-/// The pseudo-random numbers of one row: splitmix64 (Steele, Lea, Flood 2014) from a state mixed of seed and
-/// key.
-struct Numbers {
-    state: u64,
-}
+/// The pseudo-random numbers of one row, from a state mixed of seed and key.
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn of_row(seed: u64, key: u64) -> Self {
-        Self { state: mix_with(seed, key) }
-    }
-
-    fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(GAMMA);
-        mix(self.state)
+        Self(SplitMix64::new(mix_with(seed, key)))
     }
 
     /// Evenly spread over -1..1, in steps of 2^-52 that lie symmetrically around 0.
     fn symmetric(&mut self) -> f64 {
-        let odd = (self.bits() >> 11) | 1;
+        let odd = (self.0.bits() >> 11) | 1;
         odd as f64 / (1_u64 << 52) as f64 - 1.0
     }
 
@@ -100,15 +93,7 @@ impl Numbers {
 pub(crate) fn mix_with(seed: u64, key: u64) -> u64 {
     // The seed is mixed before the key joins it: otherwise (seed + 1, key) and (seed, key + 1) would be
     // one row.
-    mix(mix(seed.wrapping_add(GAMMA)) ^ key)
-}
-
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    finalizer(splitmix64(seed) ^ key)
 }
 
 #[cfg(test)]

@@ -67,6 +67,7 @@ mod update_rule;
 
 pub use finite::first_non_finite;
 pub use init::Init;
+pub use libra_plan::SplitMix64;
 pub use optimizer::Optimizer;
 pub use row_lifecycle::{Admission, Eviction, RowLifecycle};
 pub use schedule::{Decay, Schedule};

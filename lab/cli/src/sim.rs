@@ -12,10 +12,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 use libra_faultsim::{Options, Report, Scenario, TraceWriter};
-use serde_json::json;
+use serde::{Serialize, Serializer};
 
 use libra_launch::arguments::clear;
 use libra_launch::document::write_json;
+use libra_launch::event_log::milliseconds;
 use libra_launch::progress::Bars;
 use libra_launch::table::summary;
 
@@ -62,17 +63,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let started = Instant::now();
     let seeds = arguments.seed.map_or_else(|| arguments.seeds.clone(), |seed| seed..seed + 1);
-    let sums = if arguments.trace { trace(seeds.start) } else { swarm(arguments, seeds.clone()) };
+    let mut sums = if arguments.trace { trace(seeds.start) } else { swarm(arguments, seeds.clone()) };
     let _ = std::panic::take_hook();
-    let seconds = started.elapsed().as_secs_f64();
-    if let (Some(seed), Some(hash), false) = (arguments.seed, sums.trace_hash, arguments.quiet) {
-        println!("seed {seed}: trace hash {hash:016x}");
+    sums.seconds = started.elapsed().as_secs_f64();
+    if let (Some(seed), Some(hash), false) = (arguments.seed, &sums.trace_hash, arguments.quiet) {
+        println!("seed {seed}: trace hash {hash}");
     }
     if !arguments.quiet {
-        print(&sums, seconds);
+        print(&sums);
     }
     if let Some(path) = &arguments.json {
-        write_json(path, &sums.json(seconds))?;
+        write_json(path, &sums)?;
     }
     if let Some((seed, _)) = sums.failures.first_key_value() {
         bail!(
@@ -135,11 +136,15 @@ fn print_report(bar: &ProgressBar, report: &Report) {
 }
 
 /// Totals of many scenarios.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Sums {
     scenarios: u64,
-    trace_hash: Option<u64>,
+    /// By seed.
     failures: BTreeMap<u64, String>,
+    /// If there was one scenario: 16 hexadecimal digits.
+    trace_hash: Option<String>,
+    seconds: f64,
+    #[serde(rename = "virtual_seconds", serialize_with = "in_seconds")]
     virtual_time: Duration,
     datagrams: u64,
     lost: u64,
@@ -149,16 +154,27 @@ struct Sums {
     retransmits: u64,
     views: u64,
     faults: BTreeMap<&'static str, u64>,
+    #[serde(rename = "take_over_ms_max", serialize_with = "in_milliseconds")]
     take_over_max: Duration,
+    #[serde(rename = "push_ms_max", serialize_with = "in_milliseconds")]
     push_max: Duration,
+    #[serde(rename = "recovery_ms_max", serialize_with = "in_milliseconds")]
     recovery_max: Duration,
+}
+
+fn in_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+fn in_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(milliseconds(*duration))
 }
 
 impl Sums {
     fn add(&mut self, report: &Report) {
         let counts = &report.counts;
         self.scenarios += 1;
-        self.trace_hash = Some(report.trace_hash);
+        self.trace_hash = (self.scenarios == 1).then(|| format!("{:016x}", report.trace_hash));
         self.failures.extend(report.violation.as_ref().map(|violation| (report.seed, violation.to_string())));
         self.virtual_time += report.virtual_time;
         self.datagrams += counts.network.datagrams;
@@ -175,37 +191,16 @@ impl Sums {
         self.push_max = self.push_max.max(counts.push_max);
         self.recovery_max = self.recovery_max.max(counts.recovery_max);
     }
-
-    fn json(&self, seconds: f64) -> serde_json::Value {
-        json!({
-            "scenarios": self.scenarios,
-            "failures": self.failures,
-            "trace_hash": self.trace_hash.filter(|_| self.scenarios == 1).map(|hash| format!("{hash:016x}")),
-            "seconds": seconds,
-            "virtual_seconds": self.virtual_time.as_secs_f64(),
-            "datagrams": self.datagrams,
-            "lost": self.lost,
-            "messages": self.messages,
-            "operations": self.operations,
-            "rounds": self.rounds,
-            "retransmits": self.retransmits,
-            "views": self.views,
-            "faults": self.faults,
-            "take_over_ms_max": self.take_over_max.as_secs_f64() * 1e3,
-            "push_ms_max": self.push_max.as_secs_f64() * 1e3,
-            "recovery_ms_max": self.recovery_max.as_secs_f64() * 1e3,
-        })
-    }
 }
 
-fn print(sums: &Sums, seconds: f64) {
+fn print(sums: &Sums) {
     let mut rows: Vec<(String, String, String)> = Vec::new();
     let mut row = |name: &str, value: String, note: String| rows.push((name.to_owned(), value, note));
-    let ms = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1e3);
+    let ms = |time| format!("{:.0} ms", milliseconds(time));
     row(
         "scenarios",
         sums.scenarios.to_string(),
-        format!("{:.0} s of clusters in {seconds:.1} s", sums.virtual_time.as_secs_f64()),
+        format!("{:.0} s of clusters in {:.1} s", sums.virtual_time.as_secs_f64(), sums.seconds),
     );
     row("went wrong", sums.failures.len().to_string(), String::new());
     row(

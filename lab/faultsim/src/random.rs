@@ -3,31 +3,28 @@
 use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014), with the constants of Stafford's
-/// variant 13. Enough for faults, and the same on every machine.
+use libra_plan::{SplitMix64, splitmix64};
+
+/// Draws for faults, by [`SplitMix64`]: a seed makes the same ones on every machine.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The sequence that this seed names.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// A sequence of its own for one subject, so that drawing more for one does not change what another gets.
     #[must_use]
     pub fn fork(&self, subject: u64) -> Self {
-        let mut fork = Self(self.0 ^ subject.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self(fork.bits())
+        let subject = subject.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self::new(splitmix64(self.0.state() ^ subject))
     }
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.bits()
     }
 
     /// A number below `end`; 0 if there is none.
@@ -53,9 +50,8 @@ impl Random {
     }
 
     /// A number in \[0, 1).
-    #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds")]
     pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Returns true with this probability. A probability of zero draws nothing.

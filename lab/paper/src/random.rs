@@ -1,22 +1,19 @@
 //! The one source of chance: a seed.
 
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014), with the constants of
-/// Stafford's variant 13. The same on every machine.
+use libra_plan::SplitMix64;
+
+/// Words, numbers and orders from [`SplitMix64`].
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.bits()
     }
 
     /// 32 bits, the upper ones of 64.
@@ -26,12 +23,12 @@ impl Random {
 
     /// A number below `end`, which is not 0. The bias of the modulus is below 2^-32.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
-        u32::try_from(self.bits() % u64::from(end)).expect("it is below a u32")
+        u32::try_from(self.0.below(end.into())).expect("it is below a u32")
     }
 
     /// A number in \[0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Puts the elements in random order (Fisher, Yates).

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use jiff::Timestamp;
 use libra_storage::checkpoint::Manifest;
 use libra_storage::wal::segments;
 use serde::Serialize;
@@ -157,31 +158,11 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The date and time of a number of seconds since 1970, by the rules of the Gregorian calendar.
+/// The date and time of a number of seconds since 1970, in UTC.
 fn date(seconds: u64) -> String {
-    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    loop {
-        let length = if is_leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02}", days + 1)
+    let timestamp = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    // Of a year above 9999, which a damaged clock makes.
+    timestamp.map_or_else(|| "?".to_owned(), |timestamp| timestamp.strftime("%F %T").to_string())
 }
 
 #[cfg(test)]
@@ -195,5 +176,6 @@ mod tests {
         assert_eq!(date(1_709_251_199), "2024-02-29 23:59:59");
         assert_eq!(date(1_795_252_398), "2026-11-21 09:13:18");
         assert_eq!(date(4_107_542_400), "2100-03-01 00:00:00");
+        assert_eq!(date(u64::MAX), "?");
     }
 }

@@ -1,14 +1,15 @@
 //! The binary's processes, and what they are run on.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use libra_launch::process::Process;
 use serde_json::Value;
 
 /// No process of these tests may take longer: a hang is a failure.
@@ -22,7 +23,7 @@ pub(crate) fn libra(arguments: &[&str]) -> Command {
 
 /// A running member, ended when the test ends.
 pub(crate) struct Member {
-    child: Child,
+    process: Process,
     stderr: mpsc::Receiver<String>,
 }
 
@@ -32,11 +33,11 @@ impl Member {
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut process =
+            Process::start("libra", command.stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
         let (sender, stderr) = mpsc::channel();
-        thread::spawn(move || lines.map_while(Result::ok).all(|line| sender.send(line).is_ok()));
-        Self { child, stderr }
+        process.read_stderr(move |line| sender.send(line).is_ok());
+        Self { process, stderr }
     }
 
     /// Waits for a line that holds `text`.
@@ -59,34 +60,17 @@ impl Member {
 
     /// Waits for the end: exit code, and the lines it wrote that no `line_with` has read.
     pub(crate) fn end_with_lines(mut self) -> (Option<i32>, Vec<String>) {
-        let deadline = Instant::now() + DEADLINE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the process does not end");
-            thread::sleep(Duration::from_millis(20));
-        };
+        let status = self.process.wait(Instant::now() + DEADLINE).unwrap();
         (status.code(), self.stderr.iter().collect())
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
+        let id = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // Only ever our own child, and only if it is still there.
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::data::{Cursor, Dataset, Row};
-use crate::{DataError, Partition};
+use crate::{DataError, Partition, splitmix::splitmix64};
 
 /// Rows from which the next one is drawn.
 pub(super) const SHUFFLED_ROWS: usize = 1 << 16;
@@ -57,7 +57,7 @@ impl Shuffle {
 
     /// Goes to the start of an epoch.
     pub(super) fn start_epoch(&mut self, epoch: u32) -> Result<(), DataError> {
-        self.random = SmallRng::seed_from_u64(mix(self.seed ^ mix(u64::from(epoch) + 1)));
+        self.random = SmallRng::seed_from_u64(splitmix64(self.seed ^ splitmix64(u64::from(epoch) + 1)));
         self.cursor = Cursor::new(&self.dataset, self.part.start..self.part.end)?;
         self.waiting = 0;
         let part = self.part;
@@ -115,20 +115,12 @@ impl Part {
     }
 
     fn hash(&self, row: usize) -> u64 {
-        mix(self.seed ^ mix(row as u64))
+        splitmix64(self.seed ^ splitmix64(row as u64))
     }
 
     fn has(&self, row: usize) -> bool {
         self.limit == u64::MAX || self.hash(row) <= self.limit
     }
-}
-
-/// The finisher of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(value: u64) -> u64 {
-    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 #[cfg(test)]

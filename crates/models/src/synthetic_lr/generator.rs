@@ -6,6 +6,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Zipf};
 
 use super::SyntheticLrConfig;
+use crate::splitmix::splitmix64;
 
 /// Standard deviation of the planted weights of features.
 const WEIGHT_DEVIATION: f32 = 0.35;
@@ -74,7 +75,7 @@ impl Generator {
 
     /// The weight that was planted for a feature: normal, after Box and Muller 1958.
     fn weight(&self, key: u64) -> f32 {
-        let bits = mixed(key ^ self.seed.rotate_left(17));
+        let bits = splitmix64(key ^ self.seed.rotate_left(17));
         let unit = |bits: u64| ((bits >> 40) as f32 + 0.5) / (1 << 24) as f32;
         let radius = (-2.0 * unit(bits).ln()).sqrt();
         WEIGHT_DEVIATION * radius * (std::f32::consts::TAU * unit(bits << 24)).cos()
@@ -95,7 +96,7 @@ impl Samples<'_> {
         let Some(number) = self.numbers.next() else { return false };
         let Generator { drawn, ranks, seed, .. } = *self.generator;
         if number.is_multiple_of(RUN) {
-            let run = mixed((number / RUN) ^ (u64::from(self.epoch) << 32));
+            let run = splitmix64((number / RUN) ^ (u64::from(self.epoch) << 32));
             self.random = SmallRng::seed_from_u64(run ^ seed);
         }
         sample.features.clear();
@@ -111,14 +112,6 @@ impl Samples<'_> {
         sample.clicked = self.random.random::<f32>() < 1.0 / (1.0 + (-sample.logit).exp());
         true
     }
-}
-
-/// Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators": the mixing function.
-fn mixed(bits: u64) -> u64 {
-    let bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
 }
 
 /// The upper 64 bits of a product.

@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use libra_store::SplitMix64;
+
 use super::{Disk, DiskError, Entry, Operation};
 
 mod file;
@@ -34,8 +36,7 @@ pub struct SimulatedDisk {
 #[derive(Debug, Clone)]
 struct State {
     tree: Tree,
-    /// The state of a splitmix64 generator.
-    random: u64,
+    random: SplitMix64,
     sector_bytes: usize,
     capacity: Option<u64>,
     operations: u64,
@@ -54,7 +55,7 @@ impl SimulatedDisk {
     pub fn new(seed: u64) -> Self {
         Self::of(State {
             tree: Tree::new(),
-            random: seed,
+            random: SplitMix64::new(seed),
             sector_bytes: 512,
             capacity: None,
             operations: 0,
@@ -140,7 +141,7 @@ impl SimulatedDisk {
     /// The machine stops, if it has not yet, and starts again; the seed decides what is lost.
     pub fn crash(&self) {
         let state = &mut *self.state();
-        let mut random = state.random;
+        let mut random = state.random.clone();
         state.crash(&mut |options| pick(&mut random, options));
         state.random = random;
     }
@@ -196,14 +197,9 @@ fn crashed() -> io::Error {
     io::Error::other("the simulated machine has stopped")
 }
 
-/// A number below `options` (splitmix64; the bias is of no interest here).
-fn pick(random: &mut u64, options: usize) -> usize {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *random;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    usize::try_from(mixed % options.max(1) as u64).expect("below a usize")
+/// A number below `options`.
+fn pick(random: &mut SplitMix64, options: usize) -> usize {
+    usize::try_from(random.below(options.max(1) as u64)).expect("below a usize")
 }
 
 impl State {

@@ -108,13 +108,3 @@ impl Disk for Planted {
         if self.bug == Some(Bug::SyncDirectory) { Ok(()) } else { self.disk.sync_directory(directory) }
     }
 }
-
-/// Numbers that follow from a seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, options: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % options
-    }
-}

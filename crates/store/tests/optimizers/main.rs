@@ -5,6 +5,7 @@
 
 mod steps;
 
+use libra_plan::{SplitMix64, finalizer};
 use libra_store::{Clip, Decay, Optimizer, Schedule, Update, UpdateRule};
 
 const WIDTH: usize = 8;
@@ -73,22 +74,15 @@ fn case(name: &str) -> Case {
 }
 
 /// The same numbers as in `reference.py`, where they are explained.
-struct Numbers {
-    state: u64,
-}
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn of(name: &str) -> Self {
-        Self { state: name.bytes().fold(0, |state, byte| mix(state ^ u64::from(byte))) }
-    }
-
-    fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
+        Self(SplitMix64::new(name.bytes().fold(0, |state, byte| finalizer(state ^ u64::from(byte)))))
     }
 
     fn even(&mut self) -> (f32, u64) {
-        let bits = self.bits();
+        let bits = self.0.bits();
         ((bits >> 42) as f32 / (1 << 21) as f32 - 1.0, bits & 255)
     }
 
@@ -101,12 +95,6 @@ impl Numbers {
     }
 }
 
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
-
 /// The row after so many steps.
 fn row_after(name: &str, steps: u64) -> [f32; WIDTH] {
     let Case { rule, scale, starts_at_0, lazy } = case(name);
@@ -117,7 +105,7 @@ fn row_after(name: &str, steps: u64) -> [f32; WIDTH] {
     }
     let mut state = vec![0.0; rule.state_len(WIDTH)];
     for step in 0..steps {
-        let touched = numbers.bits().is_multiple_of(3) || !lazy;
+        let touched = numbers.0.bits().is_multiple_of(3) || !lazy;
         let gradient = numbers.gradient(scale);
         if touched {
             let update: Update = rule.prepare(step);

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
 
 use self::harness::{ControllerHarness, Cost};
 use self::region::RegionCost;
-use super::report::print;
+use super::report::{Runs, print};
 use libra_launch::arguments::clear;
 use libra_launch::document::write_json;
 
@@ -95,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         figures.push(figure);
     }
     if let Some(path) = json {
-        write_json(path, &json!({ "runs": figures }))?;
+        write_json(path, &Runs { runs: &figures })?;
     }
     Ok(())
 }

@@ -1,14 +1,12 @@
 //! The processes of a benchmark.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use indicatif::ProgressBar;
 use libra_proto::{ControllerCommand, ControllerEvent, Sizes};
 use tokio::sync::mpsc::UnboundedSender;
@@ -18,6 +16,7 @@ use super::worker::MEASURING;
 use libra_launch::interrupt;
 use libra_launch::network::inside_of;
 use libra_launch::parent_guard;
+use libra_launch::process::Process;
 
 /// Sizes of the cluster, and options of its members.
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +30,11 @@ pub(super) struct ClusterSpec<'a> {
     pub(super) state: Option<&'a Path>,
 }
 
-/// The processes of a run. They end with it, however it ends.
+/// The processes of a run. Most end by themselves when the job is done, and all with this.
 pub(super) struct Processes {
-    servers: Vec<Child>,
-    switches: Vec<Child>,
-    workers: Vec<Child>,
+    servers: Vec<Process>,
+    switches: Vec<Process>,
+    workers: Vec<Process>,
 }
 
 impl Processes {
@@ -76,31 +75,20 @@ impl Processes {
     /// Shows the number of rows that the workers report to have made. The receiver is notified when they measure.
     pub(super) fn show_progress(&mut self, bar: &ProgressBar, seconds: f64) -> mpsc::Receiver<()> {
         let (begun, measuring) = mpsc::channel();
-        for output in self.workers.iter_mut().filter_map(|worker| worker.stdout.take()) {
+        for worker in &mut self.workers {
             let (bar, begun) = (bar.clone(), begun.clone());
-            thread::spawn(move || {
-                for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    if line == MEASURING {
-                        bar.set_message(format!("now {seconds} s are measured"));
-                        // The receiver may be gone.
-                        let _ = begun.send(());
-                    } else if let Ok(made) = line.parse() {
-                        bar.inc(made);
-                    }
+            worker.read_stdout(move |line| {
+                if line == MEASURING {
+                    bar.set_message(format!("now {seconds} s are measured"));
+                    // The receiver may be gone.
+                    let _ = begun.send(());
+                } else if let Ok(made) = line.parse() {
+                    bar.inc(made);
                 }
+                true
             });
         }
         measuring
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for process in self.servers.iter_mut().chain(&mut self.switches).chain(&mut self.workers) {
-            // They end by themselves when the job is done; the reason of one that does not is of no interest.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
     }
 }
 
@@ -118,8 +106,8 @@ fn member_in(namespace: Option<&str>, arguments: &[&str], controller: SocketAddr
     Ok(command)
 }
 
-fn start(mut command: Command, stdout: Stdio) -> Result<Child> {
-    command.stdin(Stdio::piped()).stdout(stdout).spawn().context("cannot start a member of the cluster")
+fn start(mut command: Command, stdout: Stdio) -> Result<Process> {
+    Process::start("a member of the cluster", command.stdin(Stdio::piped()).stdout(stdout))
 }
 
 /// Ends the job on an interrupt.
@@ -140,6 +128,6 @@ pub(super) fn went(event: &ControllerEvent) -> Option<String> {
     }
 }
 
-fn monitor(processes: &[Child]) -> Result<UsageMonitor> {
-    UsageMonitor::start(processes.iter().map(Child::id).collect())
+fn monitor(processes: &[Process]) -> Result<UsageMonitor> {
+    UsageMonitor::start(processes.iter().map(Process::id).collect())
 }

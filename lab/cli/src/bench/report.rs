@@ -141,6 +141,12 @@ impl Report {
     }
 }
 
+/// The document of a benchmark with several runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Runs<'a, T> {
+    pub(super) runs: &'a [T],
+}
+
 /// Prints figures, each with a name and a remark.
 pub(super) fn print(title: &str, lines: Vec<(&str, String, String)>) {
     let rows = lines.into_iter().map(|(name, figure, remark)| vec![name.to_owned(), figure, remark]);

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use libra_plan::splitmix64;
 use libra_store::{Init, Optimizer, TableSpec};
 use procfs::{Current, Meminfo};
 use rand::rngs::SmallRng;
@@ -207,11 +208,8 @@ impl Rows {
         if !self.sparse {
             return number;
         }
-        // splitmix64: another key for each number, without a pattern.
-        let mut key = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        key ^ (key >> 31)
+        // Another key for each number, without a pattern.
+        splitmix64(number)
     }
 
     /// A permutation of the rows: each has one rank, as the factor is prime and does not divide their number.

@@ -8,15 +8,14 @@ use clap::{Args, ValueEnum};
 use libra_paper::Skew;
 use libra_paper::switchml::Profile;
 use libra_perfsim::{
-    DenseSetting, Host, LinkSpec, Model, PowerLaw, Replay, Report, Setting, System, Topology,
-    dense_pairs_per_second, estimate,
+    DenseReport, DenseSetting, Estimate, Host, LinkSpec, Model, PowerLaw, Replay, Report, Setting, System,
+    Topology, dense_pairs_per_second, estimate,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::calibrate::load;
 use super::recorded::Recorded;
-use super::report::{million, print};
+use super::report::{Runs, million, print};
 use libra_launch::arguments::clear;
 use libra_launch::document::write_json;
 
@@ -157,6 +156,45 @@ enum By {
     Both,
 }
 
+/// Figures for so many workers.
+#[derive(Serialize)]
+struct Figures {
+    workers: u16,
+    system: Kind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<Replayed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulated: Option<Simulated>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    computed: Option<Computed>,
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    #[serde(flatten)]
+    report: Report,
+    pushes: u64,
+    /// Values of these pushes, gradients of layers and all.
+    values: u64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Simulated {
+    Dense(DenseReport),
+    Sparse(Report),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Computed {
+    /// Of a dense method.
+    Rate {
+        rows_per_second: f64,
+    },
+    Estimate(Estimate),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     if let Some(path) = &arguments.json {
@@ -175,9 +213,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             By::Formula => (false, true),
             By::Both => (true, true),
         };
-        let mut figures = json!({ "workers": workers, "system": arguments.system });
+        let mut figures =
+            Figures { workers, system: arguments.system, replayed: None, simulated: None, computed: None };
         if let Some(recorded) = &recorded {
-            figures["replayed"] = arguments.replay(workers, &setting, recorded, &mut lines)?;
+            figures.replayed = Some(arguments.replay(workers, &setting, recorded, &mut lines)?);
             all.push(figures);
             continue;
         }
@@ -185,10 +224,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             bail!("--loss {}: the formula does not model losses; use --by simulation", arguments.loss);
         }
         if simulates {
-            figures["simulated"] = arguments.simulate(workers, &setting, &mut lines)?;
+            figures.simulated = Some(arguments.simulate(workers, &setting, &mut lines)?);
         }
         if computes {
-            figures["computed"] = arguments.compute(workers, &setting, &mut lines);
+            figures.computed = Some(arguments.compute(workers, &setting, &mut lines));
         }
         all.push(figures);
     }
@@ -196,7 +235,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let of_what = recorded.map_or_else(|| format!("{:?}", arguments.skew), |recorded| recorded.of_what);
     print(&format!("{:?}, {of_what}: rows a second", arguments.system), lines);
     if let Some(path) = &arguments.json {
-        write_json(path, &json!({ "runs": all }))?;
+        write_json(path, &Runs { runs: &all })?;
     }
     Ok(())
 }
@@ -291,7 +330,12 @@ impl Arguments {
         Profile { memory_bytes: u64::from(self.memory_mb) << 20, chunk: 32 }
     }
 
-    fn simulate(&self, workers: u16, setting: &Setting, lines: &mut Vec<(String, String)>) -> Result<Value> {
+    fn simulate(
+        &self,
+        workers: u16,
+        setting: &Setting,
+        lines: &mut Vec<(String, String)>,
+    ) -> Result<Simulated> {
         if self.system == Kind::SwitchMl {
             let dense = DenseSetting {
                 workers,
@@ -313,12 +357,12 @@ impl Arguments {
                 report.link_most * 100.0
             );
             lines.push((million(report.pairs_per_second), note));
-            return Ok(serde_json::to_value(report)?);
+            return Ok(Simulated::Dense(report));
         }
         let report = setting.run().map_err(|reason| anyhow!("{workers} workers: {reason}"))?;
         let note = format!("{workers} workers, simulated: {}", limits(&report));
         lines.push((million(report.pairs_per_second), note));
-        Ok(serde_json::to_value(report)?)
+        Ok(Simulated::Sparse(report))
     }
 
     fn recorded(&self) -> Result<Option<Recorded>> {
@@ -335,7 +379,7 @@ impl Arguments {
         setting: &Setting,
         recorded: &Recorded,
         lines: &mut Vec<(String, String)>,
-    ) -> Result<Value> {
+    ) -> Result<Replayed> {
         let replay = Replay { frequencies: recorded.frequencies.clone(), pushes: recorded.deal(workers)? };
         let report = setting.replay(replay).map_err(|reason| anyhow!("{workers} workers: {reason}"))?;
         if report.pairs != recorded.pairs {
@@ -352,13 +396,10 @@ impl Arguments {
             limits(&report)
         );
         lines.push((million(report.pairs_per_second), note));
-        let mut figures = serde_json::to_value(report)?;
-        figures["pushes"] = json!(recorded.frequencies.pushes());
-        figures["values"] = json!(recorded.values);
-        Ok(figures)
+        Ok(Replayed { report, pushes: recorded.frequencies.pushes(), values: recorded.values })
     }
 
-    fn compute(&self, workers: u16, setting: &Setting, lines: &mut Vec<(String, String)>) -> Value {
+    fn compute(&self, workers: u16, setting: &Setting, lines: &mut Vec<(String, String)>) -> Computed {
         let racks = usize::from(self.racks);
         if self.system == Kind::SwitchMl {
             let rate = dense_pairs_per_second(setting, &self.profile(), racks);
@@ -366,7 +407,7 @@ impl Arguments {
                 million(rate),
                 format!("{workers} workers, computed: links or round trips of the pool"),
             ));
-            return json!({ "rows_per_second": rate });
+            return Computed::Rate { rows_per_second: rate };
         }
         let estimate = estimate(setting, racks, self.oversubscription);
         let mut limits: Vec<_> = estimate.limits.iter().collect();
@@ -377,7 +418,7 @@ impl Arguments {
             million(estimate.pairs_per_second),
             format!("{workers} workers, computed: {}", limits.join(", ")),
         ));
-        json!(estimate)
+        Computed::Estimate(estimate)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Pushes of the workers of a soak. All of them follow from the seed, so that the sums can be computed independently.
 
 use anyhow::{Context, Result};
-use libra_plan::{Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, TableShape};
+use libra_plan::{
+    Budget, DEFAULT_HEADROOM_BITS, Frequencies, Plan, Provenance, SplitMix64, TableShape, splitmix64,
+};
 use libra_store::{Init, Optimizer, TableSpec};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +60,7 @@ impl Load {
 
     /// The parts of a push. A row may occur more than once. Now and then a gradient is too large for the plan.
     pub(super) fn push(&self, worker: u16, number: u32) -> Vec<Part> {
-        let mut draws = Draws::new(self.seed, u64::from(worker) << 32 | u64::from(number));
+        let mut draws = draws(self.seed, u64::from(worker) << 32 | u64::from(number));
         let part = |_| {
             let key = match draws.below(10) {
                 0..5 => draws.below(FAVOURITES),
@@ -87,26 +89,9 @@ fn small(value: i32) -> f32 {
     value as f32
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014), not what anything under test draws from.
-struct Draws(u64);
-
-impl Draws {
-    fn new(seed: u64, stream: u64) -> Self {
-        let mut draws = Self(seed);
-        let start = draws.next();
-        Self(start ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
+/// The draws of one of many streams of a seed.
+fn draws(seed: u64, stream: u64) -> SplitMix64 {
+    SplitMix64::new(splitmix64(seed) ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
-//! The processes of a soak. All are ended when they are dropped, by their ids and no others.
+//! The processes of a soak.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use libra_proto::Peer;
 
 use super::Settings;
@@ -18,9 +15,7 @@ use super::runner::Signal;
 use libra_launch::network::{self, Network, Seat};
 use libra_launch::parent_guard;
 use libra_launch::plane::SwitchPlane;
-
-/// Interval of the check whether a process has ended.
-const PAUSE: Duration = Duration::from_millis(10);
+use libra_launch::process::Process;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -41,30 +36,14 @@ impl fmt::Display for Kind {
     }
 }
 
-struct Process {
+struct Member {
     kind: Kind,
-    /// Number of processes of its kind that were started before it.
-    index: usize,
     /// Its number in the cluster (switches).
     number: Option<u16>,
     /// It holds nothing any more (switches).
     relieved: bool,
-    child: Child,
-    /// Its standard input: commands, and its end.
-    stdin: ChildStdin,
-    log: PathBuf,
-}
-
-impl Process {
-    fn name(&self) -> String {
-        format!("{} process {} (pid {})", self.kind, self.index, self.child.id())
-    }
-
-    /// The last line that it wrote.
-    fn last_words(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.lines().last().unwrap_or("it wrote nothing").to_owned()
-    }
+    /// Its standard input is a pipe for commands.
+    process: Process,
 }
 
 pub(super) struct Processes<'s> {
@@ -74,7 +53,7 @@ pub(super) struct Processes<'s> {
     signals: Sender<Signal>,
     /// One of their own, for switches in the kernel.
     network: Option<Network>,
-    alive: Vec<Process>,
+    alive: Vec<Member>,
     started: [usize; 4],
 }
 
@@ -89,7 +68,6 @@ impl<'s> Processes<'s> {
         let index = self.started[kind as usize];
         self.started[kind as usize] += 1;
         let log = self.directory.join(format!("{kind}-{index}.log"));
-        let stderr = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = match &self.network {
             Some(network) => network.command(&self.program),
             None => Command::new(&self.program),
@@ -116,21 +94,16 @@ impl<'s> Processes<'s> {
             }
         }
         let stdout = if kind == Kind::Controller { Stdio::piped() } else { Stdio::null() };
-        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
-        let mut child = command.spawn().with_context(|| format!("cannot start a {kind}"))?;
-        if let Some(stdout) = child.stdout.take() {
+        command.stdin(Stdio::piped()).stdout(stdout);
+        let mut process = Process::start_with_log(&format!("{kind} process {index}"), &mut command, &log)?;
+        if kind == Kind::Controller {
             let signals = self.signals.clone();
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            thread::spawn(move || {
-                for entry in lines.filter_map(|line| serde_json::from_str::<LogEntry>(&line).ok()) {
-                    if signals.send(Signal::Entry(entry)).is_err() {
-                        return;
-                    }
-                }
+            process.read_stdout(move |line| {
+                let entry = serde_json::from_str::<LogEntry>(&line).ok();
+                entry.is_none_or(|entry| signals.send(Signal::Entry(entry)).is_ok())
             });
         }
-        let stdin = child.stdin.take().context("a child has the pipe that it was given")?;
-        self.alive.push(Process { kind, index, number: None, relieved: false, child, stdin, log });
+        self.alive.push(Member { kind, number: None, relieved: false, process });
         Ok(())
     }
 
@@ -166,9 +139,9 @@ impl<'s> Processes<'s> {
     /// A member has joined the cluster: the first process of its kind without a number.
     pub(super) fn joined(&mut self, peer: Peer) {
         let Peer::Switch(number) = peer else { return };
-        let unknown = |process: &&mut Process| process.kind == Kind::Switch && process.number.is_none();
-        if let Some(process) = self.alive.iter_mut().find(unknown) {
-            process.number = Some(number);
+        let unknown = |member: &&mut Member| member.kind == Kind::Switch && member.number.is_none();
+        if let Some(member) = self.alive.iter_mut().find(unknown) {
+            member.number = Some(number);
         }
     }
 
@@ -182,9 +155,9 @@ impl<'s> Processes<'s> {
     /// Kills a process, at once and without a word. Returns its name; `None` if no such process is left.
     pub(super) fn kill(&mut self, kind: Kind) -> Result<Option<String>> {
         let Some(picked) = self.pick(kind) else { return Ok(None) };
-        let mut process = self.alive.remove(picked);
-        let name = process.name();
-        end(&mut process.child)?;
+        let process = self.alive.remove(picked).process;
+        let name = process.name().to_owned();
+        process.kill()?;
         Ok(Some(name))
     }
 
@@ -195,53 +168,28 @@ impl<'s> Processes<'s> {
         };
         let Some(switch) = self.alive[picked].number else { return Ok(None) };
         self.alive[picked].relieved = true;
-        let stdin = &mut self.alive[controller].stdin;
-        stdin.write_all(migrate(switch).as_bytes()).context("the controller takes no commands")?;
+        self.alive[controller].process.write(&migrate(switch))?;
         Ok(Some(switch))
     }
 
     /// Fails if a process has failed that was not killed.
     pub(super) fn check(&mut self) -> Result<()> {
-        for process in &mut self.alive {
-            let ended = process.child.try_wait().context("cannot look after a process")?;
-            // Members that are done exit before the controller reports the end of the job.
-            if let Some(status) = ended.filter(|status| !status.success()) {
-                bail!("{} ended with {status}: {}", process.name(), process.last_words());
-            }
-        }
-        Ok(())
+        // Members that are done exit before the controller reports the end of the job.
+        self.alive.iter_mut().try_for_each(|member| member.process.has_ended().map(drop))
     }
 
     /// Waits until all have ended by themselves.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
-        while let Some(process) = self.alive.last_mut() {
-            match process.child.try_wait().context("cannot look after a process")? {
-                Some(status) if status.success() => drop(self.alive.pop()),
-                Some(status) => bail!("{} ended with {status}: {}", process.name(), process.last_words()),
-                None if Instant::now() >= deadline => bail!("{} does not end", process.name()),
-                None => thread::sleep(PAUSE),
-            }
+        for mut member in self.alive.drain(..) {
+            member.process.wait(deadline)?;
+            member.process.has_ended()?;
         }
         Ok(())
     }
 
     /// Those that are there.
     pub(super) fn names(&self) -> String {
-        self.alive.iter().map(Process::name).collect::<Vec<_>>().join(", ")
-    }
-}
-
-fn end(child: &mut Child) -> Result<ExitStatus> {
-    child.kill().context("cannot kill a process")?;
-    child.wait().context("cannot wait for a process that was killed")
-}
-
-impl Drop for Processes<'_> {
-    fn drop(&mut self) {
-        for process in &mut self.alive {
-            // Of one that has ended its id is not used again before we have waited for it.
-            let _ = end(&mut process.child);
-        }
+        self.alive.iter().map(|member| member.process.name()).collect::<Vec<_>>().join(", ")
     }
 }

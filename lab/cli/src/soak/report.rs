@@ -1,9 +1,10 @@
 //! Report of a soak: a table for a person, JSON for a machine.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::Arguments;
 use super::check::Verdict;
@@ -11,8 +12,101 @@ use super::controller::Event;
 use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::document::write_json;
 use libra_launch::event_log::milliseconds;
+use libra_launch::plane::SwitchPlane;
 use libra_launch::report::group;
 use libra_launch::table::summary;
+
+/// The report for machines.
+#[derive(Serialize)]
+struct Document<'a> {
+    equal: bool,
+    differences: u64,
+    /// The first of them, in words.
+    differences_named: &'a [String],
+    values_compared: u64,
+    workers: Workers,
+    pushes: Pushes,
+    transport: Transport,
+    server: Server,
+    failover: Failover<'a>,
+    configuration: Configuration,
+}
+
+#[derive(Serialize)]
+struct Workers {
+    ended: usize,
+    killed: usize,
+}
+
+#[derive(Serialize)]
+struct Pushes {
+    issued: u64,
+    acknowledged: u64,
+    open: u64,
+    rows: u64,
+    rows_hot: u64,
+    rows_cold: u64,
+    rows_over_bound: u64,
+}
+
+#[derive(Serialize)]
+struct Transport {
+    packets: u64,
+    retransmits: u64,
+    duplicates: u64,
+    nacks: u64,
+    stall_ms_max: f64,
+}
+
+#[derive(Serialize)]
+struct Server {
+    rounds: u64,
+    duplicates: u64,
+    replays: u64,
+    fenced: u64,
+    lost_pushes: u64,
+    lost_rounds: u64,
+    checkpoints: usize,
+}
+
+#[derive(Serialize)]
+struct Failover<'a> {
+    views: usize,
+    regions_moved: usize,
+    recoveries: usize,
+    /// Number of losses of each member.
+    lost: BTreeMap<String, usize>,
+    injected_faults: Vec<Injected<'a>>,
+}
+
+#[derive(Serialize)]
+struct Injected<'a> {
+    action: String,
+    /// The process, in words.
+    target: &'a str,
+    /// From the start of the job.
+    seconds: f64,
+    recovery_ms: Option<f64>,
+    stall_ms: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    workers: u16,
+    servers: u16,
+    plane: SwitchPlane,
+    switches: u16,
+    standby: u16,
+    seconds: u64,
+    loss: f64,
+    duplicate: f64,
+    reorder: f64,
+    seed: u64,
+    log: bool,
+    /// Seconds.
+    checkpoint_every: Option<f64>,
+    kill: Vec<String>,
+}
 
 pub(super) struct Report<'a> {
     arguments: &'a Arguments,
@@ -37,80 +131,83 @@ impl<'a> Report<'a> {
         moved.sum()
     }
 
+    fn checkpoints(&self) -> usize {
+        self.history.count(|event| matches!(event, Event::Checkpointed { .. }))
+    }
+
     fn stall_ms_max(&self) -> f64 {
         self.history.stalls.first().map_or(0.0, |stall| milliseconds(stall.lasted()))
     }
 
     pub(super) fn write_json(&self, path: &Path) -> Result<()> {
-        write_json(path, &self.json())
+        write_json(path, &self.document())
     }
 
-    fn json(&self) -> Value {
+    fn document(&self) -> Document<'_> {
         let Self { arguments, history, verdict } = self;
-        let counts = &history.counts;
-        let injected = history.injected.iter().map(|injected| {
-            json!({
-                "action": kind(injected),
-                "target": injected.process,
-                "seconds": history.seconds(injected.at),
-                "recovery_ms": history.recovery(injected).map(milliseconds),
-                "stall_ms": history.stall_after(injected).map(milliseconds),
-            })
+        let (workers, servers, switches) =
+            (&history.counts.workers, &history.counts.servers, &history.counts.switches);
+        let injected = history.injected.iter().map(|injected| Injected {
+            action: action(injected),
+            target: &injected.process,
+            seconds: history.seconds(injected.at),
+            recovery_ms: history.recovery(injected).map(milliseconds),
+            stall_ms: history.stall_after(injected).map(milliseconds),
         });
-        json!({
-            "equal": verdict.is_equal(),
-            "differences": verdict.differences,
-            "differences_named": verdict.named,
-            "values_compared": verdict.values,
-            "workers": { "ended": verdict.workers_ended, "killed": verdict.workers_killed },
-            "pushes": {
-                "issued": verdict.pushes_issued,
-                "acknowledged": verdict.pushes_acknowledged,
-                "open": verdict.pushes_open,
-                "rows": counts.workers.rows,
-                "rows_hot": counts.workers.rows_hot,
-                "rows_cold": counts.workers.rows_cold,
-                "rows_over_bound": counts.workers.rows_too_large,
+        Document {
+            equal: verdict.is_equal(),
+            differences: verdict.differences,
+            differences_named: &verdict.named,
+            values_compared: verdict.values,
+            workers: Workers { ended: verdict.workers_ended, killed: verdict.workers_killed },
+            pushes: Pushes {
+                issued: verdict.pushes_issued,
+                acknowledged: verdict.pushes_acknowledged,
+                open: verdict.pushes_open,
+                rows: workers.rows,
+                rows_hot: workers.rows_hot,
+                rows_cold: workers.rows_cold,
+                rows_over_bound: workers.rows_too_large,
             },
-            "transport": {
-                "packets": counts.workers.packets,
-                "retransmits": counts.workers.retransmits,
-                "duplicates": counts.switches.duplicates,
-                "nacks": counts.workers.refused,
-                "stall_ms_max": self.stall_ms_max(),
+            transport: Transport {
+                packets: workers.packets,
+                retransmits: workers.retransmits,
+                duplicates: switches.duplicates,
+                nacks: workers.refused,
+                stall_ms_max: self.stall_ms_max(),
             },
-            "server": {
-                "rounds": counts.servers.rounds,
-                "duplicates": counts.servers.duplicates,
-                "replays": counts.servers.replays,
-                "fenced": counts.servers.fenced,
-                "lost_pushes": counts.servers.lost_pushes,
-                "lost_rounds": counts.servers.lost_rounds,
-                "checkpoints": history.count(|event| matches!(event, Event::Checkpointed { .. })),
+            server: Server {
+                rounds: servers.rounds,
+                duplicates: servers.duplicates,
+                replays: servers.replays,
+                fenced: servers.fenced,
+                lost_pushes: servers.lost_pushes,
+                lost_rounds: servers.lost_rounds,
+                checkpoints: self.checkpoints(),
             },
-            "failover": {
-                "views": self.views(),
-                "regions_moved": self.regions_moved(),
-                "recoveries": history.count(|event| matches!(event, Event::Recovered)),
-                "lost": lost(&history.entries),
-                "injected_faults": injected.collect::<Vec<_>>(),
+            failover: Failover {
+                views: self.views(),
+                regions_moved: self.regions_moved(),
+                recoveries: history.count(|event| matches!(event, Event::Recovered)),
+                lost: lost(&history.entries),
+                injected_faults: injected.collect(),
             },
-            "configuration": {
-                "workers": arguments.workers,
-                "servers": arguments.servers,
-                "plane": arguments.plane,
-                "switches": arguments.switches,
-                "standby": arguments.standby,
-                "seconds": arguments.seconds,
-                "loss": arguments.faults.loss,
-                "duplicate": arguments.faults.duplicate,
-                "reorder": arguments.faults.reorder,
-                "seed": arguments.seed,
-                "log": arguments.log,
-                "checkpoint_every": arguments.checkpoint_every.map(|every| every.as_secs_f64()),
-                "kill": arguments.kill.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            configuration: Configuration {
+                workers: arguments.workers,
+                servers: arguments.servers,
+                plane: arguments.plane,
+                switches: arguments.switches,
+                standby: arguments.standby,
+                seconds: arguments.seconds,
+                loss: arguments.faults.loss,
+                duplicate: arguments.faults.duplicate,
+                reorder: arguments.faults.reorder,
+                seed: arguments.seed,
+                log: arguments.log,
+                checkpoint_every: arguments.checkpoint_every.map(|every| every.as_secs_f64()),
+                kill: arguments.kill.iter().map(ToString::to_string).collect(),
             },
-        })
+        }
     }
 
     pub(super) fn print(&self) {
@@ -175,7 +272,7 @@ impl<'a> Report<'a> {
             let counts = &counts.servers;
             row(
                 "checkpoints",
-                history.count(|event| matches!(event, Event::Checkpointed { .. })).to_string(),
+                self.checkpoints().to_string(),
                 format!(
                     "{}; lost by servers: {} acknowledged pushes, {} rounds",
                     if arguments.log { "with a log" } else { "without a log" },
@@ -219,7 +316,7 @@ impl<'a> Report<'a> {
     }
 }
 
-fn kind(injected: &InjectedFault) -> String {
+fn action(injected: &InjectedFault) -> String {
     match injected.kind {
         FaultKind::Killed(target) => format!("kill {target}"),
         FaultKind::Migrated => "migrate".to_owned(),

@@ -2,6 +2,7 @@
 
 use libra_conformance::{Sender, WorkerName};
 use libra_dataplane::{Arithmetic, Flags, HEADER_BYTES, Header, Kind, RegionConfig};
+use libra_plan::SplitMix64;
 
 use crate::scene::{F32, FIXED, JOB, Profile, REGION, Scene, TABLE, header, packet};
 
@@ -24,26 +25,17 @@ pub(crate) fn scenes() -> Vec<Scene> {
 
 const STEPS: u32 = 400;
 
-/// The generator SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ word >> 31
-    }
-
     /// Any 32 bits.
     fn word(&mut self) -> u32 {
-        u32::try_from(self.next() >> 32).unwrap()
+        u32::try_from(self.0.bits() >> 32).unwrap()
     }
 
     /// A number below `end`.
     fn below(&mut self, end: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(end)).unwrap()
+        u32::try_from(self.0.below(end.into())).unwrap()
     }
 
     fn chance(&mut self, percent: u32) -> bool {
@@ -116,7 +108,7 @@ fn random(profile: Profile, file: &'static str, what: &str, config: RegionConfig
     }
     let seen: Vec<_> = (0..config.flows).map(|flow| (flow, 0..FIRST)).collect();
     scene.open(config, 0xFFFA, &seen);
-    let mut random = Random(seed);
+    let mut random = Random(SplitMix64::new(seed));
     let mut agent = Agent { profile, active: true, is_drained: true };
     let mut at = 0;
     for _ in 0..STEPS {
@@ -178,7 +170,7 @@ impl Flow {
         let seq = FIRST + u32::try_from(place).unwrap();
         let last = if random.chance(40) { Flags::LAST } else { Flags::NONE };
         let values = if random.chance(20) { Flags::VALUES } else { Flags::NONE };
-        let tag = if random.chance(10) { random.next() } else { 0 };
+        let tag = if random.chance(10) { random.0.bits() } else { 0 };
         let header = Header { flags: last.with(values), tag, ..header(Kind::Push, self.worker, seq) };
         self.packets.push((packet(header, &random.entries(self.profile, config)), false));
         place
