@@ -109,28 +109,34 @@ impl Shard {
     /// The values of rows after sums were applied to them: those that have changed are where their gradients were.
     fn values_after_sums(&self, number: u8, touched: &[(usize, usize)]) -> SlotValues {
         let layout = &self.regions[&number].layout;
-        let rows = || touched.iter().map(|(position, _)| layout.rows[*position]);
         let mut updated = self.rows.keys().iter().peekable();
-        let others: Vec<u64> =
-            rows().map(|row| row.key).filter(|key| updated.next_if_eq(&key).is_none()).collect();
-        let mut slots = Vec::new();
-        let mut values = vec![0.0; rows().map(|row| row.width as usize).sum()];
+        let mut of_updated = self.gradients.as_slice();
+        let (mut slots, mut values) = (Vec::new(), Vec::with_capacity(self.gradients.len()));
+        // Rows without a gradient: their keys, and where their values go.
+        let (mut others, mut places) = (Vec::new(), Vec::new());
+        for &(position, _) in touched {
+            let row = layout.rows[position];
+            let width = row.width as usize;
+            add_slots(&mut slots, row);
+            if updated.next_if_eq(&&row.key).is_some() {
+                let of_row;
+                (of_row, of_updated) = of_updated.split_at(width);
+                values.extend(of_row.iter().map(|value| value.to_bits()));
+            } else {
+                others.push(row.key);
+                places.push(values.len()..values.len() + width);
+                values.resize(values.len() + width, 0);
+            }
+        }
         let mut of_others = vec![0.0; values.len() - self.gradients.len()];
         self.store
             .read_many(&others, &mut of_others)
             .expect("placed rows belong to tables, with these widths");
-        let (mut places, mut of_updated, mut of_others) =
-            (values.as_mut_slice(), self.gradients.as_slice(), of_others.as_slice());
-        let mut others = others.iter().peekable();
-        for row in rows() {
-            add_slots(&mut slots, row);
-            let is_other = others.next_if_eq(&&row.key).is_some();
-            let from = if is_other { &mut of_others } else { &mut of_updated };
-            let values = from.split_off(..row.width as usize).expect("each row has its values");
-            let place = places.split_off_mut(..row.width as usize).expect("they have the length of all rows");
-            place.copy_from_slice(values);
+        let mut of_others = of_others.iter();
+        for place in places {
+            values[place].iter_mut().zip(&mut of_others).for_each(|(place, value)| *place = value.to_bits());
         }
-        SlotValues { slots, values: Bulk(values.into_iter().map(f32::to_bits).collect()) }
+        SlotValues { slots, values: Bulk(values) }
     }
 
     /// The present values of rows of a region, by their position in its layout, ascending.
