@@ -58,7 +58,8 @@ pub use libra_proto::{
     TablePage, Tick, VERSION, ValueFormat, WorkerCommand, WorkerEvent,
 };
 pub use libra_store::{
-    Decay, Init, Optimizer, OutOfRange, Schedule, Store, TableError, TableSpec, UpdateRule,
+    Admission, Decay, Eviction, Init, LifecycleCounts, Optimizer, OutOfRange, RowLifecycle, Schedule, Store,
+    TableError, TableSpec, UpdateRule,
 };
 pub use local_cluster::{LocalCluster, LocalEvent, LocalOptions, LocalOutcome, LocalSwitches};
 pub use local_parameters::LocalParameters;

@@ -38,6 +38,8 @@ pub struct Accumulator {
     norm: f32,
     /// Memory of finished passes.
     spare: Vec<RowSums>,
+    /// Rows without a gradient, ascending.
+    frozen: Vec<u64>,
     width: usize,
 }
 
@@ -50,7 +52,21 @@ impl Accumulator {
             is_old: false,
             norm: 0.0,
             spare: Vec::new(),
+            frozen: Vec::new(),
             width,
+        }
+    }
+
+    /// Sets the rows that have no gradient: what passes add to them is not committed, and is not in the norm.
+    pub fn freeze(&mut self, mut rows: Vec<u64>) {
+        rows.sort_unstable();
+        self.frozen = rows;
+    }
+
+    /// Forgets the sums of frozen rows.
+    pub fn leave_frozen(&self, sums: &mut RowSums) {
+        if !self.frozen.is_empty() {
+            sums.retain(|row| self.frozen.binary_search(&row).is_err());
         }
     }
 
@@ -92,6 +108,7 @@ impl Accumulator {
         self.settle(handle);
         if let Some(index) = self.pending.iter().position(|(pending, _)| pending.task == pass.task) {
             let (_, mut of_pass) = self.pending.swap_remove(index);
+            self.leave_frozen(&mut of_pass);
             if self.sums.is_empty() {
                 std::mem::swap(&mut self.sums, &mut of_pass);
             } else {
@@ -214,6 +231,18 @@ mod tests {
         assert!(accumulator.has_pending());
         accumulator.drop_pending();
         assert_eq!(accumulator.sums().values(), [1.0]);
+    }
+
+    #[test]
+    fn frozen_rows_have_no_gradient() {
+        let (mut set, mut accumulator) = (WorkingSet::new(1), Accumulator::new(1));
+        accumulator.freeze(vec![9, 7]);
+        add(&mut accumulator, &mut set, pass(0), &[7, 8, 9], &[f32::NAN, 2.0, 3.0]);
+        assert_eq!(accumulator.commit(pass(0), 0.0, &mut set), Ok(2.0));
+        assert_eq!((accumulator.sums().ids(), accumulator.check_finite()), (&[8][..], Ok(())));
+        add(&mut accumulator, &mut set, pass(1), &[9], &[3.0]);
+        assert_eq!(accumulator.commit(pass(1), 0.0, &mut set), Ok(0.0));
+        assert!(accumulator.sums().is_empty());
     }
 
     #[test]

@@ -106,6 +106,25 @@ impl RowSums {
         }
     }
 
+    /// Forgets the sums of the rows for which `keeps` is false.
+    pub fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
+        let (width, mut kept) = (self.width, 0);
+        for place in 0..self.ids.len() {
+            let (id, slot) = (self.ids[place], self.slots[place]);
+            if !keeps(id) {
+                self.places[slot as usize] = NONE;
+                continue;
+            }
+            self.places[slot as usize] = u32::try_from(kept).expect("it is at most its place before");
+            (self.ids[kept], self.slots[kept]) = (id, slot);
+            self.values.copy_within(place * width..(place + 1) * width, kept * width);
+            kept += 1;
+        }
+        self.ids.truncate(kept);
+        self.slots.truncate(kept);
+        self.values.truncate(kept * width);
+    }
+
     /// Finds all rows by the slots of the current generation of `set` from here on.
     pub fn rebase(&mut self, set: &mut WorkingSet) {
         for slot in &self.slots {
@@ -192,6 +211,24 @@ mod tests {
         assert!(sums.is_empty());
         sums.add(1, 60, &[5.0], 1.0);
         assert_eq!(sums.values(), [5.0]);
+    }
+
+    #[test]
+    fn rows_that_are_not_retained_may_come_again() {
+        let mut sums = RowSums::new(2);
+        for (slot, id) in [(3, 30_u8), (1, 10), (2, 20), (0, 40)] {
+            sums.add(slot, id.into(), &[1.0, id.into()], 1.0);
+        }
+        sums.retain(|id| id != 30 && id != 20);
+        assert_eq!((sums.ids(), sums.values()), (&[10, 40][..], &[1.0, 10.0, 1.0, 40.0][..]));
+        for (slot, id) in [(0, 40_u8), (3, 30), (1, 10)] {
+            sums.add(slot, id.into(), &[1.0, 1.0], 1.0);
+        }
+        assert_eq!((sums.ids(), sums.values()), (&[10, 40, 30][..], &[2.0, 11.0, 2.0, 41.0, 1.0, 1.0][..]));
+        sums.retain(|_| false);
+        assert!(sums.is_empty() && sums.values().is_empty());
+        sums.add(1, 10, &[5.0, 6.0], 1.0);
+        assert_eq!(sums.values(), [5.0, 6.0]);
     }
 
     #[test]

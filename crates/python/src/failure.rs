@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libra_client::{ClientError, NodeError, SpecError, StartError, TableError};
-use libra_lookup::{BagsError, CommitError, IdError, NotFinite, Outdated};
+use libra_lookup::{BagsError, CommitError, IdError, NotFinite, OPEN_IDS, Outdated};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -47,7 +47,8 @@ impl Failure {
 
 /// Names the table in what is wrong with an id.
 pub(crate) fn bad_id(table: &str, error: &IdError) -> Failure {
-    Failure::Index(format!("table \"{table}\": {error}"))
+    let hint = if error.end == OPEN_IDS { "; a table with hash=True takes any of 64 bits" } else { "" };
+    Failure::Index(format!("table \"{table}\": {error}{hint}"))
 }
 
 /// Names the table in what is wrong with its gradients.

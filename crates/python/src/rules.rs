@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use libra_client::{Decay, Init, Optimizer, Schedule, UpdateRule};
+use libra_client::{Admission, Decay, Eviction, Init, Optimizer, RowLifecycle, Schedule, UpdateRule};
 
 use crate::failure::Failure;
 
 /// The numbers of a rule by name.
 pub(crate) type Numbers = HashMap<String, f64>;
 
-/// Returns a rule. `optimizer` is one of the names below, and `numbers` has its fields, and those of a schedule.
+/// Returns a rule. `optimizer` is one of the names below, and `numbers` has its fields, those of a schedule, and those of the rows that
+/// the table keeps.
 pub(crate) fn rule(optimizer: &str, decay: &str, numbers: &Numbers) -> Result<UpdateRule, Failure> {
     let number = |name: &str| number(optimizer, numbers, name);
     let optimizer = match optimizer {
@@ -45,8 +46,34 @@ pub(crate) fn rule(optimizer: &str, decay: &str, numbers: &Numbers) -> Result<Up
     if numbers.contains_key("warmup") {
         rule.schedule = Schedule { warmup: steps(numbers, "warmup")?, decay: schedule(decay, numbers)? };
     }
+    rule.growth = lifecycle(numbers)?;
     rule.check().map_err(|error| Failure::Value(error.to_string()))?;
     Ok(rule)
+}
+
+fn lifecycle(numbers: &Numbers) -> Result<RowLifecycle, Failure> {
+    let whole = |name: &str| steps(numbers, name);
+    let has = |name: &str| numbers.contains_key(name);
+    let admission = if has("admission_after") {
+        let updates = u8::try_from(whole("admission_after")?).unwrap_or(0);
+        Some(Admission::Occurrences { updates, keys: whole("admission_keys")? })
+    } else if has("admission_probability") {
+        Some(Admission::Probability(number("admission", numbers, "admission_probability")?))
+    } else {
+        None
+    };
+    let short = |name: &str| Ok::<_, Failure>(u32::try_from(whole(name)?).unwrap_or(u32::MAX));
+    let eviction = if has("eviction_idle") {
+        Some(Eviction::Idle { steps: short("eviction_idle")? })
+    } else if has("eviction_half_life") {
+        let (rows_max, half_life) = (whole("eviction_rows")?, short("eviction_half_life")?);
+        Some(Eviction::LeastUsed { rows_max, half_life })
+    } else if has("eviction_rows") {
+        Some(Eviction::LowestNorm { rows_max: whole("eviction_rows")? })
+    } else {
+        None
+    };
+    Ok(RowLifecycle { admission, eviction })
 }
 
 fn schedule(decay: &str, numbers: &Numbers) -> Result<Decay, Failure> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use libra_client::{FaultRates, Mode, Optimizer, Sizes, TableSpec};
+use libra_client::{FaultRates, LifecycleCounts, Mode, Optimizer, Sizes, TableSpec};
 use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -214,15 +214,17 @@ impl Session {
         })
     }
 
-    fn rename(&self, table: usize, name: String) {
-        lock(&self.shared.tables)[table].name = name;
+    fn rename(&self, py: Python<'_>, table: usize, name: String) {
+        py.detach(|| lock(&self.shared.tables)[table].name = name);
     }
 
     /// Sets the row of the padding id; None is 0.
     #[pyo3(signature = (table, address))]
-    fn set_padding_row(&self, table: usize, address: Option<usize>) {
-        let table = &mut lock(&self.shared.tables)[table];
-        table.padding_row = address.map(|address| input::<f32>(address, table.width).to_vec());
+    fn set_padding_row(&self, py: Python<'_>, table: usize, address: Option<usize>) {
+        py.detach(|| {
+            let table = &mut lock(&self.shared.tables)[table];
+            table.padding_row = address.map(|address| input::<f32>(address, table.width).to_vec());
+        });
     }
 
     fn look_up(
@@ -273,8 +275,8 @@ impl Session {
         })
     }
 
-    fn remember(&self, table: usize, handle: f32) {
-        lock(&self.shared.tables)[table].accumulator.remember(handle);
+    fn remember(&self, py: Python<'_>, table: usize, handle: f32) {
+        py.detach(|| lock(&self.shared.tables)[table].accumulator.remember(handle));
     }
 
     /// Does to the gradients of a table what was done to that of its handle, and checks that they are finite. Returns true if there are
@@ -292,9 +294,11 @@ impl Session {
     }
 
     /// Returns true if a table has gradients.
-    fn has_gradients(&self, table: usize) -> bool {
-        let tables = lock(&self.shared.tables);
-        !tables[table].accumulator.sums().is_empty() || tables[table].accumulator.has_pending()
+    fn has_gradients(&self, py: Python<'_>, table: usize) -> bool {
+        py.detach(|| {
+            let accumulator = &lock(&self.shared.tables)[table].accumulator;
+            !accumulator.sums().is_empty() || accumulator.has_pending()
+        })
     }
 
     /// Pushes the gradients of tables, and ends the step. They stay until they are cleared; the values that were looked up do not.
@@ -343,6 +347,7 @@ impl Session {
             let lookup = set.assign(input::<i64>(ids, count), state.space, None);
             let lookup = lookup.map_err(|error| bad_id(&state.name, &error))?;
             add_rows(lookup.slots(), state.width, gradients, None, set.ids(), &mut sums);
+            state.accumulator.leave_frozen(&mut sums);
             sums.check_finite().map_err(|error| not_finite(&state.name, &error))?;
             let keys: Vec<u64> = sums.ids().iter().map(|id| state.first_key + id).collect();
             state.is_spent = true;
@@ -473,12 +478,43 @@ impl Session {
     }
 
     /// Counts of each table: ids looked up, rows pulled, rows pushed, pushes.
-    fn counts(&self) -> HashMap<String, (u64, u64, u64, u64)> {
+    fn counts(&self, py: Python<'_>) -> HashMap<String, (u64, u64, u64, u64)> {
         let counts = |table: &Table| {
             let counts = table.counts;
             (counts.ids, counts.rows_pulled, counts.rows_pushed, counts.pushes)
         };
-        lock(&self.shared.tables).iter().map(|table| (table.name.clone(), counts(table))).collect()
+        py.detach(|| {
+            lock(&self.shared.tables).iter().map(|table| (table.name.clone(), counts(table))).collect()
+        })
+    }
+
+    /// Rows that are kept of each table, gradients that made no row, and rows that were evicted; None if the rows are not in this process.
+    fn kept(&self, py: Python<'_>) -> PyResult<Option<HashMap<String, (u64, u64, u64)>>> {
+        run(py, || {
+            let backend = self.shared.backend()?;
+            let Some(alone) = backend.stores() else { return Ok(None) };
+            let names: Vec<String> =
+                lock(&self.shared.tables).iter().map(|table| table.name.clone()).collect();
+            let of_table = |(number, name)| {
+                let kept = alone.with_store(number, |store| {
+                    let LifecycleCounts { dropped, evicted } = store.lifecycle_counts();
+                    (store.rows() as u64, dropped, evicted)
+                })?;
+                Ok((name, kept))
+            };
+            names.into_iter().enumerate().map(of_table).collect::<Result<_, Failure>>().map(Some)
+        })
+    }
+
+    /// Sets the ids whose rows are read, and have no gradient.
+    fn freeze(&self, py: Python<'_>, table: usize, ids: usize, count: usize) -> PyResult<()> {
+        run(py, || {
+            let of_table = &mut lock(&self.shared.tables)[table];
+            let ids = input::<i64>(ids, count);
+            of_table.space.check(ids).map_err(|error| bad_id(&of_table.name, &error))?;
+            of_table.accumulator.freeze(ids.iter().map(|id| of_table.space.row(*id)).collect());
+            Ok(())
+        })
     }
 
     /// Ends a step of pushes by `push_rows`.

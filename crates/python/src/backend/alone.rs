@@ -16,6 +16,9 @@ use crate::failure::Failure;
 const PUSHES_OPEN_MAX: usize = 2;
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
+/// So many rows are looked at after each push at least, as on a server: tables with little traffic lose old rows, too.
+const EVICTION_LOOKS_MIN: usize = 64;
+
 /// Stores of this process.
 pub(crate) struct Alone {
     shared: Arc<Shared>,
@@ -290,8 +293,13 @@ impl Shared {
     fn apply(&self, parts: Vec<Part>) {
         let mut failed = None;
         for Part { table, keys, gradients } in parts {
-            if let Err(error) = lock(&self.store(table)).update_many(&keys, &gradients) {
+            let store = self.store(table);
+            let mut store = lock(&store);
+            if let Err(error) = store.update_many(&keys, &gradients) {
                 failed = Some(format!("internal error, please report it: {error}"));
+            }
+            if store.tables()[0].rule.growth.eviction.is_some() {
+                store.evict(2 * keys.len() + EVICTION_LOOKS_MIN);
             }
         }
         let mut queue = lock(&self.queue);

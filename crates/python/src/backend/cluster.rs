@@ -310,6 +310,16 @@ fn difference(tables: &[TableSpec], mode: Mode, worker: &Worker) -> Option<Strin
             return Some(format!("the job has no table \"{}\"", table.name));
         };
         if other != table {
+            let shown = |table: &TableSpec| {
+                (table.keys.end - table.keys.start, table.width, table.rule.optimizer, table.init)
+            };
+            if shown(table) == shown(other) {
+                let (here, there) = (&table.rule, &other.rule);
+                return Some(format!(
+                    "table \"{}\" has the rule {here:?} here, and {there:?} in the job",
+                    table.name
+                ));
+            }
             return Some(format!(
                 "table \"{}\" is {} rows of width {}, {:?}, {:?} here, and {} rows of width {}, {:?}, {:?} in the job",
                 table.name,
