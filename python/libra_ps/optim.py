@@ -190,6 +190,9 @@ def wrap(
     their values are read before the next forward pass. By default (or with `dense="local"`, or by `LIBRA_DENSE`) the optimizer
     changes them in this process, and of several workers DistributedDataParallel keeps them equal.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, torch.nn.Module):
+        given = f"{type(optimizer).__name__} and {type(model).__name__}"
+        raise TypeError(f"an optimizer and a module must be given, not {given}: call wrap(optimizer, model)")
     dense = dense or os.environ.get("LIBRA_DENSE") or "local"
     if dense not in ("local", "server"):
         raise ValueError(f'dense = "{dense}" must be "local" or "server"')

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +67,24 @@ _SHAPE = frozenset(
     )
 )
 
+#: Functions of torch.nn.init that have no distribution of tables, by their code. They ask for the shape first, and some of them
+#: change values before they come to what is refused, or return early.
+_REFUSED = {
+    inspect.unwrap(function).__code__: function.__name__
+    for function in (
+        torch.nn.init.sparse_,
+        torch.nn.init.orthogonal_,
+        torch.nn.init.trunc_normal_,
+        torch.nn.init.eye_,
+        torch.nn.init.dirac_,
+    )
+}
+#: Those that ask for the number of rows.
+_OF_SHAPE = {
+    inspect.unwrap(function).__code__: function.__name__
+    for function in (torch.nn.init.kaiming_normal_, torch.nn.init._calculate_fan_in_and_fan_out)
+}
+
 _IS_META: Any = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
 
 
@@ -113,6 +133,14 @@ class Weight(Tensor):
         if isinstance(weight, cls):
             if not args:
                 args = (kwargs.pop("tensor"),)
+            caller = sys._getframe(1).f_code
+            if caller in _REFUSED:
+                raise _not_supported(_REFUSED[caller])
+            if caller in _OF_SHAPE and weight.module.num_embeddings is None:
+                raise NotSupported(
+                    f'table "{weight.module.table.label}" has no bound, so initial values cannot follow from the number of its '
+                    "rows: take normal_ or uniform_ of torch.nn.init, or init="
+                )
             if func == _IS_META:
                 # Functions of torch.nn.init leave a tensor on the meta device as it is, without an error.
                 return False
@@ -131,12 +159,15 @@ class Weight(Tensor):
             if func is torch.Tensor.copy_:
                 weight.module.load_rows(args[1])
                 return weight
-        name = getattr(func, "__name__", str(func))
-        raise NotSupported(
-            f"{name} of the rows of a table, which are on the parameter server: "
-            "libra_ps.functional.rows(module, ids) reads some, libra_ps.to_torch(model) all; initial values are set by "
-            "normal_, uniform_, zeros_, xavier_ and kaiming_ of torch.nn.init, and copy_ loads rows"
-        )
+        raise _not_supported(getattr(func, "__name__", str(func)))
+
+
+def _not_supported(name: str) -> NotSupported:
+    return NotSupported(
+        f"{name} of the rows of a table, which are on the parameter server: "
+        "libra_ps.functional.rows(module, ids) reads some, libra_ps.to_torch(model) all; initial values are set by "
+        "normal_, uniform_, zeros_, xavier_ and kaiming_ of torch.nn.init, and copy_ loads rows"
+    )
 
 
 def _kaiming_uniform(
@@ -147,6 +178,8 @@ def _kaiming_uniform(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Weight:
+    if mode == "fan_out" and weight.module.num_embeddings is None:
+        raise NotSupported(f'table "{weight.module.table.label}" has no bound, so mode="fan_out" has no number of rows')
     fan = torch.nn.init._calculate_correct_fan(shape, mode)
     bound = math.sqrt(3.0) * torch.nn.init.calculate_gain(nonlinearity, a) / math.sqrt(fan)  # type: ignore[arg-type]
     weight.module.table.set_initial(Uniform(bound))
