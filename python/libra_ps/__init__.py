@@ -30,7 +30,7 @@ from .errors import (
     TooLarge,
 )
 from .session import Session, barrier, end_epoch, flush, init, shutdown, stats
-from .tables import Initial, Normal, Rule, Uniform, Zero
+from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 
 if TYPE_CHECKING:
     from . import functional, nn, optim
@@ -71,9 +71,11 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Admission",
     "Client",
     "ClusterEnded",
     "Error",
+    "Eviction",
     "Forked",
     "Initial",
     "Mismatch",

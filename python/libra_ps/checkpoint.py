@@ -156,6 +156,7 @@ def _save_table(path: Path, table: Table) -> dict[str, Any]:
         "width": definition.width,
         "hashed": definition.hashed,
         "initial": [initial.kind, initial.value],
+        "eviction": definition.eviction.kind if definition.eviction is not None else None,
         "seed": table.session.seed,
         "optimizer": table.rule.optimizer if table.rule else None,
         "steps": steps,
@@ -216,10 +217,16 @@ def _list(names: Any) -> str:
 def _check_table(folder: Path, table: Table, described: dict[str, Any]) -> None:
     definition = table.definition
     initial = [definition.initial.kind, definition.initial.value]
-    mine = {"rows": definition.rows, "width": definition.width, "hashed": definition.hashed, "initial": initial}
+    mine = {
+        "rows": definition.rows,
+        "width": definition.width,
+        "hashed": definition.hashed,
+        "initial": initial,
+        "eviction": definition.eviction.kind if definition.eviction is not None else None,
+    }
     for key, value in mine.items():
-        if described[key] != value:
-            raise Mismatch(f'{folder}: table "{table.label}" has {key} = {described[key]}, the model has {value}')
+        if described.get(key) != value:
+            raise Mismatch(f'{folder}: table "{table.label}" has {key} = {described.get(key)}, the model has {value}')
     assert table.session is not None
     if described["seed"] != table.session.seed and definition.initial.kind != "zero":
         raise Mismatch(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .errors import Error
 from .session import Session, Table, current
-from .tables import Definition, Initial, Normal, Rule, check_name
+from .tables import Admission, Definition, Eviction, Initial, Normal, Rule, check_name
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
@@ -41,10 +41,19 @@ class Client:
         self._session = session or current()
 
     def add_table(
-        self, name: str, rows: int | None, width: int, rule: Rule, *, init: Initial = Normal(1.0), hash: bool = False
+        self,
+        name: str,
+        rows: int | None,
+        width: int,
+        rule: Rule,
+        *,
+        init: Initial = Normal(1.0),
+        hash: bool = False,
+        admission: Admission | None = None,
+        eviction: Eviction | None = None,
     ) -> None:
         """Defines a table. The same definition of a table that exists changes nothing."""
-        definition = Definition(rows, width, hash, init)
+        definition = Definition(rows, width, hash, init, admission=admission, eviction=eviction)
         table = self._session.find(check_name(name), definition)
         if table is None:
             table = Table(definition, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch import Tensor
 from . import _native
 from .errors import Error, NotPushed, NotSupported
 from .session import Session, Table
+
+if TYPE_CHECKING:
+    from .nn import EmbeddingBag, RowsModule
 
 _task: Any = torch._C._current_graph_task_id
 _thread = threading.get_ident
@@ -214,8 +217,8 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise NotSupported(
-            "second derivatives through the rows of a table: build the module with double_backward=True, "
-            "which is not there yet; take the gradient with respect to the output of the module instead"
+            "second derivatives through the rows of a table: build the module with double_backward=True. The gradient of its "
+            "handle has none: take that of the output of the module, or of libra_ps.functional.rows"
         )
 
 
@@ -243,7 +246,13 @@ def check_dense(tables: Sequence[Table]) -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     get: Any = DistributedDataParallel._get_active_ddp_module
-    in_ddp = get() is not None
+    ddp = get()
+    in_ddp = ddp is not None
+    if in_ddp and ddp.find_unused_parameters and not ddp.require_backward_grad_sync:
+        raise NotSupported(
+            "find_unused_parameters=True with no_sync(): the norm of a table that one worker does not use would be that of "
+            "another pass. Take one of them"
+        )
     for table in tables:
         if table.has_dense and not in_ddp:
             raise Error(
@@ -337,10 +346,82 @@ def rows(module: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
     if not isinstance(module, RowsModule):
         hint = ": take one of its tables, as in module.tables[name]" if hasattr(module, "tables") else ""
         raise TypeError(f"rows() takes a module of libra_ps.nn, not {type(module).__name__}{hint}")
-    distinct, inverse = torch.unique(prepare_ids(ids, "ids"), return_inverse=True)
-    table = module.open()
-    request = request_rows(table, distinct, module.padding_idx, False)
-    return look_up(table, module.handle, None, request, module.training), inverse
+    return _distinct(module, prepare_ids(ids, "ids"))[:2]
+
+
+def _distinct(module: RowsModule, ids: Tensor) -> tuple[Tensor, Tensor, int | None]:
+    """Returns the distinct rows of ids, for each id the position of its row, and the position of the padding id."""
+    distinct, inverse = torch.unique(ids, return_inverse=True)
+    table, padding = module.open(), module.padding_idx
+    try:
+        found = look_up(table, module.handle, None, request_rows(table, distinct, padding, False), module.training)
+    except IndexError:
+        # Positions are those of all ids.
+        session = table.session
+        assert session is not None
+        request = request_rows(table, ids, padding, False)
+        _run(session, [request], [_CPU.new_empty(request.size)], True, False)
+        raise
+    position = None
+    if padding is not None:
+        at = (distinct == padding).nonzero()
+        position = int(at) if len(at) else None
+    return found, inverse, position
+
+
+def rows_by_torch(module: RowsModule, ids: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Looks up a row for each id by functions of torch, which have second derivatives."""
+    found, inverse, padding = _distinct(module, prepare_ids(ids, "input"))
+    return torch.nn.functional.embedding(inverse, found.to(dtype=dtype), padding)
+
+
+def bags_by_torch(
+    module: EmbeddingBag, request: Request, includes_last: bool, weights: Tensor | None, dtype: torch.dtype | None
+) -> Tensor:
+    """Looks up bags by functions of torch, which have second derivatives; `embedding_bag` of torch has none."""
+    ids, offsets, _ = request.tensors
+    assert ids is not None
+    bags = request.size[0]
+    if offsets is None:
+        bag_of_id = torch.arange(bags, device="cpu").repeat_interleave(ids.shape[1])
+    else:
+        bounds = offsets if includes_last else torch.cat([offsets, offsets.new_tensor([ids.numel()])])
+        lengths = bounds.diff()
+        if not len(bounds) or bounds[0] != 0 or bounds[-1] != ids.numel() or bool((lengths < 0).any()):
+            # Names what is wrong with them.
+            session = module.open().session
+            assert session is not None
+            _run(session, [request], [_CPU.new_empty(request.size)], True, False)
+        bag_of_id = torch.arange(bags, device="cpu").repeat_interleave(lengths)
+    found, inverse, padding = _distinct(module, ids)
+    looked_up = torch.nn.functional.embedding(inverse.reshape(-1), found.to(dtype=dtype))
+    if weights is not None:
+        looked_up = looked_up * weights.reshape(-1, 1).to(looked_up)
+    if padding is not None:
+        is_row = inverse.reshape(-1) != padding
+        looked_up, bag_of_id = looked_up[is_row], bag_of_id[is_row]
+    return pool_by_torch(looked_up, bag_of_id, bags, module.mode)
+
+
+def pool_by_torch(looked_up: Tensor, bag_of_id: Tensor, bags: int, mode: str) -> Tensor:
+    """Pools rows, given the bag of each."""
+    size = (bags, looked_up.shape[1])
+    if mode != "max":
+        sums = looked_up.new_zeros(size).index_add(0, bag_of_id, looked_up)
+        if mode == "sum":
+            return sums
+        counts = looked_up.new_zeros(bags).index_add(0, bag_of_id, looked_up.new_ones(len(looked_up)))
+        return sums / counts.clamp(min=1.0).unsqueeze(1)
+    if not len(looked_up):
+        return looked_up.new_zeros(size) + looked_up.sum(0)
+    # Of equal values the first has the gradient.
+    values, bag = looked_up.detach(), bag_of_id.unsqueeze(1).expand_as(looked_up)
+    largest = values.new_full(size, -torch.inf).scatter_reduce(0, bag, values, "amax")
+    is_largest = (values == largest[bag_of_id]) | values.isnan()
+    count = len(values)
+    position = torch.arange(count, device="cpu").unsqueeze(1).expand_as(values)
+    first = position.new_full(size, count).scatter_reduce(0, bag, position.where(is_largest, count), "amin")
+    return looked_up.gather(0, first.clamp(max=count - 1)).where(first < count, 0.0)
 
 
 __all__ = ["Commit", "Request", "look_up", "look_up_many", "request_bags", "request_rows", "rows"]

@@ -14,18 +14,11 @@ from torch import Tensor
 from . import functional
 from .errors import Error, Mismatch, NotSupported, TooLarge
 from .session import Table
-from .tables import Definition, Initial, Normal, check_name
+from .tables import Admission, Definition, Eviction, Initial, Normal, check_name, frozen_ids
 from .weight import Weight
 
 #: A state_dict with more bytes of rows would not fit into the memory of usual machines.
 STATE_DICT_BYTES_MAX = 1 << 30
-
-_NOT_YET = {
-    "frozen": "freeze the table with requires_grad_(False)",
-    "admission": "every row with a gradient is kept",
-    "eviction": "every row with a gradient is kept",
-    "double_backward": "take second derivatives with respect to the output of the module",
-}
 
 _copies_to_torch = False
 
@@ -66,24 +59,27 @@ class RowsModule(torch.nn.Module):
         init: Initial | None,
         hash: bool,
         output_dtype: torch.dtype | None,
-        not_yet: Mapping[str, Any],
+        frozen: Iterable[int] | Tensor | None,
+        admission: Admission | None,
+        eviction: Eviction | None,
+        double_backward: bool,
     ) -> None:
         super().__init__()
-        for option, value in not_yet.items():
-            if option not in _NOT_YET:
-                raise TypeError(f"{type(self).__name__} has no option {option!r}")
-            if value not in (None, False):
-                raise NotSupported(f"{option}={value!r} is not there yet: {_NOT_YET[option]}")
+        if double_backward and scale_grad_by_freq:
+            raise NotSupported("double_backward=True with scale_grad_by_freq: torch has no second derivatives of it")
         if max_norm is not None:
             raise NotSupported("max_norm changes rows while they are read: set clip= in the rule of the optimizer instead")
         if dtype not in (None, torch.float32):
             raise NotSupported(f"rows are float32, not {dtype}: set output_dtype={dtype}")
         self.scale_grad_by_freq = scale_grad_by_freq
+        self.double_backward = double_backward
         self.max_norm = None
         self._output_dtype = output_dtype
         self._output_device: torch.device | None = None
         self._has_own_name = name is not None
-        definition = Definition(num_embeddings, embedding_dim, hash, Normal(1.0) if init is None else init)
+        initial = Normal(1.0) if init is None else init
+        ids = frozen_ids(frozen)
+        definition = Definition(num_embeddings, embedding_dim, hash, initial, ids, admission, eviction)
         self.num_embeddings, self.embedding_dim = definition.rows, definition.width
         self.padding_idx = _check_padding(padding_idx, self.num_embeddings)
         self._set_table(_share(definition, name))
@@ -293,6 +289,10 @@ class Embedding(RowsModule):
 
     `name` is that of the table, by default the qualified name of the module in its model. `num_embeddings=None` is a table
     without a bound, for ids below 2^56, or for any with `hash=True`. `init` is `libra_ps.Normal`, `Uniform` or `Zero`.
+
+    Rows of the ids `frozen` are read, and have no gradient. `libra_ps.Admission` and `libra_ps.Eviction` are conditions for
+    rows to be made and to go. With `double_backward=True` gradients may be differentiated again: functions of torch then
+    take the place of those of this package, which takes more time.
     """
 
     def __init__(
@@ -313,11 +313,14 @@ class Embedding(RowsModule):
         init: Initial | None = None,
         hash: bool = False,
         output_dtype: torch.dtype | None = None,
-        **not_yet: Any,
+        frozen: Iterable[int] | Tensor | None = None,
+        admission: Admission | None = None,
+        eviction: Eviction | None = None,
+        double_backward: bool = False,
     ) -> None:
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, max_norm, scale_grad_by_freq, _weight, _freeze, device, dtype,
-            name, init, hash, output_dtype, not_yet,
+            name, init, hash, output_dtype, frozen, admission, eviction, double_backward,
         )  # fmt: skip
         self.norm_type = norm_type
         self.sparse = sparse
@@ -332,6 +335,8 @@ class Embedding(RowsModule):
 
     def forward(self, input: Tensor) -> Tensor:
         table = self.open()
+        if self.double_backward and torch.is_grad_enabled():
+            return self._finish(functional.rows_by_torch(self, input, self._output_dtype))
         request = functional.request_rows(table, input, self.padding_idx, self.scale_grad_by_freq)
         output = functional.look_up(table, table.handle, None, request, self.training)
         return self._finish(output)
@@ -376,7 +381,10 @@ class EmbeddingBag(RowsModule):
         init: Initial | None = None,
         hash: bool = False,
         output_dtype: torch.dtype | None = None,
-        **not_yet: Any,
+        frozen: Iterable[int] | Tensor | None = None,
+        admission: Admission | None = None,
+        eviction: Eviction | None = None,
+        double_backward: bool = False,
     ) -> None:
         if mode not in ("sum", "mean", "max"):
             raise ValueError(f'mode = "{mode}" must be "sum", "mean" or "max"')
@@ -384,7 +392,7 @@ class EmbeddingBag(RowsModule):
             raise ValueError('scale_grad_by_freq is not for mode "max"')
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, max_norm, scale_grad_by_freq, _weight, _freeze, device, dtype,
-            name, init, hash, output_dtype, not_yet,
+            name, init, hash, output_dtype, frozen, admission, eviction, double_backward,
         )  # fmt: skip
         self.norm_type = norm_type
         self.mode = mode
@@ -408,6 +416,9 @@ class EmbeddingBag(RowsModule):
         request = functional.request_bags(
             table, input, offsets, per_sample_weights, self.mode, includes_last, self.padding_idx, self.scale_grad_by_freq
         )
+        if self.double_backward and torch.is_grad_enabled():
+            bags = functional.bags_by_torch(self, request, includes_last, per_sample_weights, self._output_dtype)
+            return self._finish(bags)
         output = functional.look_up(table, table.handle, per_sample_weights, request, self.training)
         return self._finish(output)
 
@@ -441,6 +452,9 @@ class TableConfig:
     mode: str = "sum"
     init: Initial | None = None
     hash: bool = False
+    frozen: Iterable[int] | Tensor | None = None
+    admission: Admission | None = None
+    eviction: Eviction | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.features, str):
@@ -469,6 +483,9 @@ class EmbeddingBagCollection(torch.nn.Module):
                 name=config.name,
                 init=config.init,
                 hash=config.hash,
+                frozen=config.frozen,
+                admission=config.admission,
+                eviction=config.eviction,
             )
             for feature in config.features:
                 if feature in self.features:
@@ -484,7 +501,8 @@ class EmbeddingBagCollection(torch.nn.Module):
             includes_last = False
         else:
             raise TypeError(f"input must be a dict of features or a KeyedJaggedTensor, not {type(features).__name__}")
-        tables, handles, requests = [], [], []
+        tables, handles = [], []
+        requests: list[functional.Request] = []
         # Attributes that are modules take a search each.
         modules: Mapping[str, Any] = self.tables._modules
         for name, feature in features.items():
@@ -509,6 +527,12 @@ class EmbeddingBagCollection(torch.nn.Module):
                 request = functional.request_bags(table, values, offsets, weights, module.mode, ends, None, False)
             except (TypeError, ValueError, NotImplementedError) as error:
                 raise type(error)(f'feature "{name}": {error}') from None
+            if requests and request.size[0] != requests[0].size[0]:
+                first = next(iter(features))
+                raise ValueError(
+                    f'feature "{name}" has {request.size[0]} bags, and "{first}" has {requests[0].size[0]}: '
+                    "features of one call have a bag for each sample"
+                )
             requests.append(request)
             tables.append(table)
             handles.append(table.handle)

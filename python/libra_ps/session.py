@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import itertools
 import logging
 import os
@@ -75,15 +76,15 @@ class Table:
         """Sets the initial values, which nothing has read yet."""
         if self.session is not None:
             raise Error(f'table "{self.label}" is in use: its initial values can only be set before the first look-up')
-        definition = self.definition
-        self.definition = Definition(definition.rows, definition.width, definition.hashed, initial)
+        self.definition = dataclasses.replace(self.definition, initial=initial)
 
     def set_rule(self, rule: Rule, keeps_state: bool = False) -> None:
         """Sets the update rule."""
         session = self.open()
         if self.rule == rule:
             return
-        session.native.set_rule(self.number, rule.optimizer, rule.decay, dict(rule.numbers), keeps_state)
+        numbers = {**rule.numbers, **self.definition.numbers}
+        session.native.set_rule(self.number, rule.optimizer, rule.decay, numbers, keeps_state)
         self.rule = rule
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
@@ -217,6 +218,9 @@ class Session:
                 definition.initial.kind,
                 definition.initial.value,
             )
+            if definition.frozen:
+                frozen = np.fromiter(definition.frozen, np.int64)
+                self.native.freeze(table.number, frozen.ctypes.data, len(frozen))
             self.tables[table.name] = table
             table.session = self
             if table.padding_row is not None:
@@ -410,10 +414,17 @@ def end_epoch() -> None:
 
 
 def stats() -> dict[str, Any]:
-    """Returns counts since the start."""
+    """Returns counts since the start. Of a process alone they have the `rows` that each table keeps, after all pushes."""
     session = current()
     names = ("ids", "rows_pulled", "rows_pushed", "pushes")
     tables = {name: dict(zip(names, counts)) for name, counts in session.native.counts().items()}
+    for name, (rows, dropped, evicted) in (session.native.kept() or {}).items():
+        tables[name]["rows"] = rows
+        definition = session.tables[name].definition
+        if definition.admission is not None:
+            tables[name]["gradients_not_admitted"] = dropped
+        if definition.eviction is not None:
+            tables[name]["rows_evicted"] = evicted
     return {"mode": session.mode, "workers": session.workers, "steps": session.steps, "tables": tables}
 
 
