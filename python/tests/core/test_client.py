@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libra_ps as libra
 import numpy as np
 import pytest
@@ -115,6 +117,8 @@ def test_bad_rules_are_refused(rule: Rule, text: str) -> None:
         ("a", 10, 0, {}, ValueError, "embedding_dim = 0 must be at least 1"),
         ("a", 10, 1, {"hash": True}, ValueError, "set num_embeddings=None"),
         ("a", (1 << 56) + 1, 1, {}, ValueError, "more than 2\\^56 rows"),
+        ("a", 10, 1, {"admission": 3}, TypeError, "admission = 3 must be made by libra_ps.Admission"),
+        ("item", 100, 2, {"init": libra.Zero(), "admission": libra.Admission(2)}, libra.Mismatch, "admission is Admission"),
         ("item", 10, 1, {}, libra.Mismatch, 'a table "item" of another definition: rows is 10, and was 100'),
     ],
 )
@@ -123,6 +127,76 @@ def test_bad_tables_are_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         client.add_table(name, rows, width, SGD, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: libra.Admission(), ValueError, "takes after= or probability="),
+        (lambda: libra.Admission(2, 0.5), ValueError, "takes after= or probability="),
+        (lambda: libra.Admission(after=1), ValueError, "after = 1 must be from 2 to 255"),
+        (lambda: libra.Admission(after=256), ValueError, "after = 256 must be from 2 to 255"),
+        (lambda: libra.Admission(after=2.5), TypeError, "after = 2.5 must be an integer"),
+        (lambda: libra.Admission(after=2, keys=0), ValueError, "keys = 0 must be from 1 to"),
+        (lambda: libra.Admission(probability=0.0), ValueError, "probability = 0.0 must be above 0 and at most 1"),
+        (lambda: libra.Admission(probability="often"), TypeError, "probability = 'often' must be a number"),
+        (lambda: libra.Eviction(), ValueError, "takes idle_steps= or rows_max="),
+        (lambda: libra.Eviction(idle_steps=0), ValueError, "idle_steps = 0 must be from 1 to"),
+        (lambda: libra.Eviction(rows_max=0), ValueError, "rows_max = 0 must be from 1 to"),
+        (lambda: libra.Eviction(rows_max=1, half_life=0), ValueError, "half_life = 0 must be from 1 to"),
+        (lambda: libra.Eviction(rows_max=1, by="age"), ValueError, 'by = "age" must be "use" or "norm"'),
+    ],
+)
+def test_conditions_out_of_range_are_refused(make: Callable[[], object], error: type, text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_gradients_that_make_no_row_are_dropped_and_counted() -> None:
+    client = libra.Client()
+    client.add_table("item", None, 2, SGD, init=libra.Normal(1.0), admission=libra.Admission(after=3))
+    keys = np.arange(20)
+    before = client.pull("item", keys)
+    for _ in range(2):
+        client.push("item", [3, 5], np.ones((2, 2)))
+    client.push("item", [5], np.ones((1, 2)))
+    after = client.pull("item", keys)
+    assert np.array_equal(after[5], before[5] - np.float32(0.5))
+    after[5] = before[5]
+    assert np.array_equal(after, before)
+    stats = libra.stats()["tables"]["item"]
+    assert (stats["rows"], stats["gradients_not_admitted"], stats["rows_pushed"]) == (1, 4, 5)
+
+
+def test_admission_by_probability_makes_some_rows() -> None:
+    client = libra.Client()
+    client.add_table("item", None, 1, SGD, admission=libra.Admission(probability=0.25))
+    client.push("item", np.arange(4000), np.ones((4000, 1)))
+    stats = libra.stats()["tables"]["item"]
+    assert 900 < stats["rows"] < 1100 and stats["gradients_not_admitted"] == 4000 - stats["rows"]
+
+
+@pytest.mark.parametrize(
+    "eviction",
+    [libra.Eviction(idle_steps=3), libra.Eviction(rows_max=20), libra.Eviction(rows_max=20, by="norm")],
+    ids=["idle", "use", "norm"],
+)
+def test_rows_are_evicted_and_read_as_they_began(eviction: libra.Eviction) -> None:
+    client = libra.Client()
+    client.add_table("item", None, 1, SGD, init=libra.Normal(0.5), eviction=eviction)
+    before = client.pull("item", np.arange(93))
+    for key in range(93):
+        # Row 0 is in every step, and row 92 in the last one.
+        client.push("item", [0, key] if key else [0], [[2.0 + key]] * (2 if key else 1))
+        client.tick()
+    stats = libra.stats()["tables"]["item"]
+    rows = stats["rows"]
+    assert rows + stats["rows_evicted"] == 93 and rows <= 25
+    after = client.pull("item", np.arange(93))
+    changed = np.nonzero((after != before)[:, 0])[0]
+    assert len(changed) == rows and 92 in changed
+    if eviction.idle_steps:
+        assert changed.tolist() == [0, 90, 91, 92]
 
 
 def test_unknown_table_is_named(client: libra.Client) -> None:

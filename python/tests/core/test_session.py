@@ -91,7 +91,7 @@ def test_stats_count_rows() -> None:
     client.tick()
     stats = libra.stats()
     assert stats["steps"] == 1
-    assert stats["tables"]["item"] == {"ids": 0, "rows_pulled": 0, "rows_pushed": 2, "pushes": 1}
+    assert stats["tables"]["item"] == {"ids": 0, "rows_pulled": 0, "rows_pushed": 2, "pushes": 1, "rows": 2}
 
 
 def test_the_import_needs_no_torch_and_is_short() -> None:

@@ -72,6 +72,35 @@ def test_a_worker_with_another_plan_is_refused(tmp_path: Path, plan: Path, clust
         worker.communicate()
 
 
+def test_the_state_directory_of_another_job_is_refused(tmp_path: Path, clusters: list[Cluster]) -> None:
+    def job(folder: str, *arguments: str) -> tuple[Cluster, subprocess.Popen[str]]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        cluster = Cluster(tmp_path / folder, "--log", servers=1, workers=1)
+        clusters.append(cluster)
+        return cluster, start("skewed.py", 0, 1, free_port(), *arguments, LIBRA_CONTROLLER=cluster.address)
+
+    # A job that ends before it is done, and one of another table with what it has left.
+    cluster, worker = job("killed", "async", "2000", "300")
+    wait_until_working(worker)
+    worker.kill()
+    worker.communicate()
+    cluster.kill()
+    cluster, worker = job("killed", "async", "2001")
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 1 and 'Mismatch: table "item" is 2001 rows' in errors.splitlines()[-1], errors
+    cluster.kill()
+    # The directory of a job that is done is for no other.
+    cluster, worker = job("done", "async", "2000")
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 0, (errors, cluster.log("server-0"))
+    assert cluster.end() == 0, cluster.log("controller")
+    cluster, worker = job("done", "async", "2000")
+    assert cluster.servers[0].wait(timeout=30) == 1
+    assert "the job that it is of was done; another job can begin" in cluster.log("server-0")
+    worker.kill()
+    worker.communicate()
+
+
 def test_training_goes_on_without_a_switch_and_with_a_server_that_returns(
     tmp_path: Path, plan: Path, clusters: list[Cluster]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def test_two_workers_train_as_one_with_both_batches(accumulate: int) -> None:
 def test_replicas_stay_equal_when_gradients_are_clipped() -> None:
     done = torchrun("twin.py", "--steps=20", "--clip=0.05")
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_workers_skip_the_step_in_which_one_has_an_infinite_gradient() -> None:
+    done = torchrun("scaler.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
+
+
+def test_unused_parameters_cannot_be_accumulated() -> None:
+    done = torchrun("scaler.py", "unused")
+    assert done.returncode != 0
+    assert "find_unused_parameters=True with no_sync()" in done.stderr, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("mode", ["async", "ssp", "sync"])
@@ -64,12 +77,19 @@ def test_a_worker_joins_a_cluster_that_runs() -> None:
     assert "done 0" in outputs[0][0] and "done 1" in outputs[1][0]
 
 
-def test_workers_with_other_tables_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("other", 'Mismatch: table "a" is 1000 rows of width 3'),
+        ("admits", r'Mismatch: table "rare" has the rule .*updates: 4, .* here, and .*updates: 3, .* in the job'),
+    ],
+)
+def test_workers_with_other_tables_are_refused(how: str, text: str) -> None:
     port = free_port()
-    jobs = [start("sums.py", rank, 2, port, "async", "other") for rank in range(2)]
+    jobs = [start("sums.py", rank, 2, port, "async", how) for rank in range(2)]
     outputs = [job.communicate(timeout=120) for job in jobs]
     assert all(job.returncode == 1 for job in jobs), outputs
-    assert 'Mismatch: table "a" is 1000 rows of width 3' in outputs[1][1]
+    assert re.search(text, outputs[1][1]), outputs[1][1]
     assert "ClusterEnded" in outputs[0][1] and "a worker has other tables" in outputs[0][1]
 
 

@@ -69,9 +69,19 @@ def test_weights_are_for_sums() -> None:
         ((10, 4), {"name": "a/b"}, ValueError, "must not have a slash"),
         ((10, 4), {"hash": True}, ValueError, "set num_embeddings=None"),
         ((10, 4), {"dtype": torch.float64}, libra.NotSupported, "set output_dtype=torch.float64"),
-        ((10, 4), {"admission": 3}, libra.NotSupported, "admission=3 is not there yet"),
-        ((10, 4), {"double_backward": True}, libra.NotSupported, "double_backward=True is not there yet"),
-        ((10, 4), {"sparce": True}, TypeError, "Embedding has no option 'sparce'"),
+        ((10, 4), {"admission": 3}, TypeError, r"admission = 3 must be made by .* as in Admission\(after=3\)"),
+        ((10, 4), {"eviction": 3}, TypeError, r"eviction = 3 must be made by .* as in Eviction\(idle_steps=1000\)"),
+        ((10, 4), {"frozen": [3, 10]}, IndexError, "frozen id 10 is out of range: ids are from 0 to 9"),
+        ((10, 4), {"frozen": 3}, TypeError, r"frozen = 3 must be ids, as in frozen=\[0, 1\]"),
+        ((10, 4), {"frozen": [0.5]}, TypeError, "frozen = 0.5 must be an integer"),
+        ((10, 4), {"frozen": T([True, False])}, TypeError, "frozen must be ids of one dimension: for a mask"),
+        (
+            (10, 4),
+            {"double_backward": True, "scale_grad_by_freq": True},
+            libra.NotSupported,
+            "double_backward=True with scale_grad_by_freq",
+        ),
+        ((10, 4), {"sparce": True}, TypeError, "unexpected keyword argument 'sparce'"),
         ((10, 4), {"_weight": torch.zeros(9, 4)}, ValueError, r"rows have the shape \(9, 4\), the module has \(10, 4\)"),
     ],
 )
@@ -82,8 +92,10 @@ def test_bad_modules(arguments: Any, options: Any, error: type, text: str) -> No
 
 def test_ids_of_open_tables_end_at_2_56() -> None:
     module = libra.nn.Embedding(None, 2, name="url")
-    with pytest.raises(IndexError, match="id 72057594037927936 at position 0"):
-        module(T([1 << 56]))
+    for id in (1 << 56, -1):
+        text = f'table "url": id {id} at position 0 .*; a table with hash=True takes any of 64 bits'
+        with pytest.raises(IndexError, match=text):
+            module(T([id]))
     assert libra.nn.Embedding(None, 2, name="hashed", hash=True)(T([-1])).shape == (1, 2)
 
 
@@ -126,13 +138,34 @@ def test_an_unknown_table_in_rules_is_named() -> None:
         # Functions of torch that leave tensors without values as they are.
         (lambda weight: torch.nn.init.trunc_normal_(weight, std=0.02), "initial values are set by normal_"),
         (lambda weight: torch.nn.init.orthogonal_(weight), "initial values are set by normal_"),
-        (lambda weight: torch.nn.init.sparse_(weight, 0.1), "initial values are set by normal_"),
+        (lambda weight: torch.nn.init.sparse_(weight, 0.1), "sparse_ of the rows .* initial values are set by normal_"),
+        (lambda weight: torch.nn.init.eye_(weight), "eye_ of the rows"),
+        (lambda weight: torch.nn.init.ones_(weight), "rows that begin at 1.0"),
     ],
 )
-def test_the_weight_has_no_values(change: Any, text: str) -> None:
-    module = libra.nn.Embedding(10, 2)
+@pytest.mark.parametrize("rows", [10, None])
+def test_the_weight_has_no_values(rows: int | None, change: Any, text: str) -> None:
+    module = libra.nn.Embedding(rows, 2, init=libra.Normal(0.25))
     with pytest.raises(libra.NotSupported, match=text):
         change(module.weight)
+    assert module.table.definition.initial == libra.Normal(0.25)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        torch.nn.init.xavier_normal_,
+        torch.nn.init.xavier_uniform_,
+        torch.nn.init.kaiming_normal_,
+        lambda weight: torch.nn.init.kaiming_uniform_(weight, mode="fan_out"),
+    ],
+)
+def test_the_weight_of_an_open_table_has_no_number_of_rows(change: Any) -> None:
+    module = libra.nn.Embedding(None, 2)
+    with pytest.raises(libra.NotSupported, match='table "without a name" has no bound, so'):
+        change(module.weight)
+    torch.nn.init.normal_(module.weight, std=0.5)
+    assert module.table.definition.initial == libra.Normal(0.5)
 
 
 def test_the_weight_is_not_assigned() -> None:
@@ -149,6 +182,8 @@ def test_wrap_names_what_it_was_given() -> None:
         libra.wrap(optimizer, model)  # type: ignore[type-var]
     with pytest.raises(ValueError, match=r"those of libra_ps.nn take libra_ps.optim.wrap"):
         libra.wrap(model, optimizer)
+    with pytest.raises(TypeError, match=r"not Sequential and SGD: call wrap\(optimizer, model\)"):
+        libra.optim.wrap(model, optimizer)  # type: ignore[type-var, arg-type]
 
 
 def test_collections_name_bad_features() -> None:
@@ -170,5 +205,8 @@ def test_collections_name_bad_features() -> None:
         collection(T([[1]]))
     with pytest.raises(TypeError, match='features = "user" must be a list of names'):
         Config("a", 10, 2, "user")  # type: ignore[arg-type]
+    both = libra.nn.EmbeddingBagCollection([Config("a", 10, 2), Config("b", 10, 2)])
+    with pytest.raises(ValueError, match='feature "b" has 3 bags, and "a" has 2: features of one call'):
+        both({"a": T([[1], [2]]), "b": (T([1]), T([0, 1, 1]))})
     with pytest.raises(TypeError, match=r"take one of its tables, as in module.tables\[name\]"):
         libra.functional.rows(collection, T([1]))

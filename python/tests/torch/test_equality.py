@@ -148,5 +148,10 @@ def test_optimizers_that_are_no_rules_are_refused(make: Make, text: str) -> None
 
 def test_rules_out_of_range_are_refused() -> None:
     model = torch.nn.Sequential(libra.nn.Embedding(10, 2))
+    with pytest.raises(ValueError, match='table "0": rate = inf must be finite and above 0'):
+        libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=float("inf")), model)
     with pytest.raises(ValueError, match='table "0": rate = 0 must be finite and above 0'):
-        libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=0.0), model)
+        libra.optim.wrap(torch.optim.SGD(model.parameters(), 1.0), model, {"0": libra.optim.SGD(0.0)})
+    with pytest.raises(ValueError, match='table "0": momentum = 1 must be at least 0 and below 1'):
+        libra.optim.wrap(torch.optim.SGD(model.parameters(), 1.0, momentum=1.0), model)
+    assert libra.stats()["tables"]["0"]["rows"] == 0

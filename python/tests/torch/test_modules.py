@@ -289,6 +289,34 @@ def test_checkpoints_of_other_models_are_refused(tmp_path: Path) -> None:
         libra.load(tmp_path, model)
 
 
+def test_tables_with_eviction_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    def make_one(eviction: libra.Eviction | None) -> tuple[Any, torch.optim.Optimizer]:
+        libra.shutdown()
+        libra.init(seed=7)
+        model = torch.nn.Sequential(libra.nn.Embedding(None, 2, eviction=eviction))
+        return model, libra.optim.wrap(torch.optim.Adagrad(model.parameters(), lr=0.1), model)
+
+    def step(model: Any, optimizer: torch.optim.Optimizer, id: int) -> None:
+        optimizer.zero_grad()
+        model(torch.tensor([id])).sum().backward()
+        optimizer.step()
+
+    model, optimizer = make_one(libra.Eviction(idle_steps=4))
+    for id in range(10):
+        step(model, optimizer, id)
+    libra.save(tmp_path, model, optimizer)
+    step(model, optimizer, 10)
+    expected = model(torch.arange(12))
+    model, optimizer = make_one(libra.Eviction(idle_steps=4))
+    libra.load(tmp_path, model, optimizer)
+    assert libra.stats()["tables"]["0"]["rows"] == 4
+    step(model, optimizer, 10)
+    assert torch.equal(model(torch.arange(12)), expected)
+    for eviction in (None, libra.Eviction(rows_max=100)):
+        with pytest.raises(libra.Mismatch, match='table "0" has eviction = idle, the model has'):
+            libra.load(tmp_path, make_one(eviction)[0])
+
+
 def test_collections_take_nested_tensors() -> None:
     collection = libra.nn.EmbeddingBagCollection([libra.nn.TableConfig("a", 10, 3)])
     parts = [torch.tensor([1, 2]), torch.tensor([3]), torch.tensor([], dtype=torch.int64)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import libra_ps as libra
@@ -73,6 +74,38 @@ def test_padding_reads_as_its_weights_say() -> None:
     assert libra.nn.Embedding(3, 2, padding_idx=1, name="new")(torch.tensor([1])).tolist() == [[0, 0]]
 
 
+def test_a_gradient_of_a_row_that_is_not_admitted_is_dropped_and_counted() -> None:
+    model, optimizer = one(admission=libra.Admission(after=2))
+    for ids, rows in (([1, 4], [0, 0]), ([4, 7], [0, -1]), ([1, 4], [-1, -2])):
+        optimizer.zero_grad()
+        model(torch.tensor(ids)).sum().backward()
+        optimizer.step()
+        found = rows_of(model)[:, 0]
+        assert found[[1, 4]].tolist() == rows and found.sum().item() == sum(rows)
+    stats = libra.stats()["tables"]["0"]
+    assert (stats["gradients_not_admitted"], stats["rows"]) == (3, 2)
+
+
+def test_a_row_evicted_between_pull_and_push_begins_again() -> None:
+    model, optimizer = one(eviction=libra.Eviction(idle_steps=2))
+
+    def step(loss: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    step(3 * model(torch.tensor([5])).sum())
+    held = model(torch.tensor([6, 5])).sum()
+    for id in (1, 2, 3):
+        step(model(torch.tensor([id])).sum())
+    assert rows_of(model)[5].tolist() == [0, 0]
+    step(held)
+    # Rows 1 and 2 have gone meanwhile, too.
+    assert rows_of(model)[:, 0].tolist() == [0, 0, 0, -1, 0, -1, -1, 0, 0, 0]
+    stats = libra.stats()["tables"]["0"]
+    assert (stats["rows"], stats["rows_evicted"]) == (3, 3)
+
+
 def test_ids_changed_in_place_have_no_effect() -> None:
     model, optimizer = one()
     ids = torch.tensor([1, 2])
@@ -90,6 +123,83 @@ def test_ids_of_other_kinds_are_taken() -> None:
     with torch.inference_mode():
         ids = torch.tensor([1, 2])
     model(ids).sum().backward()
+
+
+# Frozen rows
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_frozen_rows_train_as_those_of_a_twin_without_their_gradient(clips: bool) -> None:
+    mine, theirs = twins()
+    frozen = [0, 3, 7, 20]
+    for module in (mine[0].a, mine[0].b):
+        native = module.table.session.native
+        ids = torch.tensor(frozen)
+        native.freeze(module.table.number, ids.data_ptr(), len(frozen))
+    for _ in range(20):
+        x, y = batch()
+        for model, optimizer in (mine, theirs):
+            optimizer.zero_grad()
+            model(x, y).mean().backward()
+        for module in (theirs[0].a, theirs[0].b):
+            module.weight.grad[frozen] = 0.0
+        if clips:
+            norms = [torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1).item() for model, _ in (mine, theirs)]
+            assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+        for _, optimizer in (mine, theirs):
+            optimizer.step()
+    assert difference(mine[0], theirs[0]) < 2e-6
+
+
+@pytest.mark.parametrize("kind", ["rows", "sum", "mean", "max", "second"])
+def test_frozen_rows_are_read_and_never_pushed(kind: str) -> None:
+    options: dict[str, Any] = {"frozen": torch.tensor([1, 2]), "name": "item", "init": libra.Zero()}
+    if kind in ("sum", "mean", "max"):
+        module: Any = libra.nn.EmbeddingBag(10, 2, mode=kind, **options)
+    else:
+        module = libra.nn.Embedding(10, 2, double_backward=kind == "second", **options)
+    model = torch.nn.Sequential(module)
+    optimizer = libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5), model)
+    values = torch.randn(10, 2)
+    module.load_rows(values)
+    # A gradient that is not a number goes to frozen rows alone.
+    (module(torch.tensor([[1, 2]])).sum() * float("nan")).backward()
+    assert module.handle.grad.item() == 0.0
+    optimizer.step()
+    optimizer.zero_grad()
+    module(torch.tensor([[2, 1, 5]])).sum().backward()
+    norm = module.handle.grad.item()
+    optimizer.step()
+    changed = (module.read_rows() - values).norm().item()
+    assert changed == pytest.approx(norm, rel=1e-5) and torch.equal(module.read_rows()[[1, 2]], values[[1, 2]])
+    stats = libra.stats()["tables"]["item"]
+    assert stats["rows_pushed"] <= 1 and stats["rows_pulled"] >= 3
+    libra.Client().push("item", [1, 5], torch.ones(2, 2))
+    assert torch.equal(module.read_rows()[[1, 2]], values[[1, 2]])
+
+
+def test_no_row_is_made_for_frozen_ids() -> None:
+    model, optimizer = one(None, hash=True, frozen=[-5, 1 << 62])
+    (model(torch.tensor([-5, 1 << 62, 3]))).sum().backward()
+    optimizer.step()
+    assert libra.stats()["tables"]["0"]["rows"] == 1
+    assert model(torch.tensor([-5, 3])).tolist() == [[0, 0], [-1, -1]]
+    with pytest.raises(libra.Mismatch, match="frozen has 1 ids, and had 2 others"):
+        libra.nn.Embedding(None, 2, hash=True, init=libra.Zero(), frozen=[4], name="0")
+
+
+def test_tables_of_a_collection_have_the_same_options() -> None:
+    config = libra.nn.TableConfig(
+        "a", 10, 2, init=libra.Zero(), frozen=[1], admission=libra.Admission(after=2), eviction=libra.Eviction(idle_steps=9)
+    )
+    model = torch.nn.Sequential(libra.nn.EmbeddingBagCollection([config]))
+    optimizer = libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=1.0), model)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model({"a": torch.tensor([[1, 2]])})["a"].sum().backward()
+        optimizer.step()
+    stats = libra.stats()["tables"]["a"]
+    assert [stats[name] for name in ("rows", "gradients_not_admitted", "rows_evicted", "rows_pushed")] == [1, 1, 0, 3]
 
 
 # Passes
@@ -222,6 +332,14 @@ def test_norms_are_those_of_the_twin() -> None:
     assert mine[0].a.handle.grad.item() == pytest.approx(theirs[0].a.weight.grad.norm().item(), rel=1e-6)
 
 
+def test_norms_that_are_not_finite_raise_if_asked() -> None:
+    for model, _ in twins():
+        x, y = batch()
+        (model(x, y).mean() * float("inf")).backward()
+        with pytest.raises(RuntimeError, match="total norm of order 2.0 .* is non-finite"):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1, error_if_nonfinite=True)
+
+
 def test_a_step_without_a_pass_between_pushes_again() -> None:
     model, optimizer = one()
     model(torch.tensor([1])).sum().backward()
@@ -337,6 +455,9 @@ def test_weights_may_have_a_gradient_while_rows_have_none() -> None:
 def test_second_derivatives_through_rows_are_refused() -> None:
     module = libra.nn.EmbeddingBag(10, 2, mode="sum", name="bag")
     libra.optim.wrap(torch.optim.SGD(module.parameters(), lr=1.0), torch.nn.ModuleList([module]))
+    ids = torch.tensor([[1, 2]])
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda factor: (module(ids) * factor).sum())(torch.tensor(1.0))
     weights = torch.ones(1, 2, requires_grad=True)
     loss = module(torch.tensor([[1, 2]]), per_sample_weights=weights).square().sum()
     (of_weights,) = torch.autograd.grad(loss, weights, create_graph=True)
@@ -503,6 +624,35 @@ def test_assigned_handles_get_their_hook_again() -> None:
     model(torch.tensor([1])).sum().backward()
     optimizer.step()
     assert rows_of(model)[1].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_handles_keep_their_hook_when_a_module_is_loaded_or_converted(overwrites: bool) -> None:
+    model, optimizer = one()
+    handle = model[0].handle
+    torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
+    try:
+        model.load_state_dict({"0.weight": torch.ones(10, 2)}, assign=True)
+        model.double().float()
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+    assert model[0].handle is handle
+    model(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert rows_of(model)[:2].tolist() == [[1, 1], [0, 0]]
+
+
+def test_sharded_handles_are_refused(tmp_path: Path) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model, _ = one()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+        with pytest.raises(libra.NotSupported, match="is a DTensor: name it in ignored_params of fully_shard"):
+            model[0](torch.tensor([1]))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 # Optimizers
