@@ -62,6 +62,14 @@ def test_neumf_trains() -> None:
     assert len(losses) == 2 and losses[-1] < losses[0] - 0.03, losses
 
 
+@pytest.mark.parametrize("dense", ["local", "server"])
+def test_neumf_trains_in_two_processes(dense: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIBRA_DENSE", dense)
+    output = run("neumf.py", "--epochs=2", "--batch-size=256", launcher=TORCHRUN)
+    losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", output)]
+    assert len(losses) == 2 and losses[-1] < losses[0] - 0.02, output
+
+
 def test_criteo_files_are_read_as_they_were_written(criteo: Any, tmp_path: Path) -> None:
     samples = criteo.synthetic(300, seed=3, categories_max=1000)
     criteo.write(tmp_path / "samples.txt", samples)
