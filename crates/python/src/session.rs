@@ -40,6 +40,9 @@ pub(crate) struct Session {
 type PageOfPython<'py> =
     (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, Option<u64>, u16);
 
+/// Rows that are kept, gradients that made no row, and rows that were evicted, by table.
+type Kept = HashMap<String, (u64, u64, u64)>;
+
 struct Shared {
     tables: Mutex<Vec<Table>>,
     /// Gradients of whole tables, for the next push.
@@ -489,7 +492,7 @@ impl Session {
     }
 
     /// Rows that are kept of each table, gradients that made no row, and rows that were evicted; None if the rows are not in this process.
-    fn kept(&self, py: Python<'_>) -> PyResult<Option<HashMap<String, (u64, u64, u64)>>> {
+    fn kept(&self, py: Python<'_>) -> PyResult<Option<Kept>> {
         run(py, || {
             let backend = self.shared.backend()?;
             let Some(alone) = backend.stores() else { return Ok(None) };

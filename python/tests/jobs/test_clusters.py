@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -123,5 +124,6 @@ def test_training_goes_on_without_a_switch_and_with_a_server_that_returns(
     assert [worker.returncode for worker in workers] == [0, 0], (outputs, cluster.log("controller"))
     assert cluster.end() == 0, cluster.log("controller")
     log = cluster.log("controller")
-    assert "server 1 is back" in log or "server 1 returned" in log, log
-    assert "switch 0" in log, log
+    # Members are numbered as they come.
+    assert re.search(r"server \d (is back|returned)", log), log
+    assert re.search(r"switch \d disappeared", log), log
