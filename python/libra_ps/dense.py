@@ -60,13 +60,14 @@ class DenseGroup:
         native.stage(self.table.number, self.rows, self._flat.data_ptr(), factor)
         self.is_spent = True
 
-    def refresh(self) -> None:
-        """Reads the values of the parameters, if steps have changed them."""
-        if not self.is_spent:
-            return
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Table, rows, and the address that their values are read to."""
+        return self.table.number, self.rows, self._flat.data_ptr()
+
+    def take(self) -> None:
+        """Sets the parameters to the values that were read."""
         self.is_spent = False
-        self._session.begin()
-        self._session.native.read_first(self.table.number, self.rows, self._flat.data_ptr(), True)
         with torch.no_grad():
             torch._foreach_copy_([parameter.detach() for parameter in self.parameters], self._views)
 
@@ -91,7 +92,7 @@ def groups_of(
 
 
 def keep_on_servers(model: torch.nn.Module, groups: Sequence[DenseGroup]) -> None:
-    """Gives the values of parameters to the servers, and lets the model read them where it uses them."""
+    """Gives the values of parameters to the servers, and lets the model read them where it is saved and loaded."""
     session = current()
 
     def send(*_: object) -> None:
@@ -101,6 +102,5 @@ def keep_on_servers(model: torch.nn.Module, groups: Sequence[DenseGroup]) -> Non
     send()
     session.dense.extend(groups)
     hooks: Any = model
-    hooks.register_forward_pre_hook(lambda *_: session.refresh())
     hooks.register_state_dict_pre_hook(lambda *_: session.refresh())
     hooks.register_load_state_dict_post_hook(send)

@@ -295,6 +295,8 @@ def look_up(table: Table, handle: Tensor, weights: Tensor | None, request: Reque
     assert session is not None
     if session.is_cluster:
         session.begin()
+        if session.ahead is not None and training:
+            session.ahead.note(request.native)
     if session.dense:
         session.refresh()
     is_apart = not training
@@ -321,6 +323,9 @@ def look_up_many(
     assert session is not None
     if session.is_cluster:
         session.begin()
+        if session.ahead is not None and training:
+            for request in requests:
+                session.ahead.note(request.native)
     if session.dense:
         session.refresh()
     is_apart = not training

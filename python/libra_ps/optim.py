@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from .ahead import ReadAhead
 from .dense import DenseGroup, groups_of, keep_on_servers
 from .errors import Error, NotFinite, NotSupported
 from .nn import RowsModule
@@ -215,6 +216,8 @@ def wrap(
     binding = Binding(optimizer, opened, dict(tables or {}), groups)
     if groups:
         keep_on_servers(model, groups)
+    if groups or current().is_cluster:
+        ReadAhead(current(), model)
     optimizer.register_step_pre_hook(binding.before_step)
     optimizer.register_step_post_hook(binding.after_step)
     return optimizer

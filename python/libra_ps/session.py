@@ -21,6 +21,7 @@ from .errors import Error, Mismatch
 from .tables import Definition, Initial, Rule, check_name
 
 if TYPE_CHECKING:
+    from .ahead import ReadAhead
     from .dense import DenseGroup
 
 logger = logging.getLogger("libra_ps")
@@ -133,6 +134,8 @@ class Session:
         self.declared: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
         #: Dense parameters that are kept on the servers.
         self.dense: list[DenseGroup] = []
+        #: Takes note of the look-ups of a forward pass, in a cluster.
+        self.ahead: ReadAhead | None = None
         #: Rows that were set before the cluster has begun, and that rank 0 sets then.
         self._pending: list[tuple[Table, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
         self._has_pending = False
@@ -188,8 +191,17 @@ class Session:
 
     def refresh(self) -> None:
         """Reads the dense parameters that are kept on the servers, if steps have changed them."""
-        for group in self.dense:
-            group.refresh()
+        if any(group.is_spent for group in self.dense):
+            self.begin()
+            self.read_ahead([])
+
+    def read_ahead(self, ids: list[tuple[int, int, int, bool, int | None]]) -> None:
+        """Reads rows that a step will look up, and the dense parameters that steps have changed."""
+        spent = [group for group in self.dense if group.is_spent]
+        if ids or spent:
+            self.native.read_ahead(ids, [group.place for group in spent])
+        for group in spent:
+            group.take()
 
     def find(self, name: str, definition: Definition) -> Table | None:
         """Returns the table of this name, if there is one; it must have this definition."""

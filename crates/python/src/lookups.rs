@@ -1,11 +1,11 @@
 //! Look-ups and their backward passes.
 
 use libra_lookup::{
-    Bags, IdSpace, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather,
+    Bags, IdError, IdSpace, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather,
 };
 use pyo3::prelude::*;
 
-use crate::backend::{Backend, Wanted};
+use crate::backend::{Backend, Wanted, Whole};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id};
 use crate::table::Table;
@@ -39,6 +39,21 @@ pub(crate) struct Request(
     bool,
 );
 
+/// Ids of a table: its number, their address and number, if they are of 64 bits, and the padding id.
+#[derive(FromPyObject)]
+pub(crate) struct Ahead(usize, usize, usize, bool, Option<i64>);
+
+impl Ahead {
+    fn assign(&self, space: IdSpace, set: &mut WorkingSet) -> Result<Lookup, IdError> {
+        let Self(_, ids, count, is_wide, padding) = *self;
+        if is_wide {
+            set.assign(input::<i64>(ids, count), space, padding)
+        } else {
+            set.assign(input::<i32>(ids, count), space, padding)
+        }
+    }
+}
+
 /// A look-up whose gradient may come.
 #[pyclass(frozen)]
 pub(crate) struct PooledLookup {
@@ -70,13 +85,9 @@ impl Request {
     }
 
     fn assign(&self, table: &str, space: IdSpace, set: &mut WorkingSet) -> Result<Lookup, Failure> {
-        let Self(_, ids, count, is_wide, padding, ..) = *self;
-        let assigned = if is_wide {
-            set.assign(input::<i64>(ids, count), space, padding)
-        } else {
-            set.assign(input::<i32>(ids, count), space, padding)
-        };
-        assigned.map_err(|error| bad_id(table, &error))
+        let Self(number, ids, count, is_wide, padding, ..) = *self;
+        let ids = Ahead(number, ids, count, is_wide, padding);
+        ids.assign(space, set).map_err(|error| bad_id(table, &error))
     }
 
     fn table(&self) -> usize {
@@ -166,17 +177,12 @@ fn load(
     requests: &[Request],
     apart: &mut [WorkingSet],
 ) -> Result<(), Failure> {
-    let mut wanted = Vec::with_capacity(requests.len());
+    let mut wanted;
     let is_step = apart.is_empty();
     if is_step {
-        let mut is_asked = vec![false; tables.len()];
-        requests.iter().for_each(|request| is_asked[request.table()] = true);
-        for (table, state) in tables.iter_mut().enumerate().filter(|(table, _)| is_asked[*table]) {
-            let first_key = state.first_key;
-            state.counts.rows_pulled += state.set.missing().len() as u64;
-            wanted.push(Wanted { table, first_key, set: &mut state.set });
-        }
+        wanted = missing(tables, requests.iter().map(Request::table));
     } else {
+        wanted = Vec::with_capacity(requests.len());
         for (request, set) in requests.iter().zip(apart) {
             let table = &mut tables[request.table()];
             table.counts.rows_pulled += set.missing().len() as u64;
@@ -185,6 +191,42 @@ fn load(
     }
     wanted.retain(|wanted| !wanted.set.missing().is_empty());
     if wanted.is_empty() { Ok(()) } else { backend.load(wanted, is_step) }
+}
+
+/// Returns the sets of these tables, which may be named more than once.
+fn missing(tables: &mut [Table], of: impl Iterator<Item = usize>) -> Vec<Wanted<'_>> {
+    let mut is_asked = vec![false; tables.len()];
+    of.for_each(|table| is_asked[table] = true);
+    let asked = tables.iter_mut().enumerate().filter(|(table, _)| is_asked[*table]);
+    let wanted = asked.map(|(table, state)| {
+        state.counts.rows_pulled += state.set.missing().len() as u64;
+        Wanted { table, first_key: state.first_key, set: &mut state.set }
+    });
+    wanted.collect()
+}
+
+/// Reads rows that a step will look up, and the first rows of tables (table, number of rows, address), in one turn.
+pub(crate) fn read_ahead(
+    tables: &mut [Table],
+    backend: &Backend,
+    ids: &[Ahead],
+    whole: &[(usize, u64, usize)],
+) -> Result<(), Failure> {
+    for ahead in ids {
+        let table = &mut tables[ahead.0];
+        table.begin_step();
+        // The look-up raises what is wrong with them.
+        let _ = ahead.assign(table.space, &mut table.set);
+    }
+    let places = whole.iter().map(|(table, rows, address)| {
+        let Table { first_key, width, .. } = tables[*table];
+        let count = usize::try_from(*rows).expect("its values are in memory") * width;
+        Whole { table: *table, first_key, rows: *rows, values: output(*address, count) }
+    });
+    let places: Vec<Whole<'_>> = places.collect();
+    let mut wanted = missing(tables, ids.iter().map(|ahead| ahead.0));
+    wanted.retain(|wanted| !wanted.set.missing().is_empty());
+    if wanted.is_empty() && places.is_empty() { Ok(()) } else { backend.load_with(wanted, places) }
 }
 
 /// A gradient of the output of a look-up.

@@ -16,7 +16,7 @@ use crate::backend::cluster::Cluster;
 use crate::backend::{Backend, Page, Part, Wanted, Written};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id, not_finite, run};
-use crate::lookups::{Gradient, PooledLookup, Request, backward, look_up};
+use crate::lookups::{Ahead, Gradient, PooledLookup, Request, backward, look_up, read_ahead};
 use crate::profile::Recorder;
 use crate::rules::{Numbers, init, rule};
 use crate::table::Table;
@@ -440,25 +440,12 @@ impl Session {
         Ok((bytes_of(py, &ids), bytes_of(py, &values), bytes_of(py, &states), steps, next, shards))
     }
 
-    /// Reads the first rows of a table as a part of a step, or beside it.
-    fn read_first(
-        &self,
-        py: Python<'_>,
-        table: usize,
-        rows: u64,
-        address: usize,
-        is_step: bool,
-    ) -> PyResult<()> {
+    /// Reads rows that a step will look up, (table, address of ids, number of ids, 64 bits, padding id), and the first rows of tables, (table,
+    /// number of rows, address), in one turn. Ids that a table does not take are left to the look-up.
+    fn read_ahead(&self, py: Python<'_>, ids: Vec<Ahead>, whole: Vec<(usize, u64, usize)>) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
-            let (first_key, width) = {
-                let of_table = &lock(&self.shared.tables)[table];
-                (of_table.first_key, of_table.width)
-            };
-            let values = backend.read(table, (first_key..first_key + rows).collect(), is_step)?;
-            let rows = usize::try_from(rows).expect("its values are in memory");
-            output::<f32>(address, rows * width).copy_from_slice(&values);
-            Ok(())
+            read_ahead(&mut lock(&self.shared.tables), &backend, &ids, &whole)
         })
     }
 

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use crate::UpdateRule;
 use crate::table::{TableError, TableSpec, order};
+use crate::update::Corrections;
 use admission_filter::AdmissionFilter;
 use batch::Batch;
 use eviction::EvictionProgress;
@@ -50,6 +51,8 @@ pub struct Store {
     by_first_key: Vec<(u64, usize)>,
     /// Decides which gradients make rows, for each table.
     admission_filters: Vec<AdmissionFilter>,
+    /// Numbers of the rule of each table by the steps of its rows.
+    corrections: Vec<Corrections>,
     eviction: EvictionProgress,
     snapshots: Snapshots,
     /// Progress of the reader of the active snapshot, or of the last one.
@@ -157,6 +160,7 @@ impl Store {
         let steps = vec![Steps::default(); tables.len()];
         let admission_filters =
             tables.iter().map(|spec| AdmissionFilter::new(&spec.rule.growth, seed)).collect();
+        let corrections = vec![Corrections::default(); tables.len()];
         let eviction = EvictionProgress::new(tables.len());
         Ok(Self {
             seed,
@@ -165,6 +169,7 @@ impl Store {
             steps,
             batches: 0,
             by_first_key,
+            corrections,
             admission_filters,
             eviction,
             snapshots: Snapshots::default(),
@@ -228,7 +233,7 @@ impl Store {
         let step = self.steps[position].before(self.batches);
         let spec = &self.tables[position];
         let update = spec.rule.prepare(step);
-        let batch = Batch::new(spec, self.seed, step, &update);
+        let batch = Batch::new(spec, self.seed, step, &update, &[]);
         let rows = &mut self.rows[position];
         rows.settle();
         batch.update_or_make(rows, &mut self.admission_filters[position], key, gradient);

@@ -9,6 +9,7 @@ from typing import Any
 import libra_ps as libra
 import pytest
 import torch
+from libra_ps.session import Session, current
 from twin import Model, batch
 
 Make = Callable[[Any], torch.optim.Optimizer]
@@ -126,3 +127,26 @@ def test_what_cannot_be_kept_is_refused() -> None:
     (model_of_pair, optimizer), _ = pair(lambda p: torch.optim.SGD(p, lr=0.1))
     with pytest.raises(libra.NotSupported, match="closure"):
         optimizer.step(lambda: model_of_pair(*batch()).sum())
+
+
+def test_rows_are_read_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, theirs = pair(lambda p: torch.optim.SGD(p, lr=0.02))
+    session = current()
+    monkeypatch.setattr(session, "is_cluster", True)
+    ahead: list[int] = []
+
+    def read_ahead(ids: list[Any]) -> None:
+        ahead.append(len(ids))
+        Session.read_ahead(session, ids)
+
+    monkeypatch.setattr(session, "read_ahead", read_ahead)
+    for size in (8, 5, 9):
+        inputs = batch(size)
+        assert step(*mine, *inputs) == pytest.approx(step(*theirs, *inputs), rel=1e-6)
+    assert ahead == [0, 2, 2], "the look-ups of the first forward pass are expected in the next"
+    x, y = batch()
+    with pytest.raises(IndexError):
+        mine[0](x + 10**6, y)
+    mine[0].eval()
+    mine[0](x, y)
+    assert ahead[3:] == [2], "rows of an evaluation are read by its look-ups"

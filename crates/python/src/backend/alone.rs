@@ -9,7 +9,7 @@ use std::thread;
 
 use libra_client::{Store, TableSpec, UpdateRule};
 
-use super::{Page, Part, Wanted, Written, check_signals};
+use super::{Page, Part, Wanted, Whole, Written, check_signals};
 use crate::failure::Failure;
 
 /// Pushes that may be under way before the next one waits, as in a worker of a cluster.
@@ -180,15 +180,14 @@ impl Alone {
         }
     }
 
-    pub(crate) fn read(&self, table: usize, keys: &[u64]) -> Result<Vec<f32>, Failure> {
+    pub(crate) fn read(&self, whole: Whole<'_>) -> Result<(), Failure> {
         if self.is_sync {
             self.flush()?;
         }
-        let store = self.shared.store(table);
-        let store = lock(&store);
-        let mut values = vec![0.0; keys.len() * store.tables()[0].width];
-        store.read_many(keys, &mut values).expect("keys were checked");
-        Ok(values)
+        let keys: Vec<u64> = whole.keys().collect();
+        let store = self.shared.store(whole.table);
+        lock(&store).read_many(&keys, whole.values).expect("keys were checked");
+        Ok(())
     }
 
     pub(crate) fn write(&self, rows: &Written) -> Result<(), Failure> {

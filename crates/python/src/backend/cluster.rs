@@ -16,7 +16,7 @@ use libra_client::{
 
 use self::driver::{Driver, Request};
 use super::alone::lock;
-use super::{Page, Part, Wanted, Written, check_signals};
+use super::{Page, Part, Wanted, Whole, Written, check_signals};
 use crate::failure::Failure;
 
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -183,18 +183,26 @@ impl Cluster {
 
     pub(crate) fn load(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
         if is_step {
-            return self.pull(wanted, is_step);
+            return self.pull(wanted, Vec::new(), is_step);
         }
         // Sets of one table may miss the same rows, and keys of a pull are distinct.
-        wanted.into_iter().try_for_each(|wanted| self.pull(vec![wanted], is_step))
+        wanted.into_iter().try_for_each(|wanted| self.pull(vec![wanted], Vec::new(), is_step))
     }
 
-    fn pull(&self, wanted: Vec<Wanted<'_>>, is_step: bool) -> Result<(), Failure> {
+    /// Reads what sets miss and the first rows of tables, in one round trip.
+    pub(crate) fn pull(
+        &self,
+        wanted: Vec<Wanted<'_>>,
+        whole: Vec<Whole<'_>>,
+        is_step: bool,
+    ) -> Result<(), Failure> {
         let keys_of = |wanted: &Wanted<'_>| {
             wanted.set.missing().iter().map(|id| wanted.first_key + id).collect::<Vec<_>>()
         };
-        let keys: Vec<u64> = wanted.iter().flat_map(keys_of).collect();
-        let values = self.read(keys, is_step)?;
+        let mut keys: Vec<u64> = wanted.iter().flat_map(keys_of).collect();
+        whole.iter().for_each(|whole| keys.extend(whole.keys()));
+        let values = self.ask(|reply| Request::Pull { keys, is_step, reply }, None)?;
+        let values = values.expect("without a timeout there is an answer");
         let mut rest = &values[..];
         for Wanted { set, .. } in wanted {
             set.load(|_, place| {
@@ -204,13 +212,12 @@ impl Cluster {
                 Ok::<(), Failure>(())
             })?;
         }
+        for Whole { values: place, .. } in whole {
+            let (rows, others) = rest.split_at(place.len());
+            place.copy_from_slice(rows);
+            rest = others;
+        }
         Ok(())
-    }
-
-    /// Reads rows, as a part of a step or beside it.
-    pub(crate) fn read(&self, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, Failure> {
-        let values = self.ask(|reply| Request::Pull { keys, is_step, reply }, None)?;
-        Ok(values.expect("without a timeout there is an answer"))
     }
 
     pub(crate) fn write(&self, rows: Written) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod cluster;
 
+use core::ops::Range;
 use core::time::Duration;
 
 use libra_client::{TableSpec, UpdateRule};
@@ -30,6 +31,22 @@ pub(crate) struct Wanted<'a> {
     /// Key of the row 0.
     pub(crate) first_key: u64,
     pub(crate) set: &'a mut WorkingSet,
+}
+
+/// The first rows of a table, and the place for their values.
+pub(crate) struct Whole<'a> {
+    pub(crate) table: usize,
+    /// Key of the row 0.
+    pub(crate) first_key: u64,
+    pub(crate) rows: u64,
+    /// One row after the other.
+    pub(crate) values: &'a mut [f32],
+}
+
+impl Whole<'_> {
+    fn keys(&self) -> Range<u64> {
+        self.first_key..self.first_key + self.rows
+    }
 }
 
 /// Rows of one table, and what they are set to.
@@ -88,11 +105,14 @@ impl Backend {
         }
     }
 
-    /// Reads rows of a table, as a part of a step or beside it.
-    pub(crate) fn read(&self, table: usize, keys: Vec<u64>, is_step: bool) -> Result<Vec<f32>, Failure> {
+    /// Reads what sets miss and the first rows of tables, as a part of a step and in one turn.
+    pub(crate) fn load_with(&self, wanted: Vec<Wanted<'_>>, whole: Vec<Whole<'_>>) -> Result<(), Failure> {
         match self {
-            Self::Alone(alone) => alone.read(table, &keys),
-            Self::Cluster(cluster) => cluster.read(keys, is_step),
+            Self::Alone(alone) => {
+                alone.load(wanted)?;
+                whole.into_iter().try_for_each(|whole| alone.read(whole))
+            }
+            Self::Cluster(cluster) => cluster.pull(wanted, whole, true),
         }
     }
 

@@ -14,13 +14,20 @@ pub(super) struct Batch<'a> {
     step: u64,
     /// Not a copy, for which an update would wait until the row before is stored.
     update: &'a Update,
+    corrections: &'a [[f32; 2]],
     trace: Trace,
 }
 
 impl<'a> Batch<'a> {
     #[inline(always)]
-    pub(super) fn new(spec: &'a TableSpec, seed: u64, step: u64, update: &'a Update) -> Self {
-        Self { spec, seed, step, update, trace: spec.rule.growth.trace(step + 1) }
+    pub(super) fn new(
+        spec: &'a TableSpec,
+        seed: u64,
+        step: u64,
+        update: &'a Update,
+        corrections: &'a [[f32; 2]],
+    ) -> Self {
+        Self { spec, seed, step, update, corrections, trace: spec.rule.growth.trace(step + 1) }
     }
 
     /// Updates a row, wherever it is; or makes it, if the admission filter lets it. Returns its new values if there is a row then.
@@ -55,7 +62,7 @@ impl<'a> Batch<'a> {
         let words = if self.trace.words() == 0 { words } else { self.leave_trace(words) };
         let words: &mut [f32] = bytemuck::cast_slice_mut(words);
         let (values, state) = words.split_at_mut(self.spec.width);
-        self.update.apply(values, state, gradient);
+        self.update.apply_with(self.corrections, values, state, gradient);
         values
     }
 

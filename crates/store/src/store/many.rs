@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use pulp::{Arch, NullaryFnOnce};
+
 use super::batch::Batch;
 use super::blocks::Blocks;
 use super::rows::BLOCK;
@@ -134,6 +136,23 @@ impl Gradients for &mut [f32] {
     }
 }
 
+/// [`Store::update_runs`] in the widest instructions that the processor has. None of them rounds otherwise than those of all processors.
+struct UpdateRuns<'a, G> {
+    store: &'a mut Store,
+    runs: &'a [Run],
+    keys: &'a [u64],
+    gradients: G,
+}
+
+impl<G: Gradients> NullaryFnOnce for UpdateRuns<'_, G> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.store.update_runs_with(self.runs, self.keys, self.gradients);
+    }
+}
+
 impl Store {
     /// Copies the values of many rows, one row after the other, each as wide as its table; keys may come in
     /// any order and more than once. It is several times as fast as a [`Store::read`] for each, most of all
@@ -212,12 +231,19 @@ impl Store {
     }
 
     #[inline(never)]
-    fn update_runs<G: Gradients>(&mut self, runs: &[Run], mut keys: &[u64], mut gradients: G) {
+    fn update_runs<G: Gradients>(&mut self, runs: &[Run], keys: &[u64], gradients: G) {
+        Arch::new().dispatch(UpdateRuns { store: self, runs, keys, gradients });
+    }
+
+    #[inline(always)]
+    fn update_runs_with<G: Gradients>(&mut self, runs: &[Run], mut keys: &[u64], mut gradients: G) {
         self.batches += 1;
         for Run { position, keys: run } in runs {
             let (spec, step) = (&self.tables[*position], self.steps[*position].before(self.batches));
             let update = spec.rule.prepare(step);
-            let batch = Batch::new(spec, self.seed, step, &update);
+            let corrections = &mut self.corrections[*position];
+            corrections.prepare(&update, step + 1);
+            let batch = Batch::new(spec, self.seed, step, &update, corrections.by_steps());
             let (rows, admission_filter) =
                 (&mut self.rows[*position], &mut self.admission_filters[*position]);
             rows.settle();

@@ -192,3 +192,25 @@ fn steps_stand_still_where_they_no_longer_matter() {
     assert_eq!(one_minus_powers([0.0; 2], 1.0)[0], 1.0);
     assert_eq!(one_minus_powers([0.999; 2], 1.0)[0], 1.0 - 0.999_f32);
 }
+
+#[test]
+fn prepared_corrections_change_no_bit() {
+    for width in [1, 7, 8, 16, 21] {
+        let rule = UpdateRule::from(Optimizer::Adam { rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 });
+        let update = rule.prepare(0);
+        let mut corrections = Corrections::default();
+        let mut rows = [(); 2].map(|()| (vec![0.5; width], vec![0.0; 2 * width + 1]));
+        for step in 1..40_u16 {
+            // Some of the rows have more steps than were prepared.
+            corrections.prepare(&update, u64::from(step.min(30)));
+            let gradient: Vec<f32> = (0..width).map(|lane| 0.1 * f32::from(step) - lane as f32).collect();
+            let [(values, state), (others, of_others)] = &mut rows;
+            update.apply(values, state, &gradient);
+            update.apply_with(corrections.by_steps(), others, of_others, &gradient);
+        }
+        let bits = |(values, state): &(Vec<f32>, Vec<f32>)| {
+            values.iter().chain(state).map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(bits(&rows[0]), bits(&rows[1]), "width {width}");
+    }
+}
