@@ -160,7 +160,12 @@ fn build(python: &Path) -> Result<PathBuf> {
     // The linker of zig has the glibc of the tag.
     let portable = ["--zig", "--compatibility", TAG];
     let build = [&["-m", "maturin", "build", "--quiet", "--release", "--out", &out][..], &portable].concat();
-    shell::run(shell::program(python, &build))?;
+    let mut command = shell::program(python, &build);
+    // Maturin looks for zig in the packages of the first python3.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = python.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(folders).context("PATH cannot be extended")?);
+    shell::run(command)?;
     let found = fs::read_dir(&wheels)?.next().context("maturin has built no wheel")??;
     Ok(found.path())
 }
