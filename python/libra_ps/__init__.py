@@ -6,8 +6,8 @@
     model = Model()            # with libra.nn.Embedding in place of torch.nn.Embedding
     opt = libra.optim.wrap(torch.optim.Adam(model.parameters(), lr=1e-3), model)
 
-A module that exists is converted by `model, opt = libra.wrap(model, opt)`. `libra.Client` needs no torch, and this import does
-not import it.
+A module that exists is converted by `model, opt = libra.wrap(model, opt)`. `libra.Client` needs no torch, and this import
+imports neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors
 from ._native import VERSION as __version__
-from .client import Client
 from .errors import (
     ClusterEnded,
     Error,
@@ -35,10 +34,12 @@ from .tables import Admission, Eviction, Initial, Normal, Rule, Uniform, Zero
 if TYPE_CHECKING:
     from . import functional, nn, optim
     from .checkpoint import load, save
+    from .client import Client
     from .convert import to_torch, wrap
 
-#: Attributes whose modules import torch, and those modules.
+#: Attributes whose modules import torch or numpy, and those modules.
 _LAZY = {
+    "Client": "client",
     "nn": "nn",
     "functional": "functional",
     "optim": "optim",

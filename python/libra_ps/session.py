@@ -13,14 +13,14 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from . import _native, errors, launch
 from .errors import Error, Mismatch
 from .tables import Definition, Initial, Rule, check_name
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from .ahead import ReadAhead
     from .dense import DenseGroup
 
@@ -183,6 +183,8 @@ class Session:
             self._pending.append((table, ids.copy(), values.copy()))
 
     def _write(self, table: Table, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
+        import numpy as np
+
         ids, values = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(values, np.float32)
         step = max(1, WRITE_BYTES // max(1, 4 * values.shape[1]))
         for begin in range(0, len(ids), step):
@@ -231,6 +233,8 @@ class Session:
                 definition.initial.value,
             )
             if definition.frozen:
+                import numpy as np
+
                 frozen = np.fromiter(definition.frozen, np.int64)
                 self.native.freeze(table.number, frozen.ctypes.data, len(frozen))
             self.tables[table.name] = table
