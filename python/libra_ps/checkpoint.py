@@ -20,7 +20,7 @@ import torch
 from .errors import Error, Mismatch
 from .nn import RowsModule
 from .optim import name_tables
-from .session import WRITE_BYTES, Session, Table, current
+from .session import Session, Table, current
 
 _Ids: TypeAlias = npt.NDArray[np.int64]
 _Values: TypeAlias = npt.NDArray[np.float32]
@@ -249,15 +249,10 @@ def _check_dense(folder: Path, model: torch.nn.Module, saved: dict[str, torch.Te
 
 
 def _load_table(path: Path, table: Table, described: dict[str, Any]) -> None:
-    assert table.session is not None
-    native = table.session.native
+    session = table.session
+    assert session is not None
     with np.load(path, allow_pickle=False) as arrays:
         ids, values, states = arrays["ids"], arrays["values"], arrays["states"]
     keeps = table.rule is not None and described["optimizer"] is not None
-    words = states.shape[1] if keeps else 0
-    native.reset(table.number, described["steps"] if keeps else 0)
-    step = max(1, WRITE_BYTES // (4 * (values.shape[1] + words)))
-    for begin in range(0, len(ids), step):
-        some, of_some, state = (part[begin : begin + step] for part in (ids, values, states))
-        address = state.ctypes.data if words else 0
-        native.write(table.number, some.ctypes.data, len(some), of_some.ctypes.data, address, words)
+    session.native.reset(table.number, described["steps"] if keeps else 0)
+    session.assign(table, ids, values, np.ascontiguousarray(states) if keeps else None)

@@ -167,7 +167,7 @@ class Session:
                     # A worker that comes late finds the rows that the others have.
                     if self._has_pending and barrier == 0:
                         for table, ids, values in self._pending:
-                            self._write(table, ids, values)
+                            self.assign(table, ids, values)
                         self.native.barrier()
                     self._pending.clear()
                     self.has_begun = True
@@ -176,20 +176,29 @@ class Session:
         """Sets rows. Of several workers that of rank 0 does, and all must call it."""
         if self.has_begun:
             if self.rank == 0:
-                self._write(table, ids, values)
+                self.assign(table, ids, values)
             return
         self._has_pending = True
         if self.rank == 0:
             self._pending.append((table, ids.copy(), values.copy()))
 
-    def _write(self, table: Table, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
+    def assign(
+        self,
+        table: Table,
+        ids: npt.NDArray[np.int64],
+        values: npt.NDArray[np.float32],
+        states: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Sets rows, with the states of rows that never had a gradient unless they are given."""
         import numpy as np
 
         ids, values = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(values, np.float32)
-        step = max(1, WRITE_BYTES // max(1, 4 * values.shape[1]))
+        words = 0 if states is None else states.shape[1]
+        step = max(1, WRITE_BYTES // (4 * (values.shape[1] + words)))
         for begin in range(0, len(ids), step):
             some, of_some = ids[begin : begin + step], values[begin : begin + step]
-            self.native.write(table.number, some.ctypes.data, len(some), of_some.ctypes.data, 0, 0)
+            address = states[begin : begin + step].ctypes.data if states is not None and words else 0
+            self.native.write(table.number, some.ctypes.data, len(some), of_some.ctypes.data, address, words)
 
     def refresh(self) -> None:
         """Reads the dense parameters that are kept on the servers, if steps have changed them."""

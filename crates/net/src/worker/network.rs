@@ -19,8 +19,8 @@ pub(super) struct Network {
     pub(super) stream_bytes: Arc<AtomicU64>,
 }
 
-/// Starts a worker that joins the cluster of a controller, to which it may describe the job. `on_event` gets all events on its thread, which ends after the last
-/// event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks.
+/// Starts a worker that joins the cluster of a controller, to which it may describe the job. `on_event` gets all events on its thread,
+/// which ends after the last event ([`WorkerEvent::Finished`] or [`WorkerEvent::Ended`]), or when `on_event` breaks.
 pub(super) fn start_network(
     options: NodeOptions,
     job: Option<Box<Cluster>>,

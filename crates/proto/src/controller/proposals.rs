@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, Peer};
 use crate::message::Kind;
 use crate::time::Instant;
 
-/// What a controller knows of the job before it begins.
+/// Origin of the tables of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Description {
     /// It has the tables.

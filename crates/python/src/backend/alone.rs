@@ -193,28 +193,14 @@ impl Alone {
     pub(crate) fn write(&self, rows: &Written) -> Result<(), Failure> {
         let Written { table, keys, values, states } = rows;
         self.with_store(*table, |store| {
-            let spec = &store.tables()[0];
-            let none;
-            let states = if states.is_empty() {
-                none = vec![0.0; keys.len() * spec.rule.state_len(spec.width)];
-                &none
-            } else {
-                states
-            };
-            let name = spec.name.clone();
+            let name = store.tables()[0].name.clone();
             let misfit = |error| Failure::Libra("Mismatch", format!("table \"{name}\": {error}"));
-            store.restore(0, keys, values, states).map_err(misfit)
+            store.assign(0, keys, values, states).map_err(misfit)
         })?
     }
 
     pub(crate) fn reset(&self, table: usize, steps: u64) -> Result<(), Failure> {
-        self.with_store(table, |store| {
-            let keys: Vec<u64> = store.rows_of(0).map(|(key, _, _)| key).collect();
-            for key in keys {
-                store.remove(key).expect("the table has this key");
-            }
-            store.set_steps(0, steps);
-        })
+        self.with_store(table, |store| drop(store.reset(0, steps)))
     }
 
     /// Returns all rows behind a key as one page.

@@ -30,8 +30,6 @@ pub(crate) struct Cluster {
     tables: Mutex<Vec<TableSpec>>,
     /// Once this process has joined.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
-    /// Number of servers, once this process has joined.
-    shards: Mutex<u16>,
     /// The controller and the servers, in the process that has them.
     hosted: Mutex<Option<LocalCluster>>,
 }
@@ -44,7 +42,6 @@ impl Cluster {
             faults,
             tables: Mutex::default(),
             requests: Mutex::default(),
-            shards: Mutex::default(),
             hosted: Mutex::default(),
         }
     }
@@ -141,7 +138,7 @@ impl Cluster {
                     return;
                 }
                 let names: Vec<String> = tables.into_iter().map(|table| table.name).collect();
-                if begun.send(Ok((worker.next_barrier(), worker.cluster().shards()))).is_ok() {
+                if begun.send(Ok(worker.next_barrier())).is_ok() {
                     Driver::new(worker, &names).run(&to_do);
                 }
             }
@@ -149,7 +146,7 @@ impl Cluster {
         };
         let spawned = thread::Builder::new().name("libra worker".to_owned()).spawn(run);
         spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
-        let (barrier, shards) = match wait(&has_begun, Some(timeout))? {
+        let barrier = match wait(&has_begun, Some(timeout))? {
             Some(outcome) => outcome?,
             None => {
                 let seconds = timeout.as_secs_f64();
@@ -160,7 +157,6 @@ impl Cluster {
                 return Err(Failure::Libra("TimeoutError", text));
             }
         };
-        *lock(&self.shards) = shards;
         *lock(&self.requests) = Some(requests);
         Ok(barrier)
     }
@@ -234,8 +230,7 @@ impl Cluster {
 
     pub(crate) fn scan(&self, table: usize, shard: u16, after: Option<u64>) -> Result<Page, Failure> {
         let page = self.ask(|reply| Request::Scan { shard, table, after, reply }, None)?;
-        let page = page.expect("without a timeout there is an answer");
-        let shards = *lock(&self.shards);
+        let (page, shards) = page.expect("without a timeout there is an answer");
         Ok(Page {
             keys: page.keys.to_vec(),
             values: page.values.0,

@@ -294,6 +294,43 @@ impl Store {
     }
 }
 
+impl Store {
+    /// As [`Store::restore`], where no `state` at all is that of rows that never had a gradient.
+    ///
+    /// # Errors
+    /// As [`Store::restore`].
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn assign(
+        &mut self,
+        table: usize,
+        keys: &[u64],
+        values: &[f32],
+        state: &[f32],
+    ) -> Result<(), RowError> {
+        if !state.is_empty() {
+            return self.restore(table, keys, values, state);
+        }
+        let spec = &self.tables[table];
+        let none = vec![0.0; keys.len() * spec.rule.state_len(spec.width)];
+        self.restore(table, keys, values, &none)
+    }
+
+    /// Removes all rows of a table, and sets how many batches have touched it. Returns the keys of the rows that were kept.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn reset(&mut self, table: usize, steps: u64) -> Vec<u64> {
+        let keys: Vec<u64> = self.rows[table].iter().map(|(key, _)| key).collect();
+        for key in &keys {
+            self.rows[table].remove(*key);
+        }
+        self.set_steps(table, steps);
+        keys
+    }
+}
+
 impl RowBlock {
     #[inline]
     fn push(&mut self, key: u64, words: &[u32], width: usize) {

@@ -99,27 +99,14 @@ impl Shard {
 
     fn set_rows(&mut self, worker: u16, assign: &Assign, keys: &[u64]) {
         let Assign { number, table, values, states, .. } = assign;
-        let table = usize::from(*table);
-        let spec = &self.store.tables()[table];
-        let none;
-        let states = if states.0.is_empty() {
-            none = vec![0.0; keys.len() * spec.rule.state_len(spec.width)];
-            &none
-        } else {
-            &states.0
-        };
-        self.store.restore(table, keys, &values.0, states).expect("keys and lengths were checked");
+        let set = self.store.assign(usize::from(*table), keys, &values.0, &states.0);
+        set.expect("keys and lengths were checked");
         self.count_push(worker, *number, 0);
     }
 
     /// Returns the keys of the rows that are not kept any more.
     fn reset_table(&mut self, worker: u16, reset: &Reset) -> Vec<u64> {
-        let table = usize::from(reset.table);
-        let removed: Vec<u64> = self.store.rows_of(table).map(|(key, _, _)| key).collect();
-        for key in &removed {
-            self.store.remove(*key).expect("the table has this key");
-        }
-        self.store.set_steps(table, reset.steps);
+        let removed = self.store.reset(reset.table.into(), reset.steps);
         self.count_push(worker, reset.number, 0);
         removed
     }

@@ -27,12 +27,12 @@ pub(super) enum Request {
         steps: u64,
         reply: mpsc::Sender<Result<(), ClientError>>,
     },
-    /// Reads a page of a table.
+    /// Reads a page of a table. The answer has the number of shards, too.
     Scan {
         shard: u16,
         table: usize,
         after: Option<u64>,
-        reply: mpsc::Sender<Result<TablePage, ClientError>>,
+        reply: mpsc::Sender<Result<(TablePage, u16), ClientError>>,
     },
     /// Ends a step.
     Tick,
@@ -168,9 +168,15 @@ impl Driver {
         self.worker.reset(self.positions[table], steps)
     }
 
-    fn scan(&mut self, shard: u16, table: usize, after: Option<u64>) -> Result<TablePage, ClientError> {
+    fn scan(
+        &mut self,
+        shard: u16,
+        table: usize,
+        after: Option<u64>,
+    ) -> Result<(TablePage, u16), ClientError> {
         self.check()?;
-        self.worker.scan(shard, self.positions[table], after)
+        let page = self.worker.scan(shard, self.positions[table], after)?;
+        Ok((page, self.worker.cluster().shards()))
     }
 
     fn barrier(&mut self) -> Result<(), ClientError> {
