@@ -148,13 +148,13 @@ class _LookUp(torch.autograd.Function):
         of_rows = ctx.needs_input_grad[0]
         if of_rows:
             check_pushed(ctx.table)
-        gradient = _prepare_gradient(gradients[0])
+        gradient, stride = _prepare_gradient(gradients[0])
         of_weights, address = None, 0
         if ctx.weights is not None and ctx.needs_input_grad[1]:
             shape, dtype, device = ctx.weights
             of_weights = torch.empty(shape, dtype=torch.float32, device="cpu")
             address = of_weights.data_ptr()
-        ctx.session.native.backward(_task(), _thread(), [(ctx.lookup, gradient.data_ptr(), of_rows, address)])
+        ctx.session.native.backward(_task(), _thread(), [(ctx.lookup, gradient.data_ptr(), stride, of_rows, address)])
         if of_weights is not None:
             of_weights = of_weights.to(dtype=dtype, device=device)
         of_handle = _ZERO.clone() if of_rows else None
@@ -196,9 +196,9 @@ class _LookUpMany(torch.autograd.Function):
                 of_handles.append(None)
                 continue
             check_pushed(table)
-            contiguous = _prepare_gradient(gradient)
-            kept.append(contiguous)
-            arguments.append((lookup, contiguous.data_ptr(), True, 0))
+            of_rows, stride = _prepare_gradient(gradient)
+            kept.append(of_rows)
+            arguments.append((lookup, of_rows.data_ptr(), stride, True, 0))
             of_handle = _ZERO.clone()
             if torch.is_grad_enabled() and gradient.requires_grad:
                 of_handle = _once(gradient, of_handle)
@@ -226,10 +226,16 @@ def _once(gradient: Tensor, value: Tensor | None) -> Any:
     return None if value is None else _Once.apply(gradient, value)
 
 
-def _prepare_gradient(gradient: Tensor) -> Tensor:
+def _prepare_gradient(gradient: Tensor) -> tuple[Tensor, int | None]:
+    """Returns a gradient on the CPU, and the values from row to row unless it is contiguous."""
     if gradient.dtype is not torch.float32 or not gradient.is_cpu:
         gradient = gradient.to(dtype=torch.float32, device="cpu")
-    return gradient if gradient.is_contiguous() else gradient.contiguous()
+    if gradient.is_contiguous():
+        return gradient, None
+    if gradient.dim() == 2 and gradient.stride(1) == 1:
+        # Columns of the gradient of a concatenation.
+        return gradient, gradient.stride(0)
+    return gradient.contiguous(), None
 
 
 def check_pushed(table: Table) -> None:

@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use libra_lookup::{Accumulator, Bags, IdSpace, Mode, Pass, WorkingSet};
+use libra_lookup::{Accumulator, Bags, IdSpace, Mode, Pass, Rows, WorkingSet};
 
 const TURNS: usize = 200;
 
@@ -57,7 +57,7 @@ fn measure(count: usize, bag: usize, width: usize) {
         let of_pool = begin.elapsed();
         let begin = Instant::now();
         accumulator.add(pass, &mut set, &lookup, |slots, ids, sums| {
-            bags.add_gradient(Mode::Sum, slots, None, &output, ids, sums);
+            bags.add_gradient(Mode::Sum, slots, None, Rows::new(&output, width), ids, sums);
         });
         let of_backward = begin.elapsed();
         let begin = Instant::now();

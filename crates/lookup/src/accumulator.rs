@@ -190,7 +190,7 @@ fn narrow(value: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IdSpace, add_rows};
+    use crate::{IdSpace, Rows, add_rows};
 
     const SPACE: IdSpace = IdSpace::Bounded { rows: 100 };
 
@@ -200,7 +200,9 @@ mod tests {
 
     fn add(accumulator: &mut Accumulator, set: &mut WorkingSet, pass: Pass, ids: &[i64], gradient: &[f32]) {
         let lookup = set.assign(ids, SPACE, None).unwrap();
-        accumulator.add(pass, set, &lookup, |slots, ids, sums| add_rows(slots, 1, gradient, None, ids, sums));
+        accumulator.add(pass, set, &lookup, |slots, ids, sums| {
+            add_rows(slots, Rows::new(gradient, 1), None, ids, sums);
+        });
     }
 
     #[test]

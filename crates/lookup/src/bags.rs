@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::ids::Id;
+use crate::rows::Rows;
 use crate::sums::RowSums;
 use crate::working_set::PADDING;
 
@@ -220,15 +221,13 @@ impl Bags {
         mode: Mode,
         slots: &[u32],
         scales: Option<&[f32]>,
-        gradient: &[f32],
+        gradient: Rows<'_>,
         ids: &[u64],
         sums: &mut RowSums,
     ) {
         assert_ne!(mode, Mode::Max, "the gradient of a maximum goes by add_gradient_of_largest");
-        let width = if self.is_empty() { 0 } else { gradient.len() / self.len() };
-        assert_eq!(gradient.len(), self.len() * width, "a row of gradient for each bag");
         for (bag, range) in self.ranges().enumerate() {
-            let row = &gradient[bag * width..][..width];
+            let row = gradient.row(bag);
             let of_mean = if mode == Mode::Mean {
                 let count = range.clone().filter(|position| slots[*position] != PADDING).count();
                 1.0 / count_as_f32(u32::try_from(count).unwrap_or(u32::MAX))
@@ -248,15 +247,18 @@ impl Bags {
         &self,
         largest: &[u32],
         slots: &[u32],
-        gradient: &[f32],
+        gradient: Rows<'_>,
         ids: &[u64],
         sums: &mut RowSums,
     ) {
-        let width = if self.is_empty() { 0 } else { gradient.len() / self.len() };
-        for (index, (position, gradient)) in largest.iter().zip(gradient).enumerate() {
-            if *position != PADDING {
+        if gradient.width() == 0 {
+            return;
+        }
+        for (bag, largest) in largest.chunks_exact(gradient.width()).enumerate() {
+            let values = largest.iter().zip(gradient.row(bag)).enumerate();
+            for (column, (position, value)) in values.filter(|(_, (position, _))| **position != PADDING) {
                 let slot = slots[*position as usize];
-                sums.add_value(slot, ids[slot as usize], index % width, *gradient);
+                sums.add_value(slot, ids[slot as usize], column, *value);
             }
         }
     }
@@ -266,11 +268,10 @@ impl Bags {
     ///
     /// # Panics
     /// The gradient has not a row for each bag.
-    pub fn weights_gradient(&self, values: &[f32], slots: &[u32], gradient: &[f32], output: &mut [f32]) {
-        let width = if self.is_empty() { 0 } else { gradient.len() / self.len() };
-        assert_eq!(gradient.len(), self.len() * width, "a row of gradient for each bag");
+    pub fn weights_gradient(&self, values: &[f32], slots: &[u32], gradient: Rows<'_>, output: &mut [f32]) {
+        let width = gradient.width();
         for (bag, range) in self.ranges().enumerate() {
-            let of_bag = &gradient[bag * width..][..width];
+            let of_bag = gradient.row(bag);
             for position in range {
                 output[position] = match slots[position] {
                     PADDING => 0.0,
@@ -322,7 +323,8 @@ mod tests {
         let largest = bags.largest(&values, 2, &slots);
         assert_eq!(largest, [0, 0, PADDING, PADDING]);
         let mut sums = RowSums::new(2);
-        bags.add_gradient_of_largest(&largest, &slots, &[1.0, 2.0, 3.0, 4.0], &[70, 80], &mut sums);
+        let gradient = Rows::new(&[1.0, 2.0, 3.0, 4.0], 2);
+        bags.add_gradient_of_largest(&largest, &slots, gradient, &[70, 80], &mut sums);
         assert_eq!((sums.ids(), sums.values()), (&[80][..], &[1.0, 2.0][..]));
     }
 
@@ -334,7 +336,7 @@ mod tests {
         bags.pool(Mode::Mean, &[2.0, 4.0], 1, &slots, None, &mut output);
         assert_eq!(output, [3.0, 0.0]);
         let mut sums = RowSums::new(1);
-        bags.add_gradient(Mode::Mean, &slots, None, &[1.0, 1.0], &[7, 8], &mut sums);
+        bags.add_gradient(Mode::Mean, &slots, None, Rows::new(&[1.0, 1.0], 1), &[7, 8], &mut sums);
         assert_eq!(sums.values(), [0.5, 0.5]);
     }
 }

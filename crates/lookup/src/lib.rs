@@ -14,7 +14,7 @@
 //! micro-batches has one sum.
 //!
 //! ```
-//! use libra_lookup::{Bags, IdSpace, Mode, RowSums, WorkingSet};
+//! use libra_lookup::{Bags, IdSpace, Mode, RowSums, Rows, WorkingSet};
 //!
 //! let mut set = WorkingSet::new(2);
 //! let lookup = set.assign(&[7_i64, 3, 7], IdSpace::Bounded { rows: 10 }, None)?;
@@ -30,7 +30,8 @@
 //! assert_eq!(output, [11.0, 22.0, 1.0, 2.0]);
 //!
 //! let mut sums = RowSums::new(2);
-//! bags.add_gradient(Mode::Sum, lookup.slots(), None, &[1.0, 1.0, 0.5, 0.5], set.ids(), &mut sums);
+//! let gradient = Rows::new(&[1.0, 1.0, 0.5, 0.5], 2);
+//! bags.add_gradient(Mode::Sum, lookup.slots(), None, gradient, set.ids(), &mut sums);
 //! assert_eq!(sums.ids(), [7, 3]);
 //! assert_eq!(sums.values(), [1.5, 1.5, 1.0, 1.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -49,6 +50,6 @@ mod working_set;
 pub use accumulator::{Accumulator, CommitError, Pass};
 pub use bags::{Bags, BagsError, Mode};
 pub use ids::{Id, IdError, IdSpace, OPEN_IDS};
-pub use rows::{add_rows, frequency_scales, gather};
+pub use rows::{Rows, add_rows, frequency_scales, gather};
 pub use sums::{NotFinite, RowSums};
 pub use working_set::{Lookup, Outdated, PADDING, WorkingSet};

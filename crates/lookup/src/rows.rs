@@ -3,6 +3,38 @@
 use crate::sums::RowSums;
 use crate::working_set::PADDING;
 
+/// Rows of one width at equal distances in memory: a matrix, or neighbouring columns of one.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    values: &'a [f32],
+    width: usize,
+    stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Returns rows that lie one after the other.
+    pub fn new(values: &'a [f32], width: usize) -> Self {
+        Self::with_stride(values, width, width)
+    }
+
+    /// Returns rows of which each begins `stride` values after the one before.
+    pub fn with_stride(values: &'a [f32], width: usize, stride: usize) -> Self {
+        Self { values, width, stride }
+    }
+
+    /// Returns the number of values of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// # Panics
+    /// There are not so many rows.
+    #[inline]
+    pub(crate) fn row(&self, index: usize) -> &'a [f32] {
+        &self.values[index * self.stride..][..self.width]
+    }
+}
+
 /// Copies the row of each position to the output. The padding id reads as `padding`, or as 0.
 ///
 /// # Panics
@@ -27,19 +59,11 @@ pub fn gather(values: &[f32], width: usize, slots: &[u32], padding: Option<&[f32
 /// Adds the gradient of the output of [`gather`] to the rows. The padding id has none. `scales` are factors by position.
 ///
 /// # Panics
-/// The gradient has not `width` values for each slot.
-pub fn add_rows(
-    slots: &[u32],
-    width: usize,
-    gradient: &[f32],
-    scales: Option<&[f32]>,
-    ids: &[u64],
-    sums: &mut RowSums,
-) {
-    assert_eq!(gradient.len(), slots.len() * width, "a row of gradient for each position");
+/// The gradient has not a row for each slot.
+pub fn add_rows(slots: &[u32], gradient: Rows<'_>, scales: Option<&[f32]>, ids: &[u64], sums: &mut RowSums) {
     for (position, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
         let scale = scales.map_or(1.0, |scales| scales[position]);
-        sums.add(*slot, ids[*slot as usize], &gradient[position * width..][..width], scale);
+        sums.add(*slot, ids[*slot as usize], gradient.row(position), scale);
     }
 }
 
@@ -68,9 +92,16 @@ mod tests {
         gather(&[1.0, 2.0, 3.0, 4.0], 2, &slots, Some(&[7.0, 8.0]), &mut output);
         assert_eq!(output[2..4], [7.0, 8.0]);
         let mut sums = RowSums::new(2);
-        add_rows(&slots, 2, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], None, &[70, 80], &mut sums);
+        let gradient = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        add_rows(&slots, Rows::new(&gradient, 2), None, &[70, 80], &mut sums);
         assert_eq!(sums.ids(), [80, 70]);
         assert_eq!(sums.values(), [8.0, 10.0, 5.0, 6.0]);
         assert_eq!(frequency_scales(&slots), [0.5, 0.0, 1.0, 0.5]);
+
+        let mut of_columns = RowSums::new(1);
+        // The first column; of the last row nothing else is in memory.
+        let columns = Rows::with_stride(&gradient[..7], 1, 2);
+        add_rows(&slots, columns, None, &[70, 80], &mut of_columns);
+        assert_eq!(of_columns.values(), [8.0, 5.0]);
     }
 }

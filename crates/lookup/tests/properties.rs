@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use libra_lookup::{
-    Accumulator, Bags, IdSpace, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather,
+    Accumulator, Bags, IdSpace, Lookup, Mode, Pass, RowSums, Rows, WorkingSet, add_rows, frequency_scales,
+    gather,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,6 +39,8 @@ fn load(set: &mut WorkingSet) {
 struct Case {
     bags: Vec<Vec<i64>>,
     width: usize,
+    /// Values between the rows of the gradient.
+    gap: usize,
     padding: Option<i64>,
     mode: Mode,
     weighted: bool,
@@ -52,11 +55,12 @@ fn cases() -> impl Strategy<Value = Case> {
     let mode = prop_oneof![Just(Mode::Sum), Just(Mode::Mean), Just(Mode::Max)];
     let bags = vec(vec(0..ROWS, 0..6), 0..6);
     let numbers = vec((-8_i8..=8).prop_map(|number| f32::from(number) / 4.0), 64);
-    (bags, 1_usize..5, proptest::option::of(0..ROWS), mode, any::<bool>(), any::<bool>(), numbers).prop_map(
-        |(bags, width, padding, mode, weighted, by_frequency, numbers)| {
+    let sizes = (1_usize..5, 0_usize..3);
+    (bags, sizes, proptest::option::of(0..ROWS), mode, any::<bool>(), any::<bool>(), numbers).prop_map(
+        |(bags, (width, gap), padding, mode, weighted, by_frequency, numbers)| {
             let weighted = weighted && mode == Mode::Sum;
             let by_frequency = by_frequency && mode != Mode::Max && !weighted;
-            Case { bags, width, padding, mode, weighted, by_frequency, numbers }
+            Case { bags, width, gap, padding, mode, weighted, by_frequency, numbers }
         },
     )
 }
@@ -180,23 +184,25 @@ proptest! {
         bags.pool(case.mode, set.values(), case.width, lookup.slots(), weights, &mut found);
         prop_assert!(close(&found, &output), "{:?} {:?}", found, output);
 
+        let stride = case.width + case.gap;
         let gradient: Vec<f32> = (0..case.bags.len())
-            .flat_map(|bag| (0..case.width).map(move |column| (bag, column)))
-            .map(|(bag, column)| case.gradient(bag, column))
+            .flat_map(|bag| (0..stride).map(move |column| (bag, column)))
+            .map(|(bag, column)| if column < case.width { case.gradient(bag, column) } else { f32::NAN })
             .collect();
+        let gradient = Rows::with_stride(&gradient, case.width, stride);
         let mut sums = RowSums::new(case.width);
         if case.mode == Mode::Max {
             let largest = bags.largest(set.values(), case.width, lookup.slots());
-            bags.add_gradient_of_largest(&largest, lookup.slots(), &gradient, set.ids(), &mut sums);
+            bags.add_gradient_of_largest(&largest, lookup.slots(), gradient, set.ids(), &mut sums);
         } else {
             let scales = case.by_frequency.then(|| frequency_scales(lookup.slots()));
             let scales = scales.as_deref().or(weights);
-            bags.add_gradient(case.mode, lookup.slots(), scales, &gradient, set.ids(), &mut sums);
+            bags.add_gradient(case.mode, lookup.slots(), scales, gradient, set.ids(), &mut sums);
         }
         prop_assert!(same(&by_row(&sums, case.width), &rows));
 
         let mut found = vec![9.0; case.ids().len()];
-        bags.weights_gradient(set.values(), lookup.slots(), &gradient, &mut found);
+        bags.weights_gradient(set.values(), lookup.slots(), gradient, &mut found);
         prop_assert!(close(&found, &of_weights));
     }
 
@@ -262,7 +268,7 @@ proptest! {
             let run = |lookup: &Lookup, set: &mut WorkingSet, accumulator: &mut Accumulator| {
                 let gradient: Vec<f32> = (1..=lookup.slots().len()).map(|place| place as f32).collect();
                 accumulator.add(pass, set, lookup, |slots, ids, sums| {
-                    add_rows(slots, 1, &gradient, None, ids, sums);
+                    add_rows(slots, Rows::new(&gradient, 1), None, ids, sums);
                 });
             };
             let of_pass = match &action {

@@ -1,7 +1,8 @@
 //! `libra_ps._native`: what the Python package does not do in Python.
 //!
-//! Tensors come as addresses and lengths, which the package has taken from them; `border` alone has `unsafe` and makes slices of them. No
-//! operation holds the lock of the interpreter while it computes or waits, and no thread of this crate ever takes it.
+//! Tensors come as addresses and lengths, which the package has taken from them; `border` makes slices of them, and `team` runs work on the
+//! threads of torch: these two alone have `unsafe`. No operation holds the lock of the interpreter while it computes or waits, and no
+//! thread of this crate ever takes it.
 //!
 //! ```text
 //!  libra_ps.nn ─► session: look-ups, backward, push ─┬─► libra-lookup: slots, pooling, sums
@@ -17,6 +18,7 @@ mod profile;
 mod rules;
 mod session;
 mod table;
+mod team;
 
 use pyo3::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Look-ups and their backward passes.
 
 use libra_lookup::{
-    Bags, IdError, IdSpace, Lookup, Mode, Pass, RowSums, WorkingSet, add_rows, frequency_scales, gather,
+    Bags, IdError, IdSpace, Lookup, Mode, Pass, RowSums, Rows, WorkingSet, add_rows, frequency_scales, gather,
 };
 use pyo3::prelude::*;
 
@@ -9,6 +9,7 @@ use crate::backend::{Backend, Wanted, Whole};
 use crate::border::{input, output};
 use crate::failure::{Failure, bad_id};
 use crate::table::Table;
+use crate::team::Team;
 
 /// A look-up as the package describes it: a tuple, which is faster to read than the attributes of an object.
 #[derive(FromPyObject)]
@@ -107,90 +108,138 @@ impl Request {
     }
 }
 
+/// A look-up on its way.
+struct Task<'a> {
+    /// Position among the look-ups of a call.
+    position: usize,
+    request: &'a Request,
+    /// Address of the output.
+    output: usize,
+    pooling: Option<(Bags, Mode)>,
+    /// Slots of the ids, once they are assigned.
+    lookup: Option<Lookup>,
+    /// The set of a look-up that has one of its own.
+    apart: Option<WorkingSet>,
+}
+
 /// Reads rows and writes the outputs of several look-ups, in one turn. With `is_apart` they use sets of their own, of which nothing is
 /// left when the look-ups are gone; `keeps` says that their gradients may come.
 pub(crate) fn look_up(
     tables: &mut [Table],
+    team: &Team,
     backend: &Backend,
     requests: &[Request],
     outputs: &[usize],
     is_apart: bool,
     keeps: bool,
 ) -> Result<Vec<PooledLookup>, Failure> {
-    let mut assigned = Vec::with_capacity(requests.len());
-    let mut apart: Vec<WorkingSet> = Vec::new();
-    for request in requests {
-        let table = &mut tables[request.table()];
+    let mut tasks = Vec::with_capacity(requests.len());
+    for (position, (request, output)) in requests.iter().zip(outputs).enumerate() {
+        let apart = is_apart.then(|| WorkingSet::new(tables[request.table()].width));
         let pooling = request.pooling()?;
-        let lookup = if is_apart {
-            let mut set = WorkingSet::new(table.width);
-            let lookup = request.assign(&table.name, table.space, &mut set)?;
-            apart.push(set);
-            lookup
+        tasks.push(Task { position, request, output: *output, pooling, lookup: None, apart });
+    }
+    // Those of one table stay in order, as slots and sums depend on it.
+    tasks.sort_by_key(|task| task.request.table());
+    let values = requests.iter().map(|request| request.count() * tables[request.table()].width).sum();
+    let assigned = team.map(by_table(tables, &mut tasks), values, |(table, tasks)| {
+        tasks.iter_mut().try_for_each(|task| task.assign(table).map_err(|failure| (task.position, failure)))
+    });
+    let failures = assigned.into_iter().filter_map(Result::err);
+    if let Some((_, failure)) = failures.min_by_key(|(position, _)| *position) {
+        return Err(failure);
+    }
+    load(tables, backend, &mut tasks, is_apart)?;
+    let lookups = team.map(by_table(tables, &mut tasks), values, |(table, tasks)| {
+        let finished = tasks.iter_mut().map(|task| (task.position, task.finish(table, keeps)));
+        finished.collect::<Vec<_>>()
+    });
+    let mut lookups: Vec<(usize, PooledLookup)> = lookups.into_iter().flatten().collect();
+    lookups.sort_unstable_by_key(|(position, _)| *position);
+    Ok(lookups.into_iter().map(|(_, lookup)| lookup).collect())
+}
+
+/// Returns the tables of look-ups that are sorted by them, each with its own.
+fn by_table<'a, 'b>(
+    tables: &'a mut [Table],
+    tasks: &'a mut [Task<'b>],
+) -> Vec<(&'a mut Table, &'a mut [Task<'b>])> {
+    let mut rest = tables.iter_mut().enumerate();
+    let groups = tasks.chunk_by_mut(|one, other| one.request.table() == other.request.table());
+    let with_table = groups.map(|tasks| {
+        let number = tasks[0].request.table();
+        let (_, table) = rest.find(|(table, _)| *table == number).expect("look-ups name tables that exist");
+        (table, tasks)
+    });
+    with_table.collect()
+}
+
+impl Task<'_> {
+    fn assign(&mut self, table: &mut Table) -> Result<(), Failure> {
+        let set = if let Some(apart) = &mut self.apart {
+            apart
         } else {
             table.begin_step();
-            request.assign(&table.name, table.space, &mut table.set)?
+            &mut table.set
         };
-        table.counts.ids += request.count() as u64;
-        assigned.push((lookup, pooling));
+        self.lookup = Some(self.request.assign(&table.name, table.space, set)?);
+        table.counts.ids += self.request.count() as u64;
+        Ok(())
     }
-    load(tables, backend, requests, &mut apart)?;
-    let mut apart = apart.into_iter();
-    let mut lookups = Vec::with_capacity(requests.len());
-    for ((request, address), (lookup, pooling)) in requests.iter().zip(outputs).zip(assigned) {
-        let table = &tables[request.table()];
-        let of_lookup = apart.next();
-        let set = of_lookup.as_ref().unwrap_or(&table.set);
-        let weights = request.weights();
+
+    /// Writes the output, once all rows have been read.
+    fn finish(&mut self, table: &Table, keeps: bool) -> PooledLookup {
+        let apart = self.apart.take();
+        let set = apart.as_ref().unwrap_or(&table.set);
+        let lookup = self.lookup.take().expect("its ids were assigned");
+        let weights = self.request.weights();
         let mut largest = None;
-        match &pooling {
+        match &self.pooling {
             None => {
-                let output = output::<f32>(*address, request.count() * table.width);
+                let output = output::<f32>(self.output, self.request.count() * table.width);
                 gather(set.values(), table.width, lookup.slots(), table.padding_row.as_deref(), output);
             }
             Some((bags, mode)) => {
-                let output = output::<f32>(*address, bags.len() * table.width);
+                let output = output::<f32>(self.output, bags.len() * table.width);
                 bags.pool(*mode, set.values(), table.width, lookup.slots(), weights, output);
                 if keeps && *mode == Mode::Max {
                     largest = Some(bags.largest(set.values(), table.width, lookup.slots()));
                 }
             }
         }
-        let weights = if keeps { weights.map(<[f32]>::to_vec) } else { None };
-        lookups.push(PooledLookup {
-            table: request.table(),
+        PooledLookup {
+            table: self.request.table(),
             lookup,
-            pooling,
-            weights,
+            pooling: self.pooling.take(),
+            weights: if keeps { weights.map(<[f32]>::to_vec) } else { None },
             largest,
-            values: of_lookup.map(WorkingSet::retire),
-            divides_by_frequency: request.divides_by_frequency(),
-        });
+            values: apart.map(WorkingSet::retire),
+            divides_by_frequency: self.request.divides_by_frequency(),
+        }
     }
-    Ok(lookups)
 }
 
 /// Reads the rows that the sets of these look-ups miss.
 fn load(
     tables: &mut [Table],
     backend: &Backend,
-    requests: &[Request],
-    apart: &mut [WorkingSet],
+    tasks: &mut [Task<'_>],
+    is_apart: bool,
 ) -> Result<(), Failure> {
     let mut wanted;
-    let is_step = apart.is_empty();
-    if is_step {
-        wanted = missing(tables, requests.iter().map(Request::table));
-    } else {
-        wanted = Vec::with_capacity(requests.len());
-        for (request, set) in requests.iter().zip(apart) {
-            let table = &mut tables[request.table()];
+    if is_apart {
+        wanted = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let table = &mut tables[task.request.table()];
+            let set = task.apart.as_mut().expect("each look-up has a set of its own");
             table.counts.rows_pulled += set.missing().len() as u64;
-            wanted.push(Wanted { table: request.table(), first_key: table.first_key, set });
+            wanted.push(Wanted { table: task.request.table(), first_key: table.first_key, set });
         }
+    } else {
+        wanted = missing(tables, tasks.iter().map(|task| task.request.table()));
     }
     wanted.retain(|wanted| !wanted.set.missing().is_empty());
-    if wanted.is_empty() { Ok(()) } else { backend.load(wanted, is_step) }
+    if wanted.is_empty() { Ok(()) } else { backend.load(wanted, !is_apart) }
 }
 
 /// Returns the sets of these tables, which may be named more than once.
@@ -234,6 +283,8 @@ pub(crate) struct Gradient<'a> {
     pub(crate) lookup: &'a PooledLookup,
     /// Address of the gradient.
     pub(crate) address: usize,
+    /// Values from the begin of a row to that of the next; None: as many as a row has.
+    pub(crate) stride: Option<usize>,
     /// True if rows have a gradient.
     pub(crate) of_rows: bool,
     /// Address of the gradient of the weights, or 0.
@@ -241,36 +292,59 @@ pub(crate) struct Gradient<'a> {
 }
 
 /// Adds gradients to the pending sums of a pass, and writes those of weights.
-pub(crate) fn backward(tables: &mut [Table], pass: Pass, gradients: &[Gradient<'_>]) -> Result<(), Failure> {
-    for Gradient { lookup, address, of_rows, of_weights } in gradients {
-        let table = &mut tables[lookup.table];
-        let rows =
-            lookup.pooling.as_ref().map_or_else(|| lookup.lookup.slots().len(), |(bags, _)| bags.len());
-        let gradient = input::<f32>(*address, rows * table.width);
-        if let (true, Some((bags, _))) = (*of_weights != 0, &lookup.pooling) {
-            let values = match &lookup.values {
+pub(crate) fn backward(
+    tables: &mut [Table],
+    team: &Team,
+    pass: Pass,
+    mut gradients: Vec<Gradient<'_>>,
+) -> Result<(), Failure> {
+    gradients.sort_by_key(|gradient| gradient.lookup.table);
+    let values =
+        |gradient: &Gradient<'_>| gradient.lookup.lookup.slots().len() * tables[gradient.lookup.table].width;
+    let values = gradients.iter().map(values).sum();
+    let mut rest = tables.iter_mut().enumerate();
+    let groups = gradients.chunk_by(|one, other| one.lookup.table == other.lookup.table).map(|gradients| {
+        let number = gradients[0].lookup.table;
+        let (_, table) = rest.find(|(table, _)| *table == number).expect("look-ups are of tables that exist");
+        (table, gradients)
+    });
+    let added = team.map(groups.collect(), values, |(table, gradients)| {
+        gradients.iter().try_for_each(|gradient| gradient.add(table, pass))
+    });
+    added.into_iter().collect()
+}
+
+impl Gradient<'_> {
+    fn add(&self, table: &mut Table, pass: Pass) -> Result<(), Failure> {
+        let (PooledLookup { lookup, pooling, values, .. }, width) = (self.lookup, table.width);
+        let rows = pooling.as_ref().map_or_else(|| lookup.slots().len(), |(bags, _)| bags.len());
+        let stride = self.stride.unwrap_or(width);
+        let len = if rows == 0 { 0 } else { (rows - 1) * stride + width };
+        let gradient = Rows::with_stride(input(self.address, len), width, stride);
+        if let (true, Some((bags, _))) = (self.of_weights != 0, pooling) {
+            let values = match values {
                 Some(values) => values,
-                None => table.set.values_of(&lookup.lookup)?,
+                None => table.set.values_of(lookup)?,
             };
-            let slots = lookup.lookup.slots();
-            bags.weights_gradient(values, slots, gradient, output(*of_weights, slots.len()));
+            let slots = lookup.slots();
+            bags.weights_gradient(values, slots, gradient, output(self.of_weights, slots.len()));
         }
-        if *of_rows {
-            let Table { set, accumulator, width, .. } = table;
-            accumulator.add(pass, set, &lookup.lookup, |slots, ids, sums| {
-                lookup.add_gradient(*width, gradient, slots, ids, sums);
+        if self.of_rows {
+            let Table { set, accumulator, .. } = table;
+            accumulator.add(pass, set, lookup, |slots, ids, sums| {
+                self.lookup.add_gradient(gradient, slots, ids, sums);
             });
         }
+        Ok(())
     }
-    Ok(())
 }
 
 impl PooledLookup {
-    fn add_gradient(&self, width: usize, gradient: &[f32], slots: &[u32], ids: &[u64], sums: &mut RowSums) {
+    fn add_gradient(&self, gradient: Rows<'_>, slots: &[u32], ids: &[u64], sums: &mut RowSums) {
         let of_frequency = self.divides_by_frequency.then(|| frequency_scales(slots));
         let scales = of_frequency.as_deref().or(self.weights.as_deref());
         match (&self.pooling, &self.largest) {
-            (None, _) => add_rows(slots, width, gradient, scales, ids, sums),
+            (None, _) => add_rows(slots, gradient, scales, ids, sums),
             (Some((bags, _)), Some(largest)) => {
                 bags.add_gradient_of_largest(largest, slots, gradient, ids, sums);
             }

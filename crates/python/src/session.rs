@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libra_client::{FaultRates, LifecycleCounts, Mode, Optimizer, Sizes, TableSpec};
-use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, WorkingSet, add_rows, gather};
+use libra_lookup::{IdSpace, OPEN_IDS, Pass, RowSums, Rows, WorkingSet, add_rows, gather};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -20,6 +20,7 @@ use crate::lookups::{Ahead, Gradient, PooledLookup, Request, backward, look_up, 
 use crate::profile::Recorder;
 use crate::rules::{Numbers, init, rule};
 use crate::table::Table;
+use crate::team::Team;
 
 /// This process is a fork of one that had threads: they are not here, and their locks may be taken for ever.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
@@ -40,6 +41,9 @@ pub(crate) struct Session {
 type PageOfPython<'py> =
     (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, Option<u64>, u16);
 
+/// Look-up, address, values from row to row, of rows, address of the gradient of weights.
+type GradientOfPython = (Py<PooledLookup>, usize, Option<usize>, bool, usize);
+
 /// Rows that are kept, gradients that made no row, and rows that were evicted, by table.
 type Kept = HashMap<String, (u64, u64, u64)>;
 
@@ -50,9 +54,16 @@ struct Shared {
     /// None after a shutdown.
     backend: Mutex<Option<Arc<Backend>>>,
     recorder: Recorder,
+    team: Arc<Team>,
 }
 
 impl Shared {
+    fn new(backend: Backend, team: Arc<Team>) -> Arc<Self> {
+        let backend = Mutex::new(Some(Arc::new(backend)));
+        let (tables, staged, recorder) = Default::default();
+        Arc::new(Self { tables, staged, backend, recorder, team })
+    }
+
     fn backend(&self) -> Result<Arc<Backend>, Failure> {
         check_fork()?;
         let closed = || Failure::Libra("Error", "the session was shut down: call init() again".to_owned());
@@ -74,19 +85,12 @@ impl Session {
     /// Starts a session whose rows are in this process.
     #[staticmethod]
     fn alone(py: Python<'_>, seed: u64, is_sync: bool) -> PyResult<Self> {
-        let backend = run(py, || {
+        let team = Arc::new(Team::new());
+        let alone = run(py, || {
             check_fork()?;
-            Alone::start(seed, is_sync)
+            Alone::start(seed, is_sync, Arc::clone(&team))
         })?;
-        let backend = Mutex::new(Some(Arc::new(Backend::Alone(backend))));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                tables: Mutex::default(),
-                staged: Mutex::default(),
-                backend,
-                recorder: Recorder::default(),
-            }),
-        })
+        Ok(Self { shared: Shared::new(Backend::Alone(alone), team) })
     }
 
     /// Starts a session whose rows are in a cluster, which begins when its tables are known. `loss` is the share of outgoing datagrams that
@@ -103,15 +107,7 @@ impl Session {
             FaultRates::new(loss, 0.0, 0.0).map_err(|error| Failure::Value(format!("LIBRA_LOSS: {error}")))
         })?;
         let cluster = Cluster::new(mode, seed, faults);
-        let backend = Mutex::new(Some(Arc::new(Backend::Cluster(Box::new(cluster)))));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                tables: Mutex::default(),
-                staged: Mutex::default(),
-                backend,
-                recorder: Recorder::default(),
-            }),
-        })
+        Ok(Self { shared: Shared::new(Backend::Cluster(Box::new(cluster)), Arc::new(Team::new())) })
     }
 
     /// Starts the controller, the servers and the switches of a cluster in this process; returns the address of the controller.
@@ -207,9 +203,10 @@ impl Session {
         })
     }
 
-    /// Says how many threads the caller computes with, so that updates take no core from them.
+    /// Says how many threads the caller computes with: they take part, or updates go on beside them.
     fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<()> {
         run(py, || {
+            self.shared.team.set_threads(threads);
             if let Some(alone) = self.shared.backend()?.stores() {
                 alone.set_threads(threads);
             }
@@ -240,30 +237,34 @@ impl Session {
     ) -> PyResult<Vec<PooledLookup>> {
         run(py, || {
             let backend = self.shared.backend()?;
-            look_up(&mut lock(&self.shared.tables), &backend, &requests, &outputs, is_apart, keeps)
+            let Shared { tables, team, .. } = &*self.shared;
+            look_up(&mut lock(tables), team, &backend, &requests, &outputs, is_apart, keeps)
         })
     }
 
-    /// Adds gradients of look-ups to a backward pass: (look-up, address of the gradient, of rows, address of that of the weights).
+    /// Adds gradients of look-ups to a backward pass: (look-up, address of the gradient, values from row to row unless its rows lie one after
+    /// the other, of rows, address of that of the weights).
     fn backward(
         &self,
         py: Python<'_>,
         task: i64,
         thread: u64,
-        gradients: Vec<(Py<PooledLookup>, usize, bool, usize)>,
+        gradients: Vec<GradientOfPython>,
     ) -> PyResult<()> {
         let gradients: Vec<Gradient<'_>> = gradients
             .iter()
-            .map(|(lookup, address, of_rows, of_weights)| Gradient {
+            .map(|(lookup, address, stride, of_rows, of_weights)| Gradient {
                 lookup: lookup.get(),
                 address: *address,
+                stride: *stride,
                 of_rows: *of_rows,
                 of_weights: *of_weights,
             })
             .collect();
         run(py, || {
             check_fork()?;
-            backward(&mut lock(&self.shared.tables), Pass { task, thread }, &gradients)
+            let Shared { tables, team, .. } = &*self.shared;
+            backward(&mut lock(tables), team, Pass { task, thread }, gradients)
         })
     }
 
@@ -308,23 +309,16 @@ impl Session {
     fn push(&self, py: Python<'_>, tables: Vec<usize>, factor: f64) -> PyResult<()> {
         run(py, || {
             let backend = self.shared.backend()?;
-            let mut states = lock(&self.shared.tables);
             let mut parts = core::mem::take(&mut *lock(&self.shared.staged));
-            for table in tables {
-                let state = &mut states[table];
-                state.is_spent = true;
-                let sums = state.accumulator.sums();
-                if sums.is_empty() {
-                    continue;
-                }
-                let (mut keys, mut gradients) =
-                    (Vec::with_capacity(sums.ids().len()), Vec::with_capacity(sums.values().len()));
-                sums.gather(factor, &mut keys, &mut gradients);
-                keys.iter_mut().for_each(|key| *key += state.first_key);
-                state.counts.rows_pushed += keys.len() as u64;
-                state.counts.pushes += 1;
-                parts.push(Part { table, keys, gradients });
-            }
+            let mut states = lock(&self.shared.tables);
+            tables.iter().for_each(|table| states[*table].is_spent = true);
+            let pushed = states
+                .iter_mut()
+                .enumerate()
+                .filter(|(table, state)| tables.contains(table) && !state.accumulator.sums().is_empty());
+            let pushed: Vec<_> = pushed.collect();
+            let values = pushed.iter().map(|(_, state)| state.accumulator.sums().values().len()).sum();
+            parts.extend(self.shared.team.map(pushed, values, |(table, state)| state.part(table, factor)));
             if !parts.is_empty() {
                 self.shared.recorder.record(backend.stores(), &parts)?;
                 backend.push(parts)?;
@@ -349,7 +343,7 @@ impl Session {
             let (mut set, mut sums) = (WorkingSet::new(state.width), RowSums::new(state.width));
             let lookup = set.assign(input::<i64>(ids, count), state.space, None);
             let lookup = lookup.map_err(|error| bad_id(&state.name, &error))?;
-            add_rows(lookup.slots(), state.width, gradients, None, set.ids(), &mut sums);
+            add_rows(lookup.slots(), Rows::new(gradients, state.width), None, set.ids(), &mut sums);
             state.accumulator.leave_frozen(&mut sums);
             sums.check_finite().map_err(|error| not_finite(&state.name, &error))?;
             let keys: Vec<u64> = sums.ids().iter().map(|id| state.first_key + id).collect();

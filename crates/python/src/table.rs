@@ -2,6 +2,8 @@
 
 use libra_lookup::{Accumulator, IdSpace, WorkingSet};
 
+use crate::backend::Part;
+
 /// Rows that the current step has looked up, and gradients that no step has taken.
 pub(crate) struct Table {
     pub(crate) name: String,
@@ -52,5 +54,16 @@ impl Table {
             self.accumulator.renew(&mut self.set);
             self.is_spent = false;
         }
+    }
+    /// Returns `factor` times the gradients of all passes as part of a push. They stay.
+    pub(crate) fn part(&mut self, table: usize, factor: f64) -> Part {
+        let sums = self.accumulator.sums();
+        let (mut keys, mut gradients) =
+            (Vec::with_capacity(sums.ids().len()), Vec::with_capacity(sums.values().len()));
+        sums.gather(factor, &mut keys, &mut gradients);
+        keys.iter_mut().for_each(|key| *key += self.first_key);
+        self.counts.rows_pushed += keys.len() as u64;
+        self.counts.pushes += 1;
+        Part { table, keys, gradients }
     }
 }

@@ -150,69 +150,61 @@ def bags(options: Options, report: Report) -> None:
 
 
 def overhead(options: Options, report: Report) -> None:
-    """Time around the kernels: 4 ids of a table of 100 rows of 8 values."""
+    """Time around the kernels: 4 ids of a table of 100 rows of 8 values, and steps of SGD."""
     features, rows, width = 26, 100, 8
     ids = torch.tensor([3, 1, 4, 1])
     names = [f"feature{index}" for index in range(features)]
-    plain = nn.Embedding(rows, width)
-    many = [nn.Embedding(rows, width) for _ in range(features)]
     of_one, of_many = torch.ones(4, width), torch.ones(1, features * width)
-    laps: dict[str, list[float]] = {}
+    bag_of_each = {name: ids.reshape(1, 4) for name in names}
 
-    def record(name: str, begin: int) -> int:
-        now = time.perf_counter_ns()
-        laps.setdefault(name, []).append((now - begin) / 1e3)
-        return time.perf_counter_ns()
+    def sgd(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.01)
 
+    plain = nn.Embedding(rows, width)
+    many = nn.ModuleList(nn.Embedding(rows, width) for _ in range(features))
     with sessions() as start:
         start("async")
         one = libra_nn.Embedding(rows, width)
-        optimizer = optim.wrap(torch.optim.SGD(one.parameters(), lr=0.01), one)
         collection = libra_nn.EmbeddingBagCollection(libra_nn.TableConfig(name, rows, width) for name in names)
-        of_collection = optim.wrap(torch.optim.SGD(collection.parameters(), lr=0.01), collection)
-        bag_of_each = {name: ids.reshape(1, 4) for name in names}
-
-        def run_torch() -> None:
-            begin = time.perf_counter_ns()
-            torch.autograd.backward(plain(ids), of_one)
-            begin = record("torch, 1 table", begin)
-            torch.autograd.backward(torch.cat([module(ids[:1]) for module in many], 1), of_many)
-            record("torch, 26 tables", begin)
-            for module in (plain, *many):
-                module.weight.grad = None
-
-        def run_libra() -> None:
-            begin = time.perf_counter_ns()
-            torch.autograd.backward(one(ids), of_one)
-            begin = record("libra, 1 table", begin)
-            optimizer.step()
-            begin = record("libra, step of 1 table", begin)
-            optimizer.zero_grad()
-            begin = time.perf_counter_ns()
-            torch.autograd.backward(torch.cat(list(collection(bag_of_each).values()), 1), of_many)
-            begin = record("libra, 26 tables", begin)
-            of_collection.step()
-            record("libra, step of 26 tables", begin)
-            of_collection.zero_grad()
-
+        runs: dict[str, tuple[Callable[[], Tensor], Tensor, torch.optim.Optimizer]] = {
+            "torch, 1 table": (lambda: plain(ids), of_one, sgd(plain)),
+            "libra, 1 table": (lambda: one(ids), of_one, optim.wrap(sgd(one), one)),
+            "torch, 26 tables": (lambda: torch.cat([module(ids[:1]) for module in many], 1), of_many, sgd(many)),
+            "libra, 26 tables": (
+                lambda: torch.cat(list(collection(bag_of_each).values()), 1), of_many, optim.wrap(sgd(collection), collection)
+            ),
+        }  # fmt: skip
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         medians: dict[str, list[float]] = {}
         for _ in range(options.turns):
-            for run in (run_torch, run_libra):
-                laps.clear()
-                end = time.perf_counter() + options.seconds
-                while time.perf_counter() < end:
-                    run()
-                for name, lap in laps.items():
-                    medians.setdefault(name, []).append(statistics.median(lap))
+            for name, run in runs.items():
+                for part, lap in zip((name, f"{name}, step"), _laps(*run, options.seconds)):
+                    medians.setdefault(part, []).append(lap)
         torch.set_num_threads(threads)
     spreads = {name: Spread.of(values) for name, values in medians.items()}
     rows_of = [[name, spread.text(1)] for name, spread in spreads.items()]
     report.table("Overhead, look-up and backward, 1 thread", ["", "us, median of each turn"], rows_of, microseconds=medians)
     report.goal("look-up and backward, us", spreads["libra, 1 table"].median, 60, False, 1)
     report.goal("look-up and backward of 26 tables, us", spreads["libra, 26 tables"].median, 200, False, 1)
-    report.goal("step, us", spreads["libra, step of 1 table"].median, 60, False, 1)
+    report.goal("step, us", spreads["libra, 1 table, step"].median, 60, False, 1)
+
+
+def _laps(
+    look_up: Callable[[], Tensor], gradient: Tensor, optimizer: torch.optim.Optimizer, seconds: float
+) -> tuple[float, float]:
+    """Returns median microseconds of a look-up with its backward pass, and of a step of the optimizer."""
+    passes, steps = [], []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        optimizer.zero_grad()
+        begin = time.perf_counter_ns()
+        torch.autograd.backward(look_up(), gradient)
+        between = time.perf_counter_ns()
+        optimizer.step()
+        steps.append((time.perf_counter_ns() - between) / 1e3)
+        passes.append((between - begin) / 1e3)
+    return statistics.median(passes), statistics.median(steps)
 
 
 def thread(options: Options, report: Report) -> None:

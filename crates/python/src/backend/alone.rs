@@ -11,6 +11,7 @@ use libra_client::{Store, TableSpec, UpdateRule};
 
 use super::{Page, Part, Wanted, Whole, Written, check_signals};
 use crate::failure::Failure;
+use crate::team::Team;
 
 /// Pushes that may be under way before the next one waits, as in a worker of a cluster.
 const PUSHES_OPEN_MAX: usize = 2;
@@ -26,8 +27,9 @@ pub(crate) struct Alone {
     /// A pull reads all pushes before it.
     is_sync: bool,
     /// Threads of the caller leave a core to the thread that applies updates. Else it would take one from threads that wait for
-    /// each other, and an update is applied where it is pushed.
+    /// each other, and an update is applied where it is pushed, by the team.
     has_spare_core: AtomicBool,
+    team: Arc<Team>,
 }
 
 struct Shared {
@@ -59,7 +61,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Alone {
-    pub(crate) fn start(seed: u64, is_sync: bool) -> Result<Self, Failure> {
+    pub(crate) fn start(seed: u64, is_sync: bool, team: Arc<Team>) -> Result<Self, Failure> {
         let shared = Arc::new(Shared {
             stores: RwLock::default(),
             queue: Mutex::default(),
@@ -69,7 +71,7 @@ impl Alone {
         let of_thread = Arc::clone(&shared);
         let spawned = thread::Builder::new().name("libra updates".to_owned()).spawn(move || of_thread.run());
         spawned.map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))?;
-        Ok(Self { shared, seed, is_sync, has_spare_core: AtomicBool::new(true) })
+        Ok(Self { shared, seed, is_sync, has_spare_core: AtomicBool::new(true), team })
     }
 
     pub(crate) fn add_table(&self, spec: TableSpec) -> Result<(), Failure> {
@@ -105,15 +107,16 @@ impl Alone {
         if self.is_sync {
             self.flush()?;
         }
-        for Wanted { table, first_key, set } in wanted {
+        let values = wanted.iter().map(|wanted| wanted.set.missing().len() * wanted.set.width()).sum();
+        let loaded = self.team.map(wanted, values, |Wanted { table, first_key, set }| {
             let store = self.shared.store(table);
             set.load(|ids, values| {
                 let keys: Vec<u64> = ids.iter().map(|id| first_key + id).collect();
                 lock(&store).read_many(&keys, values).expect("ids were checked, and the set is as wide");
                 Ok::<(), Failure>(())
-            })?;
-        }
-        Ok(())
+            })
+        });
+        loaded.into_iter().collect()
     }
 
     /// Says how many threads the caller computes with.
@@ -133,7 +136,10 @@ impl Alone {
         let mut queue = self.wait_until(|queue| queue.open() == 0)?;
         queue.is_applying = true;
         drop(queue);
-        self.shared.apply(parts);
+        let values = parts.iter().map(|part| part.gradients.len()).sum();
+        // Each is of a table of its own.
+        let applied = self.team.map(parts, values, |part| self.shared.update(&part));
+        self.shared.finish(applied.into_iter().find_map(Result::err));
         self.flush()
     }
 
@@ -152,7 +158,7 @@ impl Alone {
             {
                 queue.is_applying = true;
                 drop(queue);
-                self.shared.apply(parts);
+                self.shared.apply(&parts);
             } else {
                 drop(queue);
                 drop(self.wait_until(|queue| !queue.is_applying)?);
@@ -271,22 +277,28 @@ impl Shared {
             let parts = queue.pushes.pop_front().expect("it is not empty");
             queue.is_applying = true;
             drop(queue);
-            self.apply(parts);
+            self.apply(&parts);
         }
     }
 
-    fn apply(&self, parts: Vec<Part>) {
-        let mut failed = None;
-        for Part { table, keys, gradients } in parts {
-            let store = self.store(table);
-            let mut store = lock(&store);
-            if let Err(error) = store.update_many(&keys, &gradients) {
-                failed = Some(format!("internal error, please report it: {error}"));
-            }
-            if store.tables()[0].rule.growth.eviction.is_some() {
-                store.evict(2 * keys.len() + EVICTION_LOOKS_MIN);
-            }
+    fn apply(&self, parts: &[Part]) {
+        let applied: Result<Vec<()>, String> = parts.iter().map(|part| self.update(part)).collect();
+        self.finish(applied.err());
+    }
+
+    fn update(&self, part: &Part) -> Result<(), String> {
+        let Part { table, keys, gradients } = part;
+        let store = self.store(*table);
+        let mut store = lock(&store);
+        let updated = store.update_many(keys, gradients);
+        if store.tables()[0].rule.growth.eviction.is_some() {
+            store.evict(2 * keys.len() + EVICTION_LOOKS_MIN);
         }
+        updated.map_err(|error| format!("internal error, please report it: {error}"))
+    }
+
+    /// Ends a push that was applied.
+    fn finish(&self, failed: Option<String>) {
         let mut queue = lock(&self.queue);
         queue.is_applying = false;
         queue.failed = queue.failed.take().or(failed);
