@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Keeps every push of every worker, rows and gradients, in files of this directory: for `libra-lab bench simulate --recording`
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Shards of each server, on a thread each. Workers need cores, too, and all are in this process
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards_per_server: u16,
     #[command(flatten)]
     schedule: FaultSchedule,
     #[command(flatten)]
@@ -114,7 +117,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let recorders = arguments.record.as_ref().map(|path| Recorders::create(path, &job)).transpose()?;
     let local = Local {
         job: &job,
-        options: LocalOptions { faults: rates, state_dir: arguments.state_dir.clone(), standbys },
+        options: LocalOptions {
+            faults: rates,
+            state_dir: arguments.state_dir.clone(),
+            standbys,
+            shards_per_server: arguments.shards_per_server,
+        },
         faults,
         recorders: recorders.clone(),
         bars: arguments.job.bars(),

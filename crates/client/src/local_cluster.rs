@@ -31,6 +31,8 @@ pub struct LocalOptions {
     pub state_dir: Option<PathBuf>,
     /// Switches beyond those of the job, which take over from one that dies.
     pub standbys: u16,
+    /// Shards of each server, on a thread each; 0 is 1.
+    pub shards_per_server: u16,
 }
 
 /// An event of the cluster.
@@ -187,9 +189,10 @@ impl Members {
             Some(state) => ServerNode::bind_with_data(options, None, state.clone())?,
             None => ServerNode::bind(options, None)?,
         };
-        if let Some(found) = node.goes_on_from() {
+        if let Some(found) = node.goes_on_from().next() {
             return Err(StartError::Unfinished { found });
         }
+        let node = node.with_shards(self.options.shards_per_server.max(1));
         let controller = self.controller.clone();
         let run = move || {
             let ended = node.run(on_event).map(drop);

@@ -33,7 +33,7 @@ pub struct JobArguments {
     /// Workers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
-    /// Servers; each owns one shard of the rows
+    /// Servers; the rows are dealt to their shards
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     servers: u16,
     #[command(flatten)]

@@ -1,9 +1,11 @@
 //! `libra server`, `libra switch` and `libra worker`: one member of a cluster each.
 
+use core::num::NonZero;
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -90,7 +92,7 @@ impl ProcessorArguments {
     }
 }
 
-/// Owns one shard of the rows: applies the pushes of workers and switches, and answers reads.
+/// Owns shards of the rows: applies the pushes of workers and switches, and answers reads.
 #[derive(Args, Debug)]
 pub struct ServerArguments {
     #[command(flatten)]
@@ -102,6 +104,10 @@ pub struct ServerArguments {
     /// started again with the same directory
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Shards of this server, each a member with a thread of its own [default: one for each core]. With a state directory of a server
+    /// that was killed they are as many as it had
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards_per_server: Option<u16>,
 }
 
 /// Adds up the gradients of hot rows, and brings the sums to the servers once a round.
@@ -142,15 +148,19 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
         None => ServerNode::bind(options, arguments.listen)?,
     };
-    if let Some(found) = node.goes_on_from() {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let node = node
+        .with_shards(arguments.shards_per_server.unwrap_or_else(|| u16::try_from(cores).unwrap_or(u16::MAX)));
+    for found in node.goes_on_from() {
         bars.line(&format!("server: {found}"));
     }
     bars.line(&format!(
-        "server: at {}, waiting for the cluster at {}",
+        "server: at {}, shards: {}, waiting for the cluster at {}",
         node.address(),
+        node.shards(),
         arguments.member.controller
     ));
-    node.run(|event| match event {
+    node.run(move |event| match event {
         ServerEvent::Member(event) => tell(bars, event),
         ServerEvent::LogSuspended { reason } => bars.line(&format!(
             "server: the log cannot be written, and training goes on without: a crash would lose all later updates. {reason}"

@@ -71,6 +71,39 @@ pub(crate) struct Caller {
     pub(crate) first: Option<(Message, usize)>,
 }
 
+/// The way by which streams come in.
+pub(crate) enum Entrance {
+    /// A port of the role's own, and who may call there.
+    Listener(TcpListener, Callers),
+    /// The port is that of several roles ([`Front`](crate::front::Front)).
+    Behind(mpsc::Receiver<HandedOver>),
+}
+
+/// A [`Caller`] on its way to the thread of another runtime.
+pub(crate) struct HandedOver {
+    stream: std::net::TcpStream,
+    remote: SocketAddr,
+    first: Option<(Message, usize)>,
+}
+
+impl Caller {
+    /// Takes the stream from its runtime.
+    pub(crate) fn hand_over(self) -> Result<HandedOver, (SocketAddr, io::Error)> {
+        let Self { stream, remote, first } = self;
+        let stream = stream.into_std().map_err(|error| (remote, error))?;
+        Ok(HandedOver { stream, remote, first })
+    }
+}
+
+impl HandedOver {
+    /// Gives the stream to the runtime of this thread.
+    fn into_caller(self) -> Result<Caller, (SocketAddr, io::Error)> {
+        let Self { stream, remote, first } = self;
+        let stream = TcpStream::from_std(stream).map_err(|error| (remote, error))?;
+        Ok(Caller { stream, remote, first })
+    }
+}
+
 /// The role's side of a door.
 pub(crate) struct Door {
     callers: mpsc::Receiver<Caller>,
@@ -79,15 +112,33 @@ pub(crate) struct Door {
 
 impl Door {
     /// Accepts streams from now on, and counts those that are turned away. Must be called inside a runtime.
-    pub(crate) fn open(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
+    pub(crate) fn open(entrance: Entrance, tally: Arc<Tally>) -> Self {
         let (identified, inbox) = mpsc::channel(IDENTIFIED_MAX);
-        let mut keeper = Keeper::new(listener, callers, tally);
-        let task = tokio::spawn(async move {
-            // It ends with the role that it works for.
-            while let Ok(place) = identified.reserve().await {
-                place.send(keeper.next().await);
+        // The task ends with the role that it works for.
+        let task = match entrance {
+            Entrance::Listener(listener, callers) => {
+                let mut keeper = Keeper::new(listener, callers, tally);
+                tokio::spawn(async move {
+                    while let Ok(place) = identified.reserve().await {
+                        place.send(keeper.next().await);
+                    }
+                })
             }
-        });
+            Entrance::Behind(mut front) => tokio::spawn(async move {
+                while let Some(handed) = front.recv().await {
+                    let caller = match handed.into_caller() {
+                        Ok(caller) => caller,
+                        Err((remote, error)) => {
+                            tally.add(remote, error.to_string());
+                            continue;
+                        }
+                    };
+                    if identified.send(caller).await.is_err() {
+                        return;
+                    }
+                }
+            }),
+        };
         Self { callers: inbox, keeper: task.abort_handle() }
     }
 
@@ -215,7 +266,7 @@ impl Waiting {
 }
 
 /// Accepts streams and reads their first messages.
-struct Keeper {
+pub(crate) struct Keeper {
     listener: TcpListener,
     callers: Callers,
     tally: Arc<Tally>,
@@ -228,7 +279,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         Self {
             listener,
@@ -241,7 +292,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&mut self) -> Caller {
+    pub(crate) async fn next(&mut self) -> Caller {
         poll_fn(|context| self.poll(context)).await
     }
 

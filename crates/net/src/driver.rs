@@ -8,11 +8,10 @@ use std::os::fd::OwnedFd;
 use libra_proto::turn::{Drain, DueTimer, Output, STREAM_INPUTS_MAX};
 use libra_proto::{Action, Instant, LinkEvent, Outgoing, Role};
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
-use crate::door::{Caller, Callers, Door};
+use crate::door::{Caller, Door, Entrance};
 use crate::links::{Input, Links};
 use crate::sched::set_sched_batch;
 
@@ -26,9 +25,8 @@ const IDLE_WITH_DOOR: Duration = Duration::from_secs(1);
 
 /// The sockets and streams of a role.
 pub(crate) struct Ports {
-    pub(crate) listener: Option<TcpListener>,
-    /// The peers that may call there.
-    pub(crate) callers: Callers,
+    /// Where peers call.
+    pub(crate) entrance: Option<Entrance>,
     pub(crate) datagrams: Option<DatagramSocket>,
     /// Becomes readable when a data plane elsewhere has something for the role to look at.
     pub(crate) wakes: Option<AsyncFd<OwnedFd>>,
@@ -40,8 +38,7 @@ pub(crate) struct Ports {
 impl Ports {
     /// Streams, and nothing else.
     pub(crate) fn new(links: Links) -> Self {
-        let callers = Callers::Unidentified;
-        Self { listener: None, callers, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
+        Self { entrance: None, datagrams: None, wakes: None, links, busy_poll: Duration::ZERO }
     }
 }
 
@@ -67,8 +64,8 @@ pub(crate) async fn drive<R: Role, T>(
 ) -> io::Result<T> {
     set_sched_batch();
     let clock = Clock(tokio::time::Instant::now());
-    let (callers, tally) = (ports.callers, ports.links.tally());
-    let mut door = ports.listener.take().map(|listener| Door::open(listener, callers, tally));
+    let tally = ports.links.tally();
+    let mut door = ports.entrance.take().map(|entrance| Door::open(entrance, tally));
     let idle = if door.is_some() { IDLE_WITH_DOOR } else { IDLE };
     let mut outgoing = Outgoing::default();
     let mut commands_open = true;

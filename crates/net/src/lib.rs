@@ -53,6 +53,7 @@ mod door;
 mod driver;
 mod faults;
 mod frames;
+mod front;
 mod links;
 mod node;
 mod plane_thread;

@@ -151,6 +151,11 @@ impl Links {
         }
     }
 
+    /// The same, which counts the streams that are closed in a counter of several.
+    pub(crate) fn with_tally(self, tally: Arc<Tally>) -> Self {
+        Self { tally, ..self }
+    }
+
     /// Returns the counter of bytes of messages, in both directions.
     pub(crate) fn bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)

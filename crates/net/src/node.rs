@@ -1,21 +1,22 @@
 //! A role with its sockets, ready to run on a thread of its own.
 
 mod background;
+mod server;
 
 pub use self::background::{ControllerHandle, ControllerThread};
+pub use self::server::ServerNode;
 
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use libra_proto::{
-    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Server,
-    ServerEvent, Sizes, SoftPlane, Statistics, Switch,
+    Cluster, Controller, ControllerCommand, ControllerEvent, MemberEvent, Outcome, Plane, Role, Sizes,
+    SoftPlane, Statistics, Switch,
 };
-use libra_storage::{Found, PlaceError, find};
+use libra_storage::PlaceError;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use thiserror::Error;
@@ -25,11 +26,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
-use crate::door::Callers;
+use crate::door::{Callers, Entrance};
 use crate::driver::{Ports, drive};
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
-use crate::storage::Storage;
 use crate::watch::watch;
 
 /// The reason for which a node could not run to the end of its job.
@@ -172,8 +172,8 @@ impl ControllerNode {
             role = role.with_tables_of_workers();
         }
         let links = Links::new(Duration::ZERO);
-        let callers = Callers::Members;
-        let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };
+        let entrance = Entrance::Listener(self.listener, Callers::Members);
+        let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
             match event {
@@ -206,88 +206,6 @@ fn end_of(event: MemberEvent) -> ControlFlow<Result<Statistics, NodeError>> {
         MemberEvent::Started { .. } => ControlFlow::Continue(()),
         MemberEvent::Finished(statistics) => ControlFlow::Break(Ok(statistics)),
         MemberEvent::Ended { reason } => ControlFlow::Break(Err(NodeError::Ended { reason })),
-    }
-}
-
-/// A server that listens.
-pub struct ServerNode {
-    runtime: Runtime,
-    listener: TcpListener,
-    address: SocketAddr,
-    options: NodeOptions,
-    data: Option<PathBuf>,
-    found: Option<Found>,
-}
-
-impl ServerNode {
-    /// Listens for workers and switches at `address`; port 0 means any free one.
-    pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
-        let runtime = runtime()?;
-        let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
-        Ok(Self { runtime, listener, address, options, data: None, found: None })
-    }
-
-    /// The same, with a data directory: if there is a shard in it whose process has ended, this one goes on with it, at the address that the
-    /// others have.
-    pub fn bind_with_data(
-        options: NodeOptions,
-        address: Option<SocketAddr>,
-        data: PathBuf,
-    ) -> Result<Self, NodeError> {
-        let found = find(&data)?;
-        let known = found.as_ref().map(|found| found.recovered.restored.address());
-        let node = Self::bind(options, address.or(known))?;
-        if let Some(known) = known.filter(|known| known.port() != node.address.port()) {
-            let address = node.address;
-            return Err(NodeError::Moved { known, address });
-        }
-        Ok(Self { data: Some(data), found, ..node })
-    }
-
-    /// Returns what it goes on from, in words for a person; `None` if it is new.
-    pub fn goes_on_from(&self) -> Option<String> {
-        self.found.as_ref().map(|found| {
-            format!(
-                "server {} goes on with {}",
-                found.recovered.restored.number(),
-                found.recovered.describe()
-            )
-        })
-    }
-
-    /// Returns the address at which it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Serves until the job is done, and everything is written that is to be kept.
-    pub fn run(self, mut on_event: impl FnMut(&ServerEvent)) -> Result<Statistics, NodeError> {
-        let (events, commands) = mpsc::unbounded_channel();
-        let has_disk = self.data.is_some();
-        let mut storage = Storage::new(self.data, events);
-        let role = match self.found {
-            Some(Found { recovered, disk }) => {
-                let started = storage.go_on(disk, recovered.log);
-                started.map_err(NodeError::io("cannot start the threads of the disk"))?;
-                recovered.restored.finish(self.options.controller, self.address)
-            }
-            None if has_disk => Server::new(self.options.controller, self.address).with_disk(),
-            None => Server::new(self.options.controller, self.address),
-        };
-        let links = Links::new(self.options.connect_timeout);
-        let callers = Callers::Clients;
-        let ports = Ports { listener: Some(self.listener), callers, ..Ports::new(links) };
-        let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
-            on_event(&event);
-            match event {
-                ServerEvent::Member(event) => return end_of(event),
-                ServerEvent::Storage(request) => storage.carry_out(request),
-                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed | ServerEvent::Strangers(_) => {}
-            }
-            ControlFlow::Continue(())
-        }));
-        storage.finish();
-        ended.map_err(NodeError::io("the sockets failed"))?
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::datagrams::DatagramSocket;
+use crate::door::{Callers, Entrance};
 use crate::driver::{Ports, drive};
 use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, listen, runtime};
@@ -172,8 +173,11 @@ impl ProbeNode {
     pub fn run<R: Role>(self, role: R) -> io::Result<R::Event> {
         let (_commands, none) = mpsc::unbounded_channel();
         let links = Links::new(Duration::from_secs(1));
-        let ports =
-            Ports { listener: Some(self.listener), datagrams: Some(self.socket), ..Ports::new(links) };
+        let ports = Ports {
+            entrance: Some(Entrance::Listener(self.listener, Callers::Unidentified)),
+            datagrams: Some(self.socket),
+            ..Ports::new(links)
+        };
         self.runtime.block_on(drive(role, ports, none, ControlFlow::Break))
     }
 }
@@ -210,7 +214,7 @@ fn run(
         } else {
             let listener = TcpListener::bind(any).await?;
             let own = listener.local_addr()?;
-            ports.listener = Some(listener);
+            ports.entrance = Some(Entrance::Listener(listener, Callers::Unidentified));
             own
         };
         if let Some(bound) = bound {

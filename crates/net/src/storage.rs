@@ -1,13 +1,14 @@
 //! The disk of a server: its log and its checkpoints, each on a thread, so that neither the role nor one another waits.
 
 use core::ops::ControlFlow;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use libra_proto::{Instant, StorageEvent, StorageRequest};
 use libra_storage::disk::RealDisk;
-use libra_storage::{ShardCheckpoints, ShardLog, create, load, shard_directory};
+use libra_storage::{ShardCheckpoints, ShardLog, create, load, note_address, shard_directory};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Niceness of the thread of the checkpoints: with 10 it gets a tenth of a core that another thread could fill.
@@ -16,6 +17,8 @@ const NICENESS: i32 = 10;
 /// Carries out the requests of a server to its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
+    /// Where the others reach the shard.
+    address: SocketAddr,
     events: UnboundedSender<StorageEvent>,
     log: Option<Sender<StorageRequest>>,
     checkpoints: Option<Sender<StorageRequest>>,
@@ -24,8 +27,12 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// For a server that has not asked for anything; without a data directory it must not.
-    pub(crate) fn new(data: Option<PathBuf>, events: UnboundedSender<StorageEvent>) -> Self {
-        Self { data, events, log: None, checkpoints: None, threads: Vec::new() }
+    pub(crate) fn new(
+        data: Option<PathBuf>,
+        address: SocketAddr,
+        events: UnboundedSender<StorageEvent>,
+    ) -> Self {
+        Self { data, address, events, log: None, checkpoints: None, threads: Vec::new() }
     }
 
     /// Goes on with the shard that was found on a disk.
@@ -80,6 +87,7 @@ impl Storage {
         let directory = shard_directory(data, shard);
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
+        note_address(&directory, self.address).map_err(|error| named(&error))?;
         let (log, checkpoints) = create(disk, job, shard, with_log).map_err(|error| named(&error))?;
         self.start(log, checkpoints).map_err(|error| named(&error))
     }

@@ -26,6 +26,7 @@ fn join(controller: SocketAddr) -> TcpStream {
         version: VERSION,
         kind: Kind::Server,
         stream: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))),
+        shards: 1,
         datagrams: None,
         receive_bytes: 0,
         is_restartable: false,

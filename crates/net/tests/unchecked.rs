@@ -77,6 +77,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
         version: VERSION,
         kind: Kind::Worker,
         stream: None,
+        shards: 1,
         datagrams,
         receive_bytes: 0,
         is_restartable: false,
@@ -91,6 +92,7 @@ fn a_refused_push_is_reported_to_the_worker_and_the_user() {
     shard.send(&Message::Hello(Hello {
         instance: cluster.instance,
         from: you,
+        to: 0,
         answered: Answered::default(),
     }));
     for number in 1..=3 {

@@ -75,6 +75,7 @@ impl Membership {
                 version: VERSION,
                 kind,
                 stream,
+                shards: 1,
                 datagrams,
                 receive_bytes,
                 is_restartable: false,
@@ -94,6 +95,11 @@ impl Membership {
     /// The process can be started again when it ends, and goes on.
     pub(crate) fn set_restartable(&mut self) {
         self.join.is_restartable = true;
+    }
+
+    /// Its process has so many shards.
+    pub(crate) fn set_shards(&mut self, shards: u16) {
+        self.join.shards = shards;
     }
 
     /// It takes seconds for what others do at once.

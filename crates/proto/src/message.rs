@@ -18,7 +18,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -281,6 +281,8 @@ pub struct Join {
     pub kind: Kind,
     /// Address at which it accepts streams (servers). An unspecified address means: where this stream comes from.
     pub stream: Option<SocketAddr>,
+    /// Number of the shards that its process has, at least 1 (servers). Each joins by itself, with the same address.
+    pub shards: u16,
     /// Address at which it takes datagrams (switches) or from which it sends them (workers), likewise.
     pub datagrams: Option<SocketAddr>,
     /// Bytes of datagrams that wait for it in its machine at most (switches): all workers together must not send more
@@ -331,6 +333,8 @@ pub struct Hello {
     pub instance: u64,
     /// The caller.
     pub from: Peer,
+    /// Number of the server that is called: others may listen at the same address.
+    pub to: u16,
     /// The pushes that the server has answered (workers).
     pub answered: Answered,
 }

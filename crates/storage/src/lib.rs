@@ -99,7 +99,7 @@ mod shard_log;
 
 pub use create::{CreateError, create};
 pub use load::{LoadError, load};
-pub use place::{Found, PlaceError, find, shard_directory, shard_in};
+pub use place::{Found, PlaceError, find, note_address, shard_directory, shard_in};
 pub use restore::{Recovered, RestoreFailure, restore};
 pub use shard_checkpoints::ShardCheckpoints;
 pub use shard_log::ShardLog;

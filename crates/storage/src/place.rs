@@ -1,6 +1,8 @@
 //! Directories of shards in a data directory: one each, `shard-<number>`.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +10,9 @@ use crate::disk::{DiskError, RealDisk};
 use thiserror::Error;
 
 use crate::restore::{Recovered, RestoreFailure, restore};
+
+/// File in the directory of a shard.
+const ADDRESS: &str = "address";
 
 /// Returns the directory of a shard.
 pub fn shard_directory(data: &Path, shard: u16) -> PathBuf {
@@ -60,15 +65,41 @@ pub enum PlaceError {
     },
 }
 
-/// Looks for a shard whose process has ended, the lowest number first. `None` if all that are there have a process, or there is none.
+/// Looks for the shards of a process that has ended: the one with the lowest number, and those that listened at its address. None if all
+/// that are there have a process, or there are none.
 ///
 /// # Errors
 /// One is there, and cannot go on; or its job was done.
-pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
+pub fn find(data: &Path) -> Result<Vec<Found>, PlaceError> {
+    let mut found: Vec<Found> = Vec::new();
+    let mut address = None;
+    for directory in shard_directories(data)? {
+        // Others are left to their own process, which may be about to look for them.
+        if !found.is_empty() && (address.is_none() || noted_address(&directory) != address) {
+            continue;
+        }
+        let at = |source| PlaceError::Shard { directory: directory.clone(), source };
+        let disk = match RealDisk::open(&directory) {
+            Ok(disk) => disk,
+            Err(error) if is_busy(&error) => continue,
+            Err(error) => return Err(at(error.into())),
+        };
+        if let Some(recovered) = restore(disk.clone()).map_err(at)? {
+            if found.is_empty() {
+                address = noted_address(&directory);
+            }
+            found.push(Found { recovered, disk });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the directories of shards, by rising number.
+fn shard_directories(data: &Path) -> Result<Vec<PathBuf>, PlaceError> {
     let fail = |source| PlaceError::Directory { directory: data.to_owned(), source };
     let entries = match std::fs::read_dir(data) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(fail(error)),
     };
     let mode = std::fs::metadata(data).map_err(fail)?.permissions().mode() & 0o7777;
@@ -84,18 +115,25 @@ pub fn find(data: &Path) -> Result<Option<Found>, PlaceError> {
         shards.extend(number.map(|number| (number, entry.path())));
     }
     shards.sort_unstable();
-    for (_, directory) in shards {
-        let at = |source| PlaceError::Shard { directory: directory.clone(), source };
-        let disk = match RealDisk::open(&directory) {
-            Ok(disk) => disk,
-            Err(error) if is_busy(&error) => continue,
-            Err(error) => return Err(at(error.into())),
-        };
-        if let Some(recovered) = restore(disk.clone()).map_err(at)? {
-            return Ok(Some(Found { recovered, disk }));
-        }
-    }
-    Ok(None)
+    Ok(shards.into_iter().map(|(_, directory)| directory).collect())
+}
+
+/// Notes the address at which the process of a new shard listens, in the directory of the shard. The shards of a process have it in
+/// common, and it is read without the lock that a process has on its shards.
+///
+/// # Errors
+/// Those of the disk.
+pub fn note_address(directory: &Path, address: SocketAddr) -> io::Result<()> {
+    let (path, new) = (directory.join(ADDRESS), directory.join(format!("{ADDRESS}.new")));
+    let mut file = File::create(&new)?;
+    file.write_all(address.to_string().as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(new, path)?;
+    File::open(directory)?.sync_all()
+}
+
+fn noted_address(directory: &Path) -> Option<String> {
+    std::fs::read_to_string(directory.join(ADDRESS)).ok()
 }
 
 /// Returns true if another process has the directory.
@@ -120,7 +158,7 @@ mod tests {
             assert!(text.contains(&format!("`chmod go-w {}`", data.path().display())), "{text}");
         }
         for mode in [0o700, 0o755, 0o1777] {
-            assert!(found_with(mode).unwrap().is_none());
+            assert!(found_with(mode).unwrap().is_empty());
         }
     }
 }

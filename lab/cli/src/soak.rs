@@ -54,9 +54,12 @@ pub(crate) struct Arguments {
     /// Workers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=32))]
     workers: u16,
-    /// Servers; each owns one shard of the rows
+    /// Servers; the rows are dealt to their shards
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=32))]
     servers: u16,
+    /// Shards of each server, on a thread each
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=32))]
+    shards_per_server: u16,
     /// Switches that the regions of hot rows are dealt to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
     switches: u16,
@@ -216,6 +219,7 @@ impl Arguments {
             lanes: self.lanes,
             flow_packets: self.flow_packets,
             sizes: Numbers { servers: self.servers, switches: self.switches, workers: self.workers },
+            shards_per_server: self.shards_per_server,
             faults: [loss, duplicate, reorder],
             log: self.log,
             checkpoint_every: self.checkpoint_every,
@@ -248,6 +252,7 @@ struct Settings {
     lanes: u8,
     flow_packets: u32,
     sizes: Numbers,
+    shards_per_server: u16,
     /// Probabilities of loss, duplication and reordering.
     faults: [f64; 3],
     log: bool,

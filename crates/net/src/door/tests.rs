@@ -21,7 +21,12 @@ impl House {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let tally = Arc::<Tally>::default();
-        Self { door: Door::open(listener, callers, Arc::clone(&tally)), tally, address, strangers: 0 }
+        Self {
+            door: Door::open(Entrance::Listener(listener, callers), Arc::clone(&tally)),
+            tally,
+            address,
+            strangers: 0,
+        }
     }
 
     /// Opens a stream and sends this.
@@ -57,7 +62,7 @@ fn frame(message: &Message) -> Vec<u8> {
 }
 
 fn hello() -> Message {
-    Message::Hello(Hello { instance: 1, from: Peer::Worker(3), answered: Answered::default() })
+    Message::Hello(Hello { instance: 1, from: Peer::Worker(3), to: 0, answered: Answered::default() })
 }
 
 fn join() -> Join {
@@ -65,6 +70,7 @@ fn join() -> Join {
         version: VERSION,
         kind: Kind::Worker,
         stream: None,
+        shards: 1,
         datagrams: None,
         receive_bytes: 0,
         is_restartable: false,

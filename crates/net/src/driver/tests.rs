@@ -3,8 +3,10 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use libra_proto::Message;
+use tokio::net::TcpListener;
 
 use super::*;
+use crate::door::Callers;
 
 /// The methods that these tests do not need: no message and no command comes, and nothing is sent.
 macro_rules! does_nothing_else {
@@ -128,7 +130,11 @@ async fn a_flood_of_datagrams_does_not_hide_a_stream() {
     let _caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let role = Flooded { own, peer, datagrams: 0, is_called: false };
     let links = Links::new(Duration::ZERO);
-    let ports = Ports { datagrams: Some(socket), listener: Some(listener), ..Ports::new(links) };
+    let ports = Ports {
+        datagrams: Some(socket),
+        entrance: Some(Entrance::Listener(listener, Callers::Unidentified)),
+        ..Ports::new(links)
+    };
     let (_commands, none) = mpsc::unbounded_channel();
     let datagrams = drive(role, ports, none, ControlFlow::Break).await.unwrap();
     assert!(datagrams < FLOOD, "the stream was not accepted before {datagrams} datagrams had come");

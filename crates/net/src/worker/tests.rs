@@ -13,7 +13,7 @@ use libra_store::{Init, Optimizer, TableSpec};
 
 use super::ledger::OPERATIONS_BYTES_MAX;
 use super::*;
-use crate::door::Callers;
+use crate::door::{Callers, Entrance};
 use crate::driver::Ports;
 use crate::links::Links;
 use crate::node::{ControllerNode, ServerNode, listen, run_member, runtime};
@@ -112,9 +112,8 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let runtime = runtime().unwrap();
     let (listener, address) = listen(&runtime, options.any_port()).unwrap();
     let role = Gated { server: Server::new(options.controller, address), gate };
-    let callers = Callers::Clients;
-    let ports =
-        Ports { listener: Some(listener), callers, ..Ports::new(Links::new(options.connect_timeout)) };
+    let entrance = Some(Entrance::Listener(listener, Callers::Clients));
+    let ports = Ports { entrance, ..Ports::new(Links::new(options.connect_timeout)) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
 

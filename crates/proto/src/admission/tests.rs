@@ -22,6 +22,7 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
         version: VERSION,
         kind: Kind::Worker,
         stream: Some(far),
+        shards: 1,
         datagrams: Some(far),
         receive_bytes: u32::MAX,
         is_restartable: true,
@@ -29,7 +30,7 @@ fn first_messages_are_short_but_for_a_server_that_returns() {
     };
     let you = Peer::Worker(u16::MAX);
     let answered = Answered { newest: u64::MAX, count: u64::MAX };
-    let hello = Message::Hello(Hello { instance: u64::MAX, from: you, answered }).encode();
+    let hello = Message::Hello(Hello { instance: u64::MAX, from: you, to: u16::MAX, answered }).encode();
     let rejoin = Rejoin {
         join: join.clone(),
         instance: u64::MAX,

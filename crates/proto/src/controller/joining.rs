@@ -1,6 +1,7 @@
 //! Members that join: their places, and the start of the job.
 
 use core::net::SocketAddr;
+use std::collections::BTreeMap;
 
 use super::clocks::NOT_STARTED;
 use super::health::PROBE_INTERVAL;
@@ -11,6 +12,10 @@ use crate::message::{Join, Kind, VERSION};
 use crate::role::Link;
 use crate::time::Instant;
 
+/// Shards of all servers: fewer than a switch can have streams to.
+const SHARDS_MAX: u16 = 1 << 14;
+/// Shards of one server: more than machines have cores.
+const PROCESS_SHARDS_MAX: u16 = 1 << 10;
 /// Bytes that a full packet takes of a receive buffer, with the overhead of the kernel.
 const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
 
@@ -45,8 +50,11 @@ impl Controller {
         if let Some(peer) = self.undelivered(kind, address) {
             return self.welcome_back(now, link, peer);
         }
+        if let Some(refusal) = self.refuses_shard(join, address) {
+            return self.refuse(link, &refusal);
+        }
         // A caller that has a place gets no second one. A number that was looked for and not given would be lost, as none is given twice.
-        let place = if caller.peer.is_none() { self.free_place(kind) } else { None };
+        let place = if caller.peer.is_none() { self.free_place(kind, address) } else { None };
         let Some((peer, share)) = place else {
             // Perhaps its place becomes free: another member may be about to be given up.
             if self.of_kind(kind).any(|(_, member)| member.lost_at.is_some()) {
@@ -79,9 +87,7 @@ impl Controller {
         let mut member = Member::new(link, address, share, now);
         member.is_restartable = join.is_restartable && self.cluster.durability.needs_disk();
         member.is_slow = join.is_slow;
-        if let Peer::Server(number) = peer {
-            self.cluster.servers[usize::from(number)] = address;
-        }
+        member.shards = join.shards;
         if kind == Kind::Worker && self.phase == Phase::Running {
             member.clock = (self.barrier, NOT_STARTED);
         }
@@ -106,6 +112,49 @@ impl Controller {
         }
     }
 
+    /// Returns the processes of servers by address: how many of their shards are there, and how many they have.
+    pub(super) fn server_processes(&self) -> BTreeMap<SocketAddr, (u16, u16)> {
+        let mut processes = BTreeMap::new();
+        for (_, member) in self.of_kind(Kind::Server) {
+            processes.entry(member.address).or_insert((0, member.shards)).0 += 1;
+        }
+        processes
+    }
+
+    /// Returns the number of processes of servers whose shards are all there.
+    pub(super) fn complete_servers(&self) -> u16 {
+        let complete =
+            self.server_processes().into_values().filter(|(there, shards)| there >= shards).count();
+        u16::try_from(complete).expect("members are numbered by u16")
+    }
+
+    /// Returns the reason why a server is no further shard of a process.
+    fn refuses_shard(&self, join: &Join, address: SocketAddr) -> Option<String> {
+        if join.kind != Kind::Server || self.phase != Phase::Gathering {
+            return None;
+        }
+        let shards = join.shards;
+        if !(1..=PROCESS_SHARDS_MAX).contains(&shards) {
+            return Some(format!("a process of a server has 1 to {PROCESS_SHARDS_MAX} shards, not {shards}"));
+        }
+        let (there, known) = *self.server_processes().get(&address)?;
+        (known != shards || there >= known)
+            .then(|| format!("the server at {address} has {there} of {known} shards, and no other"))
+    }
+
+    /// Numbers the servers from 0, without the gaps that shards left which went before the job has begun, and notes their addresses.
+    fn number_servers(&mut self) {
+        let servers: Vec<Peer> = self.of_kind(Kind::Server).map(|(peer, _)| peer).collect();
+        self.cluster.servers.clear();
+        for (number, peer) in (0..).zip(servers) {
+            let member = self.members.remove(&peer).expect("it is there");
+            self.cluster.servers.push(member.address);
+            let caller = member.link.and_then(|link| self.callers.get_mut(&link));
+            caller.into_iter().for_each(|caller| caller.peer = Some(Peer::Server(number)));
+            self.members.insert(Peer::Server(number), member);
+        }
+    }
+
     /// A member at this address that was sent its place, and whose stream broke before it can have received it.
     fn undelivered(&self, kind: Kind, address: SocketAddr) -> Option<Peer> {
         let undelivered =
@@ -126,12 +175,15 @@ impl Controller {
     }
 
     /// Returns the next member of a kind, and its share of the task.
-    fn free_place(&mut self, kind: Kind) -> Option<(Peer, u16)> {
+    fn free_place(&mut self, kind: Kind, address: SocketAddr) -> Option<(Peer, u16)> {
         let gathering = self.phase == Phase::Gathering;
         let free = |size: u16| (0..size).find(|&number| !self.members.contains_key(&peer_of(kind, number)));
         match kind {
             Kind::Server => {
-                free(self.sizes.servers).filter(|_| gathering).map(|number| (Peer::Server(number), 0))
+                let processes = self.server_processes();
+                let has_place =
+                    processes.contains_key(&address) || processes.len() < usize::from(self.sizes.servers);
+                free(SHARDS_MAX).filter(|_| gathering && has_place).map(|number| (Peer::Server(number), 0))
             }
             Kind::Switch if self.cluster.plan.is_none() && !self.awaits_tables() => None,
             Kind::Switch if gathering => free(u16::MAX).map(|number| (Peer::Switch(number), 0)),
@@ -171,6 +223,14 @@ impl Controller {
 
     /// Begins the job: all members are there.
     pub(super) fn begin(&mut self, now: Instant) {
+        self.number_servers();
+        let keys: u64 = self.cluster.tables.iter().map(|table| table.keys.end - table.keys.start).sum();
+        let shards = self.cluster.shards();
+        if keys > 0 && u64::from(shards) > keys {
+            return self.fail(format!(
+                "the servers have {shards} shards, and the tables {keys} keys: start fewer servers, or with fewer --shards-per-server"
+            ));
+        }
         // The first view goes to all in the order of any other (rule M3).
         self.phase = Phase::Running;
         // A plan that cannot be placed is refused by the servers, in words.

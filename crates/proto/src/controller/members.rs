@@ -61,6 +61,8 @@ pub(super) struct Member {
     pub(super) has_reported: bool,
     /// Nothing more is expected of it (when the job ends).
     pub(super) settled: bool,
+    /// Shards of its process, which are members with the same address (servers).
+    pub(super) shards: u16,
     /// It comes back if its process ends (servers).
     pub(super) is_restartable: bool,
     /// It takes seconds for what others do at once (switches).
@@ -93,6 +95,7 @@ impl Member {
             statistics: None,
             has_reported: false,
             settled: false,
+            shards: 1,
             is_restartable: false,
             is_slow: false,
             has_proposed: false,

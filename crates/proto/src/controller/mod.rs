@@ -278,6 +278,7 @@ impl Controller {
     ///
     /// Should members of a cluster call that have lost their controller, it takes over theirs instead.
     pub fn new(sizes: Sizes, cluster: Cluster) -> Self {
+        // One shard for each, until they have come.
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let servers = vec![unknown; usize::from(sizes.servers)];
         Self {
@@ -330,7 +331,7 @@ impl Controller {
             u16::try_from(count).expect("members are numbered by u16")
         };
         Sizes {
-            servers: self.sizes.servers.saturating_sub(there(Kind::Server)),
+            servers: self.sizes.servers.saturating_sub(self.complete_servers()),
             switches: self.sizes.switches.saturating_sub(there(Kind::Switch)),
             workers: self.sizes.workers.saturating_sub(there(Kind::Worker)),
         }

@@ -1,6 +1,7 @@
 //! A member that comes back to its controller, and a controller that takes over the members of another.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
 
@@ -212,7 +213,8 @@ impl Controller {
         if !servers_are_back || switches_are_awaited || workers_are_awaited {
             return;
         }
-        self.sizes.servers = self.cluster.shards();
+        let processes: BTreeSet<SocketAddr> = self.cluster.servers.iter().copied().collect();
+        self.sizes.servers = u16::try_from(processes.len()).expect("servers are numbered by u16");
         self.sizes.workers = self.cluster.shares;
         let lost: Vec<Peer> = switches.chain(workers).filter(|peer| !is_back(*peer)).collect();
         // The addresses as the others have them; a member's own address may lack the machine.

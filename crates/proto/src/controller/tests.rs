@@ -12,6 +12,7 @@ mod recovery;
 mod refusals;
 mod rejoining;
 mod rivals;
+mod shards;
 mod strangers;
 mod timeouts;
 mod views;

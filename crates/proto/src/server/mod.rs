@@ -97,6 +97,17 @@ impl Server {
         self
     }
 
+    /// The same, one of so many shards of a process: the others join with the same address. A shard that returns has its place already.
+    ///
+    /// # Panics
+    /// `shards` is 0.
+    #[must_use]
+    pub fn among(mut self, shards: u16) -> Self {
+        assert!(shards > 0, "a process of a server has a shard");
+        self.membership.set_shards(shards);
+        self
+    }
+
     /// The successor of a server that stopped.
     fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
         let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0)
@@ -169,8 +180,9 @@ impl Server {
     }
 
     fn handle_hello(&mut self, link: Link, hello: &Hello) -> Result<(), ProtocolViolation> {
-        let is_of = |shard: &&mut Shard| shard.cluster.instance == hello.instance;
-        let shard = self.shard.as_mut().filter(is_of).ok_or(ProtocolViolation)?;
+        let is_meant =
+            |shard: &&mut Shard| shard.cluster.instance == hello.instance && shard.number == hello.to;
+        let shard = self.shard.as_mut().filter(is_meant).ok_or(ProtocolViolation)?;
         if self.phase != Phase::Serving {
             // Its caller comes again, when this server has the present view (rule L5).
             self.actions.push_back(Action::Close { link });

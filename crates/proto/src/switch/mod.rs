@@ -187,9 +187,10 @@ impl<P: Plane> Role for Switch<P> {
             LinkEvent::Opened { .. } => {
                 dial.opened();
                 let from = Peer::Switch(self.number);
-                let hello = Hello { instance: agent.instance(), from, answered: Answered::default() };
+                let to = u16::try_from(server).expect("servers are numbered by u16");
+                let hello = Hello { instance: agent.instance(), from, to, answered: Answered::default() };
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
-                agent.reconnected(u16::try_from(server).expect("servers are numbered by u16"));
+                agent.reconnected(to);
             }
             LinkEvent::Closed { reason } => {
                 dial.closed(now);

@@ -86,6 +86,7 @@ fn join() -> impl Strategy<Value = Join> {
             version,
             kind,
             stream,
+            shards: 1,
             datagrams,
             receive_bytes,
             is_restartable: version & 1 == 0,
@@ -156,6 +157,7 @@ fn control() -> impl Strategy<Value = Message> {
         (prop_oneof![Just(9u64), any::<u64>()], peer()).prop_map(|(instance, from)| Message::Hello(Hello {
             instance,
             from,
+            to: 0,
             answered: Answered { newest: instance, count: 1 }
         })),
     ]

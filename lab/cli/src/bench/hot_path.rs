@@ -199,8 +199,10 @@ fn measure(arguments: &Arguments, load: &Load, switches: u16) -> Result<Measured
     let switch = (options.as_slice(), namespace.map(String::as_str));
     let programs =
         (arguments.plane == PlaneKind::Xdp && switches > 0).then(ProgramSampler::start).transpose()?;
-    let processes =
-        Processes::start(ClusterSpec { sizes, switch, worker: &faults, state: None }, controller.address())?;
+    let processes = Processes::start(
+        ClusterSpec { sizes, shards_per_server: 1, switch, worker: &faults, state: None },
+        controller.address(),
+    )?;
     let (switches, workers) = (processes.monitor_switches()?, processes.monitor_workers()?);
     let servers = processes.monitor_servers()?;
     let outcome = run_job(controller, sizes, arguments, load)?;

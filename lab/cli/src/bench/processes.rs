@@ -26,6 +26,7 @@ pub(super) struct ClusterSpec<'a> {
     pub(super) switch: (&'a [String], Option<&'a str>),
     /// Options of workers.
     pub(super) worker: &'a [String],
+    pub(super) shards_per_server: u16,
     /// Directory for the state of servers.
     pub(super) state: Option<&'a Path>,
 }
@@ -42,6 +43,7 @@ impl Processes {
         let mut processes = Self { servers: Vec::new(), switches: Vec::new(), workers: Vec::new() };
         for _ in 0..spec.sizes.servers {
             let mut server = member(&["server", "--exit-with-parent", "--quiet"], controller)?;
+            server.arg("--shards-per-server").arg(spec.shards_per_server.to_string());
             server.args(spec.state.iter().flat_map(|state| [OsStr::new("--state-dir"), state.as_os_str()]));
             processes.servers.push(start(server, Stdio::null())?);
         }

@@ -33,9 +33,12 @@ pub(crate) struct Arguments {
     /// Workers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// Servers; each owns one shard of the rows
+    /// Servers; the rows are dealt to their shards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     servers: u16,
+    /// Shards of each server, on a thread each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards_per_server: u16,
     #[command(flatten)]
     rows: Rows,
     #[command(flatten)]
@@ -78,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let controller = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let spec = ClusterSpec {
         sizes: arguments.sizes(),
+        shards_per_server: arguments.shards_per_server,
         switch: (&[], None),
         worker: &[],
         state: arguments.durability.state.as_deref(),

@@ -80,6 +80,7 @@ impl<'s> Processes<'s> {
             }
             Kind::Server => {
                 command.args(["server", "--exit-with-parent", "--controller", &controller]);
+                command.arg("--shards-per-server").arg(self.settings.shards_per_server.to_string());
                 if self.settings.needs_disk() {
                     // A server that replaces a killed one goes on with its shard.
                     command.arg("--state-dir").arg(self.directory.join("state"));

@@ -94,6 +94,7 @@ struct Injected<'a> {
 struct Configuration {
     workers: u16,
     servers: u16,
+    shards_per_server: u16,
     plane: SwitchPlane,
     switches: u16,
     standby: u16,
@@ -195,6 +196,7 @@ impl<'a> Report<'a> {
             configuration: Configuration {
                 workers: arguments.workers,
                 servers: arguments.servers,
+                shards_per_server: arguments.shards_per_server,
                 plane: arguments.plane,
                 switches: arguments.switches,
                 standby: arguments.standby,
@@ -221,9 +223,10 @@ impl<'a> Report<'a> {
             "soak",
             format!("{} s", arguments.seconds),
             format!(
-                "{} workers, {} servers, {} + {} switches; loss {}, duplication {}, reordering {}; seed {}",
+                "{} workers, {} servers of {} shards, {} + {} switches; loss {}, duplication {}, reordering {}; seed {}",
                 arguments.workers,
                 arguments.servers,
+                arguments.shards_per_server,
                 arguments.switches,
                 arguments.standby,
                 percent(faults.loss),

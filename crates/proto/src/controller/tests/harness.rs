@@ -29,6 +29,7 @@ pub(super) fn join(kind: Kind, link: Link) -> Join {
         version: VERSION,
         kind,
         stream,
+        shards: 1,
         datagrams,
         receive_bytes: 1 << 22,
         is_restartable: false,

@@ -207,7 +207,7 @@ fn updates_missing_in_the_shard_are_lost_and_not_added_again() {
 
     let mut harness = disk.restart(harness.view());
     let answered = Answered { newest: 5, count: 5 };
-    let worker = harness.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), answered });
+    let worker = harness.call_with(Hello { instance: JOB.into(), from: Peer::Worker(0), to: 0, answered });
     let switch = harness.call(Peer::Switch(0));
     let adopt =
         Message::Adopt { region: 0, view_id: 1, round: ROUNDS_BEGIN_AFTER + 3, contents: contents(3) };

@@ -140,7 +140,7 @@ impl ServerHarness {
 
     /// A member calls and identifies itself.
     pub(super) fn call(&mut self, from: Peer) -> Link {
-        self.call_with(Hello { instance: JOB.into(), from, answered: Answered::default() })
+        self.call_with(Hello { instance: JOB.into(), from, to: 0, answered: Answered::default() })
     }
 
     /// A member calls with this message.

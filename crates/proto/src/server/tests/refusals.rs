@@ -74,7 +74,7 @@ fn refusals_are_not_logged_and_are_refused_again_after_a_crash() {
     let mut harness = disk.restart(harness.view());
     // The worker counts the refused pushes as little as the shard does: nothing is reported as lost.
     let answered = Answered { newest: 3, count: 2 };
-    let worker = harness.call_with(Hello { instance: JOB.into(), from: Worker(1), answered });
+    let worker = harness.call_with(Hello { instance: JOB.into(), from: Worker(1), to: 0, answered });
     assert_eq!(harness.request(worker, bad(2, f32::NAN)), [refused(2, COLD + 1, 1, f32::NAN)]);
     assert_eq!((harness.value(COLD), harness.value(COLD + 1)), (-2.0, 0.0));
     assert_eq!(harness.statistics().lost_pushes, 0);

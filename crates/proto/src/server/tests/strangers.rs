@@ -10,7 +10,7 @@ use crate::testing::JOB;
 use Peer::{Controller, Server, Switch, Worker};
 
 fn hello(from: Peer) -> Message {
-    Message::Hello(Hello { instance: JOB.into(), from, answered: Answered::default() })
+    Message::Hello(Hello { instance: JOB.into(), from, to: 0, answered: Answered::default() })
 }
 
 // rule S2

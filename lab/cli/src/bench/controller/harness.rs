@@ -120,7 +120,16 @@ impl ControllerHarness {
         self.kinds.insert(link, kind);
         let (stream, datagrams) = if kind == Kind::Server { (Some(at), None) } else { (None, Some(at)) };
         let (is_restartable, is_slow, receive_bytes) = (false, false, RECEIVE_BYTES);
-        let join = Join { version: VERSION, kind, stream, datagrams, receive_bytes, is_restartable, is_slow };
+        let join = Join {
+            version: VERSION,
+            kind,
+            stream,
+            shards: 1,
+            datagrams,
+            receive_bytes,
+            is_restartable,
+            is_slow,
+        };
         let frame = Message::Join(join).encode();
         let began = processor_time();
         self.controller.handle_link(self.now, link, LinkEvent::Opened { remote: at });

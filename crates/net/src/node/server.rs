@@ -1,0 +1,198 @@
+//! A server: the shards of one process.
+
+use core::ops::ControlFlow;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use libra_proto::{MemberEvent, Peer, Server, ServerEvent, ServerStatistics, Statistics};
+use libra_storage::{Found, find};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use super::{NodeError, NodeOptions, end_of, listen, runtime};
+use crate::door::{Callers, Entrance, Tally};
+use crate::driver::{Ports, drive};
+use crate::front::{Front, Shards};
+use crate::links::Links;
+use crate::storage::Storage;
+
+/// A server that listens.
+pub struct ServerNode {
+    runtime: Runtime,
+    listener: TcpListener,
+    address: SocketAddr,
+    options: NodeOptions,
+    data: Option<PathBuf>,
+    found: Vec<Found>,
+    shards: u16,
+}
+
+impl ServerNode {
+    /// Listens for workers and switches at `address`; port 0 means any free one. It has one shard.
+    pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
+        let runtime = runtime()?;
+        let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
+        Ok(Self { runtime, listener, address, options, data: None, found: Vec::new(), shards: 1 })
+    }
+
+    /// The same, with a data directory: if there are shards in it whose process has ended, this one goes on with them, at the address that
+    /// the others have.
+    pub fn bind_with_data(
+        options: NodeOptions,
+        address: Option<SocketAddr>,
+        data: PathBuf,
+    ) -> Result<Self, NodeError> {
+        let found = find(&data)?;
+        let known = found.first().map(|found| found.recovered.restored.address());
+        let node = Self::bind(options, address.or(known))?;
+        if let Some(known) = known.filter(|known| known.port() != node.address.port()) {
+            let address = node.address;
+            return Err(NodeError::Moved { known, address });
+        }
+        Ok(Self { data: Some(data), found, ..node })
+    }
+
+    /// The same with so many shards, of which each has a thread. Shards that were found in the data directory are as many as they are.
+    ///
+    /// # Panics
+    /// `shards` is 0.
+    #[must_use]
+    pub fn with_shards(self, shards: u16) -> Self {
+        assert!(shards > 0, "a server has a shard");
+        Self { shards, ..self }
+    }
+
+    /// Returns what its shards go on from, in words for a person; none for a new one.
+    pub fn goes_on_from(&self) -> impl Iterator<Item = String> {
+        self.found.iter().map(|Found { recovered, .. }| {
+            format!("server {} goes on with {}", recovered.restored.number(), recovered.describe())
+        })
+    }
+
+    /// Returns the address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the number of its shards.
+    pub fn shards(&self) -> u16 {
+        u16::try_from(self.found.len()).ok().filter(|found| *found > 0).unwrap_or(self.shards)
+    }
+
+    /// Serves until the job is done, and everything is written that is to be kept.
+    pub fn run(self, on_event: impl FnMut(&ServerEvent) + Send + 'static) -> Result<Statistics, NodeError> {
+        let shards = self.shards();
+        let Self { runtime, listener, address, options, data, found, .. } = self;
+        let mut found = found.into_iter();
+        let mut shard =
+            || Shard { options, address, data: data.clone(), found: found.next(), of_process: shards };
+        if shards == 1 {
+            let entrance = Entrance::Listener(listener, Callers::Clients);
+            return shard().run(&runtime, entrance, Links::new(options.connect_timeout), on_event);
+        }
+        let shards: Vec<Shard> = (0..shards).map(|_| shard()).collect();
+        run_all(&runtime, listener, shards, on_event)
+    }
+}
+
+/// Runs shards on a thread each, and their front on this one. Returns when all have ended, or one has failed: then the others are left to
+/// the end of the process, which comes back with all of them, or to that of the job.
+fn run_all(
+    runtime: &Runtime,
+    listener: TcpListener,
+    shards: Vec<Shard>,
+    on_event: impl FnMut(&ServerEvent) + Send + 'static,
+) -> Result<Statistics, NodeError> {
+    let (routes, tally) = (Arc::new(Shards::default()), Arc::<Tally>::default());
+    let on_event = Arc::new(Mutex::new(on_event));
+    let (ends, mut ended) = mpsc::unbounded_channel();
+    for shard in shards {
+        let (way, entrance) = Shards::way();
+        if let Some(found) = &shard.found {
+            routes.insert(found.recovered.restored.number(), way.clone());
+        }
+        let (routes, ends, on_event) = (Arc::clone(&routes), ends.clone(), Arc::clone(&on_event));
+        // What the front turns away is reported by the shards, by whichever looks first.
+        let links = Links::new(shard.options.connect_timeout).with_tally(Arc::clone(&tally));
+        let run = move || {
+            shard.run(&super::runtime()?, Entrance::Behind(entrance), links, |event| {
+                if let ServerEvent::Member(MemberEvent::Started { you: Peer::Server(number) }) = event {
+                    routes.insert(*number, way.clone());
+                }
+                on_event.lock().unwrap_or_else(PoisonError::into_inner)(event);
+            })
+        };
+        let spawned = thread::Builder::new().name("libra-shard".to_owned()).spawn(move || {
+            // Nobody waits for it behind one that failed.
+            let _ = ends.send(run());
+        });
+        spawned.map_err(NodeError::io("cannot start a thread"))?;
+    }
+    drop(ends);
+    let finished = async {
+        let mut sum = ServerStatistics::default();
+        while let Some(ended) = ended.recv().await {
+            if let Statistics::Server(statistics) = ended? {
+                sum += statistics;
+            }
+        }
+        Ok(Statistics::Server(sum))
+    };
+    runtime.block_on(async {
+        let front = Front::new(listener, routes, tally);
+        tokio::select! {
+            ended = finished => ended,
+            never = front.serve() => match never {},
+        }
+    })
+}
+
+/// A shard ready to run.
+struct Shard {
+    options: NodeOptions,
+    address: SocketAddr,
+    data: Option<PathBuf>,
+    found: Option<Found>,
+    /// Shards of its process.
+    of_process: u16,
+}
+
+impl Shard {
+    fn run(
+        self,
+        runtime: &Runtime,
+        entrance: Entrance,
+        links: Links,
+        mut on_event: impl FnMut(&ServerEvent),
+    ) -> Result<Statistics, NodeError> {
+        let Self { options, address, data, found, of_process } = self;
+        let (events, commands) = mpsc::unbounded_channel();
+        let has_disk = data.is_some();
+        let mut storage = Storage::new(data, address, events);
+        let new = || Server::new(options.controller, address).among(of_process);
+        let role = match found {
+            Some(Found { recovered, disk }) => {
+                let started = storage.go_on(disk, recovered.log);
+                started.map_err(NodeError::io("cannot start the threads of the disk"))?;
+                recovered.restored.finish(options.controller, address)
+            }
+            None if has_disk => new().with_disk(),
+            None => new(),
+        };
+        let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
+        let ended = runtime.block_on(drive(role, ports, commands, |event| {
+            on_event(&event);
+            match event {
+                ServerEvent::Member(event) => return end_of(event),
+                ServerEvent::Storage(request) => storage.carry_out(request),
+                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed | ServerEvent::Strangers(_) => {}
+            }
+            ControlFlow::Continue(())
+        }));
+        storage.finish();
+        ended.map_err(NodeError::io("the sockets failed"))?
+    }
+}
