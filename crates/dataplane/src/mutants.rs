@@ -75,6 +75,16 @@ pub enum Mutant {
     WakeUpBlamesOthers,
     /// In the roles: a server that is silent on an open stream is given up though it can come back.
     SilentServerGivenUp,
+    /// In the roles: rows that are set again by the same message are set twice.
+    AssignAppliedTwice,
+    /// In the roles: rows that are set are not in the log.
+    AssignNotLogged,
+    /// In the roles: switches keep the values of rows of a table that was reset.
+    ResetKeptFromSwitches,
+    /// In the roles: a page of a scan begins with the last row of the page before.
+    ScanRepeatsRow,
+    /// In the roles: a controller takes in a worker that has described another job.
+    OtherProposalAccepted,
 }
 
 impl Mutant {
@@ -82,7 +92,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 34] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -112,6 +122,11 @@ impl Mutant {
         Self::LeftBehindDecides,
         Self::WakeUpBlamesOthers,
         Self::SilentServerGivenUp,
+        Self::AssignAppliedTwice,
+        Self::AssignNotLogged,
+        Self::ResetKeptFromSwitches,
+        Self::ScanRepeatsRow,
+        Self::OtherProposalAccepted,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -147,6 +162,11 @@ impl Mutant {
             Self::LeftBehindDecides => "left-behind-decides",
             Self::WakeUpBlamesOthers => "wake-up-blames-others",
             Self::SilentServerGivenUp => "silent-server-given-up",
+            Self::AssignAppliedTwice => "assign-applied-twice",
+            Self::AssignNotLogged => "assign-not-logged",
+            Self::ResetKeptFromSwitches => "reset-kept-from-switches",
+            Self::ScanRepeatsRow => "scan-repeats-row",
+            Self::OtherProposalAccepted => "other-proposal-accepted",
         }
     }
 

@@ -51,7 +51,8 @@ pub struct HarnessConfig {
 impl HarnessConfig {
     /// A small model on a good network: 60 rows of three values, of which 25 are hot, and three rows of forty.
     pub fn small(servers: u16, switches: u16, workers: u16) -> Self {
-        let rows = Rows { embedding: (60, 3), dense: (3, 40), hot: 25, scale: 0, headroom_bits: 12 };
+        let rows =
+            Rows { embedding: (60, 3), dense: (3, 40), hot: 25, scale: 0, headroom_bits: 12, set: None };
         let hot_path = HotPath {
             entries_max: 9,
             round_time_max: Duration::from_millis(3),

@@ -7,9 +7,11 @@ use libra_store::{Init, Optimizer, TableSpec};
 
 /// The first key of rows that are never hot.
 const FIRST_COLD_KEY: u64 = 1000;
+/// The first key of rows that workers set.
+const FIRST_SET_KEY: u64 = 2000;
 
 /// Two tables: one with rows that may be hot, one with rows that never are. Gradient descent at rate 1 from zero, so that
-/// a row is minus the sum of its gradients.
+/// a row is minus the sum of its gradients. In some scenarios a third one, whose rows workers also set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
     /// Rows of the first table, and the values of each.
@@ -22,22 +24,54 @@ pub struct Rows {
     pub scale: i8,
     /// See [`Plan::headroom_bits`].
     pub headroom_bits: u8,
+    /// The table whose rows workers also set.
+    pub set: Option<SetTable>,
+}
+
+/// A table whose rows workers set, reset and scan. Its optimizer has a state, which is the last gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetTable {
+    /// Number of rows.
+    pub rows: u64,
+    /// Values of each.
+    pub width: usize,
+    /// Number of rows that are hot in the plan; they are the first ones.
+    pub hot: u64,
+}
+
+impl SetTable {
+    /// Its position among the tables.
+    pub const POSITION: u16 = 2;
+
+    /// Its keys.
+    pub fn keys(&self) -> Range<u64> {
+        FIRST_SET_KEY..FIRST_SET_KEY + self.rows
+    }
+
+    /// True if a row is hot in the plan.
+    pub fn is_hot(&self, key: u64) -> bool {
+        key < FIRST_SET_KEY + self.hot
+    }
 }
 
 impl Rows {
     /// The tables.
     pub fn tables(&self) -> Vec<TableSpec> {
-        let table = |name: &str, keys, width| TableSpec {
+        let table = |name: &str, keys, width, optimizer: Optimizer| TableSpec {
             name: name.into(),
             keys,
             width,
-            rule: Optimizer::Sgd { rate: 1.0 }.into(),
+            rule: optimizer.into(),
             init: Init::Zero,
         };
-        vec![
-            table("embedding", 0..self.embedding.0, self.embedding.1),
-            table("dense", FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0, self.dense.1),
-        ]
+        let sgd = Optimizer::Sgd { rate: 1.0 };
+        let mut tables = vec![
+            table("embedding", 0..self.embedding.0, self.embedding.1, sgd),
+            table("dense", FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0, self.dense.1, sgd),
+        ];
+        let last_gradient = Optimizer::Momentum { rate: 1.0, momentum: 0.0, nesterov: false };
+        tables.extend(self.set.map(|set| table("set", set.keys(), set.width, last_gradient)));
+        tables
     }
 
     /// The plan.
@@ -46,9 +80,12 @@ impl Rows {
             name: table.name.clone(),
             keys: table.keys.clone(),
             width: u32::try_from(table.width).expect("rows of a small model"),
-            hot: table.name == "embedding",
+            hot: table.name != "dense",
         };
-        let rows = (0..self.hot).map(|key| HotRow { key, count: self.hot - key, scale: Scale(self.scale) });
+        let scale = Scale(self.scale);
+        let rows = (0..self.hot).map(|key| HotRow { key, count: self.hot - key, scale });
+        let set = self.set.into_iter().flat_map(|set| set.keys().take_while(move |key| set.is_hot(*key)));
+        let set = set.map(|key| HotRow { key, count: 0, scale });
         Plan {
             number: 4,
             provenance: Provenance::default(),
@@ -56,21 +93,22 @@ impl Rows {
             budget: Budget::default(),
             headroom_bits: self.headroom_bits,
             predicted_share: 0.5,
-            rows: rows.collect(),
+            rows: rows.chain(set).collect(),
         }
     }
 
     /// Every key, in the order of [`range`](Self::range).
     pub fn keys(&self) -> Vec<u64> {
-        (0..self.embedding.0).chain(FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0).collect()
+        let cold = FIRST_COLD_KEY..FIRST_COLD_KEY + self.dense.0;
+        (0..self.embedding.0).chain(cold).chain(self.set.into_iter().flat_map(|set| set.keys())).collect()
     }
 
-    /// The key at a position of [`keys`](Self::keys).
+    /// The key at a position of [`keys`](Self::keys) below [`len`](Self::len).
     pub fn key(&self, position: u64) -> u64 {
         if position < self.embedding.0 { position } else { FIRST_COLD_KEY + position - self.embedding.0 }
     }
 
-    /// Number of rows.
+    /// Number of rows, those that workers set not included.
     pub fn len(&self) -> u64 {
         self.embedding.0 + self.dense.0
     }
@@ -82,7 +120,16 @@ impl Rows {
 
     /// Number of values of a row.
     pub fn width(&self, key: u64) -> usize {
-        if key < FIRST_COLD_KEY { self.embedding.1 } else { self.dense.1 }
+        match self.set {
+            Some(set) if set.keys().contains(&key) => set.width,
+            _ if key < FIRST_COLD_KEY => self.embedding.1,
+            _ => self.dense.1,
+        }
+    }
+
+    /// The table whose rows workers set, if this row is of it.
+    pub fn set_table_of(&self, key: u64) -> Option<SetTable> {
+        self.set.filter(|set| set.keys().contains(&key))
     }
 
     /// Range of the values of a row in a list of all values.
@@ -99,15 +146,34 @@ impl Rows {
         if key < FIRST_COLD_KEY {
             return place(key, rows, 0, width);
         }
-        let before = usize::try_from(rows).expect("a small model") * width;
-        place(key - FIRST_COLD_KEY, cold_rows, before, cold_width)
+        match self.set_table_of(key) {
+            Some(set) => place(key - FIRST_SET_KEY, set.rows, self.values_of_sums(), set.width),
+            None => place(key - FIRST_COLD_KEY, cold_rows, values_of(self.embedding), cold_width),
+        }
     }
 
     /// Number of values of all rows.
     pub fn values(&self) -> usize {
-        let of = |(rows, width): (u64, usize)| usize::try_from(rows).expect("a small model") * width;
-        of(self.embedding) + of(self.dense)
+        self.values_of_sums() + self.set.map_or(0, |set| values_of((set.rows, set.width)))
     }
+
+    /// Number of values of the rows that are minus the sums of their gradients. They are the first ones.
+    pub fn values_of_sums(&self) -> usize {
+        values_of(self.embedding) + values_of(self.dense)
+    }
+}
+
+/// Rows are set to multiples of this, and have fewer pushes of ones after that.
+pub(crate) const SET_STEP: f32 = 1024.0;
+
+/// What a row was set to that has this value.
+pub(crate) fn base_of(value: f32) -> f32 {
+    (value / SET_STEP).ceil() * SET_STEP
+}
+
+/// Number of values of so many rows of a width.
+fn values_of((rows, width): (u64, usize)) -> usize {
+    usize::try_from(rows).expect("a small model") * width
 }
 
 /// For each value of each row a sum of gradients: whole numbers, or whole multiples of a power of two, which f64 adds
@@ -152,18 +218,26 @@ impl Sums {
 mod tests {
     use super::*;
 
-    const ROWS: Rows = Rows { embedding: (10, 3), dense: (2, 5), hot: 4, scale: 0, headroom_bits: 12 };
+    const ROWS: Rows = Rows {
+        embedding: (10, 3),
+        dense: (2, 5),
+        hot: 4,
+        scale: 0,
+        headroom_bits: 12,
+        set: Some(SetTable { rows: 3, width: 4, hot: 2 }),
+    };
 
     #[test]
     fn every_row_has_a_place_of_its_own() {
         let mut next = 0;
         for (position, key) in (0..).zip(ROWS.keys()) {
-            assert_eq!(ROWS.key(position), key);
+            assert!(position >= ROWS.len() || ROWS.key(position) == key);
             let range = ROWS.range(key);
             assert_eq!((range.start, range.len()), (next, ROWS.width(key)));
             next = range.end;
         }
-        assert_eq!((next, ROWS.len()), (ROWS.values(), 12));
+        assert_eq!((next, ROWS.values_of_sums(), ROWS.len()), (ROWS.values(), ROWS.values() - 12, 12));
+        assert_eq!(ROWS.plan().rows.len(), 6);
         assert_eq!(ROWS.plan().check(), Ok(()));
     }
 

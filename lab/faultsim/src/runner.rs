@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libra_p4::P4Plane;
 use libra_proto::{
-    Controller, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
+    Cluster, ControllerEvent, DeferredPlane, Instant, MemberEvent, Peer, Role, Server, ServerEvent,
     SoftPlane, Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
@@ -14,7 +14,6 @@ use crate::check::{Checkers, Violation};
 use crate::network::{Host, Network, Quality};
 use crate::process::{AnyRole, Event};
 use crate::random::Random;
-use crate::rows::Sums;
 use crate::run::Counts;
 use crate::scenario::Scenario;
 use crate::trace::TraceWriter;
@@ -49,6 +48,7 @@ pub(crate) enum Scheduled {
     MakeRoom(Host),
     TimeOut { ones: Vec<Host>, others: Vec<Host> },
     Part(Host, Host),
+    Agree(Host),
     GoBack { from: Host, to: Host },
     BitsStay,
     Jump(Host, Duration),
@@ -104,6 +104,8 @@ pub(crate) struct ScenarioRunner {
     pub(crate) without_log: BTreeSet<Host>,
     /// Servers whose disk is full.
     pub(crate) full: BTreeSet<Host>,
+    /// The worker that describes another job than the others.
+    disagreeing: Option<Host>,
     counts: Counts,
 }
 
@@ -119,8 +121,7 @@ impl ScenarioRunner {
         if let Some(trace) = trace {
             world.set_trace(trace);
         }
-        let rows = scenario.rows.clone();
-        let account = Account { pushed: Sums::zero(&rows), rows, operations: 0 };
+        let account = Account::new(&scenario.rows);
         Self {
             world,
             random: trunk.fork(13),
@@ -143,6 +144,7 @@ impl ScenarioRunner {
             down: BTreeSet::new(),
             without_log: BTreeSet::new(),
             full: BTreeSet::new(),
+            disagreeing: None,
             counts: Counts::default(),
             scenario,
         }
@@ -203,17 +205,19 @@ impl ScenarioRunner {
         let controller = self.world.address(CONTROLLER);
         let own = self.world.address(host);
         let role = match kind {
-            Kind::Controller => {
-                AnyRole::Controller(Box::new(Controller::new(self.scenario.sizes, self.scenario.cluster())))
-            }
+            Kind::Controller => AnyRole::Controller(Box::new(self.scenario.controller())),
             Kind::Server if self.scenario.durability.needs_disk() => {
                 // The operator tries to start it until the disk works.
                 let disk = self.world.disk(host);
                 disk.fail_syncs(0..0);
                 disk.fail_directory_syncs(0);
-                return self.world.start_server_with_disk(host, controller);
+                self.world.start_server_with_disk(host, controller);
+                return self.bound_pages(host);
             }
-            Kind::Server => AnyRole::Server(Box::new(Server::new(controller, own))),
+            Kind::Server => {
+                self.world.start(host, AnyRole::Server(Box::new(Server::new(controller, own))));
+                return self.bound_pages(host);
+            }
             Kind::Switch if self.scenario.has_async_devices => {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
                 match p4_sizes(&self.scenario) {
@@ -240,10 +244,44 @@ impl ScenarioRunner {
                 let random = self.random.fork(self.account.operations << 8 | host as u64);
                 let user = User::new(host, &self.scenario.rows, random);
                 self.departed.extend(self.users.insert(host, user));
-                AnyRole::Worker(Box::new(Worker::new(controller, own)))
+                let worker = Worker::new(controller, own);
+                AnyRole::Worker(Box::new(match self.proposal(host) {
+                    Some(job) => worker.with_proposal(job),
+                    None => worker,
+                }))
             }
         };
         self.world.start(host, role);
+    }
+
+    /// Tells a server how large a page of a scan is.
+    fn bound_pages(&mut self, host: Host) {
+        let bytes = self.scenario.page_bytes_max;
+        self.world.act(host, |role, _| {
+            if let AnyRole::Server(server) = role {
+                server.set_page_bytes_max(bytes);
+            }
+        });
+    }
+
+    /// The job as a worker describes it, if it does.
+    fn proposal(&self, host: Host) -> Option<Box<Cluster>> {
+        let proposals = self.scenario.proposals.as_ref()?;
+        let other = proposals.other.as_ref().filter(|_| self.disagreeing == Some(host));
+        let job = self.scenario.cluster();
+        Some(Box::new(other.map_or_else(|| job.clone(), |other| other.job(job.clone()))))
+    }
+
+    /// A worker that describes another job than the others is started again with theirs.
+    fn agree(&mut self, host: Host) {
+        self.disagreeing = None;
+        if self.begun_at.is_none() && self.world.is_alive(host) {
+            self.count_fault("another job is described");
+            self.exempt(host, RESTART_PAUSE);
+            self.world.crash(host);
+            let at = self.now() + RESTART_PAUSE;
+            self.schedule(at, Scheduled::Start(host, Kind::Worker));
+        }
     }
 
     /// Runs the scenario to its end. Returns what went wrong.
@@ -289,6 +327,12 @@ impl ScenarioRunner {
                 }
             }
         }
+        if let Some(other) = self.scenario.proposals.as_ref().and_then(|proposals| proposals.other.clone()) {
+            let workers = self.kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Worker);
+            self.disagreeing = workers.map(|(host, _)| host).nth(other.worker.into());
+            let at = self.now() + other.ends;
+            self.disagreeing.into_iter().for_each(|host| self.schedule(at, Scheduled::Agree(host)));
+        }
         let at = self.now() + BEGIN_BOUND;
         self.schedule(at, Scheduled::CheckBegin);
     }
@@ -316,6 +360,7 @@ impl ScenarioRunner {
                     others.iter().for_each(|&other| self.world.time_out_streams(one, other));
                 }
             }
+            Scheduled::Agree(host) => self.agree(host),
             Scheduled::Part(one, other) => self.world.part(one, other),
             Scheduled::GoBack { from, to } => self.go_back(from, to),
             Scheduled::Jump(host, by) => self.world.jump_clock(host, by),
@@ -435,7 +480,7 @@ impl ScenarioRunner {
                 let Some(user) = self.users.get_mut(&host) else { return };
                 let (before, recovering) = (user.progress, self.quiesced_at);
                 let oldest = user.oldest();
-                let verdict = user.handle(now, event, &self.scenario.workload, &self.account);
+                let verdict = user.handle(now, event, &self.scenario.workload, &mut self.account);
                 if let (Some(quiesced_at), Some((number, at))) = (recovering, oldest)
                     && user.oldest().is_none_or(|(oldest, _)| oldest != number)
                 {

@@ -4,17 +4,20 @@
 //! is drawn, so that rare combinations are not drowned by common ones.
 
 mod fault;
+mod proposals;
 
 use core::time::Duration;
 
-use libra_proto::{ArithmeticMode, Cluster, Durability, HotPath, Sizes};
+use libra_proto::{ArithmeticMode, Cluster, Controller, Durability, HotPath, Sizes};
 
 pub use self::fault::{CutOff, Fault, Side, Target};
 use self::fault::{SEVERE_KINDS, draw_faults, draw_severe_fault};
+pub use self::proposals::{Disagreement, Proposals};
 use crate::flips::FlippedBits;
 use crate::network::{Bursts, Quality};
 use crate::random::Random;
-use crate::rows::Rows;
+use crate::rows::{Rows, SetTable};
+use crate::set_rows::SetWorkload;
 use crate::workload::Workload;
 
 /// The job of every scenario.
@@ -43,6 +46,10 @@ pub struct Scenario {
     pub durability: Durability,
     /// Operations of users.
     pub workload: Workload,
+    /// Bytes of a page of a scan, at most.
+    pub page_bytes_max: usize,
+    /// How workers describe the job, if the controller takes its tables from them.
+    pub proposals: Option<Proposals>,
     /// The faults, and when they begin, counted from the start of the job.
     pub faults: Vec<(Duration, Fault)>,
     /// When they end.
@@ -71,6 +78,8 @@ impl Scenario {
             hot_path: draw_hot_path(&mut trunk.fork(4), sizes.workers),
             durability: draw_durability(&mut trunk.fork(9)),
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
+            page_bytes_max: usize::MAX,
+            proposals: Proposals::draw(&mut trunk.fork(51), sizes.workers),
             faults: draw_faults(&mut trunk.fork(6), safety, planned),
             safety,
             is_unprotected: false,
@@ -79,6 +88,7 @@ impl Scenario {
         .with_wide_rows(&mut trunk.fork(7))
         .with_many_rounds(&mut trunk.fork(8))
         .with_lanes(&mut trunk.fork(10))
+        .with_set_rows(&mut trunk.fork(50))
         .with_forged_answers(&mut trunk.fork(12))
         .with_short_flows(&mut trunk.fork(13))
         .with_faults_of_disks(&mut trunk.fork(40))
@@ -195,6 +205,25 @@ impl Scenario {
         self
     }
 
+    /// In some scenarios there is a table whose rows workers set, reset and scan, in pages of a few rows.
+    fn with_set_rows(mut self, random: &mut Random) -> Self {
+        if self.rows.embedding.0 > 60 || self.safety > Duration::from_secs(10) || !random.chance(0.3) {
+            return self;
+        }
+        let rows = random.within(1..=12);
+        // Sums of tables do not tell how many ones they are of.
+        let has_hot = self.hot_path.arithmetic != ArithmeticMode::Table;
+        let hot = if has_hot { random.within(0..=rows) } else { 0 };
+        self.rows.set = Some(SetTable { rows, width: self.rows.embedding.1, hot });
+        self.workload.set = Some(SetWorkload {
+            share: *random.pick(&[0.1, 0.3, 0.6]),
+            at_barriers: self.workload.barrier_every > 0 && random.chance(0.4),
+            shards: self.sizes.servers,
+        });
+        self.page_bytes_max = *random.pick(&[1, 100, 300, usize::MAX]);
+        self
+    }
+
     /// Often packets have an entry for each lane, in which a row must have room; now and then regions are so small that there are many.
     fn with_lanes(mut self, random: &mut Random) -> Self {
         let lanes = *random.pick(&[1, 1, 2, 16]);
@@ -235,6 +264,17 @@ impl Scenario {
         }
         self.faults.sort_by_key(|(at, _)| *at);
         self
+    }
+
+    /// Its controller, with the tables or without.
+    pub(crate) fn controller(&self) -> Controller {
+        match self.proposals {
+            None => Controller::new(self.sizes, self.cluster()),
+            Some(_) => {
+                let cluster = Cluster { tables: Vec::new(), plan: None, ..self.cluster() };
+                Controller::new(self.sizes, cluster).with_tables_of_workers()
+            }
+        }
     }
 
     /// The template of its cluster.
@@ -285,6 +325,7 @@ fn draw_rows(random: &mut Random) -> Rows {
         hot: random.within(1..=rows),
         scale: *random.pick(&[0, 0, 2]),
         headroom_bits: *random.pick(&[2, 4, 12, 12, 20]),
+        set: None,
     }
 }
 
@@ -344,6 +385,7 @@ fn draw_workload(random: &mut Random, safety: Duration, workers: u16) -> Workloa
         barrier_every: if random.chance(0.3) { u32::from(random.small(3..=30)) } else { 0 },
         tick_every: if random.chance(0.35) { u32::from(random.small(1..=8)) } else { 0 },
         staleness: *random.pick(&[0, 1, 3]),
+        set: None,
     }
 }
 

@@ -8,7 +8,8 @@ use libra_proto::{Instant, Level, PullId, Pulled, Tick, WorkerCommand, WorkerEve
 use crate::clocks::Clocks;
 use crate::network::Host;
 use crate::random::Random;
-use crate::rows::{Rows, Sums};
+use crate::rows::{Rows, SetTable, Sums};
+use crate::set_rows::{SetHistory, SetOperation, SetWorkload};
 
 /// Operations of users, and their rates.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Workload {
     pub tick_every: u32,
     /// So many ticks a user may be ahead of others.
     pub staleness: u64,
+    /// Use of the table whose rows users set, if there is one.
+    pub set: Option<SetWorkload>,
 }
 
 /// Totals of all users.
@@ -46,6 +49,15 @@ pub(crate) struct Account {
     pub(crate) pushed: Sums,
     /// Operations that were begun.
     pub(crate) operations: u64,
+    /// What was done to the table whose rows users set.
+    pub(crate) set: Option<SetHistory>,
+}
+
+impl Account {
+    pub(crate) fn new(rows: &Rows) -> Self {
+        let set = rows.set.map(SetHistory::new);
+        Self { rows: rows.clone(), pushed: Sums::zero(rows), operations: 0, set }
+    }
 }
 
 /// Progress of a user.
@@ -82,6 +94,8 @@ enum Task {
     PushPull { least: Least },
     Pull { least: Least },
     Flush,
+    Set,
+    Scan { shard: u16, after: Option<u64> },
 }
 
 /// Lower bounds of a pull, by row.
@@ -128,6 +142,8 @@ pub(crate) struct User {
     open: BTreeMap<u64, Open>,
     unseen: Vec<Unseen>,
     since_barrier: u32,
+    /// The shard that it scans, and the key behind which the next page begins.
+    next_page: Option<(u16, u64)>,
     waits_at_barrier: bool,
     flushed: bool,
     /// Its clock, and the state of those of others.
@@ -155,6 +171,7 @@ impl User {
             open: BTreeMap::new(),
             unseen: Vec::new(),
             since_barrier: 0,
+            next_page: None,
             waits_at_barrier: false,
             flushed: false,
             clocks: Clocks::new(rows),
@@ -236,6 +253,9 @@ impl User {
             let keys = account.rows.keys();
             return Some(self.pull(now, account, keys));
         }
+        if let Some((shard, after)) = self.next_page.take() {
+            return Some(self.scan(now, account, shard, Some(after)));
+        }
         if now < self.next_at {
             return None;
         }
@@ -257,8 +277,14 @@ impl User {
             self.clocks.operations += 1;
         }
         self.next_at = now + self.random.up_to(workload.pause);
+        let is_first = self.since_barrier == 0;
         self.since_barrier += 1;
         self.flushed = false;
+        if let Some(set) = workload.set
+            && self.random.chance(set.share)
+        {
+            return self.work_on_set(now, set, is_first, account);
+        }
         let mut draw = self.random.below(workload.mix.iter().sum());
         let kind = workload.mix.iter().position(|weight| {
             let here = draw < *weight;
@@ -291,6 +317,53 @@ impl User {
             }
             _ => WorkerCommand::Flush { number: self.begin(now, account, Task::Flush) },
         })
+    }
+
+    /// Its next operation on the table whose rows users set.
+    fn work_on_set(
+        &mut self,
+        now: Instant,
+        workload: SetWorkload,
+        is_first: bool,
+        account: &mut Account,
+    ) -> Option<WorkerCommand> {
+        let mut keys = account.set.as_ref()?.draw_keys(&mut self.random);
+        let worker = self.worker;
+        match workload.draw(&mut self.random, is_first) {
+            SetOperation::Assign => {
+                let number = self.begin(now, account, Task::Set);
+                Some(account.set.as_mut()?.assign(&mut self.random, worker, number, keys))
+            }
+            SetOperation::Reset => {
+                let number = self.begin(now, account, Task::Set);
+                Some(account.set.as_mut()?.reset(worker, number))
+            }
+            SetOperation::Scan => {
+                let shard = self.random.small(0..=workload.shards - 1);
+                Some(self.scan(now, account, shard, None))
+            }
+            SetOperation::Push => {
+                let history = account.set.as_mut()?;
+                history.retain_pushable(&mut keys);
+                history.pushed(&keys);
+                let gradients = vec![1.0; keys.iter().map(|key| account.rows.width(*key)).sum()];
+                if self.random.chance(0.3) {
+                    let task = Task::PushPull { least: self.own_least(&account.rows, &keys) };
+                    let id = PullId(self.push(now, account, task, &keys, &gradients));
+                    return Some(WorkerCommand::PushPull { id, keys, gradients });
+                }
+                let visible = self.random.chance(0.5);
+                let level = if visible { Level::Visible } else { Level::Accepted };
+                let number = self.push(now, account, Task::Push { visible }, &keys, &gradients);
+                Some(WorkerCommand::Push { number, keys, gradients, level })
+            }
+            SetOperation::Pull => Some(self.pull(now, account, keys)),
+        }
+    }
+
+    fn scan(&mut self, now: Instant, account: &mut Account, shard: u16, after: Option<u64>) -> WorkerCommand {
+        let number = self.begin(now, account, Task::Scan { shard, after });
+        WorkerCommand::Scan { number, shard, table: SetTable::POSITION, after }
     }
 
     fn pull(&mut self, now: Instant, account: &mut Account, keys: Vec<u64>) -> WorkerCommand {
@@ -381,7 +454,7 @@ impl User {
         now: Instant,
         event: WorkerEvent,
         workload: &Workload,
-        account: &Account,
+        account: &mut Account,
     ) -> Result<(), String> {
         match event {
             WorkerEvent::Started { worker, barrier, .. } => {
@@ -398,13 +471,17 @@ impl User {
             WorkerEvent::Pushed { number } => match self.close(now, number)? {
                 Task::Push { visible } => {
                     if visible {
-                        self.see(&account.rows, |push| push.number == number);
+                        self.see(account, |push| push.number == number);
                     }
+                }
+                Task::Set => {
+                    let operations = account.operations;
+                    account.set.iter_mut().for_each(|history| history.answered(number, operations));
                 }
                 other => return Err(format!("operation {number} is {other:?}, and completes as a push")),
             },
             WorkerEvent::Flushed { number } => match self.close(now, number)? {
-                Task::Flush => self.see(&account.rows, |push| push.number < number),
+                Task::Flush => self.see(account, |push| push.number < number),
                 other => return Err(format!("operation {number} is {other:?}, and completes as a flush")),
             },
             WorkerEvent::Released { number } => {
@@ -420,9 +497,16 @@ impl User {
             WorkerEvent::Refused { number, error } => {
                 return Err(format!("operation {number} of worker {} is refused: {error}", self.worker));
             }
-            WorkerEvent::Scanned { number, .. } => {
-                return Err(format!("operation {number} of worker {} completes as a scan", self.worker));
-            }
+            WorkerEvent::Scanned { number, page } => match self.close(now, number)? {
+                Task::Scan { shard, after } => {
+                    let keys = page.keys.to_vec();
+                    if !after.into_iter().chain(keys.iter().copied()).is_sorted_by(|one, next| one < next) {
+                        return Err(format!("behind {after:?} come the rows {keys:?} of shard {shard}"));
+                    }
+                    self.next_page = page.next.map(|next| (shard, next));
+                }
+                other => return Err(format!("operation {number} is {other:?}, and completes as a scan")),
+            },
             WorkerEvent::Finished | WorkerEvent::Ended { .. } => self.end(),
         }
         Ok(())
@@ -441,11 +525,12 @@ impl User {
     }
 
     /// These pushes are visible.
-    fn see(&mut self, rows: &Rows, seen: impl Fn(&Unseen) -> bool) {
+    fn see(&mut self, account: &mut Account, seen: impl Fn(&Unseen) -> bool) {
         let visible = &mut self.visible;
         self.unseen.retain(|push| {
             if seen(push) {
-                visible.add(rows, &push.keys, &push.gradients);
+                visible.add(&account.rows, &push.keys, &push.gradients);
+                account.set.iter_mut().for_each(|history| history.seen(&push.keys));
             }
             !seen(push)
         });
@@ -469,6 +554,13 @@ impl User {
         }
         let mut values = pulled.values.iter();
         for key in &pulled.keys {
+            if let (Some(set), Some(history)) = (rows.set_table_of(*key), &account.set) {
+                let (of_row, rest) = values.as_slice().split_at(set.width);
+                let is_last = self.progress == Progress::Reading;
+                history.check_read((self.worker, number), *key, of_row, is_last)?;
+                values = rest.iter();
+                continue;
+            }
             let Some(least) = least.get(key) else {
                 return Err(format!("operation {number} is answered with row {key}"));
             };
@@ -496,57 +588,4 @@ impl User {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROWS: Rows = Rows { embedding: (2, 1), dense: (1, 1), hot: 1, scale: 0, headroom_bits: 12 };
-    const WORKLOAD: Workload = Workload {
-        mix: [0, 1, 0, 0, 0],
-        rows_max: 1,
-        hot_share: 1.0,
-        positive: true,
-        gradient_max: 0,
-        large: 1.0,
-        under_way: 1,
-        pause: Duration::ZERO,
-        barrier_every: 0,
-        tick_every: 0,
-        staleness: 0,
-    };
-
-    /// A user who has made 3000 visible in row 0, and pulls it. What comes of reading a value.
-    fn read(value: f32) -> Result<(), String> {
-        let mut account = Account { pushed: Sums::zero(&ROWS), rows: ROWS, operations: 0 };
-        let mut user = User::new(3, &ROWS, Random::new(1));
-        user.progress = Progress::Working;
-        let now = Instant::ZERO;
-        let Some(WorkerCommand::Push { number, keys, gradients, level: Level::Visible }) =
-            user.next(now, &WORKLOAD, &mut account)
-        else {
-            panic!("the mix is of such pushes alone")
-        };
-        assert_eq!((keys, gradients), (vec![0], vec![3000.0]));
-        user.handle(now, WorkerEvent::Pushed { number }, &WORKLOAD, &account)?;
-        let pulls = Workload { mix: [0, 0, 0, 1, 0], ..WORKLOAD };
-        let Some(WorkerCommand::Pull { id, keys }) = user.next(now, &pulls, &mut account) else {
-            panic!("the mix is of pulls alone")
-        };
-        let pulled = Pulled { keys, values: vec![value] };
-        user.handle(now, WorkerEvent::Pulled(id, pulled), &pulls, &account)
-    }
-
-    #[test]
-    fn a_value_too_old_or_never_pushed_is_noticed() {
-        assert_eq!(read(-3000.0), Ok(()));
-        assert!(read(-2999.0).unwrap_err().contains("3000 is visible to it"));
-        assert!(read(-3001.0).unwrap_err().contains("all have pushed 3000"));
-    }
-
-    #[test]
-    fn an_operation_that_completes_twice_is_noticed() {
-        let account = Account { pushed: Sums::zero(&ROWS), rows: ROWS, operations: 0 };
-        let mut user = User::new(3, &ROWS, Random::new(1));
-        let twice = user.handle(Instant::ZERO, WorkerEvent::Pushed { number: 1 }, &WORKLOAD, &account);
-        assert!(twice.unwrap_err().contains("completes twice"));
-    }
-}
+mod tests;

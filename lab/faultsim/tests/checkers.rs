@@ -11,7 +11,8 @@ use libra_proto::{
 };
 
 /// One shard, whose region has ten rows of one value; beside them there is one cold row.
-const ROWS: Rows = Rows { embedding: (10, 1), dense: (1, 1), hot: 10, scale: 0, headroom_bits: 12 };
+const ROWS: Rows =
+    Rows { embedding: (10, 1), dense: (1, 1), hot: 10, scale: 0, headroom_bits: 12, set: None };
 const COLD: u64 = 1000;
 const SERVER: Actor = Actor { host: 1, before: 0 };
 const SWITCH: Actor = Actor { host: 2, before: 0 };

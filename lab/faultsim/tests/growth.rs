@@ -29,7 +29,8 @@ const EVICTIONS: [Eviction; 3] = [
 type Pushes = u128;
 
 fn config(seed: u64, growth: RowLifecycle, durability: Durability) -> HarnessConfig {
-    let rows = Rows { embedding: (KEYS, LANES), dense: (1, 1), hot: HOT, scale: 0, headroom_bits: 8 };
+    let rows =
+        Rows { embedding: (KEYS, LANES), dense: (1, 1), hot: HOT, scale: 0, headroom_bits: 8, set: None };
     let sizes = Sizes { servers: 1, switches: 1, workers: 3 };
     let mut config =
         HarnessConfig { seed, durability, quality: Quality::BAD, ..HarnessConfig::of(rows, sizes) };

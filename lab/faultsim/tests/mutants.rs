@@ -38,6 +38,10 @@ fn seeds_max(bug: Mutant) -> u64 {
         | Mutant::LeftBehindDecides
         | Mutant::WakeUpBlamesOthers
         | Mutant::SilentServerGivenUp => 1500,
+        // A stream must break behind an assignment; or a server die; or switches hold rows of a table that is reset.
+        Mutant::AssignAppliedTwice | Mutant::AssignNotLogged | Mutant::ResetKeptFromSwitches => 400,
+        // A scan must have a second page; or a worker disagree.
+        Mutant::ScanRepeatsRow | Mutant::OtherProposalAccepted => 100,
         Mutant::FencingIgnored | Mutant::ColdReplayWithoutDedup => 50,
         _ => 20,
     }

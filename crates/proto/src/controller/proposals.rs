@@ -1,5 +1,6 @@
 //! Jobs that workers describe, for a controller that is started without tables (rule M19).
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_store::Store;
 
 use super::{Controller, Phase, Sizes};
@@ -55,6 +56,7 @@ impl Controller {
             return;
         }
         let refusal = match self.description {
+            Description::Of(other) if other != peer && is_enabled(Mutant::OtherProposalAccepted) => None,
             Description::Of(other) if other != peer => difference(&self.cluster, &job)
                 .map(|difference| format!("{peer} has another job than {other}: {difference}")),
             _ => self.adopt(peer, job).err(),

@@ -82,6 +82,8 @@ pub struct Server {
     /// Messages that violated the protocol, and streams that were closed without one.
     dropped: u64,
     strangers: StrangerCount,
+    /// Bytes of a page of a scan, at most.
+    page_bytes_max: usize,
 }
 
 impl Server {
@@ -108,6 +110,11 @@ impl Server {
         self
     }
 
+    /// Makes pages of scans smaller than workers expect, so that there are many of few rows (rule C13).
+    pub fn set_page_bytes_max(&mut self, bytes: usize) {
+        self.page_bytes_max = bytes.min(PAGE_BYTES_MAX);
+    }
+
     /// The successor of a server that stopped.
     fn returning(controller: SocketAddr, stream: SocketAddr, shard: Shard) -> Self {
         let membership = Membership::new(controller, Kind::Server, Some(stream), None, 0)
@@ -129,6 +136,7 @@ impl Server {
             viewing: None,
             dropped: 0,
             strangers: StrangerCount::default(),
+            page_bytes_max: PAGE_BYTES_MAX,
         }
     }
 
@@ -236,7 +244,7 @@ impl Server {
             (Some(Peer::Worker(worker)), Message::Assign(assign)) => shard.assign(link, *worker, assign),
             (Some(Peer::Worker(worker)), Message::Reset(reset)) => shard.reset(link, *worker, &reset),
             (Some(Peer::Worker(_)), Message::Scan { number, table, after }) => {
-                shard.scan(link, number, table, after)
+                shard.scan(link, number, table, after, self.page_bytes_max)
             }
             (Some(Peer::Worker(worker)), Message::Replay(replay)) => shard.replay(link, *worker, replay),
             (Some(Peer::Switch(switch)), Message::Adopt { region, view_id, round, contents }) => {

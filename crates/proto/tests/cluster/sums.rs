@@ -57,7 +57,8 @@ fn so_do_rows_that_begin_at_any_lane() {
 
 fn rows_over_many_regions_come_out_equal(lanes: u8) {
     // A region has room for 136 rows of 240 values.
-    let rows = Rows { embedding: (500, 240), dense: (1, 1), hot: 500, scale: 0, headroom_bits: 12 };
+    let rows =
+        Rows { embedding: (500, 240), dense: (1, 1), hot: 500, scale: 0, headroom_bits: 12, set: None };
     let mut config = HarnessConfig::of(rows, Sizes { servers: 2, switches: 3, workers: 2 }).bad();
     config.hot_path.entries_max = 240;
     config.hot_path.round_time_max = Duration::from_millis(3);

@@ -80,13 +80,20 @@ impl Checkers {
     fn rows_are_what_was_applied(&self, final_state: &FinalState<'_>) -> Verdict {
         let mut certain = self.cold.applied(final_state.rows, None);
         certain.add_all(self.rounds.applied());
-        let rest: Vec<f64> =
-            final_state.read.0.iter().zip(&certain.0).map(|(read, sum)| read - sum).collect();
+        // Rows that are set are no sums.
+        let sums = final_state.rows.values_of_sums();
+        let pairs = final_state.read.0.iter().zip(&certain.0).take(sums);
+        let rest: Vec<f64> = pairs.map(|(read, sum)| read - sum).collect();
         let pushes = self.cold.uncertain().map(|(_, _, pushes)| {
             pushes.into_iter().map(|push| changes(final_state.rows, push).collect()).collect()
         });
         let rounds = self.rounds.unsaid(&self.packets).into_iter().map(|changes| vec![changes]);
-        let candidates: Vec<Vec<Vec<(usize, f64)>>> = pushes.chain(rounds).collect();
+        let mut candidates: Vec<Vec<Vec<(usize, f64)>>> = pushes.chain(rounds).collect();
+        for candidate in &mut candidates {
+            candidate.iter_mut().for_each(|changes| changes.retain(|(value, _)| *value < sums));
+            candidate.retain(|changes| !changes.is_empty());
+        }
+        candidates.retain(|candidate| !candidate.is_empty());
         let ways: usize = candidates.iter().map(|candidate| candidate.len() + 1).product();
         if ways > EXPLANATIONS_MAX {
             return Err(format!("there are {ways} explanations of what dead workers left behind"));

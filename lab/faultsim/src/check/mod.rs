@@ -7,6 +7,8 @@
 //! | `frontiers` | what a switch calls durable is committed, and never moves back; what it acknowledged in a round is in that round's contents; who answers holds the region; what a worker forgets is committed |
 //! | `cold` | a push by the cold path has the same content whenever it is sent, and is answered only after it arrived |
 //! | `reads` | a pull reads at least what its worker made visible before, and at most what anyone pushed |
+//! | `set_rows` | rows that are set are set once, in the order in which it arrived; what a shard has answered survives its crash; a scan has each row once, as it is |
+//! | `proposals` | a job that workers describe begins as each of them has described it |
 //! | `final_state` | in the end every row is minus the sum of what was applied, and all that live workers pushed is applied |
 //! | `liveness` | after the faults everything completes in time, and the members agree on the view |
 //! | `panic` | no role panics |
@@ -15,8 +17,10 @@ mod cold;
 mod final_state;
 mod frontiers;
 mod packets;
+mod proposals;
 mod roster;
 mod rounds;
+mod set_rows;
 mod slots;
 
 use core::fmt;
@@ -33,7 +37,9 @@ pub use self::roster::Roster;
 use self::cold::ColdPushes;
 use self::frontiers::Frontiers;
 use self::packets::Packets;
+use self::proposals::Proposals;
 use self::rounds::Rounds;
+use self::set_rows::SetRows;
 use crate::network::Host;
 use crate::observer::Observer;
 use crate::process::{Actor, AnyRole};
@@ -69,6 +75,8 @@ pub struct Checkers {
     rounds: Rounds,
     frontiers: Frontiers,
     cold: ColdPushes,
+    set_rows: Option<SetRows>,
+    proposals: Proposals,
     pushes: u64,
     retransmits: u64,
     /// Some packets as they were sent, by whom and to whom, for strangers that replay them.
@@ -100,6 +108,8 @@ impl Checkers {
             rounds: Rounds::new(rows, placement.as_ref(), &cluster.hot_path),
             frontiers: Frontiers::default(),
             cold: ColdPushes::default(),
+            set_rows: SetRows::new(rows),
+            proposals: Proposals::default(),
             pushes: 0,
             retransmits: 0,
             captured: VecDeque::new(),
@@ -199,6 +209,12 @@ impl Checkers {
     }
 
     fn server_sends(&mut self, at: Instant, server: u16, to: Option<Actor>, message: &Message) {
+        if let (Some(set_rows), Some(Peer::Worker(worker))) =
+            (&mut self.set_rows, to.and_then(|to| self.roster.peer(to)))
+        {
+            let verdict = set_rows.answers(server, worker, message);
+            self.judge("set_rows", at, verdict);
+        }
         let rounds = &mut self.rounds;
         match message {
             Message::Committed(committed) => {
@@ -249,6 +265,35 @@ impl Checkers {
         }
     }
 
+    /// A process is this member.
+    fn member_is(&mut self, actor: Actor, you: Peer) {
+        self.roster.started(actor, you);
+        if let (Some(set_rows), Peer::Server(server)) = (&mut self.set_rows, you) {
+            set_rows.server_is(server, actor);
+        }
+    }
+
+    /// Something reaches a shard that it may answer.
+    fn request_arrives(&mut self, from: Actor, to: Actor, message: &Message) {
+        let (Some(Peer::Worker(worker)), Some(Peer::Server(shard))) =
+            (self.roster.peer(from), self.roster.peer(to))
+        else {
+            return;
+        };
+        let number = match message {
+            Message::Push(push) => Some(push.number),
+            Message::Assign(assign) => Some(assign.number),
+            Message::Reset(reset) => Some(reset.number),
+            _ => None,
+        };
+        if let Some(number) = number {
+            self.cold.arrives(worker, shard, number);
+        }
+        if let Some(set_rows) = &mut self.set_rows {
+            set_rows.arrives(worker, shard, message);
+        }
+    }
+
     /// Number of restarts of flows.
     pub fn renewals(&self) -> u64 {
         self.packets.renewals()
@@ -282,7 +327,10 @@ impl Observer for Checkers {
 
     fn message_sent(&mut self, at: Instant, from: Actor, to: Option<Actor>, message: &Message) {
         if let (None, Message::Rejoin(rejoin)) = (self.roster.peer(from), message) {
-            self.roster.started(from, rejoin.you);
+            self.member_is(from, rejoin.you);
+        }
+        if matches!(message, Message::Start(_)) {
+            self.proposals.begins();
         }
         match (self.roster.peer(from), message) {
             (Some(Peer::Server(server)), message) => self.server_sends(at, server, to, message),
@@ -315,7 +363,9 @@ impl Observer for Checkers {
     fn message_arrives(&mut self, at: Instant, from: Actor, to: Actor, message: &Message) {
         match message {
             Message::Start(start) => {
-                self.roster.started(to, start.you);
+                self.member_is(to, start.you);
+                let verdict = self.proposals.check_start(to, &start.cluster);
+                self.judge("proposals", at, verdict);
                 let verdict = self.roster.view_arrives(to, &start.cluster.view);
                 self.judge("roster", at, verdict);
             }
@@ -335,14 +385,8 @@ impl Observer for Checkers {
                     self.rounds.replay_arrives(worker, replay);
                 }
             }
-            Message::Push(push) => {
-                if let (Some(Peer::Worker(worker)), Some(Peer::Server(shard))) =
-                    (self.roster.peer(from), self.roster.peer(to))
-                {
-                    self.cold.arrives(worker, shard, push.number);
-                }
-            }
-            _ => {}
+            Message::Propose(job) => self.proposals.arrives(from, job),
+            message => self.request_arrives(from, to, message),
         }
     }
 

@@ -99,7 +99,7 @@ fn address(place: usize) -> SocketAddr {
 impl SmallScopeHarness {
     /// A cluster that is complete, in which each worker has just asked for a push to both rows.
     pub(crate) fn new() -> Self {
-        let rows = Rows { embedding: (2, 1), dense: (1, 1), hot: 2, scale: 0, headroom_bits: 12 };
+        let rows = Rows { embedding: (2, 1), dense: (1, 1), hot: 2, scale: 0, headroom_bits: 12, set: None };
         let mut hot_path = libra_proto::HotPath::for_workers(2);
         // A packet for each slot.
         hot_path.entries_max = 1;

@@ -1,5 +1,6 @@
 //! Rows that workers set, and tables that they reset.
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
 use libra_store::{TableSpec, first_non_finite};
 
 use super::{ProtocolViolation, Shard};
@@ -20,8 +21,10 @@ impl Shard {
             self.refuse_push(link, worker, assign.number, &keys, (bad, assign.values.0[bad]));
             return Ok(());
         }
-        if assign.number > self.newest_push(worker) {
-            self.journal.write(&RecordOf::Assign { worker, assign: &assign });
+        if assign.number > self.newest_push(worker) || is_enabled(Mutant::AssignAppliedTwice) {
+            if !is_enabled(Mutant::AssignNotLogged) {
+                self.journal.write(&RecordOf::Assign { worker, assign: &assign });
+            }
             self.set_rows(worker, &assign, &keys);
         } else {
             self.statistics.duplicates += 1;
@@ -50,16 +53,18 @@ impl Shard {
         reset: &Reset,
     ) -> Result<(), ProtocolViolation> {
         self.table(reset.table)?;
-        let mut removed = Vec::new();
         if reset.number > self.newest_push(worker) {
             self.journal.write(&RecordOf::Reset { worker, reset });
-            removed = self.reset_table(worker, reset);
+            self.reset_table(worker, reset);
         } else {
             self.statistics.duplicates += 1;
-            // Owners may not have all of the changes of the first time: they are sent their rows of the table again.
-            removed.extend(self.hot_keys(reset.table));
         }
-        let changes = self.notify_owners(&removed);
+        // Owners may not have the changes of a reset before this one, or of the first time: they are sent all their rows of the table.
+        let mut hot: Vec<u64> = self.hot_keys(reset.table).collect();
+        if is_enabled(Mutant::ResetKeptFromSwitches) {
+            hot.clear();
+        }
+        let changes = self.notify_owners(&hot);
         self.answer_when_kept(link, reset.number, None, changes);
         Ok(())
     }
@@ -104,11 +109,9 @@ impl Shard {
         self.count_push(worker, *number, 0);
     }
 
-    /// Returns the keys of the rows that are not kept any more.
-    fn reset_table(&mut self, worker: u16, reset: &Reset) -> Vec<u64> {
-        let removed = self.store.reset(reset.table.into(), reset.steps);
+    fn reset_table(&mut self, worker: u16, reset: &Reset) {
+        drop(self.store.reset(reset.table.into(), reset.steps));
         self.count_push(worker, reset.number, 0);
-        removed
     }
 
     /// Returns the keys of the plan that are of a table and of this shard.

@@ -1,5 +1,7 @@
 //! Scans: all rows of a table that are kept, a page at a time.
 
+use libra_dataplane::mutants::{Mutant, is_enabled};
+
 use super::{ProtocolViolation, Shard};
 use crate::bulk::Bulk;
 use crate::keys::Keys;
@@ -25,6 +27,7 @@ impl Shard {
         number: u64,
         table: u16,
         after: Option<u64>,
+        page_bytes_max: usize,
     ) -> Result<(), ProtocolViolation> {
         self.table(table)?;
         let scanned = self.scanning.take().filter(|scanned| scanned.table == table && after.is_some());
@@ -33,19 +36,21 @@ impl Shard {
             keys.sort_unstable();
             ScannedKeys { table, keys }
         });
-        let begin = after.map_or(0, |after| scanned.keys.partition_point(|key| *key <= after));
-        let page = self.page(table.into(), &scanned.keys[begin..]);
+        let repeats = is_enabled(Mutant::ScanRepeatsRow);
+        let is_before = |key: u64, after| if repeats { key < after } else { key <= after };
+        let begin = after.map_or(0, |after| scanned.keys.partition_point(|key| is_before(*key, after)));
+        let page = self.page(table.into(), &scanned.keys[begin..], page_bytes_max);
         self.statistics.row_reads += page.keys.len() as u64;
         self.scanning = page.next.map(|_| scanned);
         self.outbox.push_back((link, Message::Scanned { number, page }));
         Ok(())
     }
 
-    fn page(&self, table: usize, keys: &[u64]) -> TablePage {
+    fn page(&self, table: usize, keys: &[u64], bytes_max: usize) -> TablePage {
         let spec = &self.store.tables()[table];
         let words = spec.rule.state_len(spec.width);
         let row_bytes = size_of::<u64>() + size_of::<f32>() * (spec.width + words);
-        let keys_of_page = &keys[..keys.len().min((PAGE_BYTES_MAX / row_bytes).max(1))];
+        let keys_of_page = &keys[..keys.len().min((bytes_max / row_bytes).max(1))];
         let mut kept = Vec::with_capacity(keys_of_page.len());
         let mut values = Vec::with_capacity(keys_of_page.len() * spec.width);
         let mut states = Vec::with_capacity(keys_of_page.len() * words);
