@@ -544,7 +544,10 @@ impl User {
         workload: &Workload,
         account: &Account,
     ) -> Result<(), String> {
-        let (Task::Pull { least } | Task::PushPull { least }) = self.close(now, number)? else {
+        let task = self.close(now, number)?;
+        // A push with pull may be answered by the owner of before, whatever its worker has set since.
+        let fresh_since = if matches!(task, Task::Pull { .. }) { number } else { 0 };
+        let (Task::Pull { least } | Task::PushPull { least }) = task else {
             return Err(format!("operation {number} of worker {} completes as a pull", self.worker));
         };
         let rows = &account.rows;
@@ -557,7 +560,7 @@ impl User {
             if let (Some(set), Some(history)) = (rows.set_table_of(*key), &account.set) {
                 let (of_row, rest) = values.as_slice().split_at(set.width);
                 let is_last = self.progress == Progress::Reading;
-                history.check_read((self.worker, number), *key, of_row, is_last)?;
+                history.check_read((self.worker, fresh_since), *key, of_row, is_last)?;
                 values = rest.iter();
                 continue;
             }
