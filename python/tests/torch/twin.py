@@ -44,3 +44,14 @@ def difference(model: torch.nn.Module, dense: torch.nn.Module) -> float:
     mine, theirs = model.state_dict(), dense.state_dict()
     assert mine.keys() == theirs.keys()
     return max(float((mine[key] - theirs[key]).abs().max() / theirs[key].abs().max()) for key in mine)
+
+
+def one(rows: int = 10, width: int = 2, **options: Any) -> tuple[Any, torch.optim.Optimizer]:
+    """A table with SGD of the rate 1, whose rows begin at 0."""
+    model = torch.nn.Sequential(libra.nn.Embedding(rows, width, init=libra.Zero(), **options))
+    return model, libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=1.0), model)
+
+
+def rows_of(model: Any) -> torch.Tensor:
+    libra.flush()
+    return model[0].read_rows()  # type: ignore[no-any-return]
