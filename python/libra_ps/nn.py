@@ -416,11 +416,14 @@ class EmbeddingBag(RowsModule):
         request = functional.request_bags(
             table, input, offsets, per_sample_weights, self.mode, includes_last, self.padding_idx, self.scale_grad_by_freq
         )
+        return self._look_up(request, includes_last, per_sample_weights)
+
+    def _look_up(self, request: functional.Request, includes_last: bool, weights: Tensor | None) -> Tensor:
         if self.double_backward and torch.is_grad_enabled():
-            bags = functional.bags_by_torch(self, request, includes_last, per_sample_weights, self._output_dtype)
-            return self._finish(bags)
-        output = functional.look_up(table, table.handle, per_sample_weights, request, self.training)
-        return self._finish(output)
+            bags = functional.bags_by_torch(self, request, includes_last, weights, self._output_dtype)
+        else:
+            bags = functional.look_up(self.table, self.table.handle, weights, request, self.training)
+        return self._finish(bags)
 
     def extra_repr(self) -> str:
         rows = "no bound" if self.num_embeddings is None else self.num_embeddings
@@ -455,6 +458,7 @@ class TableConfig:
     frozen: Iterable[int] | Tensor | None = None
     admission: Admission | None = None
     eviction: Eviction | None = None
+    double_backward: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.features, str):
@@ -466,7 +470,8 @@ class EmbeddingBagCollection(torch.nn.Module):
     """Bags of many tables, looked up in one crossing to the native module.
 
     The input is `{feature: (values, offsets)}` or `(values, offsets, weights)`, `{feature: values}` of two dimensions or
-    nested, or a `KeyedJaggedTensor`; the output is `{feature: pooled rows}`.
+    nested, or a `KeyedJaggedTensor`; the output is `{feature: pooled rows}`. Features whose weights have a gradient, and those
+    of tables with `double_backward=True`, take a crossing each.
     """
 
     def __init__(self, tables: Iterable[TableConfig]) -> None:
@@ -486,6 +491,7 @@ class EmbeddingBagCollection(torch.nn.Module):
                 frozen=config.frozen,
                 admission=config.admission,
                 eviction=config.eviction,
+                double_backward=config.double_backward,
             )
             for feature in config.features:
                 if feature in self.features:
@@ -501,8 +507,12 @@ class EmbeddingBagCollection(torch.nn.Module):
             includes_last = False
         else:
             raise TypeError(f"input must be a dict of features or a KeyedJaggedTensor, not {type(features).__name__}")
-        tables, handles = [], []
+        # Features that are looked up in one crossing.
+        names, bags = [], []
         requests: list[functional.Request] = []
+        outputs: dict[str, Tensor] = {}
+        size: tuple[int, ...] | None = None
+        has_grad = torch.is_grad_enabled()
         # Attributes that are modules take a search each.
         modules: Mapping[str, Any] = self.tables._modules
         for name, feature in features.items():
@@ -519,23 +529,29 @@ class EmbeddingBagCollection(torch.nn.Module):
                     raise ValueError(f'feature "{name}": offsets are for an input that is not nested')
                 nested: Any = values
                 values, offsets, ends = nested.values(), nested.offsets(), True
-            if weights is not None and weights.requires_grad:
-                raise NotSupported("a gradient of weights of a collection: use EmbeddingBag for this feature")
             module = modules[self.features[name]]
             table = module.open()
             try:
                 request = functional.request_bags(table, values, offsets, weights, module.mode, ends, None, False)
             except (TypeError, ValueError, NotImplementedError) as error:
                 raise type(error)(f'feature "{name}": {error}') from None
-            if requests and request.size[0] != requests[0].size[0]:
+            size = size or request.size
+            if request.size[0] != size[0]:
                 first = next(iter(features))
                 raise ValueError(
-                    f'feature "{name}" has {request.size[0]} bags, and "{first}" has {requests[0].size[0]}: '
+                    f'feature "{name}" has {request.size[0]} bags, and "{first}" has {size[0]}: '
                     "features of one call have a bag for each sample"
                 )
+            if has_grad and (module.double_backward or (weights is not None and weights.requires_grad)):
+                outputs[name] = module._look_up(request, ends, weights)
+                continue
+            names.append(name)
+            bags.append(module)
             requests.append(request)
-            tables.append(table)
-            handles.append(table.handle)
-        return dict(zip(features, functional.look_up_many(tables, handles, requests, self.training)))
+        tables = [bag.table for bag in bags]
+        found = functional.look_up_many(tables, [table.handle for table in tables], requests, self.training)
+        for name, bag, output in zip(names, bags, found):
+            outputs[name] = bag._finish(output)
+        return {name: outputs[name] for name in features}
 
 

@@ -29,6 +29,23 @@ def test_second_derivatives_of_weights_are_those_of_differences(padding: int | N
     assert gradgradcheck(lambda weights: module(IDS, OFFSETS, weights).square(), (weights,))
 
 
+def test_second_derivatives_of_weights_of_collections_are_those_of_differences() -> None:
+    collection = libra.nn.EmbeddingBagCollection(
+        [libra.nn.TableConfig("second", 10, 4, double_backward=True), libra.nn.TableConfig("first", 10, 4)]
+    )
+    libra.optim.wrap(torch.optim.SGD(collection.parameters(), lr=1.0), collection)
+    collection.double()
+    weights = torch.rand(6, dtype=torch.float64, requires_grad=True)
+
+    def product(weights: torch.Tensor) -> torch.Tensor:
+        outputs = collection({"second": (IDS, OFFSETS, weights), "first": (IDS, OFFSETS)})
+        assert list(outputs) == ["second", "first"]
+        return outputs["second"].square() * outputs["first"].detach()
+
+    assert gradcheck(product, (weights,))
+    assert gradgradcheck(product, (weights,))
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_second_derivatives_of_rows_are_those_of_differences(mode: str) -> None:
     rows = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
@@ -45,28 +62,41 @@ def test_second_derivatives_of_rows_are_those_of_differences(mode: str) -> None:
 class Model(torch.nn.Module):
     """A model of tables, or a twin of dense embeddings; torch has no second derivatives of bags."""
 
-    def __init__(self, is_dense: bool) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__()
-        self.is_dense = is_dense
-        if is_dense:
+        self.kind = kind
+        self.a: Any
+        self.b: Any
+        if kind == "dense":
             self.a, self.b = torch.nn.Embedding(30, 3, padding_idx=4), torch.nn.Embedding(20, 3)
         else:
-            self.a = libra.nn.Embedding(30, 3, padding_idx=4, double_backward=True)  # type: ignore[assignment]
-            self.b = libra.nn.EmbeddingBag(20, 3, mode="mean", double_backward=True)  # type: ignore[assignment]
+            self.a = libra.nn.Embedding(30, 3, padding_idx=4, double_backward=True)
+            if kind == "bag":
+                self.b = libra.nn.EmbeddingBag(20, 3, mode="mean", double_backward=True)
+            else:
+                config = libra.nn.TableConfig("b", 20, 3, ["f"], mode="mean", double_backward=True)
+                self.b = libra.nn.EmbeddingBagCollection([config])
         self.dense = torch.nn.Linear(6, 1)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-        b = self.b(y).mean(1) if self.is_dense else self.b(y)
+        if self.kind == "dense":
+            b = self.b(y).mean(1)
+        else:
+            b = self.b(y) if self.kind == "bag" else self.b({"f": y})["f"]
         return self.dense(torch.cat([self.a(x) * factor, b * factor.square()], 1)).square().mean()
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Returns the values of the model by the names of the twin."""
+        return {name.replace(".tables.b.", "."): value for name, value in self.state_dict().items()}
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
-@pytest.mark.parametrize("how", ["grad", "backward"])
-def test_gradient_penalties_train_as_those_of_torch(how: str) -> None:
+@pytest.mark.parametrize(("how", "kind"), [("grad", "bag"), ("backward", "bag"), ("grad", "collection")])
+def test_gradient_penalties_train_as_those_of_torch(how: str, kind: str) -> None:
     torch.manual_seed(3)
-    model, twin = Model(False), Model(True)
+    model, twin = Model(kind), Model("dense")
     twins = [(model, libra.optim.wrap(torch.optim.SGD(model.parameters(), lr=0.05), model))]
-    twin.load_state_dict(model.state_dict())
+    twin.load_state_dict(model.values())
     twins.append((twin, torch.optim.SGD(twin.parameters(), lr=0.05)))
     for _ in range(20):
         x, y, values = torch.randint(30, (8,)), torch.randint(20, (8, 3)), torch.rand(8, 1) + 0.5
@@ -84,7 +114,7 @@ def test_gradient_penalties_train_as_those_of_torch(how: str) -> None:
                 factor.grad.square().sum().backward()
             torch.nn.utils.clip_grad_norm_(each.parameters(), 1.0)
             optimizer.step()
-    found, expected = model.state_dict(), twin.state_dict()
+    found, expected = model.values(), twin.state_dict()
     worst = max(float((found[name] - value).abs().max()) for name, value in expected.items())
     assert worst < 2e-6
 

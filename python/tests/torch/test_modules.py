@@ -184,6 +184,54 @@ def test_collections_are_their_bags() -> None:
         torch.testing.assert_close(collection.tables[name].read_rows(), tables[name].weight.detach())  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("second", [False, True])
+def test_weights_of_collections_have_the_gradient_of_torch(second: bool) -> None:
+    Config = libra.nn.TableConfig
+    collection = libra.nn.EmbeddingBagCollection(
+        [Config("item", 30, 4, ["item", "bought"], double_backward=second), Config("user", 20, 3)]
+    )
+    twin: Any = libra.to_torch(collection)
+    optimizer = libra.optim.wrap(torch.optim.SGD(collection.parameters(), lr=0.1), collection)
+    other = torch.optim.SGD(twin.parameters(), lr=0.1)
+    # Rows of one table have gradients of both ways.
+    for _ in range(10):
+        items, offsets, bought = torch.randint(30, (9,)), torch.tensor([0, 2, 2]), torch.randint(30, (3, 2))
+        users, some = torch.randint(20, (3, 2)), torch.rand(3, 2)
+        mine, theirs = torch.rand(9).requires_grad_(), torch.zeros(9).requires_grad_()
+        with torch.no_grad():
+            theirs.copy_(mine)
+        outputs = collection({"user": (users, None, some), "item": (items, offsets, mine), "bought": bought})
+        assert list(outputs) == ["user", "item", "bought"]
+        tables = twin.tables
+        expected = [tables["user"](users, None, some), tables["item"](items, offsets, theirs), tables["item"](bought)]
+        for found, its in ((list(outputs.values()), optimizer), (expected, other)):
+            its.zero_grad()
+            torch.stack([output.square().sum() for output in found]).sum().backward()
+            its.step()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    for name in ("item", "user"):
+        torch.testing.assert_close(collection.tables[name].read_rows(), twin.tables[name].weight.detach())  # type: ignore[operator]
+
+
+def test_weights_of_collections_may_have_a_gradient_while_rows_have_none() -> None:
+    collection = libra.nn.EmbeddingBagCollection([libra.nn.TableConfig("a", 10, 2)])
+    collection.requires_grad_(False)
+    weights, ids = torch.ones(1, 3, requires_grad=True), torch.tensor([[1, 2, 1]])
+    collection({"a": (ids, None, weights)})["a"].sum().backward()
+    torch.testing.assert_close(weights.grad, collection.tables["a"].read_rows()[ids].sum(2))  # type: ignore[operator]
+    with torch.no_grad():
+        assert not collection({"a": (ids, None, weights)})["a"].requires_grad
+
+
+def test_outputs_of_collections_have_the_type_of_the_model() -> None:
+    collection = libra.nn.EmbeddingBagCollection([libra.nn.TableConfig("a", 10, 2), libra.nn.TableConfig("b", 10, 2)])
+    features = {"a": torch.tensor([[1, 2]]), "b": (torch.tensor([[1]]), None, torch.ones(1, 1, requires_grad=True))}
+    expected = collection(features)
+    for name, output in collection.bfloat16()(features).items():
+        assert output.dtype is torch.bfloat16
+        torch.testing.assert_close(output, expected[name].bfloat16())
+
+
 def test_features_without_a_gradient_are_left_out() -> None:
     Config = libra.nn.TableConfig
     collection = libra.nn.EmbeddingBagCollection([Config("a", 10, 2, init=libra.Zero()), Config("b", 10, 2)])
