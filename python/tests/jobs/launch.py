@@ -15,10 +15,12 @@ import pytest
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def torchrun(program: str, *arguments: str, workers: int = 2, **environment: str) -> subprocess.CompletedProcess[str]:
+def torchrun(
+    program: str, *arguments: str, workers: int = 2, restarts: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     return subprocess.run(
-        [*command, str(PROGRAMS / program), *arguments],
+        [*command, f"--max-restarts={restarts}", str(PROGRAMS / program), *arguments],
         capture_output=True,
         text=True,
         timeout=180,

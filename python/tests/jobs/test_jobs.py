@@ -67,6 +67,12 @@ def test_others_finish_when_a_worker_is_killed() -> None:
     assert "done 0" in outputs[0][0] and "done 2" in outputs[2][0]
 
 
+def test_a_job_that_torchrun_restarts_goes_on_from_its_save(tmp_path: Path) -> None:
+    done = torchrun("restart.py", str(tmp_path), restarts=1)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("done")) == ["done 0", "done 1"]
+
+
 def test_a_worker_joins_a_cluster_that_runs() -> None:
     host = start("sums.py", 0, 2, free_port(), "sync")
     assert host.stderr is not None
