@@ -3,6 +3,7 @@
     python examples/python/dlrm.py --data train.txt
     python examples/python/dlrm.py --rows 100000                     # synthetic samples, seconds
     torchrun --nproc-per-node 2 examples/python/dlrm.py --rows 100000
+    LIBRA_DENSE=server torchrun --nproc-per-node 2 examples/python/dlrm.py --rows 100000
 
 The model, its training and its test are those of dlrm_torch.py. Only the 26 tables differ.
 """
@@ -34,13 +35,13 @@ def tables(sizes: list[int], width: int) -> libra.nn.EmbeddingBagCollection:
 def main() -> None:
     parser = criteo.parser(__doc__)
     parser.add_argument("--mode", choices=["async", "ssp", "sync"], help="what a step waits for: sync alone, async with others")
-    initial = "rows begin at values that the server draws when they are read, or at those of dlrm_torch.py (one process only)"
+    initial = "rows begin at values that the server draws when they are read, or at those of dlrm_torch.py"
     parser.add_argument("--initial", choices=["server", "torch"], default="server", help=initial)
     arguments = parser.parse_args()
     workers, is_first = int(os.environ.get("WORLD_SIZE", 1)), os.environ.get("RANK", "0") == "0"
-    if workers > 1 and arguments.initial == "torch":
-        parser.error("--initial torch is for one process: rows on servers begin at values of their own")
-    if workers > 1:
+    # With LIBRA_DENSE=server the servers keep the dense parameters, and workers need no process group.
+    in_ddp = workers > 1 and os.environ.get("LIBRA_DENSE") != "server"
+    if in_ddp:
         torch.distributed.init_process_group("gloo")
     session = libra.init(mode=arguments.mode, seed=arguments.seed)
     data, test, sizes = criteo.load(arguments.data, arguments.rows, arguments.rows_max, arguments.seed)
@@ -50,9 +51,12 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
     model: nn.Module = DLRM(bags, len(sizes), arguments.embedding_dim)
     optimizer = libra.optim.wrap(torch.optim.Adagrad(model.parameters(), lr=arguments.lr), model)
-    if workers > 1:
+    if in_ddp:
         model = DistributedDataParallel(model)
-    before, begin, losses = score(model, test, arguments.batch_size), time.perf_counter(), []
+    before = score(model, test, arguments.batch_size)
+    # No worker changes rows while another still scores.
+    libra.barrier()
+    begin, losses = time.perf_counter(), []
     for epoch in range(arguments.epochs):
         log = is_first and not arguments.json
         losses.append(train(model, optimizer, data, arguments.batch_size, arguments.seed + epoch, log))
@@ -65,7 +69,7 @@ def main() -> None:
         print(json.dumps({**summary, "mode": session.mode, "initial": arguments.initial}))
     elif is_first:
         print(f"test AUC {after:.4f} ({before:.4f} before training), loss {losses[-1]:.4f}, {seconds:.1f} s, {session.mode}")
-    if workers > 1:
+    if in_ddp:
         torch.distributed.destroy_process_group()
 
 

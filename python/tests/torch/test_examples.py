@@ -105,8 +105,12 @@ def test_dlrm_is_as_good_as_plain_torch(plain_auc: float, mode: str, tolerance: 
     assert abs(found["auc"] - plain_auc) <= tolerance
 
 
-def test_dlrm_trains_on_two_workers(plain_auc: float) -> None:
-    found = summary("dlrm.py", *SMALL, "--mode=sync", launcher=TORCHRUN)
+@pytest.mark.parametrize(("mode", "dense", "initial"), [("sync", "local", "server"), ("async", "server", "torch")])
+def test_dlrm_trains_on_two_workers(
+    plain_auc: float, mode: str, dense: str, initial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIBRA_DENSE", dense)
+    found = summary("dlrm.py", *SMALL, f"--mode={mode}", f"--initial={initial}", launcher=TORCHRUN)
     assert found["workers"] == 2 and abs(found["auc"] - plain_auc) <= 0.02
 
 
