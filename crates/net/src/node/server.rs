@@ -126,7 +126,7 @@ fn run_all(
             })
         };
         let spawned = thread::Builder::new().name("libra-shard".to_owned()).spawn(move || {
-            // Nobody waits for it behind one that failed.
+            // None waits for it behind one that failed.
             let _ = ends.send(run());
         });
         spawned.map_err(NodeError::io("cannot start a thread"))?;

@@ -255,7 +255,7 @@ fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>
     let (sender, events) = mpsc::channel();
     let last = sender.clone();
     let run = move || {
-        let ended = server.run(|event| {
+        let ended = server.run(move |event| {
             if let ServerEvent::Member(event) = event {
                 // The receiver is gone while the program runs.
                 let _ = sender.send(event.clone());
