@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+mod bench;
+
 use crate::{Outcome, shell};
 
 const PSLITE: &str = "crates/pslite";
@@ -110,6 +112,15 @@ pub(crate) struct PsLiteOptions {
     /// Only this program
     #[arg(long)]
     only: Option<String>,
+    /// Instead of the tests: throughput of ps-lite itself and of this library, in turns. Needs protoc, and the headers of protobuf and ZeroMQ
+    #[arg(long)]
+    bench: bool,
+    /// Turns of the benchmark
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    turns: u32,
+    /// Seconds of each of its measurements
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
 }
 
 /// The programs, and whether all workers are customers of one process.
@@ -132,6 +143,9 @@ pub(crate) fn ps_lite(options: &PsLiteOptions) -> Result<Outcome> {
     let built = shell::target_directory()?.join("release");
     let folder = built.join("ps-lite");
     fs::create_dir_all(&folder).context("cannot make a folder for the programs")?;
+    if options.bench {
+        return bench::run(options, &built, &folder);
+    }
     let mut failed = Vec::new();
     for &(name, one_process) in PROGRAMS {
         if options.only.as_deref().is_some_and(|only| only != name) {

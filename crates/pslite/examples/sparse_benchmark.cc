@@ -1,7 +1,8 @@
 // Throughput of pushes and pulls of sparse rows: keys drawn by Zipf's law, distinct and ascending in each request, the default handler.
 //
-//   sparse_benchmark [KEYS [KEYS_A_REQUEST [SECONDS [REQUESTS_UNDER_WAY]]]]
+//   sparse_benchmark [KEYS [KEYS_A_REQUEST [SECONDS [REQUESTS_UNDER_WAY [HASHED]]]]]
 //
+// Keys are 0, 1, 2 and so on; with HASHED = 1 they are spread over all 64 bits.
 // The last worker line of each kind has the number of pairs of a key and a value that this worker sent or received in a second.
 
 #include <algorithm>
@@ -22,7 +23,16 @@ using Clock = std::chrono::steady_clock;
 struct Settings {
   size_t keys, keys_a_request, under_way;
   double seconds;
+  bool hashed;
 };
+
+// The key of a row: its number, or a bijection of it (the finalizer of SplitMix64).
+ps::Key KeyOf(const Settings& settings, uint64_t row) {
+  if (!settings.hashed) return row;
+  row = (row ^ (row >> 30)) * 0xbf58476d1ce4e5b9u;
+  row = (row ^ (row >> 27)) * 0x94d049bb133111ebu;
+  return row ^ (row >> 31);
+}
 
 // Requests of so many distinct keys. Ranks are scattered over the keys.
 std::vector<ps::SArray<ps::Key>> Draw(const Settings& settings, size_t requests, unsigned seed) {
@@ -47,7 +57,7 @@ std::vector<ps::SArray<ps::Key>> Draw(const Settings& settings, size_t requests,
       const size_t rank = static_cast<size_t>(found - cumulated.begin());
       if (rank >= settings.keys || is_taken[rank]) continue;
       is_taken[rank] = true;
-      keys.push_back(of_rank[rank]);
+      keys.push_back(KeyOf(settings, of_rank[rank]));
     }
     std::fill(is_taken.begin(), is_taken.end(), false);
     std::sort(keys.begin(), keys.end());
@@ -85,7 +95,8 @@ void RunWorker(const Settings& settings) {
 
   // All rows are there before anything is measured.
   ps::SArray<ps::Key> all(settings.keys);
-  for (size_t key = 0; key < settings.keys; ++key) all[key] = key;
+  for (size_t row = 0; row < settings.keys; ++row) all[row] = KeyOf(settings, row);
+  std::sort(all.begin(), all.end());
   for (size_t key = 0; key < settings.keys; key += 100000) {
     const size_t end = std::min(settings.keys, key + 100000);
     worker.Wait(worker.ZPush(all.segment(key, end), ps::SArray<float>(end - key, 0.5f)));
@@ -108,7 +119,7 @@ void RunWorker(const Settings& settings) {
 int main(int argc, char** argv) {
   auto argument = [&](int at, double usual) { return argc > at ? std::atof(argv[at]) : usual; };
   const Settings settings = {static_cast<size_t>(argument(1, 1e7)), static_cast<size_t>(argument(2, 1e4)),
-                             static_cast<size_t>(argument(4, 8)), argument(3, 4)};
+                             static_cast<size_t>(argument(4, 8)), argument(3, 4), argument(5, 0) != 0};
   ps::Start(0);
   if (ps::IsServer()) {
     auto* server = new ps::KVServer<float>(0);
