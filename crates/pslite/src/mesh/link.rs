@@ -1,10 +1,13 @@
-//! A stream to one process: a thread that writes, and one that reads.
+//! A stream to one process: a thread that reads, and one that writes what others leave to it.
+//!
+//! A thread that sends writes by itself if no other does, and only what the socket takes at once: to wake a thread costs more than a small
+//! message. What is sent meanwhile goes with its next batch. A thread that reads first answers all messages that have come.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -12,10 +15,11 @@ use std::time::Instant;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::batch::{Batch, Content, write_all};
 use super::control::Control;
 use super::flow::{Receiving, Sending, Verdict};
-use super::frame::{HEAD_BYTES, Head, Kind, filling};
-use super::message::{Meta, OutgoingMessage, Payload, Received};
+use super::frame::{HEAD_BYTES, Head, Kind};
+use super::message::{OutgoingMessage, Payload, Received};
 use super::threads::thread_number;
 
 /// After so many messages or bytes without an answer on which it could ride along, an acknowledgement goes by itself.
@@ -24,6 +28,8 @@ const UNTOLD_BYTES: usize = 1 << 20;
 /// Written at once, unless one frame alone is more.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_FRAMES: usize = 64;
+/// Batches that a thread writes on behalf of others before it goes on.
+const BATCHES_MAX: u32 = 4;
 /// Heads of small messages are read together; arrays go straight to where they stay.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Memory is taken as bytes come, not as a head promises.
@@ -64,16 +70,24 @@ pub(super) struct Link {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The number of the thread that reads, and passes on what has come.
     reader: AtomicU64,
-}
-
-#[derive(Clone)]
-enum Content {
-    Application(Arc<OutgoingMessage>),
-    Control(Arc<Vec<u8>>),
+    /// That thread has another message at hand, and what it sends waits until it has none.
+    reads_more: AtomicBool,
+    /// So something waits.
+    holds: AtomicBool,
 }
 
 struct State {
     sending: Sending<Content>,
+    /// Some thread writes, and looks for more when it has written.
+    is_writing: bool,
+    /// Begun by another thread, for the one that writes what others leave.
+    rest: Vec<u8>,
+    /// Memory for the next batch.
+    spare: Batch,
+    /// Nothing can be written any more.
+    is_broken: bool,
+    /// Time at which the thread that writes looks again by itself.
+    looks_at: Instant,
     /// To be sent as soon as possible.
     answer: Option<Kind>,
     /// The node at this end, as it will be named in frames.
@@ -112,6 +126,11 @@ impl Link {
         let now = Instant::now();
         let state = State {
             sending: Sending::new(now),
+            is_writing: false,
+            rest: Vec::new(),
+            spare: Batch::default(),
+            is_broken: false,
+            looks_at: now,
             answer: None,
             sender,
             peer: None,
@@ -130,6 +149,8 @@ impl Link {
             told: AtomicU64::new(0),
             threads: Mutex::default(),
             reader: AtomicU64::new(0),
+            reads_more: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
         });
         let (for_writer, for_reader) = (Arc::clone(&link), Arc::clone(&link));
         let write =
@@ -158,12 +179,55 @@ impl Link {
 
     fn push(&self, content: Content) {
         let mut state = lock(&self.state);
-        let was_idle = !state.sending.has_next();
         state.sending.push(Instant::now(), content);
+        let is_reader = self.reader.load(Ordering::Relaxed) == thread_number();
+        if is_reader && self.reads_more.load(Ordering::Relaxed) {
+            self.holds.store(true, Ordering::Relaxed);
+        } else {
+            self.write_now(state);
+        }
+    }
+
+    /// Writes what the socket takes at once, unless another thread writes.
+    fn write_now<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        if state.is_writing || !state.rest.is_empty() || state.is_broken || state.has_ended {
+            return;
+        }
+        state.is_writing = true;
+        let mut batch = core::mem::take(&mut state.spare);
+        let mut left = BATCHES_MAX;
+        while left > 0 && !state.has_ended && self.fill(&mut state, &mut batch) {
+            left -= 1;
+            drop(state);
+            let written = batch.write_some(&self.stream);
+            state = lock(&self.state);
+            match written {
+                Ok(rest) if rest.is_empty() => {}
+                Ok(rest) => {
+                    state.rest = rest;
+                    left = 0;
+                }
+                Err(_) => {
+                    self.break_off(&mut state);
+                    left = 0;
+                }
+            }
+        }
+        batch.clear();
+        state.spare = batch;
+        state.is_writing = false;
+        // The other thread has something to write, or has to ask for an acknowledgement sooner than it would look.
+        let is_needed = left == 0 || state.sending.ask_at().is_some_and(|at| at < state.looks_at);
         drop(state);
-        if was_idle {
+        if is_needed {
             self.changed.notify_all();
         }
+    }
+
+    /// Nothing can be written. The reader gets the reason, and the last messages of the other end.
+    fn break_off(&self, state: &mut State) {
+        state.is_broken = true;
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// From now on frames name this node as their sender.
@@ -233,72 +297,80 @@ impl Link {
         }
     }
 
+    /// Writes what other threads leave, until nothing can be written.
     fn write(&self, stream: &TcpStream) {
-        let (mut heads, mut contents) = (Vec::new(), Vec::new());
-        while self.next_batch(&mut heads, &mut contents) {
-            let mut slices = Vec::with_capacity(contents.len() * 9);
-            for (head, content) in heads.iter().zip(&contents) {
-                slices.push(IoSlice::new(head));
-                if let Some(content) = content {
-                    for section in content.sections() {
-                        slices.push(IoSlice::new(section));
-                        slices.push(IoSlice::new(filling(section.len())));
-                    }
-                }
+        let mut batch = Batch::default();
+        while let Some(rest) = self.next_batch(&mut batch) {
+            let mut written = write_all(stream, &mut [IoSlice::new(&rest)]);
+            if written.is_ok() {
+                written = write_all(stream, &mut batch.slices());
             }
-            slices.retain(|slice| !slice.is_empty());
-            if write_all(stream, &mut slices).is_err() {
-                // The reader gets the reason, and the last messages of the other end.
-                let _ = stream.shutdown(Shutdown::Write);
-                return;
+            batch.clear();
+            let mut state = lock(&self.state);
+            state.is_writing = false;
+            if written.is_err() {
+                self.break_off(&mut state);
             }
-            contents.clear();
         }
     }
 
-    /// Waits until there is something to write. Returns false if there never will be.
-    fn next_batch(&self, heads: &mut Vec<[u8; HEAD_BYTES]>, contents: &mut Vec<Option<Content>>) -> bool {
-        heads.clear();
-        contents.clear();
+    /// Waits until there is something to write, and returns the rest that goes before the batch. None: there never will be.
+    fn next_batch(&self, batch: &mut Batch) -> Option<Vec<u8>> {
         let mut state = lock(&self.state);
         loop {
-            if state.has_ended {
-                return false;
+            if state.has_ended || state.is_broken {
+                return None;
             }
             let now = Instant::now();
-            let asks = state.sending.ask_at().is_some_and(|at| at <= now);
-            let is_silent = now >= state.spoke + self.settings.heartbeat;
-            let taken = self.taken.load(Ordering::Acquire);
-            if let Some(kind) = state.answer.take() {
-                heads.push(Head::bare(kind, 0, taken, state.sender).encode());
-                contents.push(None);
-            }
-            if asks || (is_silent && !state.sending.has_next() && heads.is_empty()) {
-                state.sending.asked(now);
-                let newest = state.sending.newest();
-                heads.push(Head::bare(Kind::Probe, newest, taken, state.sender).encode());
-                contents.push(None);
-            }
-            let mut bytes = 0;
-            while bytes < BATCH_BYTES && heads.len() < BATCH_FRAMES {
-                let Some((sequence, content)) = state.sending.next() else { break };
-                let (kind, meta) = content.kind();
-                let lengths = content.sections().map(<[u8]>::len);
-                bytes += lengths.iter().sum::<usize>();
-                let lengths = lengths.map(|length| length as u64);
-                heads.push(Head { kind, sequence, taken, sender: state.sender, meta, lengths }.encode());
-                contents.push(Some(content));
-            }
-            if !heads.is_empty() {
-                self.told.store(taken, Ordering::Relaxed);
-                state.spoke = now;
-                return true;
+            if !state.is_writing {
+                let rest = core::mem::take(&mut state.rest);
+                if self.fill(&mut state, batch) || !rest.is_empty() {
+                    state.is_writing = true;
+                    return Some(rest);
+                }
             }
             let heartbeat_at = state.spoke + self.settings.heartbeat;
             let wake = state.sending.ask_at().map_or(heartbeat_at, |at| at.min(heartbeat_at));
             let left = wake.saturating_duration_since(now).max(Duration::from_micros(100));
+            state.looks_at = now + left;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Fills an empty batch. Returns false if there is nothing to write.
+    fn fill(&self, state: &mut State, batch: &mut Batch) -> bool {
+        batch.clear();
+        let Batch { heads, contents } = batch;
+        let now = Instant::now();
+        let asks = state.sending.ask_at().is_some_and(|at| at <= now);
+        let is_silent = now >= state.spoke + self.settings.heartbeat;
+        let taken = self.taken.load(Ordering::Acquire);
+        if let Some(kind) = state.answer.take() {
+            heads.push(Head::bare(kind, 0, taken, state.sender).encode());
+            contents.push(None);
+        }
+        if asks || (is_silent && !state.sending.has_next() && heads.is_empty()) {
+            state.sending.asked(now);
+            let newest = state.sending.newest();
+            heads.push(Head::bare(Kind::Probe, newest, taken, state.sender).encode());
+            contents.push(None);
+        }
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES && heads.len() < BATCH_FRAMES {
+            let Some((sequence, content)) = state.sending.next() else { break };
+            let (kind, meta) = content.kind();
+            let lengths = content.sections().map(<[u8]>::len);
+            bytes += lengths.iter().sum::<usize>();
+            let lengths = lengths.map(|length| length as u64);
+            heads.push(Head { kind, sequence, taken, sender: state.sender, meta, lengths }.encode());
+            contents.push(Some(content));
+        }
+        if heads.is_empty() {
+            return false;
+        }
+        self.told.store(taken, Ordering::Relaxed);
+        state.spoke = now;
+        true
     }
 
     fn read(self: &Arc<Self>, stream: TcpStream, events: &impl LinkEvents) -> io::Result<()> {
@@ -310,6 +382,9 @@ impl Link {
         let mut held: BTreeMap<u64, (Head, Payload)> = BTreeMap::new();
         let mut head = [0; HEAD_BYTES];
         loop {
+            if !self.reads_more.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed) {
+                self.write_now(lock(&self.state));
+            }
             match stream.read_exact(&mut head) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 other => other?,
@@ -319,6 +394,7 @@ impl Link {
             let head = Head::decode(&head).ok_or_else(malformed)?;
             let payload = read_payload(&mut stream, core::mem::take(&mut spare), &head).transpose();
             let payload = payload.ok_or_else(malformed)??;
+            self.reads_more.store(has_message(stream.buffer()), Ordering::Relaxed);
             let now = Instant::now();
             let is_lost = self.settings.drop_percent > 0
                 && random.random_range(0..100) < u32::from(self.settings.drop_percent);
@@ -419,22 +495,6 @@ impl Link {
     }
 }
 
-impl Content {
-    fn kind(&self) -> (Kind, Meta) {
-        match self {
-            Self::Application(outgoing) => (Kind::Application, outgoing.meta),
-            Self::Control(_) => (Kind::Control, Meta::default()),
-        }
-    }
-
-    fn sections(&self) -> [&[u8]; super::message::SECTIONS] {
-        match self {
-            Self::Application(outgoing) => outgoing.sections(),
-            Self::Control(bytes) => [bytes.as_slice(), &[], &[], &[]],
-        }
-    }
-}
-
 /// Reads the sections behind a head; `None` if no memory has that much.
 fn read_payload(stream: &mut impl Read, words: Vec<u64>, head: &Head) -> io::Result<Option<Payload>> {
     let total = head.lengths.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
@@ -460,17 +520,9 @@ fn read_much(stream: &mut impl Read, head: &Head) -> io::Result<Option<Payload>>
     Ok(Payload::prepare(words, head.lengths))
 }
 
-fn write_all(stream: &TcpStream, slices: &mut Vec<IoSlice<'_>>) -> io::Result<()> {
-    let mut rest = slices.as_mut_slice();
-    while !rest.is_empty() {
-        let some = rest.len().min(512);
-        // Not `write_vectored`: in a program that is not of Rust a signal would end the process if the other end is gone.
-        match socket2::SockRef::from(stream).send_vectored_with_flags(&rest[..some], libc::MSG_NOSIGNAL) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+/// Returns true if there is a whole message at the begin of what was read in advance.
+fn has_message(buffer: &[u8]) -> bool {
+    let Some((head, rest)) = buffer.split_first_chunk::<HEAD_BYTES>() else { return false };
+    let length = Head::decode(head).and_then(|head| Payload::stream_length(head.lengths));
+    length.is_some_and(|length| rest.len() >= length)
 }

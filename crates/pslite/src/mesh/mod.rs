@@ -12,6 +12,7 @@
 //! that is lost behind a stream, as `PS_DROP_MSG` wants it, is sent again (`flow`). The scheduler numbers nodes and holds the barriers
 //! (`scheduler`). A stream that ends without a last message is a death: all processes are told of it.
 
+mod batch;
 mod control;
 mod error;
 mod flow;

@@ -1,0 +1,100 @@
+//! Frames that are written together.
+
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use super::frame::{HEAD_BYTES, Kind, filling};
+use super::message::{Meta, OutgoingMessage, SECTIONS};
+
+/// What a frame has behind its head.
+#[derive(Clone)]
+pub(super) enum Content {
+    Application(Arc<OutgoingMessage>),
+    Control(Arc<Vec<u8>>),
+}
+
+/// Heads of frames, and what is behind each.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) heads: Vec<[u8; HEAD_BYTES]>,
+    pub(super) contents: Vec<Option<Content>>,
+}
+
+impl Batch {
+    pub(super) fn clear(&mut self) {
+        self.heads.clear();
+        self.contents.clear();
+    }
+
+    pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(self.contents.len() * 9);
+        for (head, content) in self.heads.iter().zip(&self.contents) {
+            slices.push(IoSlice::new(head));
+            for section in content.iter().flat_map(Content::sections).filter(|section| !section.is_empty()) {
+                slices.push(IoSlice::new(section));
+                let filling = filling(section.len());
+                if !filling.is_empty() {
+                    slices.push(IoSlice::new(filling));
+                }
+            }
+        }
+        slices
+    }
+
+    /// Writes what the socket takes without a wait. Returns the rest.
+    pub(super) fn write_some(&self, stream: &TcpStream) -> io::Result<Vec<u8>> {
+        let mut slices = self.slices();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            match send(stream, rest, libc::MSG_DONTWAIT) {
+                Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let mut bytes = Vec::with_capacity(rest.iter().map(|slice| slice.len()).sum());
+        rest.iter().for_each(|slice| bytes.extend_from_slice(slice));
+        Ok(bytes)
+    }
+}
+
+impl Content {
+    pub(super) fn kind(&self) -> (Kind, Meta) {
+        match self {
+            Self::Application(outgoing) => (Kind::Application, outgoing.meta),
+            Self::Control(_) => (Kind::Control, Meta::default()),
+        }
+    }
+
+    pub(super) fn sections(&self) -> [&[u8]; SECTIONS] {
+        match self {
+            Self::Application(outgoing) => outgoing.sections(),
+            Self::Control(bytes) => [bytes.as_slice(), &[], &[], &[]],
+        }
+    }
+}
+
+/// Writes all of the slices, however long it takes.
+pub(super) fn write_all(stream: &TcpStream, mut rest: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let bytes = send(stream, rest, 0)?;
+        IoSlice::advance_slices(&mut rest, bytes);
+    }
+    Ok(())
+}
+
+/// Writes some of the slices.
+fn send(stream: &TcpStream, slices: &[IoSlice<'_>], flags: i32) -> io::Result<usize> {
+    let some = slices.len().min(512);
+    loop {
+        // Not `write_vectored`: in a program that is not of Rust a signal would end the process if the other end is gone.
+        let socket = socket2::SockRef::from(stream);
+        match socket.send_vectored_with_flags(&slices[..some], libc::MSG_NOSIGNAL | flags) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
