@@ -61,7 +61,7 @@ pub use hot_set::{
     Budget, BudgetError, Choice, DEFAULT_C, DEFAULT_ON_CHIP_BYTES, DEFAULT_P, Limit, SLOT_BYTES, principle_1,
 };
 pub use placement::{
-    Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, RegionSlots, Search,
+    Place, PlacedRow, Placement, PlacementError, REGIONS_MAX, RegionLayout, RegionSlots, Run, Search,
 };
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use scale::{DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, MARGIN, Quantizer, Scale, bound};

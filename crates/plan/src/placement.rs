@@ -2,10 +2,12 @@
 
 mod index;
 
+use core::ops::Range;
+
 use thiserror::Error;
 
 use self::index::Index;
-pub use self::index::Search;
+pub use self::index::{Run, Search};
 use crate::plan::{Invalid, Plan};
 use crate::scale::Scale;
 use crate::shard::shard_of;
@@ -49,6 +51,8 @@ pub struct RegionLayout {
     pub shard: u16,
     /// Slots its rows take: 0 to this, without a gap. At most as many as the placement was made for.
     pub slots: u16,
+    /// The width of its rows, if all have the same.
+    pub width: Option<u32>,
     /// Its rows by rising slot.
     pub rows: Vec<PlacedRow>,
 }
@@ -186,12 +190,14 @@ impl Placement {
             };
             let regions = &mut of_shards[usize::from(shard)];
             if regions.last().is_none_or(|region| region.slots > slots_per_region - width) {
-                regions.push(RegionLayout { region: 0, shard, slots: 0, rows: Vec::new() });
+                let width = Some(table.width);
+                regions.push(RegionLayout { region: 0, shard, slots: 0, width, rows: Vec::new() });
             }
             let region = regions.last_mut().expect("a region with room is there now");
             // Slots are dealt when all rows of the region are there.
             region.rows.push(PlacedRow { key: row.key, slot: 0, width: table.width, scale: row.scale });
             region.slots += width;
+            region.width = region.width.filter(|width| *width == table.width);
         }
 
         let mut regions: Vec<RegionLayout> = of_shards.into_iter().flatten().collect();
@@ -248,6 +254,17 @@ impl Placement {
     #[inline]
     pub fn place(&self, number: u32) -> &Place {
         &self.places[number as usize]
+    }
+
+    /// The numbers of the rows of a region.
+    ///
+    /// # Panics
+    /// If there is no such region.
+    #[must_use]
+    pub fn numbers(&self, region: u8) -> Range<u32> {
+        let region = usize::from(region);
+        let all = u32::try_from(self.places.len()).expect("a plan has fewer than 2^31 rows");
+        self.first_numbers[region]..self.first_numbers.get(region + 1).copied().unwrap_or(all)
     }
 
     /// The key of the row that has this place.

@@ -79,38 +79,47 @@ impl Scale {
         (f64::from(sum) * power_of_two(-i16::from(self.0))) as f32
     }
 
-    /// Does the same as [`quantize`](Self::quantize), for many values of one scale and without a branch.
+    /// Two to the power of the scale, exact.
     #[must_use]
     #[inline]
-    pub fn quantizer(self, bound: u32) -> Quantizer {
-        Quantizer { factor: power_of_two(i16::from(self.0)), bound: f64::from(bound) }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an f32 holds each power of two from 2^-128 to 2^127"
+    )]
+    pub fn factor(self) -> f32 {
+        power_of_two(i16::from(self.0)) as f32
     }
 
     #[inline]
     fn nearest(self, gradient: f32, residue: f32, bound: u32) -> Option<(i32, f32)> {
-        let (nearest, left, is_within) = self.quantizer(bound).quantize(gradient, residue);
+        let (nearest, left, is_within) = Quantizer::new(bound).quantize(gradient, self.factor(), residue);
         is_within.then_some((nearest, left))
     }
 }
 
-/// Quantizes values of one scale.
+/// Does the same as [`Scale::quantize`], for many values and without a branch.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantizer {
-    factor: f64,
     bound: f64,
 }
 
 impl Quantizer {
+    /// Integers of up to `bound`.
+    #[must_use]
+    pub fn new(bound: u32) -> Self {
+        Self { bound: f64::from(bound) }
+    }
+
     /// The integer nearest to the scaled gradient and its residue, what rounding leaves over, and whether the integer is
-    /// within the bound. If it is not, the other two mean nothing.
+    /// within the bound. If it is not, the other two mean nothing. `factor` is that of a [`Scale`].
     #[must_use]
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
         reason = "an integer within bound, and a residue that may round"
     )]
-    pub fn quantize(self, gradient: f32, residue: f32) -> (i32, f32, bool) {
-        let scaled = f64::from(gradient) * self.factor + f64::from(residue);
+    pub fn quantize(self, gradient: f32, factor: f32, residue: f32) -> (i32, f32, bool) {
+        let scaled = f64::from(gradient) * f64::from(factor) + f64::from(residue);
         let rounded = scaled + ROUNDER;
         let nearest = rounded - ROUNDER;
         // What is too large for the rounding to be exact is too large for any bound. NaN is within none.

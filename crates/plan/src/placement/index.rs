@@ -22,6 +22,8 @@ struct Block {
     keys: u64,
     /// The number of its first key if they are consecutive, and else where its numbers begin in the list of all.
     first: u32,
+    /// So many keys from the first place of the block on, in this block and those after it, are all there and have consecutive numbers.
+    run: u32,
     form: Form,
 }
 
@@ -47,7 +49,16 @@ enum Form {
 const DENSE: u32 = u64::BITS / 2;
 
 /// No key has this name.
-const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, form: Form::Consecutive };
+const NO_BLOCK: Block = Block { name: u64::MAX, keys: 0, first: 0, run: 0, form: Form::Consecutive };
+
+/// Neighbouring keys that all are there, and have consecutive numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The number of the first of them.
+    pub number: u32,
+    /// The last of them.
+    pub last: u64,
+}
 
 /// Finds rows one after the other.
 #[derive(Debug, Clone)]
@@ -62,10 +73,7 @@ impl Search<'_> {
     #[must_use]
     #[inline]
     pub fn find(&mut self, key: u64) -> Option<u32> {
-        let name = key >> BLOCK_BITS;
-        if name != self.block.name {
-            self.block = self.index.block(name).copied().unwrap_or(Block { name, ..NO_BLOCK });
-        }
+        self.go_to(key);
         if self.block.keys & bit(key) == 0 {
             return None;
         }
@@ -75,6 +83,25 @@ impl Search<'_> {
             Form::Dense => place_in_block(key),
         };
         self.index.numbers.get(self.block.first as usize + before).copied()
+    }
+
+    /// The keys from this one on that are known to be rows with consecutive numbers, as those of a dense table are; there may be more.
+    #[must_use]
+    #[inline]
+    pub fn run(&mut self, key: u64) -> Option<Run> {
+        self.go_to(key);
+        let place = u32::try_from(place_in_block(key)).expect("a block has 64 places");
+        let more = self.block.run.checked_sub(place + 1)?;
+        Some(Run { number: self.block.first + place, last: key + u64::from(more) })
+    }
+
+    /// Makes the block that of a key.
+    #[inline]
+    fn go_to(&mut self, key: u64) {
+        let name = key >> BLOCK_BITS;
+        if name != self.block.name {
+            self.block = self.index.block(name).copied().unwrap_or(Block { name, ..NO_BLOCK });
+        }
     }
 }
 
@@ -100,18 +127,20 @@ impl Index {
             let keys = block.iter().fold(0, |keys, (key, _)| keys | bit(*key));
             let name = block[0].0 >> BLOCK_BITS;
             if block.is_sorted_by(|(_, number), (_, next)| number + 1 == *next) {
-                blocks.push(Block { name, keys, first: block[0].1, form: Form::Consecutive });
+                let run = keys.trailing_ones();
+                blocks.push(Block { name, keys, first: block[0].1, run, form: Form::Consecutive });
             } else if keys.count_ones() < DENSE {
-                blocks.push(Block { name, keys, first, form: Form::Counted });
+                blocks.push(Block { name, keys, first, run: 0, form: Form::Counted });
                 numbers.extend(block.iter().map(|(_, number)| *number));
             } else {
-                blocks.push(Block { name, keys, first, form: Form::Dense });
+                blocks.push(Block { name, keys, first, run: 0, form: Form::Dense });
                 numbers.resize(numbers.len() + BLOCK_KEYS, 0);
                 for (key, number) in block {
                     numbers[first as usize + place_in_block(*key)] = *number;
                 }
             }
         }
+        join_runs(&mut blocks);
         if blocks.is_empty() {
             return Self::default();
         }
@@ -199,6 +228,21 @@ impl Index {
     }
 }
 
+/// Lets runs that end with their block go on into the next one. Blocks rise.
+fn join_runs(blocks: &mut [Block]) {
+    let mut next = NO_BLOCK;
+    for block in blocks.iter_mut().rev() {
+        let goes_on = block.run == u64::BITS
+            && next.run > 0
+            && next.name == block.name + 1
+            && next.first == block.first + u64::BITS;
+        if goes_on {
+            block.run += next.run;
+        }
+        next = *block;
+    }
+}
+
 /// The bit of a key in its block.
 #[inline]
 fn bit(key: u64) -> u64 {
@@ -226,8 +270,19 @@ mod tests {
         for (number, &key) in (0u32..).zip(keys) {
             assert_eq!(index.find(key), Some(number));
         }
+        let mut search = index.search();
+        for &key in keys {
+            let Some(Run { number, last }) = search.run(key) else { continue };
+            let run = key..=last;
+            assert!(
+                run.clone().zip(number..).all(|(key, number)| index.find(key) == Some(number)),
+                "{run:?}"
+            );
+        }
         for key in strangers {
-            assert_eq!(index.find(key).is_some(), keys.contains(&key), "{key}");
+            let is_there = keys.contains(&key);
+            assert_eq!(index.find(key).is_some(), is_there, "{key}");
+            assert!(is_there || index.search().run(key).is_none(), "{key}");
         }
     }
 
@@ -253,6 +308,17 @@ mod tests {
         check(&in_order, 0..6000);
         // As over two shards: of each block one half comes after the other halves of all.
         check(&(0..5000).step_by(2).chain((1..5000).step_by(2)).collect::<Vec<_>>(), 0..6000);
+    }
+
+    #[test]
+    fn runs_go_on_over_blocks() {
+        let index = Index::new((0..1000).chain(1064..1100));
+        let run = |key| index.search().run(key);
+        assert_eq!(run(70), Some(Run { number: 70, last: 999 }));
+        assert_eq!(run(999), Some(Run { number: 999, last: 999 }));
+        assert_eq!(run(1000), None);
+        let last_block = Index::new(u64::MAX - 63..=u64::MAX);
+        assert_eq!(last_block.search().run(u64::MAX - 1), Some(Run { number: 62, last: u64::MAX }));
     }
 
     #[test]

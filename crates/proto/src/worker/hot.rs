@@ -1,7 +1,6 @@
 //! The hot path of a worker: rows become packets for the switches, answers become values.
 
 use core::net::SocketAddr;
-use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 
 use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
@@ -10,7 +9,7 @@ use libra_plan::{Placement, Plan};
 use super::lanes::{LaneEntries, Lanes, OpenPackets};
 use super::quantize::Quantization;
 use super::renewals::{Renewal, Renewals};
-use super::rows::HotRow;
+use super::rows::{HotRow, HotRows};
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Ownership, View};
 use crate::message::Replay;
@@ -224,29 +223,24 @@ impl HotClient {
         }
     }
 
-    /// Packs a push: the gradients of the rows that switches take. The others are handed to `demote`. Rows come by region, and then by slot.
+    /// Packs a push: the gradients of the rows that switches take. The others are handed to `demote`.
     pub(crate) fn push(
         &mut self,
         push: &mut HotPush<'_>,
-        rows: impl Iterator<Item = HotRow>,
+        rows: HotRows<'_>,
         demote: &mut dyn FnMut(&HotRow),
     ) -> Packed {
         let flags = if push.answered.is_some() { Flags::VALUES } else { Flags::NONE };
         let mut too_large = 0;
         let (packer, quantization, mut lanes) = self.packer(push.operation, Kind::Push, flags);
         let packed = packer.pack(rows, demote, |rows, packet, demote| {
-            let words = quantization.words(rows, push.gradients, |row| {
+            let (slots, words) = quantization.entries(rows, push.gradients, |row| {
                 too_large += 1;
                 demote(row);
             });
-            let words = words.iter().copied();
-            if let Some(lanes) = &mut lanes {
-                lanes.write(rows, words, packet);
-            } else if words.len() == rows.len() {
-                // Rows of one value have a loop without another in it.
-                packet.extend(rows.iter().map(|row| row.place.slot).zip(words));
-            } else {
-                packet.extend(rows.iter().flat_map(HotRow::slots).zip(words));
+            match &mut lanes {
+                Some(lanes) => lanes.write(rows, words.iter().copied(), packet),
+                None => packet.extend(slots.iter().copied().zip(words.iter().copied())),
             }
             if let Some(answered) = &mut push.answered {
                 answered.extend_from_slice(rows);
@@ -259,7 +253,7 @@ impl HotClient {
     pub(crate) fn pull(
         &mut self,
         operation: u64,
-        rows: impl Iterator<Item = HotRow>,
+        rows: HotRows<'_>,
         answered: &mut Vec<HotRow>,
         demote: &mut dyn FnMut(&HotRow),
     ) -> Packed {
@@ -329,7 +323,7 @@ impl Packer<'_> {
     /// are those whose region no switch holds (rule V8). The last packet of a push in a region is marked.
     fn pack(
         self,
-        mut hot_rows: impl Iterator<Item = HotRow>,
+        mut hot_rows: HotRows<'_>,
         demote: &mut dyn FnMut(&HotRow),
         mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
     ) -> Packed {
@@ -340,7 +334,7 @@ impl Packer<'_> {
         let mut unfinished = None;
         while let Some(region) = match &mut open {
             Some(open) => open.next_packet(&mut hot_rows, &mut next, rows),
-            None => next_packet(&mut hot_rows, &mut next, entries_max, rows),
+            None => hot_rows.next_packet(entries_max, rows),
         } {
             let others_are_open = open.as_ref().is_some_and(|open| !open.is_empty());
             let path = ownerships[usize::from(region)].owner.and_then(|owner| paths.get_mut(&owner));
@@ -356,7 +350,9 @@ impl Packer<'_> {
             bytes.resize(packet_bytes(entries_max), 0);
             let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
             write(rows, &mut packet, demote);
-            let more_come = others_are_open || next.is_some_and(|row| row.place.region == region);
+            let is_of_region = |row: &HotRow| row.place.region == region;
+            let more_come =
+                others_are_open || next.or_else(|| hot_rows.peek()).as_ref().is_some_and(is_of_region);
             let is_last = kind == Kind::Push && !more_come;
             if rows.is_empty() {
                 path.give_back(bytes);
@@ -379,33 +375,6 @@ impl Packer<'_> {
         }
         packed
     }
-}
-
-const TOO_WIDE: &str = "a row of a hot table is no wider than a packet";
-
-/// Fills the list with rows of one region, as many as fit a packet, and returns the region. `next` is the row after them.
-fn next_packet(
-    hot_rows: &mut impl Iterator<Item = HotRow>,
-    next: &mut Option<HotRow>,
-    entries_max: u8,
-    rows: &mut Vec<HotRow>,
-) -> Option<u8> {
-    rows.clear();
-    rows.extend(next.take());
-    let room = usize::from(entries_max).checked_sub(rows.first().map_or(0, HotRow::width));
-    let mut room = room.expect(TOO_WIDE);
-    let full = hot_rows.try_for_each(|row| {
-        let is_of_region = rows.first().is_none_or(|first| first.place.region == row.place.region);
-        if !is_of_region || row.width() > room {
-            return ControlFlow::Break(row);
-        }
-        room -= row.width();
-        rows.push(row);
-        ControlFlow::Continue(())
-    });
-    *next = full.break_value();
-    assert!(!rows.is_empty() || next.is_none(), "{TOO_WIDE}");
-    rows.first().map(|row| row.place.region)
 }
 
 #[cfg(test)]

@@ -47,27 +47,32 @@ impl Order {
         self.marks.set(number, offset)
     }
 
-    /// Number and offset of each row, by rising number. Whatever is not asked for is forgotten, too.
-    #[inline]
-    pub(super) fn take(&mut self) -> Sorted<'_> {
-        self.next = 0;
-        Sorted { listed: self.listed.drain(..), marked: self.marks.take() }
+    /// Adds rows of consecutive keys, of which the first has the number `first`: the keys of some rows of them, which rise, and the
+    /// values of the rows lie one behind the other from `offset` on.
+    #[inline(always)]
+    pub(super) fn add_run(&mut self, first: u32, keys: &[u64], offset: u32, width: u32) {
+        let (Some(&first_key), Some(&last_key)) = (keys.first(), keys.last()) else { return };
+        let number = |key: u64| first + low_bits(key - first_key);
+        let rows = keys
+            .iter()
+            .enumerate()
+            .map(|(index, &key)| (number(key), offset + low_bits(index as u64) * width));
+        if first >= self.next {
+            self.next = number(last_key) + 1;
+            self.listed.extend(rows);
+        } else {
+            for (number, offset) in rows {
+                self.add_out_of_order(number, offset);
+            }
+        }
     }
-}
 
-/// Takes the rows away, in order.
-#[derive(Debug)]
-pub(super) struct Sorted<'o> {
-    listed: Drain<'o, (u32, u32)>,
-    marked: Marked<'o>,
-}
-
-impl Iterator for Sorted<'_> {
-    type Item = (u32, u32);
-
+    /// Takes number and offset of each row, by rising number.
     #[inline]
-    fn next(&mut self) -> Option<(u32, u32)> {
-        self.listed.next().or_else(|| self.marked.next())
+    pub(super) fn take(&mut self) -> Drain<'_, (u32, u32)> {
+        self.next = 0;
+        self.listed.extend(self.marks.take());
+        self.listed.drain(..)
     }
 }
 
@@ -156,10 +161,12 @@ impl Iterator for Marked<'_> {
     }
 }
 
-impl Drop for Marked<'_> {
-    fn drop(&mut self) {
-        while self.advance().is_some() {}
-    }
+/// Of what is known to be below 2^32.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "an operation and a plan have fewer than 2^32 rows")]
+fn low_bits(number: u64) -> u32 {
+    debug_assert!(u32::try_from(number).is_ok());
+    number as u32
 }
 
 #[cfg(test)]
@@ -174,10 +181,10 @@ mod tests {
     proptest! {
         #[test]
         fn rows_come_out_by_rising_number_and_once(
-            operations in prop::collection::vec((prop::collection::vec((0u32..20_000, any::<u32>()), 0..300), 0usize..400), 1..4),
+            operations in prop::collection::vec(prop::collection::vec((0u32..20_000, any::<u32>()), 0..300), 1..4),
         ) {
             let mut order = Order::new(20_000);
-            for (rows, taken) in operations {
+            for rows in operations {
                 let mut first = BTreeMap::new();
                 for &(number, offset) in &rows {
                     let is_new = match first.entry(number) {
@@ -189,9 +196,29 @@ mod tests {
                     };
                     prop_assert_eq!(order.add(number, offset), is_new);
                 }
-                let sorted: Vec<(u32, u32)> = order.take().take(taken).collect();
-                prop_assert_eq!(sorted, first.into_iter().take(taken).collect::<Vec<_>>());
+                prop_assert_eq!(order.take().collect::<Vec<_>>(), first.into_iter().collect::<Vec<_>>());
             }
+        }
+
+        #[test]
+        fn rows_of_runs_are_added_like_single_ones(
+            runs in prop::collection::vec((0u32..200, prop::collection::btree_set(0u64..40, 1..20)), 0..8),
+            width in 1u32..4,
+        ) {
+            let (mut by_runs, mut one_by_one) = (Order::new(20_000), Order::new(20_000));
+            let mut offset = 0;
+            for (place, (gap, keys)) in (0u32..).zip(runs) {
+                // Runs do not overlap, and come in any order.
+                let start = (place * 7919 % 80) * 240 + gap;
+                let keys: Vec<u64> = keys.into_iter().collect();
+                let first = start + u32::try_from(keys[0]).unwrap();
+                by_runs.add_run(first, &keys, offset, width);
+                for key in keys {
+                    prop_assert!(one_by_one.add(start + u32::try_from(key).unwrap(), offset));
+                    offset += width;
+                }
+            }
+            prop_assert!(by_runs.take().eq(one_by_one.take()));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Turns the gradients of hot rows into the words of packets.
+//! Turns the gradients of hot rows into the entries of packets.
 
-use libra_plan::Placement;
+use libra_plan::{Placement, Quantizer, RegionLayout};
+use pulp::{Arch, NullaryFnOnce};
 
 use super::rows::HotRow;
 use crate::cluster::ArithmeticMode;
@@ -9,113 +10,156 @@ use crate::cluster::ArithmeticMode;
 #[derive(Debug, Clone)]
 pub(super) struct Quantization {
     arithmetic: ArithmeticMode,
-    bound: u32,
-    /// For each region what rounding has left over of each slot (error feedback).
-    residues: Vec<Vec<f32>>,
+    quantizer: Quantizer,
+    /// Of each region, by slot.
+    slots: Vec<Vec<SlotState>>,
+    values: PacketValues,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct SlotState {
+    /// What rounding has left over (error feedback).
+    residue: f32,
+    /// That of the scale of the row.
+    factor: f32,
+}
+
+/// The values of a packet, in its order.
+#[derive(Debug, Clone, Default)]
+struct PacketValues {
+    slots: Vec<u16>,
+    gradients: Vec<f32>,
+    states: Vec<SlotState>,
     words: Vec<u32>,
-    /// The residues that have become others, as they were.
-    residues_before: Vec<f32>,
+    /// The residues that become those of the slots.
+    residues: Vec<f32>,
 }
 
 impl Quantization {
     /// Integers of up to `bound`, if they are integers.
     pub(super) fn new(arithmetic: ArithmeticMode, bound: u32, placement: &Placement) -> Self {
-        let slots = placement.regions().iter().map(|region| usize::from(region.slots));
+        let states = |region: &RegionLayout| {
+            let mut states = Vec::with_capacity(region.slots.into());
+            for row in &region.rows {
+                let state = SlotState { residue: 0.0, factor: row.scale.factor() };
+                states.resize(states.len() + row.width as usize, state);
+            }
+            states
+        };
         Self {
             arithmetic,
-            bound,
-            residues: slots.map(|slots| vec![0.0; slots]).collect(),
-            words: Vec::new(),
-            residues_before: Vec::new(),
+            quantizer: Quantizer::new(bound),
+            slots: placement.regions().iter().map(states).collect(),
+            values: PacketValues::default(),
         }
     }
 
-    /// The words of rows of one region, one behind the other; `gradients` are those of the operation. Of `rows` only those stay whose
+    /// Slots and words of rows of one region, one behind the other; `gradients` are those of the operation. Of `rows` only those stay whose
     /// integers are within the bound, the others are handed to `too_large` (rule C5).
-    pub(super) fn words(
+    pub(super) fn entries(
         &mut self,
         rows: &mut Vec<HotRow>,
         gradients: &[f32],
         mut too_large: impl FnMut(&HotRow),
-    ) -> &[u32] {
-        self.words.clear();
-        let Some(first) = rows.first() else { return &[] };
-        if self.arithmetic != ArithmeticMode::Fixed {
-            let values = rows.iter().flat_map(|row| &gradients[row.range()]);
-            self.words.extend(values.map(|value| value.to_bits()));
-            return &self.words;
-        }
-        let Self { bound, residues, words, residues_before, .. } = self;
-        let residues = residues[usize::from(first.place.region)].as_mut_slice();
-        // Nearly always all are, and then there is no need to look at each twice.
-        if !quantize_all(rows, gradients, residues, *bound, words, residues_before) {
-            words.clear();
+    ) -> (&[u16], &[u32]) {
+        let Self { arithmetic, quantizer, slots, values } = self;
+        let region = rows.first().map_or(0, |row| usize::from(row.place.region));
+        let states = slots[region].as_mut_slice();
+        if *arithmetic != ArithmeticMode::Fixed {
+            values.gather(rows, gradients);
+            values.words.clear();
+            values.words.extend(values.gradients.iter().map(|gradient| gradient.to_bits()));
+        } else if !values.quantize(rows, gradients, states, *quantizer) {
             rows.retain(|row| {
-                let is_within = quantize_all(
-                    core::slice::from_ref(row),
-                    gradients,
-                    residues,
-                    *bound,
-                    words,
-                    residues_before,
-                );
+                let mut of_row = gradients[row.range()].iter().zip(&states[row.slot_range()]);
+                let is_within = of_row.all(|(gradient, state)| state.quantize(*quantizer, *gradient).2);
                 if !is_within {
-                    words.truncate(words.len() - row.width());
                     too_large(row);
                 }
                 is_within
             });
+            let are_within = values.quantize(rows, gradients, states, *quantizer);
+            debug_assert!(are_within, "the others were taken off");
         }
-        &self.words
+        (&values.slots, &values.words)
     }
 }
 
-/// Appends the integers of rows. `false` if one is larger than `bound`: then the residues are what they were, and the integers are invalid.
-fn quantize_all(
-    rows: &[HotRow],
-    gradients: &[f32],
-    residues: &mut [f32],
-    bound: u32,
-    words: &mut Vec<u32>,
-    residues_before: &mut Vec<f32>,
-) -> bool {
-    let (first, values) = (words.len(), rows.iter().map(HotRow::width).sum::<usize>());
-    words.resize(first + values, 0);
-    residues_before.resize(values, 0.0);
-    let mut places = words[first..].iter_mut().zip(&mut *residues_before);
-    let mut all_within = true;
-    // Rows of one value have a loop without another in it.
-    if values == rows.len() {
-        for (row, (word, before)) in rows.iter().zip(places) {
-            let residue = &mut residues[usize::from(row.place.slot)];
-            let quantizer = row.place.scale.quantizer(bound);
-            let (integer, left, is_within) = quantizer.quantize(gradients[row.offset as usize], *residue);
-            *word = integer.cast_unsigned();
-            *before = core::mem::replace(residue, left);
-            all_within &= is_within;
-        }
-    } else {
-        for row in rows {
-            let quantizer = row.place.scale.quantizer(bound);
-            let values = gradients[row.range()].iter().zip(&mut residues[row.slot_range()]);
-            for ((gradient, residue), (word, before)) in values.zip(&mut places) {
-                let (integer, left, is_within) = quantizer.quantize(*gradient, *residue);
-                *word = integer.cast_unsigned();
-                *before = core::mem::replace(residue, left);
-                all_within &= is_within;
+impl SlotState {
+    #[inline(always)]
+    fn quantize(self, quantizer: Quantizer, gradient: f32) -> (i32, f32, bool) {
+        quantizer.quantize(gradient, self.factor, self.residue)
+    }
+}
+
+impl PacketValues {
+    /// Lists slots and gradients of rows.
+    #[inline(always)]
+    fn gather(&mut self, rows: &[HotRow], all: &[f32]) {
+        let Self { slots, gradients, .. } = self;
+        slots.clear();
+        gradients.clear();
+        // Rows of one value have loops without another in them.
+        if rows.iter().all(|row| row.width() == 1) {
+            slots.extend(rows.iter().map(|row| row.place.slot));
+            gradients.extend(rows.iter().map(|row| all[row.offset as usize]));
+        } else {
+            for row in rows {
+                slots.extend(row.slots());
+                gradients.extend_from_slice(&all[row.range()]);
             }
         }
     }
-    if !all_within {
-        let mut before = residues_before.iter();
-        for row in rows {
-            residues[row.slot_range()]
-                .iter_mut()
-                .zip(&mut before)
-                .for_each(|(residue, before)| *residue = *before);
-        }
+
+    /// Turns the gradients of rows into integers. `false`, and no residue is another, if one is too large.
+    fn quantize(
+        &mut self,
+        rows: &[HotRow],
+        gradients: &[f32],
+        states: &mut [SlotState],
+        quantizer: Quantizer,
+    ) -> bool {
+        Arch::new().dispatch(Quantize { values: self, rows, gradients, states, quantizer })
     }
-    all_within
+}
+
+/// Turns gradients into integers with all instructions that this processor has: several at a time. Whatever is found in memory is
+/// listed before, and what goes there is after.
+struct Quantize<'q> {
+    values: &'q mut PacketValues,
+    rows: &'q [HotRow],
+    gradients: &'q [f32],
+    states: &'q mut [SlotState],
+    quantizer: Quantizer,
+}
+
+impl NullaryFnOnce for Quantize<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn call(self) -> bool {
+        let Self { values, rows, gradients, states: of_slots, quantizer } = self;
+        values.gather(rows, gradients);
+        let PacketValues { slots, gradients, states, words, residues } = values;
+        states.clear();
+        states.extend(slots.iter().map(|slot| of_slots[usize::from(*slot)]));
+        words.resize(slots.len(), 0);
+        residues.resize(slots.len(), 0.0);
+        let mut are_within = true;
+        for ((gradient, state), (word, left)) in
+            gradients.iter().zip(&*states).zip(words.iter_mut().zip(&mut *residues))
+        {
+            let (integer, residue, is_within) = state.quantize(quantizer, *gradient);
+            (*word, *left) = (integer.cast_unsigned(), residue);
+            are_within &= is_within;
+        }
+        if are_within {
+            for (slot, residue) in slots.iter().zip(&*residues) {
+                of_slots[usize::from(*slot)].residue = *residue;
+            }
+        }
+        are_within
+    }
 }
 
 #[cfg(test)]
@@ -157,12 +201,12 @@ mod tests {
         ) {
             let scale = Scale(scale);
             let slots = values.iter().map(Vec::len).sum();
+            let state = SlotState { residue: 0.0, factor: scale.factor() };
             let mut quantization = Quantization {
                 arithmetic: ArithmeticMode::Fixed,
-                bound: BOUND,
-                residues: vec![Vec::new(), vec![0.0; slots]],
-                words: Vec::new(),
-                residues_before: Vec::new(),
+                quantizer: Quantizer::new(BOUND),
+                slots: vec![Vec::new(), vec![state; slots]],
+                values: PacketValues::default(),
             };
             let gradients = values.concat();
             let mut residues = vec![0.0; slots];
@@ -177,17 +221,19 @@ mod tests {
                         .collect();
                     if let Some(integers) = integers {
                         residues[row.slot_range()].copy_from_slice(&left);
-                        expected.extend(integers.into_iter().map(i32::cast_unsigned));
+                        expected.extend(row.slots().zip(integers.into_iter().map(i32::cast_unsigned)));
                         stay.push(row);
                     } else {
                         go.push(row);
                     }
                 }
                 let (mut left, mut too_large) = (rows(&values, scale), Vec::new());
-                let words = quantization.words(&mut left, &gradients, |row| too_large.push(*row)).to_vec();
-                prop_assert_eq!(words, expected);
+                let (slots, words) = quantization.entries(&mut left, &gradients, |row| too_large.push(*row));
+                let entries: Vec<(u16, u32)> = slots.iter().copied().zip(words.iter().copied()).collect();
+                prop_assert_eq!(entries, expected);
                 prop_assert_eq!((left, too_large), (stay, go));
-                prop_assert_eq!(&quantization.residues[REGION], &residues);
+                let left: Vec<f32> = quantization.slots[REGION].iter().map(|state| state.residue).collect();
+                prop_assert_eq!(&left, &residues);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Places of the rows of an operation: the slots or the shard, and the positions in the caller's arrays.
 
+use std::vec::Drain;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use libra_plan::{Place, Placement, shard_of};
@@ -11,6 +13,11 @@ use crate::client::ClientError;
 
 /// The memory of so many operations is kept for later ones.
 const SPARE_MAX: usize = 64;
+/// Keys that are compared with those before them before it is decided whether to go on.
+const RISE_BLOCK: usize = 256;
+
+const ARRAYS_MAX: &str = "arrays hold fewer than 2^32 values";
+const TOO_WIDE: &str = "a row of a hot table is no wider than a packet";
 
 /// A row that a switch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +130,70 @@ pub(crate) struct Directory {
     spare: Vec<Vec<HotRow>>,
 }
 
+/// The hot rows of an operation, by region and then by slot.
+#[derive(Debug)]
+pub(crate) struct HotRows<'d> {
+    placement: &'d Placement,
+    /// Numbers and offsets.
+    listed: Drain<'d, (u32, u32)>,
+    /// The first of them that was not handed over.
+    next: usize,
+}
+
+impl HotRows<'_> {
+    fn rest(&self) -> &[(u32, u32)] {
+        &self.listed.as_slice()[self.next..]
+    }
+
+    /// Returns the next row, and leaves it there.
+    pub(crate) fn peek(&self) -> Option<HotRow> {
+        self.rest().first().map(|row| placed(self.placement, row))
+    }
+
+    /// Fills the list with rows of one region, as many as fit a packet, and returns the region.
+    pub(crate) fn next_packet(&mut self, entries_max: u8, rows: &mut Vec<HotRow>) -> Option<u8> {
+        rows.clear();
+        let region = self.peek()?.place.region;
+        let Self { placement, listed, next } = self;
+        let rest = &listed.as_slice()[*next..];
+        let entries_max = u32::from(entries_max);
+        let count = if let Some(width) = placement.regions()[usize::from(region)].width {
+            // Rows of one width are not looked at.
+            let end = placement.numbers(region).end;
+            let most = rest.len().min((entries_max / width) as usize);
+            rest[..most].partition_point(|(number, _)| *number < end)
+        } else {
+            let mut room = entries_max;
+            let fits = |(number, _): &&(u32, u32)| {
+                let place = placement.place(*number);
+                let left = room.checked_sub(place.width).filter(|_| place.region == region);
+                room = left.unwrap_or_default();
+                left.is_some()
+            };
+            rest.iter().take_while(fits).count()
+        };
+        assert!(count > 0, "{TOO_WIDE}");
+        rows.extend(rest[..count].iter().map(|row| placed(placement, row)));
+        *next += count;
+        Some(region)
+    }
+}
+
+impl Iterator for HotRows<'_> {
+    type Item = HotRow;
+
+    fn next(&mut self) -> Option<HotRow> {
+        let row = self.peek()?;
+        self.next += 1;
+        Some(row)
+    }
+}
+
+#[inline]
+fn placed(placement: &Placement, &(number, offset): &(u32, u32)) -> HotRow {
+    HotRow { place: *placement.place(number), offset }
+}
+
 /// Makes hot rows cold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demotion<'d>(&'d Placement);
@@ -149,23 +220,22 @@ impl Directory {
 
     /// Looks the rows of `keys` up, which lie one behind the other in the caller's arrays. The hot ones are for
     /// [`hot_rows`](Self::hot_rows), the others are listed; of a row that occurs twice only one is hot, as a packet has a slot once.
-    pub(crate) fn find(&mut self, keys: &[u64]) -> Result<Found, ClientError> {
+    /// `rise` may be true if [keys rise](rise): then they are found faster.
+    pub(crate) fn find(&mut self, keys: &[u64], rise: bool) -> Result<Found, ClientError> {
         let mut found = Found::default();
-        let looked_up = Arch::new().dispatch(Lookup { directory: self, keys, found: &mut found });
+        let looked_up = Arch::new().dispatch(Lookup { directory: self, keys, rise, found: &mut found });
         if looked_up.is_err() {
             drop(self.order.take());
         }
         looked_up.map(|()| found)
     }
 
-    /// The hot rows that were [found](Self::find), by region and then by slot, and the conversion of those that no switch takes to cold rows.
-    /// Without a plan no row is hot.
+    /// The hot rows that were [found](Self::find), and the conversion of those that no switch takes to cold rows. Without a plan no row is hot.
     #[inline]
-    pub(crate) fn hot_rows(&mut self) -> Option<(impl Iterator<Item = HotRow>, Demotion<'_>)> {
+    pub(crate) fn hot_rows(&mut self) -> Option<(HotRows<'_>, Demotion<'_>)> {
         let Self { placement, order, .. } = self;
         let placement = placement.as_ref()?;
-        let row = |(number, offset)| HotRow { place: *placement.place(number), offset };
-        Some((order.take().map(row), Demotion(placement)))
+        Some((HotRows { placement, listed: order.take(), next: 0 }, Demotion(placement)))
     }
 
     /// Memory for a list of hot rows.
@@ -198,14 +268,16 @@ impl Directory {
         regions.map(|layout| layout.region).collect()
     }
 
-    /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values.
+    /// Sums the gradients of keys that occur more than once into their first occurrence. Checks lengths and values. `rise` is true if
+    /// [keys rise](rise).
     pub(crate) fn merge_duplicates(
         &mut self,
         keys: &mut Vec<u64>,
         gradients: &mut Vec<f32>,
+        rise: bool,
     ) -> Result<(), ClientError> {
-        // Ascending keys, as most callers have them, are distinct.
-        if keys.is_sorted_by(|key, next| key < next) {
+        // Rising keys, as most callers have them, are distinct.
+        if rise {
             return self.check(keys, gradients);
         }
         let mut seen = core::mem::take(&mut self.seen);
@@ -274,9 +346,7 @@ impl Directory {
                 return Err(self.not_finite(key, lane, gradients[read + lane]));
             }
             read += width;
-            let first = *seen
-                .entry(key)
-                .or_insert(u32::try_from(written).expect("arrays hold fewer than 2^32 values"));
+            let first = *seen.entry(key).or_insert(u32::try_from(written).expect(ARRAYS_MAX));
             let first = first as usize;
             if first < written {
                 for (lane, from) in gradient.enumerate() {
@@ -298,10 +368,27 @@ impl Directory {
     }
 }
 
+/// Returns true if each key is above the one before it.
+pub(crate) fn rise(keys: &[u64]) -> bool {
+    Arch::new().dispatch(|| {
+        // No exit within a block, which makes it vectorizable.
+        let rises = |pairs: &[u64]| pairs.windows(2).fold(true, |rises, pair| rises & (pair[0] < pair[1]));
+        let mut rest = keys;
+        while rest.len() > RISE_BLOCK {
+            if !rises(&rest[..=RISE_BLOCK]) {
+                return false;
+            }
+            rest = &rest[RISE_BLOCK..];
+        }
+        rises(rest)
+    })
+}
+
 /// Looks up the rows of an operation, with all instructions that this processor has: to count the bits of a block of keys is one of them.
 struct Lookup<'d> {
     directory: &'d mut Directory,
     keys: &'d [u64],
+    rise: bool,
     found: &'d mut Found,
 }
 
@@ -310,24 +397,72 @@ impl NullaryFnOnce for Lookup<'_> {
 
     #[inline(always)]
     fn call(self) -> Self::Output {
-        let Self { directory: Directory { tables, placement, shards, order, .. }, keys, found } = self;
+        let Self { directory: Directory { tables, placement, shards, order, .. }, keys, rise, found } = self;
         let mut search = placement.as_ref().map(Placement::search);
         let mut table = tables.first();
         let mut offset = 0;
-        for (index, &key) in keys.iter().enumerate() {
+        let mut rest = keys;
+        while let Some((&key, others)) = rest.split_first() {
             let of = find_table(tables, key, table)?;
             table = Some(of);
             let width = u32::try_from(of.width).expect("a store refuses rows this wide");
+            // Keys next to each other are found together.
+            if rise && let Some(run) = search.as_mut().and_then(|search| search.run(key)) {
+                let last = run.last.min(of.keys.end - 1);
+                let (of_run, others) = rest.split_at(leading(rest, last));
+                order.add_run(run.number, of_run, offset, width);
+                offset += u32::try_from(of_run.len()).expect(ARRAYS_MAX) * width;
+                rest = others;
+                continue;
+            }
             let number = search.as_mut().and_then(|search| search.find(key));
             if !number.is_some_and(|number| order.add(number, offset)) {
                 if found.cold.is_empty() {
-                    found.cold.reserve(keys.len() - index);
+                    found.cold.reserve(rest.len());
                 }
                 found.cold.push(cold_row(key, offset, width, *shards));
             }
             offset += width;
+            rest = others;
         }
         found.values = offset as usize;
         Ok(())
+    }
+}
+
+/// Returns the number of keys up to `last`, of which the first is one. Keys rise.
+#[inline(always)]
+fn leading(keys: &[u64], last: u64) -> usize {
+    // Doubled until it is beyond, for most runs have few keys of an operation.
+    let mut end = 1;
+    while keys.get(end).is_some_and(|key| *key <= last) {
+        end *= 2;
+    }
+    let start = end / 2;
+    start + keys[start..end.min(keys.len())].partition_point(|key| *key <= last)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn keys_rise_if_each_is_above_the_one_before(
+            mut keys in prop::collection::btree_set(any::<u64>(), 0..400).prop_map(Vec::from_iter),
+            copied in any::<prop::sample::Index>(),
+            last in any::<u64>(),
+        ) {
+            prop_assert!(rise(&keys));
+            if keys.len() > 1 {
+                let count = leading(&keys, last.max(keys[0]));
+                prop_assert_eq!(count, keys.iter().filter(|key| **key <= last.max(keys[0])).count());
+                let copied = copied.index(keys.len() - 1);
+                keys[copied + 1] = keys[copied];
+                prop_assert!(!rise(&keys));
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::hot::{Frontiers, HotClient, HotPush, Packed};
 use super::lanes::lanes_of;
 use super::operations::{Level, Operation, Operations, PushAnswer};
 use super::renewals::Renewal;
-use super::rows::{ColdRow, Directory, Found, HotRow, by_shard};
+use super::rows::{ColdRow, Directory, Found, HotRow, by_shard, rise};
 use crate::client::{ClientError, PullId};
 use crate::cluster::{Cluster, View};
 use crate::message::{Answered, Message};
@@ -159,7 +159,7 @@ impl Session {
     }
 
     pub(super) fn pull(&mut self, id: PullId, keys: Vec<u64>) {
-        let Found { mut cold, values } = match self.directory.find(&keys) {
+        let Found { mut cold, values } = match self.directory.find(&keys, rise(&keys)) {
             Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number: id.0, error }),
         };
@@ -190,8 +190,9 @@ impl Session {
         mut gradients: Vec<f32>,
         answer: PushAnswer,
     ) {
-        let merged = self.directory.merge_duplicates(&mut keys, &mut gradients);
-        let Found { mut cold, values } = match merged.and_then(|()| self.directory.find(&keys)) {
+        let rise = rise(&keys);
+        let merged = self.directory.merge_duplicates(&mut keys, &mut gradients, rise);
+        let Found { mut cold, values } = match merged.and_then(|()| self.directory.find(&keys, rise)) {
             Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),
         };

@@ -3,7 +3,7 @@
 use libra_store::{TableSpec, first_non_finite};
 
 use super::operations::{Level, Operation, PushAnswer};
-use super::rows::{Found, by_shard};
+use super::rows::{Found, by_shard, rise};
 use super::session::Session;
 use super::{AssignedRows, WorkerEvent};
 use crate::client::ClientError;
@@ -16,7 +16,9 @@ const ENDS_AS_PUSH: Option<PushAnswer> = Some(PushAnswer::Level(Level::Accepted)
 impl Session {
     /// Sets rows. They go to their shards, also those that switches hold: these get the new values from there (rule C12).
     pub(super) fn assign(&mut self, number: u64, rows: AssignedRows) {
-        let found = self.check_rows(&rows).and_then(|words| Ok((self.directory.find(&rows.keys)?, words)));
+        let found = self
+            .check_rows(&rows)
+            .and_then(|words| Ok((self.directory.find(&rows.keys, rise(&rows.keys))?, words)));
         let (Found { mut cold, .. }, words) = match found {
             Ok(found) => found,
             Err(error) => return self.events.push_back(WorkerEvent::Refused { number, error }),

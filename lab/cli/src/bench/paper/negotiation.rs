@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use libra_paper::{Factor, Model, exponent};
-use libra_plan::{DEFAULT_HEADROOM_BITS, Scale, bound};
+use libra_plan::{DEFAULT_HEADROOM_BITS, Quantizer, Scale, bound};
 
 use super::finding::{Axis, Chart, Claim, Finding, Kind, Series, Source, Table, Unit};
 use super::tasks::Tasks;
@@ -253,10 +253,10 @@ impl Machine {
         machine.integer = best(|| factor.integers(black_box(&machine.gradients), &mut machine.integers));
         machine.float = best(|| factor.floats(black_box(&machine.integers), &mut machine.gradients));
         let bound = bound(DEFAULT_HEADROOM_BITS);
-        let quantizer = Scale::fit(1.0, bound).quantizer(bound);
+        let (quantizer, factor) = (Quantizer::new(bound), Scale::fit(1.0, bound).factor());
         machine.planned = best(|| {
             for (integer, gradient) in machine.integers.iter_mut().zip(black_box(&machine.gradients)) {
-                *integer = quantizer.quantize(*gradient, 0.0).0;
+                *integer = quantizer.quantize(*gradient, factor, 0.0).0;
             }
         });
         machine
