@@ -174,6 +174,19 @@ impl<'a> PacketWriter<'a> {
         self.entries = self.entries.wrapping_add(u8::try_from(added).unwrap_or(u8::MAX));
     }
 
+    /// Adds entries of which cells and values are in lists of their own, as [`extend`](Self::extend) does.
+    #[inline]
+    pub fn extend_from_slices(&mut self, cells: &[u16], values: &[u32]) {
+        let free = core::mem::take(&mut self.free).into_slice();
+        let count = cells.len().min(values.len()).min(free.len());
+        let (added, free) = free.split_at_mut_checked(count).unwrap_or_default();
+        for ((bytes, &cell), &value) in added.iter_mut().zip(cells).zip(values) {
+            *bytes = Entry { cell, value }.to_bytes();
+        }
+        self.entries = self.entries.wrapping_add(u8::try_from(count).unwrap_or(u8::MAX));
+        self.free = free.iter_mut();
+    }
+
     /// Sets a flag of the header.
     pub const fn flag(&mut self, flag: Flags) {
         self.header.flags = self.header.flags.with(flag);
@@ -271,6 +284,22 @@ mod tests {
 
         let push = HEADER.to_bytes();
         assert_eq!(Packet::parse(&push).unwrap().acknowledged().count(), 0);
+    }
+
+    #[test]
+    fn slices_are_added_like_single_entries_until_the_packet_is_full() {
+        let (cells, values) = ([1, 2, 0x1234, 4], [10, 20, 0x1234_5678, 40, 50]);
+        for length in [30, 36, 48, 54, 60] {
+            let (mut one_by_one, mut at_once) = ([0; 60], [0; 60]);
+            let mut writer = PacketWriter::new(HEADER, &mut one_by_one[..length]);
+            writer.extend(cells.into_iter().zip(values));
+            let bytes = writer.finish();
+            let mut writer = PacketWriter::new(HEADER, &mut at_once[..length]);
+            writer.extend_from_slices(&cells[..1], &values);
+            writer.extend_from_slices(&cells[1..], &values[1..]);
+            assert_eq!(writer.finish(), bytes);
+            assert_eq!(at_once, one_by_one);
+        }
     }
 
     #[test]

@@ -7,9 +7,9 @@ use libra_dataplane::{Flags, Header, Kind, PacketWriter, packet_bytes};
 use libra_plan::{Placement, Plan};
 
 use super::lanes::{LaneEntries, Lanes, OpenPackets};
-use super::quantize::Quantization;
+use super::quantize::{Entries, Quantization};
 use super::renewals::{Renewal, Renewals};
-use super::rows::{HotRow, HotRows};
+use super::rows::{HotRow, HotRows, PacketContents};
 use crate::bulk::Bulk;
 use crate::cluster::{Cluster, Ownership, View};
 use crate::message::Replay;
@@ -233,18 +233,20 @@ impl HotClient {
         let flags = if push.answered.is_some() { Flags::VALUES } else { Flags::NONE };
         let mut too_large = 0;
         let (packer, quantization, mut lanes) = self.packer(push.operation, Kind::Push, flags);
-        let packed = packer.pack(rows, demote, |rows, packet, demote| {
-            let (slots, words) = quantization.entries(rows, push.gradients, |row| {
+        let packed = packer.pack(rows, demote, |region, rows, packet, demote| {
+            let Entries { rows, slots, words } = quantization.entries(region, rows, push.gradients, |row| {
                 too_large += 1;
                 demote(row);
             });
             match &mut lanes {
-                Some(lanes) => lanes.write(rows, words.iter().copied(), packet),
-                None => packet.extend(slots.iter().copied().zip(words.iter().copied())),
+                _ if rows.len() == 0 => {}
+                Some(lanes) => lanes.write(region, slots.iter().copied().zip(words.iter().copied()), packet),
+                None => packet.extend_from_slices(slots, words),
             }
             if let Some(answered) = &mut push.answered {
-                answered.extend_from_slice(rows);
+                rows.append_to(answered);
             }
+            rows.len()
         });
         Packed { too_large, ..packed }
     }
@@ -258,12 +260,13 @@ impl HotClient {
         demote: &mut dyn FnMut(&HotRow),
     ) -> Packed {
         let (packer, _, mut lanes) = self.packer(operation, Kind::Pull, Flags::NONE);
-        packer.pack(rows, demote, |rows, packet, _| {
+        packer.pack(rows, demote, |region, rows, packet, _| {
+            let entries = rows.append_to(answered).iter().flat_map(HotRow::slots).map(|slot| (slot, 0));
             match &mut lanes {
-                Some(lanes) => lanes.write(rows, core::iter::repeat(0), packet),
-                None => packet.extend(rows.iter().flat_map(HotRow::slots).map(|slot| (slot, 0))),
+                Some(lanes) => lanes.write(region, entries, packet),
+                None => packet.extend(entries),
             }
-            answered.extend_from_slice(rows);
+            rows.len()
         })
     }
 
@@ -310,7 +313,7 @@ struct Packer<'h> {
     entries_max: u8,
     /// Beyond one lane, the packets that are filled at the same time.
     open: Option<&'h mut OpenPackets>,
-    /// Those of the packet at hand: all that is done to them is done while they are in the first cache.
+    /// Those of the packet at hand.
     rows: &'h mut Vec<HotRow>,
     renewals: &'h mut Renewals,
     operation: u64,
@@ -319,23 +322,27 @@ struct Packer<'h> {
 }
 
 impl Packer<'_> {
-    /// Packs what `write` writes of the rows of a packet; rows that it does not write it takes off the list, and hands them to `demote`. So
-    /// are those whose region no switch holds (rule V8). The last packet of a push in a region is marked.
+    /// Packs what `write` writes of the rows of a packet, of which it returns the number; rows that it does not write it hands to `demote`.
+    /// So are those whose region no switch holds (rule V8). The last packet of a push in a region is marked.
     fn pack(
         self,
         mut hot_rows: HotRows<'_>,
         demote: &mut dyn FnMut(&HotRow),
-        mut write: impl FnMut(&mut Vec<HotRow>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)),
+        mut write: impl FnMut(u8, PacketContents<'_>, &mut PacketWriter<'_>, &mut dyn FnMut(&HotRow)) -> usize,
     ) -> Packed {
         let Self { paths, ownerships, entries_max, mut open, rows, renewals, operation, kind, flags } = self;
         let mut packed = Packed::default();
         let mut next = None;
         // The region of the packet before, if that was not the last of its region.
         let mut unfinished = None;
-        while let Some(region) = match &mut open {
-            Some(open) => open.next_packet(&mut hot_rows, &mut next, rows),
-            None => hot_rows.next_packet(entries_max, rows),
+        while let Some((region, listed)) = match &mut open {
+            Some(open) => open.next_packet(&mut hot_rows, &mut next, rows).map(|region| (region, None)),
+            None => hot_rows.next_packet(entries_max).map(|(region, listed)| (region, Some(listed))),
         } {
+            let contents = match listed {
+                Some(positions) => hot_rows.at(positions),
+                None => PacketContents::Placed(rows),
+            };
             let others_are_open = open.as_ref().is_some_and(|open| !open.is_empty());
             let path = ownerships[usize::from(region)].owner.and_then(|owner| paths.get_mut(&owner));
             let is_exhausted = path.as_ref().is_some_and(|path| path.is_exhausted(region, kind));
@@ -343,18 +350,18 @@ impl Packer<'_> {
                 renewals.note_end(region);
             }
             let Some(path) = path.filter(|_| !is_exhausted) else {
-                rows.iter().for_each(&mut *demote);
+                contents.append_to(&mut Vec::new()).iter().for_each(&mut *demote);
                 continue;
             };
             let (header, mut bytes) = path.begin(region, kind);
             bytes.resize(packet_bytes(entries_max), 0);
             let mut packet = PacketWriter::new(Header { flags, ..header }, &mut bytes);
-            write(rows, &mut packet, demote);
+            let written = write(region, contents, &mut packet, demote);
             let is_of_region = |row: &HotRow| row.place.region == region;
             let more_come =
                 others_are_open || next.or_else(|| hot_rows.peek()).as_ref().is_some_and(is_of_region);
             let is_last = kind == Kind::Push && !more_come;
-            if rows.is_empty() {
+            if written == 0 {
                 path.give_back(bytes);
                 // All the others were too large, and the packet before is the last after all.
                 if is_last && unfinished == Some(region) {
@@ -368,7 +375,7 @@ impl Packer<'_> {
             let length = packet.finish();
             bytes.truncate(length);
             let first = packed.rows;
-            packed.rows += u32::try_from(rows.len()).expect("a packet has at most 255 entries");
+            packed.rows += u32::try_from(written).expect("a packet has at most 255 entries");
             path.submit(region, kind, bytes, PacketRows { operation, first, end: packed.rows });
             packed.packets += 1;
             unfinished = (!is_last).then_some(region);

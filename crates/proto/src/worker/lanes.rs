@@ -109,17 +109,16 @@ impl LaneEntries {
         Self { paddings, entries: vec![(0, 0); lanes.into()] }
     }
 
-    /// Writes the words of rows of one region, one behind the other, and padding where none of them is.
+    /// Writes slots and words of a region, and padding where none of them is.
     pub(super) fn write(
         &mut self,
-        rows: &[HotRow],
-        words: impl Iterator<Item = u32>,
+        region: u8,
+        words: impl Iterator<Item = (u16, u32)>,
         packet: &mut PacketWriter<'_>,
     ) {
-        let Some(first) = rows.first() else { return };
-        self.entries.fill((self.paddings[usize::from(first.place.region)], 0));
+        self.entries.fill((self.paddings[usize::from(region)], 0));
         let lanes = u16::try_from(self.entries.len()).expect("a packet has at most 255 lanes");
-        for (slot, word) in rows.iter().flat_map(HotRow::slots).zip(words) {
+        for (slot, word) in words {
             self.entries[usize::from(slot % lanes)] = (slot / lanes, word);
         }
         packet.extend(self.entries.iter().copied());

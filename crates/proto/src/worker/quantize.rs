@@ -3,7 +3,7 @@
 use libra_plan::{Placement, Quantizer, RegionLayout};
 use pulp::{Arch, NullaryFnOnce};
 
-use super::rows::HotRow;
+use super::rows::{HotRow, PacketContents, placed};
 use crate::cluster::ArithmeticMode;
 
 /// Conversion of gradients to words, and the remainders of rounding.
@@ -14,9 +14,11 @@ pub(super) struct Quantization {
     /// Of each region, by slot.
     slots: Vec<Vec<SlotState>>,
     values: PacketValues,
+    /// The rows of a packet of which some are too large that are not.
+    within: Vec<HotRow>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default)]
 struct SlotState {
     /// What rounding has left over (error feedback).
     residue: f32,
@@ -51,38 +53,51 @@ impl Quantization {
             quantizer: Quantizer::new(bound),
             slots: placement.regions().iter().map(states).collect(),
             values: PacketValues::default(),
+            within: Vec::new(),
         }
     }
 
-    /// Slots and words of rows of one region, one behind the other; `gradients` are those of the operation. Of `rows` only those stay whose
-    /// integers are within the bound, the others are handed to `too_large` (rule C5).
-    pub(super) fn entries(
-        &mut self,
-        rows: &mut Vec<HotRow>,
+    /// Slots and words of the rows of a packet; `gradients` are those of the operation. Of the rows only those stay whose integers are within
+    /// the bound, the others are handed to `too_large` (rule C5).
+    pub(super) fn entries<'q>(
+        &'q mut self,
+        region: u8,
+        rows: PacketContents<'q>,
         gradients: &[f32],
         mut too_large: impl FnMut(&HotRow),
-    ) -> (&[u16], &[u32]) {
-        let Self { arithmetic, quantizer, slots, values } = self;
-        let region = rows.first().map_or(0, |row| usize::from(row.place.region));
-        let states = slots[region].as_mut_slice();
+    ) -> Entries<'q> {
+        let Self { arithmetic, quantizer, slots, values, within } = self;
+        let (states, quantizer) = (slots[usize::from(region)].as_mut_slice(), *quantizer);
+        let mut staying = rows;
         if *arithmetic != ArithmeticMode::Fixed {
-            values.gather(rows, gradients);
+            values.gather(rows, gradients, states);
             values.words.clear();
             values.words.extend(values.gradients.iter().map(|gradient| gradient.to_bits()));
-        } else if !values.quantize(rows, gradients, states, *quantizer) {
-            rows.retain(|row| {
+        } else if !values.quantize(rows, gradients, states, quantizer) {
+            within.clear();
+            rows.append_to(within);
+            within.retain(|row| {
                 let mut of_row = gradients[row.range()].iter().zip(&states[row.slot_range()]);
-                let is_within = of_row.all(|(gradient, state)| state.quantize(*quantizer, *gradient).2);
+                let is_within = of_row.all(|(gradient, state)| state.quantize(quantizer, *gradient).2);
                 if !is_within {
                     too_large(row);
                 }
                 is_within
             });
-            let are_within = values.quantize(rows, gradients, states, *quantizer);
+            staying = PacketContents::Placed(within);
+            let are_within = values.quantize(staying, gradients, states, quantizer);
             debug_assert!(are_within, "the others were taken off");
         }
-        (&values.slots, &values.words)
+        Entries { rows: staying, slots: &values.slots, words: &values.words }
     }
+}
+
+/// The entries of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entries<'q> {
+    pub(super) rows: PacketContents<'q>,
+    pub(super) slots: &'q [u16],
+    pub(super) words: &'q [u32],
 }
 
 impl SlotState {
@@ -93,20 +108,43 @@ impl SlotState {
 }
 
 impl PacketValues {
-    /// Lists slots and gradients of rows.
+    /// Lists slots, gradients and states of rows.
     #[inline(always)]
-    fn gather(&mut self, rows: &[HotRow], all: &[f32]) {
-        let Self { slots, gradients, .. } = self;
-        slots.clear();
-        gradients.clear();
-        // Rows of one value have loops without another in them.
-        if rows.iter().all(|row| row.width() == 1) {
-            slots.extend(rows.iter().map(|row| row.place.slot));
-            gradients.extend(rows.iter().map(|row| all[row.offset as usize]));
+    fn gather(&mut self, rows: PacketContents<'_>, gradients: &[f32], states: &[SlotState]) {
+        match rows {
+            PacketContents::Listed { placement, rows } => {
+                self.gather_rows(rows.iter().map(|row| placed(placement, row)), gradients, states);
+            }
+            PacketContents::Placed(rows) => self.gather_rows(rows.iter().copied(), gradients, states),
+        }
+    }
+
+    #[inline(always)]
+    fn gather_rows(
+        &mut self,
+        rows: impl ExactSizeIterator<Item = HotRow> + Clone,
+        all: &[f32],
+        of_slots: &[SlotState],
+    ) {
+        let Self { slots, gradients, states, .. } = self;
+        let values = rows.clone().map(|row| row.width()).sum();
+        slots.resize(values, 0);
+        gradients.resize(values, 0.0);
+        states.resize(values, SlotState::default());
+        let mut places = slots.iter_mut().zip(gradients.iter_mut()).zip(states.iter_mut());
+        // Rows of one value have a loop without another in it.
+        if values == rows.len() {
+            for (row, ((slot, gradient), state)) in rows.zip(places) {
+                *slot = row.place.slot;
+                *gradient = all[row.offset as usize];
+                *state = of_slots[usize::from(row.place.slot)];
+            }
         } else {
             for row in rows {
-                slots.extend(row.slots());
-                gradients.extend_from_slice(&all[row.range()]);
+                let of_row = row.slots().zip(&all[row.range()]).zip(&of_slots[row.slot_range()]);
+                for (((slot, gradient), state), place) in of_row.zip(&mut places) {
+                    (*place.0.0, *place.0.1, *place.1) = (slot, *gradient, *state);
+                }
             }
         }
     }
@@ -114,7 +152,7 @@ impl PacketValues {
     /// Turns the gradients of rows into integers. `false`, and no residue is another, if one is too large.
     fn quantize(
         &mut self,
-        rows: &[HotRow],
+        rows: PacketContents<'_>,
         gradients: &[f32],
         states: &mut [SlotState],
         quantizer: Quantizer,
@@ -127,7 +165,7 @@ impl PacketValues {
 /// listed before, and what goes there is after.
 struct Quantize<'q> {
     values: &'q mut PacketValues,
-    rows: &'q [HotRow],
+    rows: PacketContents<'q>,
     gradients: &'q [f32],
     states: &'q mut [SlotState],
     quantizer: Quantizer,
@@ -139,10 +177,8 @@ impl NullaryFnOnce for Quantize<'_> {
     #[inline(always)]
     fn call(self) -> bool {
         let Self { values, rows, gradients, states: of_slots, quantizer } = self;
-        values.gather(rows, gradients);
+        values.gather(rows, gradients, of_slots);
         let PacketValues { slots, gradients, states, words, residues } = values;
-        states.clear();
-        states.extend(slots.iter().map(|slot| of_slots[usize::from(*slot)]));
         words.resize(slots.len(), 0);
         residues.resize(slots.len(), 0.0);
         let mut are_within = true;
@@ -207,6 +243,7 @@ mod tests {
                 quantizer: Quantizer::new(BOUND),
                 slots: vec![Vec::new(), vec![state; slots]],
                 values: PacketValues::default(),
+                within: Vec::new(),
             };
             let gradients = values.concat();
             let mut residues = vec![0.0; slots];
@@ -227,10 +264,14 @@ mod tests {
                         go.push(row);
                     }
                 }
-                let (mut left, mut too_large) = (rows(&values, scale), Vec::new());
-                let (slots, words) = quantization.entries(&mut left, &gradients, |row| too_large.push(*row));
-                let entries: Vec<(u16, u32)> = slots.iter().copied().zip(words.iter().copied()).collect();
-                prop_assert_eq!(entries, expected);
+                let (all, mut too_large) = (rows(&values, scale), Vec::new());
+                let contents = PacketContents::Placed(&all);
+                let region = u8::try_from(REGION).unwrap();
+                let entries = quantization.entries(region, contents, &gradients, |row| too_large.push(*row));
+                let words = entries.words.iter().copied();
+                prop_assert_eq!(entries.slots.iter().copied().zip(words).collect::<Vec<_>>(), expected);
+                let mut left = Vec::new();
+                entries.rows.append_to(&mut left);
                 prop_assert_eq!((left, too_large), (stay, go));
                 let left: Vec<f32> = quantization.slots[REGION].iter().map(|state| state.residue).collect();
                 prop_assert_eq!(&left, &residues);

@@ -1,5 +1,6 @@
 //! Places of the rows of an operation: the slots or the shard, and the positions in the caller's arrays.
 
+use core::ops::Range;
 use std::vec::Drain;
 
 use foldhash::fast::FixedState;
@@ -17,7 +18,6 @@ const SPARE_MAX: usize = 64;
 const RISE_BLOCK: usize = 256;
 
 const ARRAYS_MAX: &str = "arrays hold fewer than 2^32 values";
-const TOO_WIDE: &str = "a row of a hot table is no wider than a packet";
 
 /// A row that a switch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,30 +41,30 @@ impl HotRow {
         self.place.width as usize
     }
 
-    pub(crate) fn slots(&self) -> core::ops::Range<u16> {
+    pub(crate) fn slots(&self) -> Range<u16> {
         let width = u16::try_from(self.place.width).expect("a hot row fits a packet");
         self.place.slot..self.place.slot + width
     }
 
     /// Returns the positions of its slots among those of its region.
-    pub(crate) fn slot_range(&self) -> core::ops::Range<usize> {
+    pub(crate) fn slot_range(&self) -> Range<usize> {
         let first = usize::from(self.place.slot);
         first..first + self.width()
     }
 
-    pub(crate) fn range(&self) -> core::ops::Range<usize> {
+    pub(crate) fn range(&self) -> Range<usize> {
         self.offset as usize..self.offset as usize + self.width()
     }
 }
 
 impl ColdRow {
-    pub(crate) fn range(&self) -> core::ops::Range<usize> {
+    pub(crate) fn range(&self) -> Range<usize> {
         self.offset as usize..(self.offset + self.width) as usize
     }
 }
 
 /// Returns the places of rows in the caller's arrays, those that follow each other there as one.
-pub(crate) fn spans(rows: &[ColdRow]) -> impl Iterator<Item = core::ops::Range<usize>> {
+pub(crate) fn spans(rows: &[ColdRow]) -> impl Iterator<Item = Range<usize>> {
     let runs = rows.chunk_by(|row, next| row.range().end == next.range().start);
     runs.map(|run| run[0].range().start..run[run.len() - 1].range().end)
 }
@@ -150,12 +150,10 @@ impl HotRows<'_> {
         self.rest().first().map(|row| placed(self.placement, row))
     }
 
-    /// Fills the list with rows of one region, as many as fit a packet, and returns the region.
-    pub(crate) fn next_packet(&mut self, entries_max: u8, rows: &mut Vec<HotRow>) -> Option<u8> {
-        rows.clear();
+    /// Takes rows of one region, as many as fit a packet, and returns the region and their positions.
+    pub(crate) fn next_packet(&mut self, entries_max: u8) -> Option<(u8, Range<usize>)> {
         let region = self.peek()?.place.region;
-        let Self { placement, listed, next } = self;
-        let rest = &listed.as_slice()[*next..];
+        let (placement, rest) = (self.placement, self.rest());
         let entries_max = u32::from(entries_max);
         let count = if let Some(width) = placement.regions()[usize::from(region)].width {
             // Rows of one width are not looked at.
@@ -172,10 +170,16 @@ impl HotRows<'_> {
             };
             rest.iter().take_while(fits).count()
         };
-        assert!(count > 0, "{TOO_WIDE}");
-        rows.extend(rest[..count].iter().map(|row| placed(placement, row)));
-        *next += count;
-        Some(region)
+        assert!(count > 0, "a row of a hot table is no wider than a packet");
+        let positions = self.next..self.next + count;
+        self.next = positions.end;
+        Some((region, positions))
+    }
+
+    /// The rows at some positions.
+    pub(crate) fn at(&self, positions: Range<usize>) -> PacketContents<'_> {
+        let Self { placement, listed, .. } = self;
+        PacketContents::Listed { placement, rows: &listed.as_slice()[positions] }
     }
 }
 
@@ -189,9 +193,41 @@ impl Iterator for HotRows<'_> {
     }
 }
 
-#[inline]
-fn placed(placement: &Placement, &(number, offset): &(u32, u32)) -> HotRow {
+#[inline(always)]
+pub(super) fn placed(placement: &Placement, &(number, offset): &(u32, u32)) -> HotRow {
     HotRow { place: *placement.place(number), offset }
+}
+
+/// The rows of a packet, all of one region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PacketContents<'p> {
+    /// Numbers and offsets: to copy their places takes a third of what else is done to rows.
+    Listed {
+        placement: &'p Placement,
+        rows: &'p [(u32, u32)],
+    },
+    Placed(&'p [HotRow]),
+}
+
+impl PacketContents<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Listed { rows, .. } => rows.len(),
+            Self::Placed(rows) => rows.len(),
+        }
+    }
+
+    /// Adds the rows to a list, and returns them there.
+    pub(crate) fn append_to<'l>(&self, list: &'l mut Vec<HotRow>) -> &'l [HotRow] {
+        let first = list.len();
+        match *self {
+            Self::Listed { placement, rows } => {
+                list.extend(rows.iter().map(|row| placed(placement, row)));
+            }
+            Self::Placed(rows) => list.extend_from_slice(rows),
+        }
+        &list[first..]
+    }
 }
 
 /// Makes hot rows cold.

@@ -98,7 +98,8 @@ proptest! {
             let words: Vec<u32> = (1..).take(rows.iter().map(HotRow::width).sum()).collect();
             let mut bytes = vec![0; packet_bytes(lanes)];
             let mut writer = PacketWriter::new(Header::of_kind(Kind::Push), &mut bytes);
-            entries.write(&rows, words.iter().copied(), &mut writer);
+            let slots = rows.iter().flat_map(HotRow::slots);
+            entries.write(rows[0].place.region, slots.zip(words.iter().copied()), &mut writer);
             prop_assert_eq!(writer.finish(), bytes.len());
             let packet = Packet::parse(&bytes).unwrap();
             prop_assert_eq!(packet.header, Header { entries: lanes, flags: Flags::NONE, ..packet.header });

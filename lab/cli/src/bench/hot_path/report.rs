@@ -28,8 +28,11 @@ pub(super) struct Report {
     load: Load,
     goodput: Goodput,
     switch: Switch,
+    /// Without the program of a switch in the kernel, which is counted as the switch's.
     workers: Processor,
     server: Processor,
+    /// Workers, switch and server.
+    total: Processor,
     /// From the beginning of an operation to its answer.
     latency_us: Latency,
     /// Packets that workers sent again, of the whole job.
@@ -71,6 +74,8 @@ struct Cold {
     values_per_second: f64,
     workers: Processor,
     server: Processor,
+    /// Workers and server.
+    total: Processor,
     /// Speedup by the switch.
     gain: f64,
 }
@@ -88,6 +93,10 @@ impl Processor {
     fn of(monitor: UsageMonitor, aggregate: Aggregate) -> Result<Self> {
         let usage = monitor.between(aggregate.begun, aggregate.ended)?;
         Ok(Self { cpu_ns_per_value: usage.cpu_ns as f64 / aggregate.rows })
+    }
+
+    fn without(self, cpu_ns_per_value: f64) -> Self {
+        Self { cpu_ns_per_value: self.cpu_ns_per_value - cpu_ns_per_value }
     }
 }
 
@@ -116,6 +125,8 @@ impl Report {
         let process = Processor::of(hot.switches, aggregate)?.cpu_ns_per_value;
         let cpu_ns_per_value = process + program.unwrap_or(0.0);
         let per_core = 1e9 / cpu_ns_per_value;
+        let workers = Processor::of(hot.workers, aggregate)?.without(program.unwrap_or(0.0));
+        let server = Processor::of(hot.servers, aggregate)?;
         Ok(Self {
             plane: arguments.plane,
             path: if arguments.switch_namespace.is_some() { PathKind::Veth } else { PathKind::Loopback },
@@ -136,8 +147,11 @@ impl Report {
                 values_per_second_per_core: per_core,
                 share_of_limit: per_core / limits.additions_per_second,
             },
-            workers: Processor::of(hot.workers, aggregate)?,
-            server: Processor::of(hot.servers, aggregate)?,
+            workers,
+            server,
+            total: Processor {
+                cpu_ns_per_value: cpu_ns_per_value + workers.cpu_ns_per_value + server.cpu_ns_per_value,
+            },
             latency_us: Latency::of(
                 accounts.iter().flat_map(|account| account.latencies.iter().copied()).collect(),
             )?,
@@ -191,6 +205,14 @@ impl Report {
                 ),
                 ("worker CPU", cpu(self.workers.cpu_ns_per_value), "all workers".to_owned()),
                 ("server CPU", cpu(self.server.cpu_ns_per_value), String::new()),
+                (
+                    "total CPU",
+                    cpu(self.total.cpu_ns_per_value),
+                    format!(
+                        "workers, switch and server; {} without a switch",
+                        cpu(cold.total.cpu_ns_per_value)
+                    ),
+                ),
                 latency_us.line(),
                 (
                     "no switch",
@@ -216,10 +238,13 @@ impl Report {
 impl Cold {
     fn new(measured: Measured, hot: f64) -> Result<Self> {
         let aggregate = Aggregate::of(&Account::of(&measured.outcome)?)?;
+        let workers = Processor::of(measured.workers, aggregate)?;
+        let server = Processor::of(measured.servers, aggregate)?;
         Ok(Self {
             values_per_second: aggregate.rows_per_second,
-            workers: Processor::of(measured.workers, aggregate)?,
-            server: Processor::of(measured.servers, aggregate)?,
+            workers,
+            server,
+            total: Processor { cpu_ns_per_value: workers.cpu_ns_per_value + server.cpu_ns_per_value },
             gain: hot / aggregate.rows_per_second,
         })
     }
