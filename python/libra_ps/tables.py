@@ -67,7 +67,7 @@ class Eviction:
     `rows_max`, those with the fewest gradients, or with by="norm" those closest to zero.
 
     Gradients count half after `half_life` steps. A row that went reads as its initial values, and the next gradient makes
-    it again. `rows_max` is for each server.
+    it again. `rows_max` is for each shard.
     """
 
     idle_steps: int | None = None

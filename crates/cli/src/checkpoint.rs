@@ -20,7 +20,7 @@ use libra_launch::table::{paragraph, table};
 
 /// Lists, verifies, exports and prunes the checkpoints of a job
 ///
-/// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each server, or one of those alone. In each are
+/// DIR is the data directory of the job, with a directory shard-0, shard-1 .. of each shard, or one of those alone. In each are
 /// checkpoints (checkpoint-NUMBER) and the log of later updates (log-*.libra). A number is a checkpoint of the job when every
 /// shard has it. Only `prune` changes anything; all others may run while the servers do.
 #[derive(Subcommand, Debug)]

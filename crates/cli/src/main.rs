@@ -62,7 +62,7 @@ enum Command {
     Checkpoint(checkpoint::Command),
     /// Gathers a cluster, runs one job on it and prints its report
     Controller(controller::Arguments),
-    /// Owns one shard of the rows
+    /// Owns shards of the rows
     Server(member::ServerArguments),
     /// Adds up the gradients of hot rows
     Switch(member::SwitchArguments),

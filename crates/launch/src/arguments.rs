@@ -204,7 +204,7 @@ pub struct DurabilityArguments {
     /// Servers write a checkpoint so often, and at the end; one that is killed and has no log goes on from its last
     #[arg(long, value_name = "S", value_parser = positive_seconds)]
     pub checkpoint_every: Option<Duration>,
-    /// Number of checkpoints that each server keeps
+    /// Number of checkpoints that each shard keeps
     #[arg(long, alias = "keep", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub keep_checkpoints: u16,
     /// Number of checkpoints between two full ones that have only the changes
