@@ -87,8 +87,9 @@ impl Storage {
         let directory = shard_directory(data, shard);
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let disk = RealDisk::open(&directory).map_err(|error| named(&error))?;
-        note_address(&directory, self.address).map_err(|error| named(&error))?;
         let (log, checkpoints) = create(disk, job, shard, with_log).map_err(|error| named(&error))?;
+        // Before the first checkpoint, so that no shard is found without.
+        note_address(&directory, self.address).map_err(|error| named(&error))?;
         self.start(log, checkpoints).map_err(|error| named(&error))
     }
 

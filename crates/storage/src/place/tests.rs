@@ -1,0 +1,114 @@
+//! Shards of processes that have ended, in real directories.
+
+use libra_proto::{
+    Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Role, Server, ServerEvent, Start,
+    StorageRequest,
+};
+
+use super::*;
+use crate::create::create;
+
+const NOW: libra_proto::Instant = libra_proto::Instant::from_nanos(1);
+
+// rule S5
+#[test]
+fn a_data_directory_that_others_may_write_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let found_with = |mode| {
+        std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        find(data.path())
+    };
+    for mode in [0o775, 0o702, 0o777] {
+        let text = found_with(mode).unwrap_err().to_string();
+        assert!(text.contains(&format!("`chmod go-w {}`", data.path().display())), "{text}");
+    }
+    for mode in [0o700, 0o755, 0o1777] {
+        assert!(found_with(mode).unwrap().is_empty());
+    }
+}
+
+fn address(process: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 4000 + process))
+}
+
+/// A data directory with one shard for each of these processes, as a server leaves them that is killed after its first checkpoint.
+fn shards_of(processes: &[u16]) -> tempfile::TempDir {
+    let data = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::new(7, Vec::new(), None, HotPath::for_workers(1));
+    cluster.durability = Durability { log: true, checkpoint_bytes_per_second: u64::MAX, ..Durability::NONE };
+    cluster.servers = processes.iter().copied().map(address).collect();
+    cluster.view.number = 1;
+    for (number, process) in (0..).zip(processes) {
+        let directory = shard_directory(data.path(), number);
+        let disk = RealDisk::open(&directory).unwrap();
+        let (log, mut checkpoints) = create(disk, 7, number, true).unwrap();
+        drop(log);
+        note_address(&directory, address(*process)).unwrap();
+        let mut server = Server::new(address(0), address(*process)).with_disk();
+        server.handle_start(NOW);
+        server.handle_link(NOW, Link(0), LinkEvent::Opened { remote: address(0) });
+        let start =
+            Start { you: Peer::Server(number), share: 0, barrier: 0, cluster: cluster.clone().into() };
+        server.handle_message(NOW, Link(0), Message::Start(Box::new(start)));
+        while let Some(event) = server.poll_event() {
+            match event {
+                ServerEvent::Storage(
+                    StorageRequest::Create { .. }
+                    | StorageRequest::Append { .. }
+                    | StorageRequest::TrimLog { .. },
+                ) => {}
+                ServerEvent::Storage(request) => {
+                    let done = checkpoints.handle(request);
+                    done.into_iter().for_each(|event| server.handle_command(NOW, event));
+                }
+                _ => {}
+            }
+        }
+    }
+    data
+}
+
+fn numbers(found: &[Found]) -> Vec<u16> {
+    found.iter().map(|found| found.recovered.restored.number()).collect()
+}
+
+#[test]
+fn all_shards_of_the_lowest_ones_process_are_found() {
+    let data = shards_of(&[1, 2, 1, 2, 1]);
+    let first = find(data.path()).unwrap();
+    assert_eq!(numbers(&first), [0, 2, 4]);
+    assert!(first.iter().all(|found| found.recovered.restored.address() == address(1)));
+    let second = find(data.path()).unwrap();
+    assert_eq!(numbers(&second), [1, 3]);
+    assert!(find(data.path()).unwrap().is_empty());
+    drop(first);
+    assert_eq!(numbers(&find(data.path()).unwrap()), [0, 2, 4]);
+}
+
+#[test]
+fn a_process_that_takes_its_shards_keeps_all_of_them() {
+    let data = shards_of(&[1, 1, 2, 1]);
+    let first = RealDisk::open(shard_directory(data.path(), 0)).unwrap();
+    assert_eq!(numbers(&find(data.path()).unwrap()), [2]);
+    drop(first);
+    // A process that is about to end, and still has one.
+    let last = RealDisk::open(shard_directory(data.path(), 3)).unwrap();
+    let error = find(data.path()).unwrap_err();
+    let PlaceError::Shard { directory, source } = &error else { panic!("{error}") };
+    assert!(directory.ends_with("shard-3") && source.to_string().contains("another process"), "{error}");
+    drop(last);
+    assert_eq!(numbers(&find(data.path()).unwrap()), [0, 1, 3]);
+}
+
+#[test]
+fn a_shard_without_a_noted_address_is_found_alone() {
+    let data = shards_of(&[1, 1, 2]);
+    for number in 0..3 {
+        std::fs::remove_file(shard_directory(data.path(), number).join(ADDRESS)).unwrap();
+    }
+    let first = find(data.path()).unwrap();
+    assert_eq!(numbers(&first), [0]);
+    let second = find(data.path()).unwrap();
+    assert_eq!(numbers(&second), [1]);
+    assert_eq!(numbers(&find(data.path()).unwrap()), [2]);
+}
