@@ -24,6 +24,9 @@ use crate::report::quality_line;
 use crate::task::Task;
 use crate::training::{Step, work};
 
+/// Last line of a server or switch.
+const JOB_IS_DONE: &str = "the job is done";
+
 /// Options of every member.
 #[derive(Args, Debug)]
 struct MemberArguments {
@@ -161,14 +164,16 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         arguments.member.controller
     ));
     node.run(move |event| match event {
+        // Each shard has finished; the process says so once.
+        ServerEvent::Member(MemberEvent::Finished(_)) | ServerEvent::Storage(_) => {}
         ServerEvent::Member(event) => tell(bars, event),
         ServerEvent::LogSuspended { reason } => bars.line(&format!(
             "server: the log cannot be written, and training goes on without: a crash would lose all later updates. {reason}"
         )),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
         ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
-        ServerEvent::Storage(_) => {}
     })?;
+    bars.line(JOB_IS_DONE);
     Ok(())
 }
 
@@ -213,7 +218,7 @@ pub fn run_switch(arguments: &SwitchArguments) -> Result<()> {
 fn tell(bars: Bars, event: &MemberEvent) {
     match event {
         MemberEvent::Started { you } => bars.line(&format!("{you}: the cluster is complete")),
-        MemberEvent::Finished(_) => bars.line("the job is done"),
+        MemberEvent::Finished(_) => bars.line(JOB_IS_DONE),
         MemberEvent::Ended { .. } => {}
     }
 }

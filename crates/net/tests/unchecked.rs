@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+mod stream;
+
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
 use libra_net::{ControllerNode, NodeOptions, ServerNode};
@@ -12,37 +13,7 @@ use libra_proto::{
     Statistics, VERSION, WorkerStatistics,
 };
 use libra_store::{Init, Optimizer, TableSpec};
-
-/// A stream of messages as the protocol has them: four bytes of length, and the message.
-struct Stream(TcpStream);
-
-impl Stream {
-    fn open(address: SocketAddr) -> Self {
-        Self(TcpStream::connect(address).unwrap())
-    }
-
-    fn send(&mut self, message: &Message) {
-        let frame = message.encode();
-        self.0.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes()).unwrap();
-        self.0.write_all(&frame).unwrap();
-    }
-
-    fn receive(&mut self) -> Message {
-        let mut length = [0; 4];
-        self.0.read_exact(&mut length).unwrap();
-        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        self.0.read_exact(&mut frame).unwrap();
-        Message::decode(&frame).unwrap()
-    }
-
-    fn receive_until<T>(&mut self, wanted: impl Fn(Message) -> Option<T>) -> T {
-        loop {
-            if let Some(found) = wanted(self.receive()) {
-                return found;
-            }
-        }
-    }
-}
+use stream::Stream;
 
 fn push(number: u64, gradients: Vec<f32>) -> Message {
     let keys = [3, 17].as_slice().into();

@@ -10,6 +10,7 @@ mod output;
 #[allow(dead_code, reason = "some of it is only for the laboratory")]
 mod process;
 mod refusals;
+mod shards;
 
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_libra");
