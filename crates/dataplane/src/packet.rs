@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_added_like_single_entries_until_the_packet_is_full() {
+    fn slices_are_added_like_single_entries_until_it_is_full() {
         let (cells, values) = ([1, 2, 0x1234, 4], [10, 20, 0x1234_5678, 40, 50]);
         for length in [30, 36, 48, 54, 60] {
             let (mut one_by_one, mut at_once) = ([0; 60], [0; 60]);
