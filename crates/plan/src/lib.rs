@@ -65,7 +65,7 @@ pub use placement::{
 };
 pub use plan::{HotRow, Invalid, Misfit, Plan, Provenance};
 pub use scale::{DEFAULT_HEADROOM_BITS, HEADROOM_BITS_MAX, MARGIN, Quantizer, Scale, bound};
-pub use shard::{Shard, shard_of};
+pub use shard::{Shard, Shards, shard_of};
 pub use splitmix::{SplitMix64, finalizer, splitmix64};
 pub use summary::Summary;
 pub use table::{SLOTS_PER_REGION, ShapeError, TableShape};

@@ -22,10 +22,52 @@ use crate::splitmix::splitmix64;
 #[must_use]
 #[inline]
 pub fn shard_of(key: u64, shards: u16) -> u16 {
-    let shards = u64::from(shards);
-    let (group, at) = (key / shards, key % shards);
-    let shard = (at + splitmix64(group) % shards) % shards;
-    u16::try_from(shard).expect("a remainder is below the number of shards")
+    Shards::new(shards).of(key)
+}
+
+/// All shards of a job, for many keys: to divide by their number takes longer than the rest of a look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shards {
+    count: u64,
+    /// 2^64 by `count`, and at most 1 below it.
+    reciprocal: u64,
+}
+
+impl Shards {
+    /// So many shards.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    #[inline]
+    pub fn new(count: u16) -> Self {
+        assert!(count > 0, "there are no shards");
+        let count = u64::from(count);
+        Self { count, reciprocal: u64::MAX / count }
+    }
+
+    /// Returns the shard that owns a key: [`shard_of`].
+    #[must_use]
+    #[inline]
+    pub fn of(&self, key: u64) -> u16 {
+        let (group, at) = self.divide(key);
+        let (_, hash) = self.divide(splitmix64(group));
+        let shard = if at + hash < self.count { at + hash } else { at + hash - self.count };
+        u16::try_from(shard).expect("it is below the number of shards")
+    }
+
+    /// Quotient and remainder by the number of shards.
+    #[inline]
+    fn divide(&self, dividend: u64) -> (u64, u64) {
+        if self.count.is_power_of_two() {
+            return (dividend >> self.count.trailing_zeros(), dividend & (self.count - 1));
+        }
+        let product = u128::from(dividend) * u128::from(self.reciprocal);
+        // The exact quotient, or one less.
+        let quotient = u64::try_from(product >> 64).expect("a product of two halves");
+        let remainder = dividend - quotient * self.count;
+        if remainder < self.count { (quotient, remainder) } else { (quotient + 1, remainder - self.count) }
+    }
 }
 
 /// One of the shards of a job.
@@ -117,6 +159,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn shards_divide_as_divisions_do(key: u64, near in 0_u64..3, shards in 1_u16..) {
+            let count = u64::from(shards);
+            for dividend in [key, key / count * count, u64::MAX - near, near, (key / count * count).wrapping_sub(1)] {
+                prop_assert_eq!(Shards::new(shards).divide(dividend), (dividend / count, dividend % count));
+            }
+        }
+
         #[test]
         fn the_key_of_a_group_is_the_one_that_the_shard_owns(key: u64, shards in 1_u16..) {
             let shard = Shard::new(shard_of(key, shards), shards);

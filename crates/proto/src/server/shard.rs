@@ -10,7 +10,7 @@ mod waiting;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
-use libra_plan::{Placement, RegionLayout, shard_of};
+use libra_plan::{Placement, RegionLayout, Shards, shard_of};
 use libra_store::{KeyBatch, RowBlock, RowError, Store};
 use serde::{Deserialize, Serialize};
 
@@ -220,7 +220,8 @@ impl Shard {
 
     /// Returns true if these keys are all of this shard. If not, the store must not get them.
     pub(super) fn owns(&self, keys: &[u64]) -> bool {
-        self.cluster.shards() == 1 || keys.iter().all(|key| self.owns_key(*key))
+        let shards = Shards::new(self.cluster.shards());
+        self.cluster.shards() == 1 || keys.iter().all(|key| shards.of(*key) == self.number)
     }
 
     /// Returns true if a key is of this shard.
