@@ -94,7 +94,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (outcome, checkpoint) = outcome?;
     let accounts = Account::of(&outcome)?;
     let checkpoint = checkpoint.map(|span| CheckpointFigures::new(&accounts, load.rows.batch, &span));
-    let report = Report::new(arguments.servers, &load, &accounts, monitor, limits, checkpoint)?;
+    let (servers, shards) = (arguments.servers, arguments.shards_per_server);
+    let report = Report::new(servers, shards, &load, &accounts, monitor, limits, checkpoint)?;
     if !arguments.quiet {
         report.print();
     }

@@ -15,6 +15,7 @@ use super::worker::{Account, Aggregate};
 pub(super) struct Report {
     load: Load,
     servers: u16,
+    shards_per_server: u16,
     rows_per_second: f64,
     /// Of messages, in both directions, without TCP's own.
     bytes_per_row: f64,
@@ -40,6 +41,7 @@ impl Report {
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
     pub(super) fn new(
         servers: u16,
+        shards_per_server: u16,
         load: &Load,
         accounts: &[Account],
         monitor: UsageMonitor,
@@ -54,6 +56,7 @@ impl Report {
         Ok(Self {
             load: load.clone(),
             servers,
+            shards_per_server,
             rows_per_second,
             bytes_per_row: bytes as f64 / rows as f64,
             server: Server {
@@ -69,12 +72,12 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
-        let Self { load, servers, server, latency_us, limits, .. } = self;
+        let Self { load, servers, shards_per_server, server, latency_us, limits, .. } = self;
         let random = limits.random_accesses_per_second;
         let stream = limits.tcp_bytes_per_second;
         let rows = &load.rows;
         let title = format!(
-            "{} workers, {servers} servers; {} rows of width {} ({}), {}{}; {} of {} rows, {} under way; Zipf {}; {} s",
+            "{} workers, {servers} servers of {shards_per_server} shards; {} rows of width {} ({}), {}{}; {} of {} rows, {} under way; Zipf {}; {} s",
             load.workers,
             rows.keys,
             rows.width,

@@ -1,5 +1,7 @@
 //! `libra-lab bench store`: the rows of one shard in this process, without sockets and messages.
 
+mod threads;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ const ROUNDS: u32 = 4;
 /// is the pause of growth. Then batches are read and updated, of rows drawn by Zipf's law, distinct and sorted in each.
 /// Beside it stands what the memory of the machine does: independent accesses to random places of as many bytes, and memcpy.
 /// Times are those of the processor: what others take of the machine does not count.
+///
+/// With --threads, the table is dealt to as many shards, as that of a server with --shards-per-server, and each thread reads
+/// and updates the rows of its own. One thread with all rows and all threads take turns; rates of threads are added.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -37,6 +42,9 @@ pub(crate) struct Arguments {
     /// Seconds to read, and seconds to update
     #[arg(long, value_name = "S", default_value_t = 4.0)]
     seconds: f64,
+    /// Shards of the table, on a thread each; more than one are compared with one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -96,19 +104,27 @@ struct Limits {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { rows, ordered, seconds, json, quiet } = arguments;
+    let Arguments { rows, ordered, seconds, threads, json, quiet } = arguments;
     rows.check()?;
     super::check_seconds(*seconds)?;
-    // The random accesses have memory of their own.
+    // The random accesses have memory of their own, and so have the rows of several threads.
     rows.check_memory(2)?;
     if let Some(path) = json {
         clear(path)?;
     }
     let bars = Bars::new(*quiet);
+    let load = Load { rows: rows.clone(), ordered: *ordered, seconds: *seconds };
+    if *threads > 1 {
+        let report = threads::measure(load, *threads, bars)?;
+        if !quiet {
+            report.print();
+        }
+        return json.as_ref().map_or(Ok(()), |path| write_json(path, &report));
+    }
     let batches = rows.batches(0)?;
     let before = resident_bytes()?;
     let mut store = Store::new(vec![rows.table()], rows.seed)?;
-    let filled = fill(&mut store, rows, *ordered, bars)?;
+    let filled = fill(&mut store, &load, bars)?;
     let spinner = bars.spinner("bench");
     spinner.set_message(format!("reads and updates, {seconds} s each"));
     let mut random = RandomAccesses::new(rows)?;
@@ -132,7 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
     let per_row = |bytes: u64| bytes as f64 / store.rows().max(1) as f64;
     let report = Report {
-        load: Load { rows: rows.clone(), ordered: *ordered, seconds: *seconds },
+        load,
         reads_per_second: reads.best,
         updates_per_second: updates.best,
         fill: filled,
@@ -154,8 +170,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+impl Load {
+    fn title(&self) -> String {
+        let rows = &self.rows;
+        format!(
+            "{} rows of width {}, {}{}; batches of {}; Zipf {}; {} s",
+            rows.keys,
+            rows.width,
+            rows.optimizer.name(),
+            if rows.sparse { ", keys of 64 bits" } else { "" },
+            rows.batch,
+            rows.zipf,
+            self.seconds
+        )
+    }
+
+    /// The keys of the rows that are to be there, in batches as they are made.
+    fn fill(&self) -> impl Iterator<Item = Vec<u64>> {
+        let made = self.rows.made();
+        (0..made).step_by(self.rows.batch).map(move |first| {
+            let ranks = first..made.min(first + self.rows.batch as u64);
+            if self.ordered { self.rows.keys_of(ranks) } else { self.rows.keys_of_ranks(ranks) }
+        })
+    }
+}
+
 /// Makes the rows that are to be there.
-fn fill(store: &mut Store, rows: &Rows, ordered: bool, bars: Bars) -> Result<Option<Filled>> {
+fn fill(store: &mut Store, load: &Load, bars: Bars) -> Result<Option<Filled>> {
+    let rows = &load.rows;
     let made = rows.made();
     if made == 0 {
         return Ok(None);
@@ -163,17 +205,14 @@ fn fill(store: &mut Store, rows: &Rows, ordered: bool, bars: Bars) -> Result<Opt
     let bar = bars.bar("rows");
     bar.set_length(made);
     let gradients = vec![0.001; rows.batch * rows.width()];
-    let (mut took, mut spent, mut first) = (Vec::new(), Duration::ZERO, 0);
-    while first < made {
-        let until = made.min(first + rows.batch as u64);
-        let keys = if ordered { rows.keys_of(first..until) } else { rows.keys_of_ranks(first..until) };
+    let (mut took, mut spent) = (Vec::new(), Duration::ZERO);
+    for keys in load.fill() {
         let began = processor_time();
         store.update_many(&keys, &gradients[..keys.len() * rows.width()])?;
         let batch = processor_time() - began;
         spent += batch;
         took.push(u32::try_from(batch.as_micros())?);
-        bar.set_position(until);
-        first = until;
+        bar.inc(keys.len() as u64);
     }
     bar.finish_and_clear();
     #[expect(clippy::cast_precision_loss, reason = "figures have fewer digits than an f64")]
@@ -219,17 +258,6 @@ impl Turns {
 impl Report {
     fn print(&self) {
         let Self { load, fill, latency_us, memory, limits, .. } = self;
-        let rows = &load.rows;
-        let title = format!(
-            "{} rows of width {}, {}{}; batches of {}; Zipf {}; {} s",
-            rows.keys,
-            rows.width,
-            rows.optimizer.name(),
-            if rows.sparse { ", keys of 64 bits" } else { "" },
-            rows.batch,
-            rows.zipf,
-            load.seconds
-        );
         let of_limit = |rate: f64, latency: &Latency| {
             format!(
                 "{:.2} of the random accesses; a batch {} us, 99% {} us, longest {} us",
@@ -264,6 +292,6 @@ impl Report {
         lines.push(("limits", million(random), "random accesses to as much memory, one core".to_owned()));
         let copied = format!("{:.1} GB/s", limits.memcpy_bytes_per_second / 1e9);
         lines.push(("", copied, "memcpy".to_owned()));
-        print(&title, lines);
+        print(&load.title(), lines);
     }
 }

@@ -13,7 +13,7 @@ fn push_pull_reports_figures_of_servers_and_of_the_machine() {
     // A key of a byte or two, or of nearly eight where they are far apart, and values of four bytes or two; push-pull has those both
     // ways.
     for (operation, wire, bytes, rows) in [
-        ("push", "f32", 13.0..16.0, &["--optimizer", "adagrad"][..]),
+        ("push", "f32", 13.0..16.0, &["--optimizer", "adagrad", "--shards-per-server", "2"][..]),
         ("pull", "f32", 18.0..22.0, &["--sparse", "--optimizer", "row-adagrad"]),
         ("push", "bf16", 7.0..10.0, &[]),
         ("push-pull", "f16", 13.0..16.0, &["--fill", "7000"]),
@@ -27,6 +27,7 @@ fn push_pull_reports_figures_of_servers_and_of_the_machine() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json = json(&file);
         assert_eq!(json["load"]["wire_dtype"], wire);
+        assert_eq!(json["shards_per_server"], 1 + u64::from(rows.contains(&"--shards-per-server")));
         assert!(bytes.contains(&json["bytes_per_row"].as_f64().unwrap()), "{json:#}");
         let figures = [
             &json["rows_per_second"],
@@ -81,6 +82,27 @@ fn hot_path_reports_processor_time_of_each_member_for_a_pair() {
         let figures = figures.map(|figure| figure.as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{json:#}");
         assert!(figures[0] / figures[1] <= entries, "packets hold more than they can: {json:#}");
+    }
+}
+
+#[test]
+fn store_compares_several_threads_with_one() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let arguments =
+        ["bench", "store", "--seconds", "0.2", "--keys", "20000", "--batch", "500", "--threads", "2"];
+    let output = run(&[&arguments[..], &["--json", file.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8(output.stdout).unwrap();
+    for word in ["reads, 1 thread", "reads, 2 threads", "updates, 2 threads", "by wall time"] {
+        assert!(table.contains(word), "{word:?} is not in\n{table}");
+    }
+    let json = json(&file);
+    assert_eq!(json["threads"], 2);
+    for operation in ["reads", "updates"] {
+        let rate = |of: &str| json[of][operation]["per_second"].as_f64().unwrap();
+        let ratio = json["ratio"][operation].as_f64().unwrap();
+        assert!((ratio - rate("all") / rate("one")).abs() < 1e-9 && ratio > 0.0, "{json:#}");
     }
 }
 
