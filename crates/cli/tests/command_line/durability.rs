@@ -73,7 +73,10 @@ fn a_restarted_server_resumes_from_its_log() {
     let (path, state) = (file.to_str().unwrap(), state.to_str().unwrap());
     let arguments = ["--data", &data, "--epochs", "400", "--batch", "64", "--sample", "1", "--factors", "4"];
     let (controller, address) = controller(&[&arguments[..], &["--log", "--json", path]].concat());
-    let server = || Member::start(&["server", "--controller", &address, "--state-dir", state]);
+    let server = || {
+        let shards = ["--shards-per-server", "2"];
+        Member::start(&[&["server", "--controller", &address, "--state-dir", state][..], &shards].concat())
+    };
     let (mut victim, others) = (server(), server());
     let rest: Vec<Member> =
         ["worker", "switch", "worker"].map(|kind| Member::start(&[kind, "--controller", &address])).into();
@@ -89,7 +92,7 @@ fn a_restarted_server_resumes_from_its_log() {
         assert_eq!(code, Some(0), "{last}");
     }
     let json = json(&file);
-    assert_eq!(json["failover"]["returned"].as_array().unwrap().len(), 1, "{json:#}");
+    assert_eq!(json["failover"]["returned"].as_array().unwrap().len(), 2, "both of its shards: {json:#}");
     assert!(json["quality"]["loss"].as_f64().unwrap() < 0.1, "{json:#}");
     assert!(
         Command::new(env!("CARGO_BIN_EXE_libra"))
