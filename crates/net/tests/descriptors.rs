@@ -21,11 +21,12 @@ fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").unwrap().count() as u64
 }
 
-fn join(controller: SocketAddr) -> TcpStream {
+/// A server joins that listens at this port.
+fn join(controller: SocketAddr, port: u16) -> TcpStream {
     let join = Join {
         version: VERSION,
         kind: Kind::Server,
-        stream: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))),
+        stream: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         shards: 1,
         datagrams: None,
         receive_bytes: 0,
@@ -64,7 +65,7 @@ fn a_member_without_descriptors_waits_and_goes_on() {
             event => panic!("{event:?}"),
         }
     };
-    let first = join(address);
+    let first = join(address, 9);
     joined();
     // Connections that the kernel has made wait for a descriptor at the other end.
     let streams: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -77,7 +78,7 @@ fn a_member_without_descriptors_waits_and_goes_on() {
     assert!(spent < Duration::from_millis(200), "it spins: {spent:?} of 500 ms");
     drop((streams, more));
     limit(1000);
-    let second = join(address);
+    let second = join(address, 10);
     joined();
     drop((first, second));
 }
