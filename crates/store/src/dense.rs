@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use libra_plan::Shard;
 
-use crate::index::hash_of;
+use crate::directory::hash_of;
 use crate::prefetch::prefetch;
 use crate::slab::Multiples;
 

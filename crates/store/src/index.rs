@@ -6,47 +6,27 @@
 //!          └──► directory ──► partition ──┘
 //! ```
 //!
-//! It is extendible hashing (Fagin and others 1979) over partitions of linear probing. A partition that is full
-//! splits in two, and the directory doubles when it has no bit left to tell them apart: so what one insertion
-//! moves does not depend on how many rows there are, but for a doubled directory of 4 bytes for about 1,500
-//! rows. Keys are not here but in the rows, whose cache line is needed anyway.
+//! It is extendible hashing over partitions of linear probing ([`Directory`]). Keys are not here but in the rows, whose cache
+//! line is needed anyway.
 
 use std::mem::size_of;
 
 use prefetch_index::prefetch_index;
+
+use crate::directory::{Directory, half_of, hash_of, lower_half};
 
 /// No row: the number that no row has.
 pub(crate) const NO_ROW: u32 = u32::MAX;
 
 /// The most rows of a partition, unless keys were chosen to collide.
 const PARTITION_ROWS_MAX: u32 = 4096;
-/// Partitions of one allocation. They are not in one array, which would have to be copied when it grows.
-const CHUNK: usize = 64;
 /// Entries of a line.
 const LANES: usize = 10;
-/// Directory entries for each partition, at most. Where hashes are even there are at most 3.
-const DIRECTORY_SHARE_MAX: usize = 16;
-
-/// Murmur3's finaliser over a 64-bit key: what the index knows a key by.
-///
-/// It is a bijection: two keys never share all bits, so a partition that splits often enough becomes smaller.
-/// It has no seed, for a store must be the same in each process. And it is not what deals keys to shards, which depends on
-/// splitmix64's.
-pub(crate) fn hash_of(key: u64) -> u64 {
-    let mut hash = key;
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
-}
 
 /// The rows of one table, by hash of their keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
-    /// Partition of the hashes of each prefix; empty without rows, else of 2^`depth` entries.
-    directory: Vec<u32>,
-    depth: u32,
-    /// All partitions, [`CHUNK`] in each but the last.
-    chunks: Vec<Vec<Partition>>,
+    directory: Directory<Partition>,
     /// Number of entries that were moved so far, for tests that bound the pause of one insertion.
     #[cfg(test)]
     pub(crate) moved: usize,
@@ -154,6 +134,10 @@ impl Partition {
         Self { lines: vec![Line::EMPTY; lines_for(rows)].into(), rows: 0, limit, depth }
     }
 
+    fn is_full(&self) -> bool {
+        self.rows >= self.limit
+    }
+
     /// The line where the probe for a mark begins.
     #[inline]
     fn home(&self, mark: Mark) -> usize {
@@ -258,28 +242,10 @@ fn lines_for(rows: u32) -> usize {
 }
 
 impl Index {
-    /// Returns the partition of the hash; [`u32::MAX`] without rows.
-    #[inline]
-    fn number_of(&self, hash: u64) -> u32 {
-        // In two steps, for a depth of 0.
-        let prefix = (hash >> 1) >> (63 - self.depth);
-        self.directory.get(usize::try_from(prefix).expect("at most 2^depth")).copied().unwrap_or(u32::MAX)
-    }
-
-    #[inline]
-    fn partition(&self, number: u32) -> Option<&Partition> {
-        let number = number as usize;
-        self.chunks.get(number / CHUNK)?.get(number % CHUNK)
-    }
-
-    fn partition_mut(&mut self, number: u32) -> &mut Partition {
-        &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
-    }
-
     /// Asks for the memory in which the row of a hash begins to be looked for.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        if let Some(partition) = self.partition(self.number_of(hash)) {
+        if let Some(partition) = self.directory.find(hash) {
             prefetch_index(&partition.lines, partition.home(Mark::of(hash)));
         }
     }
@@ -293,7 +259,7 @@ impl Index {
         let mut count = 0;
         let mut at_of = [0_usize; BLOCK];
         for (at, hash) in hashes.iter().enumerate() {
-            let Some(partition) = self.partition(self.number_of(*hash)) else { continue };
+            let Some(partition) = self.directory.find(*hash) else { continue };
             let home = partition.home(Mark::of(*hash));
             rows[at] = partition.lines[home].first(Mark::of(*hash));
             if rows[at] == NO_ROW {
@@ -311,7 +277,7 @@ impl Index {
     /// The row of which the hash is known and which `is` the one, or [`NO_ROW`]. Few others are asked about.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> u32 {
-        match self.partition(self.number_of(hash)) {
+        match self.directory.find(hash) {
             Some(partition) => {
                 let mark = Mark::of(hash);
                 find(&partition.lines, partition.home(mark), mark, is)
@@ -322,62 +288,49 @@ impl Index {
 
     /// Adds a row that is not there. `hash_of_row` tells the hash of another one.
     pub(crate) fn insert(&mut self, hash: u64, row: u32, hash_of_row: impl Fn(u32) -> u64) {
-        if self.directory.is_empty() {
-            self.directory.push(0);
-            self.add(Partition::with_room(0, 0, 0));
-        }
-        let mut number = self.number_of(hash);
-        while self.partition_mut(number).rows >= self.partition_mut(number).limit {
+        self.directory.begin(|| Partition::with_room(0, 0, 0));
+        let mut number = self.directory.number_of(hash);
+        while self.directory.partition_mut(number).is_full() {
             if !self.split(number, hash, &hash_of_row) {
                 break;
             }
-            number = self.number_of(hash);
+            number = self.directory.number_of(hash);
         }
-        if !self.partition_mut(number).has_room() {
+        let partition = self.directory.partition_mut(number);
+        if !partition.has_room() {
             #[cfg(test)]
             {
-                self.moved += self.partition_mut(number).rows as usize;
+                self.moved += partition.rows as usize;
             }
-            self.partition_mut(number).grow();
+            partition.grow();
         }
-        self.partition_mut(number).push(row, Mark::of(hash));
+        partition.push(row, Mark::of(hash));
     }
 
     /// Forgets a row that is there.
     pub(crate) fn remove(&mut self, hash: u64, row: u32) {
-        let number = self.number_of(hash);
-        self.partition_mut(number).remove(Mark::of(hash), row);
+        let number = self.directory.number_of(hash);
+        self.directory.partition_mut(number).remove(Mark::of(hash), row);
     }
 
-    /// Splits a partition by the next bit of its hashes, one of which is `hash`; or does not, because that
-    /// would need a directory out of proportion. This only happens to keys that were chosen to collide. Their
-    /// partition grows instead.
+    /// Splits a partition by the next bit of its hashes, one of which is `hash`; or does not, and then it grows instead: see
+    /// [`Directory::can_split`].
     fn split(&mut self, number: u32, hash: u64, hash_of_row: impl Fn(u32) -> u64) -> bool {
-        let depth = self.partition_mut(number).depth;
-        if depth == self.depth {
-            let partitions = self.chunks.len() * CHUNK;
-            if depth == 63 || self.directory.len() > DIRECTORY_SHARE_MAX * partitions {
-                return false;
-            }
-            self.directory = self.directory.iter().flat_map(|number| [*number; 2]).collect();
-            self.depth += 1;
-            #[cfg(test)]
-            {
-                self.moved += self.directory.len();
-            }
+        let depth = self.directory.partition_mut(number).depth;
+        if !self.directory.can_split(depth) {
+            return false;
         }
-        let old = std::mem::take(&mut self.partition_mut(number).lines);
+        let partition = self.directory.partition_mut(number);
+        let (old, rows) = (std::mem::take(&mut partition.lines), partition.rows);
         // All rows are asked for before any entry moves, so that their cache misses overlap.
         let mut ones = vec![0_u16; old.len()];
         for (line, ones) in old.iter().zip(&mut ones) {
             for (lane, row) in line.rows.iter().enumerate().filter(|(_, row)| **row != NO_ROW) {
-                let bit = hash_of_row(*row) >> (63 - depth) & 1;
-                *ones |= u16::from(bit == 1) << lane;
+                *ones |= u16::from(half_of(hash_of_row(*row), depth) == 1) << lane;
             }
         }
-        let rows = self.partition_mut(number).rows;
         let upper: u32 = ones.iter().map(|ones| ones.count_ones()).sum();
-        let prefix = ((hash >> 1) >> (63 - depth)) << 1;
+        let prefix = lower_half(hash, depth);
         let mut halves = [
             Partition::with_room(rows - upper, prefix, depth + 1),
             Partition::with_room(upper, prefix | 1, depth + 1),
@@ -388,37 +341,19 @@ impl Index {
             }
         }
         let [lower, upper] = halves;
-        *self.partition_mut(number) = lower;
-        let new = self.add(upper);
-        // The entries of the new prefix: those of the old one were adjacent, and this is their upper half.
-        let width = 1_usize << (self.depth - depth - 1);
-        let first = usize::try_from(prefix | 1).expect("less than 2^depth") * width;
-        self.directory[first..first + width].fill(new);
+        *self.directory.partition_mut(number) = lower;
+        self.directory.add_half(depth, prefix | 1, upper);
         #[cfg(test)]
         {
-            self.moved += rows as usize + width;
+            self.moved += rows as usize;
         }
         true
     }
 
-    fn add(&mut self, partition: Partition) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        let full = (self.chunks.len() - 1) * CHUNK;
-        let last = self.chunks.last_mut().expect("pushed above");
-        last.push(partition);
-        u32::try_from(full + last.len() - 1).expect("fewer partitions than rows")
-    }
-
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lines: usize = self.chunks.iter().flatten().map(|partition| partition.lines.len()).sum();
-        let partitions: usize = self.chunks.iter().map(Vec::capacity).sum();
-        lines * size_of::<Line>()
-            + partitions * size_of::<Partition>()
-            + self.chunks.capacity() * size_of::<Vec<Partition>>()
-            + self.directory.capacity() * size_of::<u32>()
+        let lines: usize = self.directory.partitions().map(|partition| partition.lines.len()).sum();
+        lines * size_of::<Line>() + self.directory.memory_bytes()
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!  keys ──► table ──► dense chunk of neighbouring keys: │ values │ optimizer state │ values │ optimizer state │ ..
-//!               ├───► index ──► slabs of all others: │ key │ values │ optimizer state │ key │ values │ ..
+//!               ├───► bucket of a narrow row: │ key │ values │ optimizer state │ key │ values │ ..
+//!               ├───► index ──► slabs of wide rows: │ key │ values │ optimizer state │ key │ values │ ..
 //!               └─ none: the first value, computed and not kept until the first update
 //! ```
 //!
@@ -50,7 +51,9 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod dense;
+mod directory;
 mod exact;
 mod finite;
 mod index;

@@ -49,11 +49,6 @@ pub(crate) struct Place {
     start: u32,
 }
 
-impl Place {
-    /// That of no row.
-    pub(crate) const NONE: Self = Self { slab: u32::MAX, start: 0 };
-}
-
 /// The multiples of a number, by which they are divided without a division.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Multiples {

@@ -156,7 +156,10 @@ impl Store {
         let by_first_key =
             order(&tables)?.into_iter().map(|position| (tables[position].keys.start, position)).collect();
         let words = |spec: &TableSpec| spec.width + spec.rule.state_len(spec.width);
-        let rows = tables.iter().map(|spec| TableRows::new(&spec.keys, words(spec), shard)).collect();
+        let rows = |spec: &TableSpec| {
+            TableRows::new(&spec.keys, words(spec), shard, spec.rule.growth.eviction.is_some())
+        };
+        let rows = tables.iter().map(rows).collect();
         let steps = vec![Steps::default(); tables.len()];
         let admission_filters =
             tables.iter().map(|spec| AdmissionFilter::new(&spec.rule.growth, seed)).collect();

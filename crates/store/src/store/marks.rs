@@ -70,25 +70,63 @@ impl Marks {
     /// not.
     #[inline]
     pub(super) fn touch(&mut self, position: usize, snapshots: &Snapshots) -> bool {
-        let (group, bit) = (position / GROUP, 1 << (position % GROUP));
-        if self.chunks.len() <= group / CHUNK {
-            self.grow(group / CHUNK);
-        }
-        let chunk = &mut self.chunks[group / CHUNK];
+        let (group, bit) = (position / GROUP % CHUNK, 1 << (position % GROUP));
+        let chunk = self.entered(position, snapshots);
         let mut was_pending = false;
-        if let Some(extent) = snapshots.active {
-            if chunk.begun != snapshots.begun {
-                chunk.enter(extent, *snapshots);
-            }
-            if let Some(pending) = &mut chunk.pending {
-                was_pending = pending[group % CHUNK] & bit != 0;
-                pending[group % CHUNK] &= !bit;
-            }
+        if let Some(pending) = chunk.pending.as_mut().filter(|_| snapshots.active.is_some()) {
+            was_pending = pending[group] & bit != 0;
+            pending[group] &= !bit;
         }
         if snapshots.tracks {
-            chunk.changed.get_or_insert_with(|| Box::new([0; CHUNK]))[group % CHUNK] |= bit;
+            chunk.changed.get_or_insert_with(|| Box::new([0; CHUNK]))[group] |= bit;
         }
         was_pending
+    }
+
+    /// The row at a position moves away. Returns whether the active snapshot still had to give it, and whether it has changed since the
+    /// last snapshot that was not cancelled: to the next one, since one that may yet be.
+    pub(super) fn leave(&mut self, position: usize, snapshots: &Snapshots) -> (bool, bool) {
+        let bit = 1 << (position % GROUP);
+        let chunk = self.entered(position, snapshots);
+        let group = position / GROUP % CHUNK;
+        let take = |bits: &mut Option<Box<Bits>>| {
+            bits.as_mut().is_some_and(|bits| {
+                let had = bits[group] & bit != 0;
+                bits[group] &= !bit;
+                had
+            })
+        };
+        let was_pending = snapshots.active.is_some() && take(&mut chunk.pending);
+        let had_changed = chunk.begun > snapshots.finished && take(&mut chunk.before);
+        (was_pending, take(&mut chunk.changed) || had_changed)
+    }
+
+    /// A row that moves arrives at a position. The active snapshot need not give it.
+    pub(super) fn arrive(&mut self, position: usize, changed: bool, snapshots: &Snapshots) {
+        let (group, bit) = (position / GROUP % CHUNK, 1 << (position % GROUP));
+        let chunk = self.entered(position, snapshots);
+        if let Some(pending) = chunk.pending.as_mut().filter(|_| snapshots.active.is_some()) {
+            pending[group] &= !bit;
+        }
+        if changed {
+            chunk.changed.get_or_insert_with(|| Box::new([0; CHUNK]))[group] |= bit;
+        }
+    }
+
+    /// The chunk of a position, in which the active snapshot has begun.
+    #[inline]
+    fn entered(&mut self, position: usize, snapshots: &Snapshots) -> &mut Chunk {
+        let number = position / GROUP / CHUNK;
+        if self.chunks.len() <= number {
+            self.grow(number);
+        }
+        let chunk = &mut self.chunks[number];
+        if let Some(extent) = snapshots.active
+            && chunk.begun != snapshots.begun
+        {
+            chunk.enter(extent, *snapshots);
+        }
+        chunk
     }
 
     #[cold]

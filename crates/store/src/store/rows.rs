@@ -1,119 +1,193 @@
-//! The rows of one table, found by key.
+//! The rows of one table that are found by hash: narrow ones in buckets, wide ones in slabs by an index.
 
-use crate::index::{Index, NO_ROW, hash_of};
+use super::blocks::Search;
+use super::table_rows::RowPlace;
+use crate::buckets::{BucketPlace, Buckets, Moves};
+use crate::directory::hash_of;
+use crate::index::{Index, NO_ROW};
 use crate::slab::{Place, Slabs};
 
-/// Number of keys that are looked up together: more than a core can wait for at once, and few enough that what was
-/// read for the first is still in its cache when the last was read.
-pub(super) const BLOCK: usize = 64;
+/// Number of keys that are looked up together: fewer than the lines that a core can wait for at once, or it would wait for them and
+/// do nothing else meanwhile.
+pub(super) const BLOCK: usize = 16;
 
 /// The rows of one table.
 #[derive(Debug, Clone)]
 pub(super) struct Rows {
-    index: Index,
+    is_narrow: bool,
+    /// All rows, if they are narrow.
+    buckets: Buckets,
+    /// All rows, if they are wide.
     slabs: Slabs,
+    index: Index,
+    /// Rows in slabs.
     count: usize,
 }
 
-/// Up to [`BLOCK`] keys that are looked up together.
-#[derive(Debug, Clone)]
-pub(super) struct Lookup {
-    hashes: [u64; BLOCK],
-    places: [Place; BLOCK],
-    count: usize,
-}
-
-impl Lookup {
-    /// No keys.
-    pub(super) const EMPTY: Self = Self { hashes: [0; BLOCK], places: [Place::NONE; BLOCK], count: 0 };
-
-    pub(super) fn clear(&mut self) {
-        self.count = 0;
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
+/// Location of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HashedPlace {
+    /// Until rows move.
+    Bucket(BucketPlace),
+    /// Until it is removed.
+    Slab(Place),
 }
 
 impl Rows {
-    /// No rows yet, each of which will have so many words of values and state.
-    pub(super) fn new(words: usize) -> Self {
-        Self { index: Index::default(), slabs: Slabs::new(words), count: 0 }
+    /// No rows yet, each of which will have so many words of values and state. Those that are evicted lie in slabs, however narrow: which
+    /// of them are compared follows from where they lie, and there it is the order in which they were made.
+    pub(super) fn new(words: usize, are_evicted: bool) -> Self {
+        Self {
+            is_narrow: Buckets::suit(words) && !are_evicted,
+            buckets: Buckets::new(words),
+            slabs: Slabs::new(words),
+            index: Index::default(),
+            count: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.count
+        if self.is_narrow { self.buckets.len() } else { self.count }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.slabs.memory_bytes()
+        self.buckets.memory_bytes() + self.index.memory_bytes() + self.slabs.memory_bytes()
+    }
+
+    /// Returns the number of times that rows were moved.
+    #[inline]
+    pub(super) fn moves(&self) -> u64 {
+        self.buckets.moves()
     }
 
     /// Finds a row.
-    pub(super) fn find(&self, key: u64) -> Option<Place> {
-        self.find_hashed(hash_of(key), key)
+    #[inline]
+    pub(super) fn find(&self, key: u64) -> Option<HashedPlace> {
+        if self.is_narrow {
+            return self.buckets.find(key).map(HashedPlace::Bucket);
+        }
+        self.in_slabs(hash_of(key), key)
     }
 
     #[inline]
-    fn find_hashed(&self, hash: u64, key: u64) -> Option<Place> {
-        let row = self.index.find(hash, |row| self.slabs.key(self.slabs.place(row)) == key);
-        (row != NO_ROW).then(|| self.slabs.place(row))
+    fn in_slabs(&self, hash: u64, key: u64) -> Option<HashedPlace> {
+        let row = self.row_of(hash, key);
+        (row != NO_ROW).then(|| HashedPlace::Slab(self.slabs.place(row)))
     }
 
-    /// Adds a key to a look-up, and asks for the memory of the index that is about it.
     #[inline]
-    pub(super) fn begin(&self, lookup: &mut Lookup, key: u64) {
-        let hash = hash_of(key);
-        self.index.prefetch(hash);
-        lookup.hashes[lookup.count] = hash;
-        lookup.count += 1;
+    fn row_of(&self, hash: u64, key: u64) -> u32 {
+        self.index.find(hash, |row| self.slabs.key(self.slabs.place(row)) == key)
     }
 
-    /// Asks for the memory of the rows that the index cannot distinguish from those of a look-up.
+    /// Begins to look for the wanted keys of a search: asks for the memory where their rows or their entries in the index are.
     #[inline]
-    pub(super) fn go_on(&self, lookup: &mut Lookup) {
-        let hashes = &lookup.hashes[..lookup.count];
+    pub(super) fn begin(&self, search: &mut Search<'_>) {
+        let wanted = &search.wanted[..search.count];
+        if !self.is_narrow {
+            for (key, hash) in wanted.iter().zip(&mut search.hashes) {
+                *hash = hash_of(*key);
+                self.index.prefetch(*hash);
+            }
+        } else if !self.buckets.homes(wanted, &mut search.homes) {
+            for at in &search.hashed[..search.count] {
+                search.places[usize::from(*at)] = RowPlace::Nowhere;
+            }
+            search.count = 0;
+        }
+    }
+
+    /// Finds most narrow rows, and asks for the memory of all others.
+    #[inline]
+    pub(super) fn go_on(&self, search: &mut Search<'_>) {
+        search.left = 0;
+        if self.is_narrow {
+            self.go_on_in_buckets(search);
+            return;
+        }
+        let hashes = &search.hashes[..search.count];
         let mut rows = [NO_ROW; BLOCK];
         self.index.candidates(hashes, &mut rows);
-        for (place, row) in lookup.places.iter_mut().zip(&rows[..lookup.count]) {
-            *place = Place::NONE;
-            if *row != NO_ROW {
-                *place = self.slabs.place(*row);
-                self.slabs.prefetch(*place);
+        for (at, row) in search.hashed.iter().zip(&rows[..search.count]) {
+            search.places[usize::from(*at)] = if *row == NO_ROW {
+                RowPlace::Nowhere
+            } else {
+                let place = self.slabs.place(*row);
+                self.slabs.prefetch(place);
+                RowPlace::Hashed(HashedPlace::Slab(place))
+            };
+        }
+    }
+
+    #[inline]
+    fn go_on_in_buckets(&self, search: &mut Search<'_>) {
+        let Search { wanted, places, hashed, homes, others, left, count, .. } = search;
+        let asked = wanted[..*count].iter().copied().zip(homes.iter().copied());
+        // Which rows are elsewhere no processor can predict.
+        let mut missing = 0;
+        self.buckets.in_homes(asked, |number, place, is_there| {
+            places[usize::from(hashed[number])] = RowPlace::Hashed(HashedPlace::Bucket(place));
+            others[missing] = u8::try_from(number).expect("a block has fewer");
+            missing += usize::from(!is_there);
+        });
+        for number in &others[..missing] {
+            self.buckets.prefetch_displaced(wanted[usize::from(*number)], homes[usize::from(*number)]);
+        }
+        *left = missing;
+    }
+
+    /// Finds the rows that are left; all of them, if rows have moved since the search began.
+    #[inline]
+    pub(super) fn end(&self, search: &mut Search<'_>, is_stale: bool) {
+        let Search { wanted, places, hashed, hashes, homes, others, left, count, .. } = search;
+        let found = |place: Option<HashedPlace>| place.map_or(RowPlace::Nowhere, RowPlace::Hashed);
+        if self.is_narrow && is_stale {
+            for (at, key) in hashed[..*count].iter().zip(wanted) {
+                places[usize::from(*at)] = found(self.find(*key));
+            }
+        } else if self.is_narrow {
+            for number in &others[..*left] {
+                let number = usize::from(*number);
+                let place = self.buckets.find_displaced(wanted[number], homes[number]);
+                places[usize::from(hashed[number])] = found(place.map(HashedPlace::Bucket));
+            }
+        } else {
+            for ((at, key), hash) in hashed[..*count].iter().zip(wanted).zip(hashes) {
+                let place = &mut places[usize::from(*at)];
+                let RowPlace::Hashed(HashedPlace::Slab(candidate)) = *place else { continue };
+                if self.slabs.key(candidate) != *key {
+                    // One in about 100 is another row with the same mark.
+                    *place = found(self.in_slabs(*hash, *key));
+                }
             }
         }
     }
 
-    /// Returns the row of the key that was added to a look-up at this position.
-    #[inline]
-    pub(super) fn end(&self, lookup: &Lookup, at: usize, key: u64) -> Option<Place> {
-        match lookup.places[at] {
-            Place::NONE => None,
-            place if self.slabs.key(place) == key => Some(place),
-            // One in about 100 is another row with the same mark.
-            _ => self.find_hashed(lookup.hashes[at], key),
+    /// Makes a row that is not there; `fill` gets its words, all zero. `moved` is told of rows that move for it.
+    pub(super) fn insert(
+        &mut self,
+        key: u64,
+        fill: impl FnOnce(&mut [u32]),
+        moved: Option<&mut dyn Moves>,
+    ) -> HashedPlace {
+        if self.is_narrow {
+            return HashedPlace::Bucket(self.buckets.insert(key, fill, moved));
         }
-    }
-
-    /// Makes a row that is not there; `fill` gets its words, all zero.
-    pub(super) fn insert(&mut self, key: u64, fill: impl FnOnce(&mut [u32])) -> Place {
         let row = self.slabs.take(key);
         let place = self.slabs.place(row);
         fill(self.slabs.payload_mut(place));
         self.index.insert(hash_of(key), row, |row| hash_of(self.slabs.key(self.slabs.place(row))));
         self.count += 1;
-        place
+        HashedPlace::Slab(place)
     }
 
     /// Removes a row, if it is there.
     pub(super) fn remove(&mut self, key: u64) -> bool {
+        if self.is_narrow {
+            return self.buckets.remove(key);
+        }
         let hash = hash_of(key);
-        let row = self.index.find(hash, |row| self.slabs.key(self.slabs.place(row)) == key);
+        let row = self.row_of(hash, key);
         if row == NO_ROW {
             return false;
         }
@@ -125,22 +199,43 @@ impl Rows {
 
     /// The words of a row.
     #[inline]
-    pub(super) fn words(&self, place: Place) -> &[u32] {
-        self.slabs.payload(place)
+    pub(super) fn words(&self, place: HashedPlace) -> &[u32] {
+        match place {
+            HashedPlace::Bucket(place) => self.buckets.payload(place),
+            HashedPlace::Slab(place) => self.slabs.payload(place),
+        }
     }
 
     /// The words of a row.
     #[inline]
-    pub(super) fn words_mut(&mut self, place: Place) -> &mut [u32] {
-        self.slabs.payload_mut(place)
+    pub(super) fn words_mut(&mut self, place: HashedPlace) -> &mut [u32] {
+        match place {
+            HashedPlace::Bucket(place) => self.buckets.payload_mut(place),
+            HashedPlace::Slab(place) => self.slabs.payload_mut(place),
+        }
     }
 
-    pub(super) fn slabs(&self) -> &Slabs {
-        &self.slabs
+    /// Returns the position of a row among all places that memory has for one.
+    #[inline]
+    pub(super) fn position(&self, place: HashedPlace) -> usize {
+        match place {
+            HashedPlace::Bucket(place) => self.buckets.position(place),
+            HashedPlace::Slab(place) => self.slabs.position(place),
+        }
+    }
+
+    /// Returns the number of places that memory has for a row.
+    pub(super) fn positions(&self) -> usize {
+        if self.is_narrow { self.buckets.positions() } else { self.slabs.positions() }
+    }
+
+    /// Key and words of the row at a position, if there is one.
+    pub(super) fn row_at(&self, position: usize) -> Option<(u64, &[u32])> {
+        if self.is_narrow { self.buckets.row_at(position) } else { self.slabs.row_at(position) }
     }
 
     /// Keys and words of all rows, in the order in which they lie in memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        self.slabs.iter()
+        self.buckets.iter().chain(self.slabs.iter())
     }
 }

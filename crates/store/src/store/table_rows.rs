@@ -6,10 +6,10 @@ use libra_plan::Shard;
 
 use super::blocks::Search;
 use super::marks::{GROUP, Snapshots};
-use super::rows::{BLOCK, Lookup, Rows};
+use super::rows::{BLOCK, HashedPlace, Rows};
 use super::watch::Watch;
+use crate::buckets::Moves;
 use crate::dense::{Dense, DensePlace, Found};
-use crate::slab::Place;
 
 /// The rows of one table.
 ///
@@ -18,7 +18,7 @@ use crate::slab::Place;
 #[derive(Debug, Clone)]
 pub(super) struct TableRows {
     dense: Dense,
-    sparse: Rows,
+    hashed: Rows,
     /// Words of a row.
     words: usize,
     /// There if changes matter to anyone.
@@ -32,17 +32,17 @@ pub(super) struct TableRows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowPlace {
     Dense(DensePlace),
-    Sparse(Place),
+    Hashed(HashedPlace),
     Nowhere,
 }
 
 impl TableRows {
     /// No rows yet of a table of these keys, as far as they are of the shard, each of which will have so many words of values
-    /// and state.
-    pub(super) fn new(keys: &Range<u64>, words: usize, shard: Shard) -> Self {
+    /// and state, and may be evicted or not.
+    pub(super) fn new(keys: &Range<u64>, words: usize, shard: Shard, are_evicted: bool) -> Self {
         Self {
             dense: Dense::new(keys, words, shard),
-            sparse: Rows::new(words),
+            hashed: Rows::new(words, are_evicted),
             words,
             watch: None,
             deferred: Vec::new(),
@@ -51,7 +51,7 @@ impl TableRows {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.dense.len() + self.sparse.len()
+        self.dense.len() + self.hashed.len()
     }
 
     #[cfg(test)]
@@ -61,7 +61,7 @@ impl TableRows {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let watch = self.watch.as_ref().map_or(0, |watch| watch.memory_bytes());
-        self.dense.memory_bytes() + self.sparse.memory_bytes() + watch
+        self.dense.memory_bytes() + self.hashed.memory_bytes() + watch
     }
 
     /// Finds a row.
@@ -69,51 +69,55 @@ impl TableRows {
         match self.dense.find(key) {
             Found::Row(place) => RowPlace::Dense(place),
             Found::Nothing => RowPlace::Nowhere,
-            Found::Elsewhere => self.sparse.find(key).map_or(RowPlace::Nowhere, RowPlace::Sparse),
+            Found::Elsewhere => self.hashed.find(key).map_or(RowPlace::Nowhere, RowPlace::Hashed),
         }
     }
 
     /// Begins a search. Its keys are there.
     #[inline]
     pub(super) fn begin_search(&self, search: &mut Search<'_>) {
-        search.lookup.clear();
-        for ((at, key), place) in (0..).zip(search.keys).zip(&mut search.places) {
+        search.count = 0;
+        search.moves = self.moves();
+        if self.dense.len() == 0 {
+            search.want_all();
+            self.hashed.begin(search);
+            return;
+        }
+        for (at, key) in (0..).zip(search.keys) {
             match self.dense.find(*key) {
                 Found::Row(found) => {
-                    *place = RowPlace::Dense(found);
+                    search.places[usize::from(at)] = RowPlace::Dense(found);
                     self.dense.prefetch(found);
                 }
-                Found::Nothing => *place = RowPlace::Nowhere,
-                Found::Elsewhere => {
-                    search.hashed[search.lookup.len()] = at;
-                    self.sparse.begin(&mut search.lookup, *key);
-                }
+                Found::Nothing => search.places[usize::from(at)] = RowPlace::Nowhere,
+                Found::Elsewhere => search.want(at, *key),
             }
+        }
+        if search.count > 0 {
+            self.hashed.begin(search);
         }
     }
 
     /// Goes on with a search.
     #[inline]
     pub(super) fn continue_search(&self, search: &mut Search<'_>) {
-        if !search.lookup.is_empty() {
-            self.sparse.go_on(&mut search.lookup);
+        if search.count > 0 {
+            self.hashed.go_on(search);
         }
     }
 
     /// Ends a search.
     #[inline]
     pub(super) fn end_search(&self, search: &mut Search<'_>) {
-        let Search { keys, places, hashed, lookup } = search;
-        for (at, in_block) in hashed[..lookup.len()].iter().enumerate() {
-            let place = self.sparse.end(lookup, at, keys[usize::from(*in_block)]);
-            places[usize::from(*in_block)] = place.map_or(RowPlace::Nowhere, RowPlace::Sparse);
+        if search.count > 0 {
+            self.hashed.end(search, search.moves != self.moves());
         }
     }
 
     /// Returns the number of times that rows were moved: places from before a move are stale.
     #[inline]
     pub(super) fn moves(&self) -> u64 {
-        self.moves
+        self.moves + self.hashed.moves()
     }
 
     /// Finds a row that will change, or makes it if it is not there; `fill` gets its words, all zero. Returns true if the row
@@ -130,11 +134,11 @@ impl TableRows {
             }
             Found::Nothing => {}
             Found::Elsewhere => {
-                if let Some(place) = self.sparse.find(key) {
+                if let Some(place) = self.hashed.find(key) {
                     if self.watch.is_some() {
-                        self.touch_block(&[key], &[RowPlace::Sparse(place)]);
+                        self.touch_block(&[key], &[RowPlace::Hashed(place)]);
                     }
-                    return (RowPlace::Sparse(place), false);
+                    return (RowPlace::Hashed(place), false);
                 }
             }
         }
@@ -149,10 +153,11 @@ impl TableRows {
             fill(self.dense.row_mut(place));
             RowPlace::Dense(place)
         } else {
-            RowPlace::Sparse(self.sparse.insert(key, fill))
+            let moved = self.watch.as_deref_mut().map(|watch| watch as &mut dyn Moves);
+            RowPlace::Hashed(self.hashed.insert(key, fill, moved))
         };
         if let Some(watch) = &mut self.watch {
-            watch.made(place, &self.dense, self.sparse.slabs());
+            watch.made(place, &self.dense, &self.hashed);
         }
         if matches!(place, RowPlace::Dense(_)) {
             return place;
@@ -178,22 +183,25 @@ impl TableRows {
         self.moves += 1;
         self.dense.open(key);
         let keys = self.dense.keys_of_chunk(key);
-        let mut lookup = Lookup::EMPTY;
+        let mut search = Search::of(&[]);
         for keys in keys.chunks(BLOCK) {
-            lookup.clear();
-            for key in keys {
-                self.sparse.begin(&mut lookup, *key);
+            search.keys = keys;
+            search.count = 0;
+            for (at, key) in (0..).zip(keys) {
+                search.want(at, *key);
             }
-            self.sparse.go_on(&mut lookup);
-            for (at, key) in keys.iter().enumerate() {
-                // Rows that are removed take no others away from where they are.
-                let Some(from) = self.sparse.end(&lookup, at, *key) else { continue };
+            self.hashed.begin(&mut search);
+            self.continue_search(&mut search);
+            // Rows that are removed take no others away from where they are.
+            self.hashed.end(&mut search, false);
+            for (key, place) in keys.iter().zip(&search.places) {
+                let RowPlace::Hashed(from) = *place else { continue };
                 let to = self.dense.insert(*key);
-                self.dense.row_mut(to).copy_from_slice(self.sparse.words(from));
+                self.dense.row_mut(to).copy_from_slice(self.hashed.words(from));
                 if let Some(watch) = &mut self.watch {
-                    watch.moved_to_dense(self.sparse.slabs().position(from), self.dense.position(to));
+                    watch.moved_to_dense(self.hashed.position(from), self.dense.position(to));
                 }
-                self.sparse.remove(*key);
+                self.hashed.remove(*key);
             }
         }
     }
@@ -202,9 +210,10 @@ impl TableRows {
     fn make_sparse(&mut self, key: u64) {
         self.moves += 1;
         for (key, from, words) in self.dense.rows_of_chunk(key) {
-            let to = self.sparse.insert(key, |row| row.copy_from_slice(words));
+            let moved = self.watch.as_deref_mut().map(|watch| watch as &mut dyn Moves);
+            let to = self.hashed.insert(key, |row| row.copy_from_slice(words), moved);
             if let Some(watch) = &mut self.watch {
-                watch.moved_to_sparse(from, self.sparse.slabs().position(to));
+                watch.moved_to_hashed(from, self.hashed.position(to));
             }
         }
         self.dense.close(key);
@@ -222,7 +231,7 @@ impl TableRows {
                 _ => {}
             }
             true
-        } else if self.sparse.remove(key) {
+        } else if self.hashed.remove(key) {
             self.dense.removed_elsewhere(key);
             true
         } else {
@@ -238,7 +247,7 @@ impl TableRows {
     #[inline]
     pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace]) {
         if let Some(watch) = &mut self.watch {
-            watch.touch_block(keys, places, &self.dense, self.sparse.slabs());
+            watch.touch_block(keys, places, &self.dense, &self.hashed);
         }
     }
 
@@ -305,18 +314,17 @@ impl TableRows {
 
     /// Returns the number of rows that there is room for in memory that was used.
     pub(super) fn positions(&self) -> usize {
-        self.dense.positions() + self.sparse.slabs().positions()
+        self.dense.positions() + self.hashed.positions()
     }
 
     /// The row at a position in memory, if there is one. First come dense chunks, then the others.
     pub(super) fn row_at(&self, position: usize) -> Option<(u64, &[u32])> {
-        let slabs = self.sparse.slabs();
         match position.checked_sub(self.dense.positions()) {
             None => {
                 let has = self.dense.rows_from(position - position % GROUP) >> (position % GROUP) & 1 == 1;
                 has.then(|| self.dense.row_at(position))
             }
-            Some(in_slabs) if in_slabs < slabs.positions() => slabs.row_at(in_slabs),
+            Some(at) if at < self.hashed.positions() => self.hashed.row_at(at),
             Some(_) => None,
         }
     }
@@ -334,7 +342,7 @@ impl TableRows {
     pub(super) fn begin(&mut self, snapshots: Snapshots) {
         self.watch(snapshots);
         let watch = self.watch.as_mut().expect("it was just made");
-        watch.begin(snapshots, &self.dense, self.sparse.slabs());
+        watch.begin(snapshots, &self.dense, &self.hashed);
     }
 
     pub(super) fn watched(&self) -> Option<&Watch> {
@@ -348,32 +356,32 @@ impl TableRows {
     /// Hands out rows of the active snapshot: see [`Watch::walk`].
     pub(super) fn walk(&mut self, rows_max: usize, give: impl FnMut(u64, &[u32])) -> bool {
         let watch = self.watch.as_mut().expect("a snapshot is active");
-        watch.walk(rows_max, &self.dense, self.sparse.slabs(), give)
+        watch.walk(rows_max, &self.dense, &self.hashed, give)
     }
 
     /// The words of a row, which is somewhere.
-    #[inline]
+    #[inline(always)]
     pub(super) fn words(&self, place: RowPlace) -> &[u32] {
         match place {
             RowPlace::Dense(place) => self.dense.row(place),
-            RowPlace::Sparse(place) => self.sparse.words(place),
+            RowPlace::Hashed(place) => self.hashed.words(place),
             RowPlace::Nowhere => unreachable!("a row that is nowhere has no words"),
         }
     }
 
     /// The words of a row, which is somewhere.
-    #[inline]
+    #[inline(always)]
     pub(super) fn words_mut(&mut self, place: RowPlace) -> &mut [u32] {
         match place {
             RowPlace::Dense(place) => self.dense.row_mut(place),
-            RowPlace::Sparse(place) => self.sparse.words_mut(place),
+            RowPlace::Hashed(place) => self.hashed.words_mut(place),
             RowPlace::Nowhere => unreachable!("a row that is nowhere has no words"),
         }
     }
 
     /// Keys and words of all rows, in the order in which they lie in memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        self.dense.iter().chain(self.sparse.iter())
+        self.dense.iter().chain(self.hashed.iter())
     }
 }
 

@@ -2,21 +2,22 @@
 
 use super::copy_on_write::{Burst, CopiedRows, Keys, KeysRead};
 use super::marks::{GROUP, Marks, Snapshots};
+use super::rows::Rows;
 use super::table_rows::RowPlace;
+use crate::buckets::Moves;
 use crate::dense::Dense;
-use crate::slab::Slabs;
 
 /// Number of groups of rows that one call looks at, if there are none any more: about a million rows.
 const GROUPS_LOOKED_MAX: usize = 1 << 14;
 
 /// Notes which rows of one table change, and copies those that the active snapshot has yet to give.
 ///
-/// Rows are known by position, so while a snapshot is active none moves.
+/// Rows are known by position. While a snapshot is active none moves into a dense chunk or out of one; those in buckets do.
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     pub(super) snapshots: Snapshots,
     dense: Marks,
-    sparse: Marks,
+    hashed: Marks,
     copied: CopiedRows,
     /// Since the last snapshot began.
     removed: Keys,
@@ -25,8 +26,8 @@ pub(super) struct Watch {
     removed_read: KeysRead,
     /// Positions below these are looked through by the active snapshot.
     dense_end: usize,
-    sparse_end: usize,
-    /// The group to be looked at next: first those of dense chunks, then those of slabs.
+    hashed_end: usize,
+    /// The group to be looked at next: first those of dense chunks, then those found by hash.
     next: Next,
     /// True if updates must mark rows: changes are remembered, or the active snapshot has yet to look at some.
     marks: bool,
@@ -35,7 +36,7 @@ pub(super) struct Watch {
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Dense(usize),
-    Sparse(usize),
+    Hashed(usize),
 }
 
 impl Watch {
@@ -44,24 +45,24 @@ impl Watch {
         Self {
             snapshots: Snapshots::default(),
             dense: Marks::default(),
-            sparse: Marks::default(),
+            hashed: Marks::default(),
             copied: CopiedRows::new(words),
             removed: Keys::default(),
             removed_before: Keys::default(),
             removed_read: KeysRead::default(),
             dense_end: 0,
-            sparse_end: 0,
+            hashed_end: 0,
             next: Next::Dense(0),
             marks: true,
         }
     }
 
     /// Begins the snapshot that `snapshots` describes.
-    pub(super) fn begin(&mut self, snapshots: Snapshots, dense: &Dense, sparse: &Slabs) {
+    pub(super) fn begin(&mut self, snapshots: Snapshots, dense: &Dense, hashed: &Rows) {
         self.snapshots = snapshots;
         self.removed_before = std::mem::take(&mut self.removed);
         self.removed_read = KeysRead::default();
-        (self.dense_end, self.sparse_end) = (dense.positions(), sparse.positions());
+        (self.dense_end, self.hashed_end) = (dense.positions(), hashed.positions());
         self.next = Next::Dense(0);
         self.marks = true;
     }
@@ -82,7 +83,7 @@ impl Watch {
 
     /// Rows, some of which are nowhere, will change or be removed.
     #[inline(never)]
-    pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace], dense: &Dense, sparse: &Slabs) {
+    pub(super) fn touch_block(&mut self, keys: &[u64], places: &[RowPlace], dense: &Dense, hashed: &Rows) {
         if !self.marks {
             return;
         }
@@ -93,9 +94,9 @@ impl Watch {
                         self.copied.push(*key, dense.row(place));
                     }
                 }
-                RowPlace::Sparse(place) => {
-                    if self.sparse.touch(sparse.position(place), &self.snapshots) {
-                        self.copied.push(*key, sparse.payload(place));
+                RowPlace::Hashed(place) => {
+                    if self.hashed.touch(hashed.position(place), &self.snapshots) {
+                        self.copied.push(*key, hashed.words(place));
                     }
                 }
                 RowPlace::Nowhere => {}
@@ -104,10 +105,10 @@ impl Watch {
     }
 
     /// A row was made.
-    pub(super) fn made(&mut self, place: RowPlace, dense: &Dense, sparse: &Slabs) {
+    pub(super) fn made(&mut self, place: RowPlace, dense: &Dense, hashed: &Rows) {
         match place {
             RowPlace::Dense(place) => self.dense.touch(dense.position(place), &self.snapshots),
-            RowPlace::Sparse(place) => self.sparse.touch(sparse.position(place), &self.snapshots),
+            RowPlace::Hashed(place) => self.hashed.touch(hashed.position(place), &self.snapshots),
             RowPlace::Nowhere => unreachable!("a row that was made is somewhere"),
         };
     }
@@ -119,19 +120,19 @@ impl Watch {
         }
     }
 
-    /// A row was moved from slabs to a dense chunk, while no snapshot is active.
+    /// A row was moved to a dense chunk, while no snapshot is active.
     pub(super) fn moved_to_dense(&mut self, from: usize, to: usize) {
         assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
-        if self.sparse.has_changed(from, self.snapshots) {
+        if self.hashed.has_changed(from, self.snapshots) {
             self.dense.touch(to, &self.snapshots);
         }
     }
 
-    /// A row was moved from a dense chunk to slabs, while no snapshot is active.
-    pub(super) fn moved_to_sparse(&mut self, from: usize, to: usize) {
+    /// A row was moved out of a dense chunk, while no snapshot is active.
+    pub(super) fn moved_to_hashed(&mut self, from: usize, to: usize) {
         assert!(self.snapshots.active.is_none(), "no row moves while a snapshot is active");
         if self.dense.has_changed(from, self.snapshots) {
-            self.sparse.touch(to, &self.snapshots);
+            self.hashed.touch(to, &self.snapshots);
         }
     }
 
@@ -155,7 +156,7 @@ impl Watch {
         &mut self,
         rows_max: usize,
         dense: &Dense,
-        sparse: &Slabs,
+        hashed: &Rows,
         mut give: impl FnMut(u64, &[u32]),
     ) -> bool {
         let extent = self.snapshots.active.expect("only an active snapshot is read");
@@ -163,13 +164,13 @@ impl Watch {
         for _ in 0..GROUPS_LOOKED_MAX {
             let (marks, group, end) = match self.next {
                 Next::Dense(group) => (&mut self.dense, group, self.dense_end),
-                Next::Sparse(group) => (&mut self.sparse, group, self.sparse_end),
+                Next::Hashed(group) => (&mut self.hashed, group, self.hashed_end),
             };
             let found = marks.next_pending(group, end.div_ceil(GROUP), extent, self.snapshots);
             let Some((group, pending)) = found else {
                 match self.next {
-                    Next::Dense(_) => self.next = Next::Sparse(0),
-                    Next::Sparse(_) => {
+                    Next::Dense(_) => self.next = Next::Hashed(0),
+                    Next::Hashed(_) => {
                         self.marks = self.snapshots.tracks;
                         return true;
                     }
@@ -185,8 +186,8 @@ impl Watch {
                 *pending &= *pending - 1;
                 let row = match self.next {
                     Next::Dense(_) => Some(dense.row_at(position)),
-                    Next::Sparse(_) if position < end => sparse.row_at(position),
-                    Next::Sparse(_) => None,
+                    Next::Hashed(_) if position < end => hashed.row_at(position),
+                    Next::Hashed(_) => None,
                 };
                 if let Some((key, words)) = row {
                     give(key, words);
@@ -195,7 +196,7 @@ impl Watch {
             }
             self.next = match self.next {
                 Next::Dense(_) => Next::Dense(group),
-                Next::Sparse(_) => Next::Sparse(group),
+                Next::Hashed(_) => Next::Hashed(group),
             };
             if left == 0 {
                 return false;
@@ -205,8 +206,28 @@ impl Watch {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let marks = self.dense.memory_bytes() + self.sparse.memory_bytes();
+        let marks = self.dense.memory_bytes() + self.hashed.memory_bytes();
         let keys = self.removed.memory_bytes() + self.removed_before.memory_bytes();
         marks + self.copied.memory_bytes() + keys
+    }
+}
+
+impl Moves for Watch {
+    fn leave(&mut self, position: usize, key: u64, payload: &[u32]) -> bool {
+        if !self.marks {
+            return false;
+        }
+        let (was_pending, changed) = self.hashed.leave(position, &self.snapshots);
+        // The reader may have passed where the row arrives.
+        if was_pending {
+            self.copied.push(key, payload);
+        }
+        changed
+    }
+
+    fn arrive(&mut self, position: usize, noted: bool) {
+        if self.marks {
+            self.hashed.arrive(position, noted, &self.snapshots);
+        }
     }
 }

@@ -13,7 +13,7 @@ struct Pair {
 
 impl Pair {
     fn new(keys: Range<u64>, words: usize) -> Self {
-        Self { rows: TableRows::new(&keys, words, Shard::ONLY), model: BTreeMap::new() }
+        Self { rows: TableRows::new(&keys, words, Shard::ONLY, false), model: BTreeMap::new() }
     }
 
     fn set(&mut self, key: u64, value: u32) {
@@ -92,7 +92,7 @@ fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
             let keys = 1_000_001..1_000_001 + u64::from(shards) * 9000 + 77;
             let of_shard: Vec<u64> =
                 keys.clone().filter(|key| shard_of(*key, shards) == number).take(20_000).collect();
-            let rows = TableRows::new(&keys, 1, Shard::new(number, shards));
+            let rows = TableRows::new(&keys, 1, Shard::new(number, shards), false);
             let mut pair = Pair { rows, model: BTreeMap::new() };
             for (value, at) in (1..).zip(0..of_shard.len()) {
                 pair.set(of_shard[at * 7919 % of_shard.len()], value);
@@ -114,7 +114,7 @@ fn rows_of_a_shard_become_dense_as_those_of_all_keys() {
 #[test]
 fn emptied_chunks_free_their_memory_and_are_used_again() {
     let of_shard = Shard::new(2, 3);
-    let rows = TableRows::new(&(0..3 * 40 * 4096), 60, of_shard);
+    let rows = TableRows::new(&(0..3 * 40 * 4096), 60, of_shard, false);
     let mut pair = Pair { rows, model: BTreeMap::new() };
     let slab = 4 * 4096 * 60 * 4;
     let keys = |chunks: Range<u64>| {
@@ -156,7 +156,7 @@ fn rows_that_are_far_apart_stay_where_they_are_found_by_hash() {
 
 #[test]
 fn to_make_a_chunk_dense_moves_it_and_no_other() {
-    let mut rows = TableRows::new(&(0..1 << 20), 1, Shard::ONLY);
+    let mut rows = TableRows::new(&(0..1 << 20), 1, Shard::ONLY, false);
     let mut most = 0;
     for index in 0..1 << 16 {
         let before = rows.dense.len();
