@@ -196,9 +196,9 @@ class _LookUpMany(torch.autograd.Function):
                 of_handles.append(None)
                 continue
             check_pushed(table)
-            of_rows, stride = _prepare_gradient(gradient)
-            kept.append(of_rows)
-            arguments.append((lookup, of_rows.data_ptr(), stride, True, 0))
+            prepared, stride = _prepare_gradient(gradient)
+            kept.append(prepared)
+            arguments.append((lookup, prepared.data_ptr(), stride, True, 0))
             of_handle = _ZERO.clone()
             if torch.is_grad_enabled() and gradient.requires_grad:
                 of_handle = _once(gradient, of_handle)

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{MemberEvent, Peer, ServerEvent};
+use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, ServerEvent};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::FaultArguments;
@@ -109,7 +109,7 @@ pub struct ServerArguments {
     state_dir: Option<PathBuf>,
     /// Shards of this server, each a member with a thread of its own [default: one for each core]. With a state directory of a server
     /// that was killed they are as many as it had
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESS_SHARDS_MAX)))]
     shards_per_server: Option<u16>,
 }
 
@@ -151,9 +151,11 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
         None => ServerNode::bind(options, arguments.listen)?,
     };
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let node = node
-        .with_shards(arguments.shards_per_server.unwrap_or_else(|| u16::try_from(cores).unwrap_or(u16::MAX)));
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    let shards = arguments.shards_per_server.unwrap_or_else(|| {
+        u16::try_from(cores()).map_or(PROCESS_SHARDS_MAX, |cores| cores.min(PROCESS_SHARDS_MAX))
+    });
+    let node = node.with_shards(shards);
     for found in node.goes_on_from() {
         bars.line(&format!("server: {found}"));
     }

@@ -226,6 +226,7 @@ impl Bags {
         sums: &mut RowSums,
     ) {
         assert_ne!(mode, Mode::Max, "the gradient of a maximum goes by add_gradient_of_largest");
+        gradient.assert_count(self.len());
         for (bag, range) in self.ranges().enumerate() {
             let row = gradient.row(bag);
             let of_mean = if mode == Mode::Mean {
@@ -251,6 +252,7 @@ impl Bags {
         ids: &[u64],
         sums: &mut RowSums,
     ) {
+        gradient.assert_count(self.len());
         if gradient.width() == 0 {
             return;
         }
@@ -269,6 +271,7 @@ impl Bags {
     /// # Panics
     /// The gradient has not a row for each bag.
     pub fn weights_gradient(&self, values: &[f32], slots: &[u32], gradient: Rows<'_>, output: &mut [f32]) {
+        gradient.assert_count(self.len());
         let width = gradient.width();
         for (bag, range) in self.ranges().enumerate() {
             let of_bag = gradient.row(bag);

@@ -22,6 +22,21 @@ impl<'a> Rows<'a> {
         Self { values, width, stride }
     }
 
+    /// Returns the number of values in memory from the first one of `count` rows to the last one.
+    pub fn span(count: usize, width: usize, stride: usize) -> usize {
+        count.checked_sub(1).map_or(0, |before_last| before_last * stride + width)
+    }
+
+    /// # Panics
+    /// There are fewer rows, or more.
+    pub(crate) fn assert_count(&self, count: usize) {
+        assert_eq!(
+            self.values.len(),
+            Self::span(count, self.width, self.stride),
+            "a row for each position or bag"
+        );
+    }
+
     /// Returns the number of values of a row.
     pub fn width(&self) -> usize {
         self.width
@@ -61,6 +76,7 @@ pub fn gather(values: &[f32], width: usize, slots: &[u32], padding: Option<&[f32
 /// # Panics
 /// The gradient has not a row for each slot.
 pub fn add_rows(slots: &[u32], gradient: Rows<'_>, scales: Option<&[f32]>, ids: &[u64], sums: &mut RowSums) {
+    gradient.assert_count(slots.len());
     for (position, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
         let scale = scales.map_or(1.0, |scales| scales[position]);
         sums.add(*slot, ids[*slot as usize], gradient.row(position), scale);

@@ -189,7 +189,8 @@ proptest! {
             .flat_map(|bag| (0..stride).map(move |column| (bag, column)))
             .map(|(bag, column)| if column < case.width { case.gradient(bag, column) } else { f32::NAN })
             .collect();
-        let gradient = Rows::with_stride(&gradient, case.width, stride);
+        let span = Rows::span(case.bags.len(), case.width, stride);
+        let gradient = Rows::with_stride(&gradient[..span], case.width, stride);
         let mut sums = RowSums::new(case.width);
         if case.mode == Mode::Max {
             let largest = bags.largest(set.values(), case.width, lookup.slots());

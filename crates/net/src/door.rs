@@ -64,8 +64,8 @@ impl Callers {
 }
 
 /// A stream whose other end has identified itself.
-pub(crate) struct Caller {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Caller<S = TcpStream> {
+    pub(crate) stream: S,
     pub(crate) remote: SocketAddr,
     /// Its first message, and how many bytes of the stream that took; none if any peer may call.
     pub(crate) first: Option<(Message, usize)>,
@@ -79,12 +79,8 @@ pub(crate) enum Entrance {
     Behind(mpsc::Receiver<HandedOver>),
 }
 
-/// A [`Caller`] on its way to the thread of another runtime.
-pub(crate) struct HandedOver {
-    stream: std::net::TcpStream,
-    remote: SocketAddr,
-    first: Option<(Message, usize)>,
-}
+/// A caller on its way to the thread of another runtime.
+pub(crate) type HandedOver = Caller<std::net::TcpStream>;
 
 impl Caller {
     /// Takes the stream from its runtime.

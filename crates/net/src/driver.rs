@@ -25,7 +25,7 @@ const IDLE_WITH_DOOR: Duration = Duration::from_secs(1);
 
 /// The sockets and streams of a role.
 pub(crate) struct Ports {
-    /// Where peers call.
+    /// Port for peers that call.
     pub(crate) entrance: Option<Entrance>,
     pub(crate) datagrams: Option<DatagramSocket>,
     /// Becomes readable when a data plane elsewhere has something for the role to look at.

@@ -17,7 +17,7 @@ const NICENESS: i32 = 10;
 /// Carries out the requests of a server to its disk.
 pub(crate) struct Storage {
     data: Option<PathBuf>,
-    /// Where the others reach the shard.
+    /// Address of the shard, for the others.
     address: SocketAddr,
     events: UnboundedSender<StorageEvent>,
     log: Option<Sender<StorageRequest>>,

@@ -30,7 +30,7 @@ struct Job {
     server: JoinHandle<Statistics>,
     switch: JoinHandle<()>,
     controller: JoinHandle<Outcome>,
-    /// Where the server listens.
+    /// Address of the server.
     address: SocketAddr,
     /// Streams that the server has reported as turned away.
     strangers: Arc<Mutex<Vec<Strangers>>>,

@@ -50,6 +50,9 @@ impl Shards {
     #[must_use]
     #[inline]
     pub fn of(&self, key: u64) -> u16 {
+        if self.count == 1 {
+            return 0;
+        }
         let (group, at) = self.divide(key);
         let (_, hash) = self.divide(splitmix64(group));
         let shard = if at + hash < self.count { at + hash } else { at + hash - self.count };

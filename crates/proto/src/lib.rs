@@ -86,8 +86,8 @@ pub use bulk::Bulk;
 pub use client::{ClientError, Parameters, PullId, Pulled, Tick};
 pub use cluster::{ArithmeticMode, Cluster, ColdPath, Durability, HotPath, Load, Ownership, Peer, View};
 pub use controller::{
-    Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome, Refusal,
-    SWITCH_HEARTBEAT_TIMEOUT, Sizes,
+    Controller, ControllerCommand, ControllerEvent, HEARTBEAT_TIMEOUT, HealthLimits, Outcome,
+    PROCESS_SHARDS_MAX, Refusal, SWITCH_HEARTBEAT_TIMEOUT, Sizes,
 };
 pub use dial::CONNECT_TIMEOUT;
 pub use keys::Keys;

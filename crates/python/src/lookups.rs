@@ -142,7 +142,8 @@ pub(crate) fn look_up(
     // Those of one table stay in order, as slots and sums depend on it.
     tasks.sort_by_key(|task| task.request.table());
     let values = requests.iter().map(|request| request.count() * tables[request.table()].width).sum();
-    let assigned = team.map(by_table(tables, &mut tasks), values, |(table, tasks)| {
+    let table_of = |task: &Task<'_>| task.request.table();
+    let assigned = team.map(by_table(tables, &mut tasks, table_of), values, |(table, tasks)| {
         tasks.iter_mut().try_for_each(|task| task.assign(table).map_err(|failure| (task.position, failure)))
     });
     let failures = assigned.into_iter().filter_map(Result::err);
@@ -150,7 +151,7 @@ pub(crate) fn look_up(
         return Err(failure);
     }
     load(tables, backend, &mut tasks, is_apart)?;
-    let lookups = team.map(by_table(tables, &mut tasks), values, |(table, tasks)| {
+    let lookups = team.map(by_table(tables, &mut tasks, table_of), values, |(table, tasks)| {
         let finished = tasks.iter_mut().map(|task| (task.position, task.finish(table, keeps)));
         finished.collect::<Vec<_>>()
     });
@@ -159,17 +160,18 @@ pub(crate) fn look_up(
     Ok(lookups.into_iter().map(|(_, lookup)| lookup).collect())
 }
 
-/// Returns the tables of look-ups that are sorted by them, each with its own.
-fn by_table<'a, 'b>(
+/// Returns the tables of items that are sorted by them, each with its own.
+fn by_table<'a, T>(
     tables: &'a mut [Table],
-    tasks: &'a mut [Task<'b>],
-) -> Vec<(&'a mut Table, &'a mut [Task<'b>])> {
+    items: &'a mut [T],
+    table_of: impl Fn(&T) -> usize,
+) -> Vec<(&'a mut Table, &'a mut [T])> {
     let mut rest = tables.iter_mut().enumerate();
-    let groups = tasks.chunk_by_mut(|one, other| one.request.table() == other.request.table());
-    let with_table = groups.map(|tasks| {
-        let number = tasks[0].request.table();
+    let groups = items.chunk_by_mut(|one, other| table_of(one) == table_of(other));
+    let with_table = groups.map(|items| {
+        let number = table_of(&items[0]);
         let (_, table) = rest.find(|(table, _)| *table == number).expect("look-ups name tables that exist");
-        (table, tasks)
+        (table, items)
     });
     with_table.collect()
 }
@@ -302,13 +304,8 @@ pub(crate) fn backward(
     let values =
         |gradient: &Gradient<'_>| gradient.lookup.lookup.slots().len() * tables[gradient.lookup.table].width;
     let values = gradients.iter().map(values).sum();
-    let mut rest = tables.iter_mut().enumerate();
-    let groups = gradients.chunk_by(|one, other| one.lookup.table == other.lookup.table).map(|gradients| {
-        let number = gradients[0].lookup.table;
-        let (_, table) = rest.find(|(table, _)| *table == number).expect("look-ups are of tables that exist");
-        (table, gradients)
-    });
-    let added = team.map(groups.collect(), values, |(table, gradients)| {
+    let groups = by_table(tables, &mut gradients, |gradient| gradient.lookup.table);
+    let added = team.map(groups, values, |(table, gradients)| {
         gradients.iter().try_for_each(|gradient| gradient.add(table, pass))
     });
     added.into_iter().collect()
@@ -319,8 +316,8 @@ impl Gradient<'_> {
         let (PooledLookup { lookup, pooling, values, .. }, width) = (self.lookup, table.width);
         let rows = pooling.as_ref().map_or_else(|| lookup.slots().len(), |(bags, _)| bags.len());
         let stride = self.stride.unwrap_or(width);
-        let len = if rows == 0 { 0 } else { (rows - 1) * stride + width };
-        let gradient = Rows::with_stride(input(self.address, len), width, stride);
+        let gradient = input(self.address, Rows::span(rows, width, stride));
+        let gradient = Rows::with_stride(gradient, width, stride);
         if let (true, Some((bags, _))) = (self.of_weights != 0, pooling) {
             let values = match values {
                 Some(values) => values,

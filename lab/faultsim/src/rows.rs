@@ -166,7 +166,7 @@ impl Rows {
 /// Rows are set to multiples of this, and have fewer pushes of ones after that.
 pub(crate) const SET_STEP: f32 = 1024.0;
 
-/// What a row was set to that has this value.
+/// The value that a row was set to, given its value now.
 pub(crate) fn base_of(value: f32) -> f32 {
     (value / SET_STEP).ceil() * SET_STEP
 }

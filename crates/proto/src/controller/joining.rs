@@ -14,8 +14,8 @@ use crate::time::Instant;
 
 /// Shards of all servers: fewer than a switch can have streams to.
 const SHARDS_MAX: u16 = 1 << 14;
-/// Shards of one server: more than machines have cores.
-const PROCESS_SHARDS_MAX: u16 = 1 << 10;
+/// Most shards of one server: more than machines have cores.
+pub const PROCESS_SHARDS_MAX: u16 = 1 << 10;
 /// Bytes that a full packet takes of a receive buffer, with the overhead of the kernel.
 const RECEIVE_BYTES_OF_A_PACKET: u32 = 2304;
 

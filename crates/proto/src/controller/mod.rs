@@ -21,6 +21,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::health::HealthLimits;
+pub use self::joining::PROCESS_SHARDS_MAX;
 pub use self::refusals::Refusal;
 
 use self::checkpoints::Checkpoints;

@@ -350,7 +350,7 @@ impl Packer<'_> {
                 renewals.note_end(region);
             }
             let Some(path) = path.filter(|_| !is_exhausted) else {
-                contents.append_to(&mut Vec::new()).iter().for_each(&mut *demote);
+                contents.for_each(&mut *demote);
                 continue;
             };
             let (header, mut bytes) = path.begin(region, kind);

@@ -20,9 +20,9 @@ pub(super) struct Quantization {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct SlotState {
-    /// What rounding has left over (error feedback).
+    /// Remainder of rounding (error feedback).
     residue: f32,
-    /// That of the scale of the row.
+    /// Factor of the scale of the row.
     factor: f32,
 }
 
@@ -86,7 +86,7 @@ impl Quantization {
             });
             staying = PacketContents::Placed(within);
             let are_within = values.quantize(staying, gradients, states, quantizer);
-            debug_assert!(are_within, "the others were taken off");
+            assert!(are_within, "the others were taken off");
         }
         Entries { rows: staying, slots: &values.slots, words: &values.words }
     }

@@ -5,7 +5,7 @@ use std::vec::Drain;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use libra_plan::{Place, Placement, shard_of};
+use libra_plan::{Place, Placement, Shards};
 use libra_store::{TableSpec, first_non_finite};
 use pulp::{Arch, NullaryFnOnce};
 
@@ -103,9 +103,8 @@ fn find_table<'t>(
 }
 
 /// A row for the cold path.
-fn cold_row(key: u64, offset: u32, width: u32, shards: u16) -> ColdRow {
-    let shard = if shards == 1 { 0 } else { shard_of(key, shards) };
-    ColdRow { shard, width, offset, key }
+fn cold_row(key: u64, offset: u32, width: u32, shards: Shards) -> ColdRow {
+    ColdRow { shard: shards.of(key), width, offset, key }
 }
 
 /// The rows of an operation that are not hot, or not only.
@@ -122,7 +121,7 @@ pub(crate) struct Found {
 pub(crate) struct Directory {
     tables: Vec<TableSpec>,
     placement: Option<Placement>,
-    shards: u16,
+    shards: Shards,
     /// The hot rows of the operation at hand.
     order: Order,
     seen: HashMap<u64, u32, FixedState>,
@@ -217,6 +216,13 @@ impl PacketContents<'_> {
         }
     }
 
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&HotRow)) {
+        match *self {
+            Self::Listed { placement, rows } => rows.iter().for_each(|row| f(&placed(placement, row))),
+            Self::Placed(rows) => rows.iter().for_each(f),
+        }
+    }
+
     /// Adds the rows to a list, and returns them there.
     pub(crate) fn append_to<'l>(&self, list: &'l mut Vec<HotRow>) -> &'l [HotRow] {
         let first = list.len();
@@ -247,7 +253,14 @@ impl Demotion<'_> {
 impl Directory {
     pub(crate) fn new(tables: Vec<TableSpec>, placement: Option<Placement>, shards: u16) -> Self {
         let order = Order::new(placement.as_ref().map_or(0, Placement::len));
-        Self { tables, placement, shards, order, seen: HashMap::default(), spare: Vec::new() }
+        Self {
+            tables,
+            placement,
+            shards: Shards::new(shards),
+            order,
+            seen: HashMap::default(),
+            spare: Vec::new(),
+        }
     }
 
     fn table<'t>(&'t self, key: u64, guess: Option<&'t TableSpec>) -> Result<&'t TableSpec, ClientError> {

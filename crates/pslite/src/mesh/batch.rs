@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::frame::{HEAD_BYTES, Kind, filling};
 use super::message::{Meta, OutgoingMessage, SECTIONS};
 
-/// What a frame has behind its head.
+/// Content of a frame behind its head.
 #[derive(Clone)]
 pub(super) enum Content {
     Application(Arc<OutgoingMessage>),

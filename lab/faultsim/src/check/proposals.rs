@@ -7,7 +7,7 @@ use libra_proto::Cluster;
 use super::Verdict;
 use crate::process::Actor;
 
-/// What workers have described, as long as the job has not begun.
+/// Tables that workers have described, as long as the job has not begun.
 #[derive(Debug, Default)]
 pub(super) struct Proposals {
     of: BTreeMap<Actor, Box<Cluster>>,

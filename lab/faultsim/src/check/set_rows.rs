@@ -184,7 +184,7 @@ impl History {
         }
     }
 
-    /// What it may be after a crash, with so many of the open records.
+    /// State after a crash that left so many of the open records.
     fn with_open(&self, set: SetTable, count: usize) -> Self {
         let (durable, mut now) = (self.durable.clone(), self.durable.clone());
         let open: VecDeque<Record> = self.open.iter().take(count).cloned().collect();
