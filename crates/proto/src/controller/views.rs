@@ -14,6 +14,9 @@ use crate::time::Instant;
 
 /// Time for which a complaint about a switch counts; workers repeat it more often.
 const COMPLAINT_MAX: Duration = Duration::from_secs(3);
+/// Complaints of one worker that come closer together count once: it repeats them every 2 s, so they have waited on the way, or
+/// for a controller that slept.
+const COMPLAINT_MIN: Duration = Duration::from_secs(1);
 /// Number of complaints of one worker after which it is accepted alone.
 const COMPLAINTS_OF_ONE: u32 = 3;
 /// A worker whose complaints are accepted alone more often than this is at fault itself.
@@ -163,7 +166,9 @@ impl Controller {
         };
         member.complaints.retain(|_, complaint| complaint.last_at + COMPLAINT_MAX >= now);
         let complaint = member.complaints.entry(worker).or_insert(Complaint { last_at: now, times: 0 });
-        (complaint.last_at, complaint.times) = (now, complaint.times + 1);
+        if complaint.times == 0 || complaint.last_at + COMPLAINT_MIN <= now {
+            (complaint.last_at, complaint.times) = (now, complaint.times + 1);
+        }
         let times = complaint.times;
         let of_most = 2 * member.complaints.len() > workers;
         if !of_most && times < COMPLAINTS_OF_ONE {

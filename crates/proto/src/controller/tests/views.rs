@@ -303,6 +303,19 @@ fn a_switch_is_lost_if_most_cannot_reach_it_or_one_repeats_it() {
     assert_eq!((harness.lost(), harness.owners()), (vec![Switch(1)], vec![None]));
 }
 
+// rule M14
+#[test]
+fn complaints_that_come_at_once_count_once() {
+    let mut harness = ControllerHarness::running(1, 2, 1, 4);
+    for _ in 0..8 {
+        for switch in [0, 1] {
+            harness.from(Worker(2), Message::Unreachable { switch });
+        }
+        harness.pass(ms(10), &[]);
+    }
+    assert_eq!(harness.lost(), []);
+}
+
 #[test]
 fn a_worker_that_can_reach_neither_switch_is_lost_itself() {
     let mut harness = ControllerHarness::running(1, 1, 1, 4);
