@@ -7,64 +7,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
-#include <random>
 #include <vector>
 
 #include "ps/ps.h"
+#include "sparse_requests.h"
 
 namespace {
 
+using sparse::Settings;
 using Clock = std::chrono::steady_clock;
-
-struct Settings {
-  size_t keys, keys_a_request, under_way;
-  double seconds;
-  bool hashed;
-};
-
-// The key of a row: its number, or a bijection of it (the finalizer of SplitMix64).
-ps::Key KeyOf(const Settings& settings, uint64_t row) {
-  if (!settings.hashed) return row;
-  row = (row ^ (row >> 30)) * 0xbf58476d1ce4e5b9u;
-  row = (row ^ (row >> 27)) * 0x94d049bb133111ebu;
-  return row ^ (row >> 31);
-}
-
-// Requests of so many distinct keys. Ranks are scattered over the keys.
-std::vector<ps::SArray<ps::Key>> Draw(const Settings& settings, size_t requests, unsigned seed) {
-  std::vector<double> cumulated(settings.keys);
-  double sum = 0;
-  for (size_t rank = 0; rank < settings.keys; ++rank) {
-    sum += std::pow(static_cast<double>(rank + 1), -1.05);
-    cumulated[rank] = sum;
-  }
-  std::vector<ps::Key> of_rank(settings.keys);
-  for (size_t rank = 0; rank < settings.keys; ++rank) of_rank[rank] = rank;
-  std::mt19937_64 random(7);
-  std::shuffle(of_rank.begin(), of_rank.end(), random);
-  random.seed(seed);
-  std::uniform_real_distribution<double> uniform(0, sum);
-  std::vector<ps::SArray<ps::Key>> drawn;
-  std::vector<bool> is_taken(settings.keys);
-  for (size_t request = 0; request < requests; ++request) {
-    std::vector<ps::Key> keys;
-    while (keys.size() < settings.keys_a_request) {
-      const auto found = std::lower_bound(cumulated.begin(), cumulated.end(), uniform(random));
-      const size_t rank = static_cast<size_t>(found - cumulated.begin());
-      if (rank >= settings.keys || is_taken[rank]) continue;
-      is_taken[rank] = true;
-      keys.push_back(KeyOf(settings, of_rank[rank]));
-    }
-    std::fill(is_taken.begin(), is_taken.end(), false);
-    std::sort(keys.begin(), keys.end());
-    drawn.emplace_back(keys);
-  }
-  return drawn;
-}
 
 // Makes requests for a while. Returns millions of pairs a second.
 template <typename Start>
@@ -88,14 +41,14 @@ double Measure(ps::KVWorker<float>* worker, const Settings& settings, const Star
 
 void RunWorker(const Settings& settings) {
   ps::KVWorker<float> worker(0, 0);
-  const std::vector<ps::SArray<ps::Key>> requests =
-      Draw(settings, 200, static_cast<unsigned>(ps::MyRank() + 1));
+  std::vector<ps::SArray<ps::Key>> requests;
+  for (const auto& keys : sparse::Draw(settings, 200, static_cast<unsigned>(ps::MyRank() + 1))) requests.emplace_back(keys);
   const ps::SArray<float> ones(settings.keys_a_request, 1.0f);
   std::vector<ps::SArray<float>> pulled(settings.under_way + 1, ps::SArray<float>(settings.keys_a_request));
 
   // All rows are there before anything is measured.
   ps::SArray<ps::Key> all(settings.keys);
-  for (size_t row = 0; row < settings.keys; ++row) all[row] = KeyOf(settings, row);
+  for (size_t row = 0; row < settings.keys; ++row) all[row] = sparse::KeyOf(settings, row);
   std::sort(all.begin(), all.end());
   for (size_t key = 0; key < settings.keys; key += 100000) {
     const size_t end = std::min(settings.keys, key + 100000);
@@ -117,9 +70,7 @@ void RunWorker(const Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto argument = [&](int at, double usual) { return argc > at ? std::atof(argv[at]) : usual; };
-  const Settings settings = {static_cast<size_t>(argument(1, 1e7)), static_cast<size_t>(argument(2, 1e4)),
-                             static_cast<size_t>(argument(4, 8)), argument(3, 4), argument(5, 0) != 0};
+  const Settings settings = Settings::From(argc, argv);
   ps::Start(0);
   if (ps::IsServer()) {
     auto* server = new ps::KVServer<float>(0);
