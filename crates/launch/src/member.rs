@@ -151,11 +151,9 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
         None => ServerNode::bind(options, arguments.listen)?,
     };
-    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
-    let shards = arguments.shards_per_server.unwrap_or_else(|| {
-        u16::try_from(cores()).map_or(PROCESS_SHARDS_MAX, |cores| cores.min(PROCESS_SHARDS_MAX))
-    });
-    let node = node.with_shards(shards);
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let usual = u16::try_from(cores).unwrap_or(u16::MAX).min(PROCESS_SHARDS_MAX);
+    let node = node.with_shards(arguments.shards_per_server.unwrap_or(usual));
     for found in node.goes_on_from() {
         bars.line(&format!("server: {found}"));
     }

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -143,6 +144,11 @@ class Stream {
     output_.clear();
   }
 
+  // Lets the worker begin.
+  void Begin() const {
+    if (send(socket_, "", 1, MSG_NOSIGNAL) != 1) Fail("a write of the server");
+  }
+
   pollfd Wanted() const { return {socket_, static_cast<short>(POLLIN | (output_.empty() ? 0 : POLLOUT)), 0}; }
 
  private:
@@ -167,6 +173,8 @@ void RunServer(const Settings& settings, int listener, size_t workers) {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     streams.emplace_back(socket, sizeof(Head) + settings.keys_a_request * 12 + 8);
   }
+  // Workers begin when all of them have drawn their requests.
+  for (const Stream& stream : streams) stream.Begin();
   for (size_t open = workers; open > 0;) {
     std::vector<pollfd> wanted;
     for (const Stream& stream : streams) wanted.push_back(stream.Wanted());
@@ -194,6 +202,12 @@ class Worker {
     if (connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) < 0) Fail("connect");
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+
+  // Waits until the others have drawn their requests too.
+  void WaitForAll() {
+    char byte;
+    if (recv(socket_, &byte, 1, MSG_WAITALL) != 1) Fail("a read of a worker");
   }
 
   // Makes requests for a while. Returns millions of pairs a second.
@@ -265,14 +279,12 @@ int main(int argc, char** argv) {
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) < 0) {
     Fail("a port for the server");
   }
-  // Workers begin when all of them have drawn their requests: each says so by a byte, and waits for one.
-  int ready[2], go[2];
-  if (pipe(ready) < 0 || pipe(go) < 0) Fail("a pipe");
+  std::vector<pid_t> processes;
   for (unsigned number = 0; number < workers; ++number) {
-    if (fork() != 0) continue;
+    processes.push_back(fork());
+    if (processes.back() != 0) continue;
     Worker worker(settings, address.sin_addr.s_addr, address.sin_port, number);
-    char byte = 0;
-    if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) Fail("a pipe");
+    worker.WaitForAll();
     for (int repeat = 0; repeat < 2; ++repeat) {
       const double pushes = worker.Measure(kPush);
       const double pulls = worker.Measure(kPull);
@@ -281,17 +293,17 @@ int main(int argc, char** argv) {
     }
     _exit(0);
   }
-  if (fork() == 0) {
+  processes.push_back(fork());
+  if (processes.back() == 0) {
     RunServer(settings, listener, workers);
     _exit(0);
   }
-  close(listener);
-  std::vector<char> bytes(workers);
-  for (size_t count = 0; count < workers; ++count) {
-    if (read(ready[0], &bytes[0], 1) != 1) Fail("a pipe");
+  int status = 0;
+  while (wait(&status) > 0) {
+    if (status == 0) continue;
+    // The others would wait for the one that failed.
+    for (pid_t process : processes) kill(process, SIGTERM);
+    return 1;
   }
-  if (write(go[1], bytes.data(), workers) != static_cast<ssize_t>(workers)) Fail("a pipe");
-  int status = 0, failed = 0;
-  while (wait(&status) > 0) failed |= status;
-  return failed != 0;
+  return 0;
 }

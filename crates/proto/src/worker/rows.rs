@@ -216,6 +216,7 @@ impl PacketContents<'_> {
         }
     }
 
+    /// Calls a function for each row.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&HotRow)) {
         match *self {
             Self::Listed { placement, rows } => rows.iter().for_each(|row| f(&placed(placement, row))),

@@ -104,6 +104,20 @@ fn the_sparse_benchmark_runs() {
 }
 
 #[test]
+fn the_limit_of_the_sparse_benchmark_runs() {
+    let Some(program) = compile("c++", "examples/sparse_limit.cc", &["-std=c++17", "-O1"]) else {
+        return;
+    };
+    // An odd number of values is padded.
+    for hashed in ["0", "1"] {
+        let output = Command::new(&program).args(["2", "20000", "499", "0.2", "8", hashed]).output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{printed}");
+        assert_eq!(printed.matches("M pairs/s").count(), 8, "{printed}");
+    }
+}
+
+#[test]
 fn pulls_see_all_pushes_before_them_whatever_is_dropped() {
     let Some(program) = compile("c++", "tests/programs/waits.cc", &["-std=c++14"]) else { return };
     run(&program, 2, 2, &["order"], &[]);

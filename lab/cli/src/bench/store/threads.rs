@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use libra_launch::progress::Bars;
-use libra_plan::{self as plan, Shard};
+use libra_plan::{Shard, shard_of};
 use libra_store::Store;
 use serde::Serialize;
 
@@ -167,9 +167,8 @@ const GONE: &str = "a thread of the benchmark is gone";
 impl ShardRows {
     fn new(load: &Load, batches: &[Vec<u64>], number: u16, shards: u16) -> Result<Self> {
         let rows = &load.rows;
-        let of_key = plan::Shards::new(shards);
         let own = |keys: &[u64]| -> Vec<u64> {
-            keys.iter().copied().filter(|&key| of_key.of(key) == number).collect()
+            keys.iter().copied().filter(|&key| shard_of(key, shards) == number).collect()
         };
         let mut store = Store::of_shard(vec![rows.table()], rows.seed, Shard::new(number, shards))?;
         let gradients = vec![0.001; rows.batch * rows.width()];
