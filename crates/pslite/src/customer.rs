@@ -87,7 +87,7 @@ impl Customer {
     pub(crate) fn serve_sums(&self, keys: &[u64], values: &[f32]) -> bool {
         let ranges = u64::from(self.node.servers().max(1));
         let rank = u64::try_from(crate::mesh::rank_of(self.node.id())).unwrap_or(0);
-        let shard = Shard::new(u64::MAX / ranges * rank.min(ranges - 1), keys, values);
+        let shard = Shard::new(u64::MAX / ranges * rank.min(ranges - 1), ranges, keys, values);
         let is_new = self.shard.set(shard).is_ok();
         self.release();
         is_new
