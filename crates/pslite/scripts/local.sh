@@ -55,7 +55,8 @@ worst=0
 deadline=
 waiting=("${processes[@]}")
 while [ ${#waiting[@]} -gt 0 ]; do
-    running=" $(jobs -rp | tr '\n' ' ') "
+    running=" $(jobs -rp) "
+    running=${running//$'\n'/ }
     left=()
     for process in "${waiting[@]}"; do
         if [[ $running == *" $process "* ]]; then
@@ -75,6 +76,6 @@ while [ ${#waiting[@]} -gt 0 ]; do
         end_all
         deadline=
     fi
-    sleep 0.02
+    sleep 0.1
 done 2>/dev/null
 exit $worst

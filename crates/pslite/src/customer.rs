@@ -1,9 +1,11 @@
 //! A customer: requests of its own, and a queue of messages for it, which one thread serves in order.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::mesh::{Bytes, Node, OutgoingMessage, Payload, Received, thread_number};
 
@@ -75,12 +77,12 @@ impl Customer {
         let thread = thread::Builder::new().name(format!("customer-{app}-{number}"));
         let thread = thread.spawn(move || of_thread.run());
         let thread = thread.map_err(|error| CallError::Thread { os_error: error.to_string() })?;
-        *customer.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *customer.thread.lock() = Some(thread);
         Ok(customer)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// From now on requests with keys are served by a shard of sums, which begins with these. Returns whether that is new.
@@ -168,7 +170,7 @@ impl Customer {
             if queue.is_closed {
                 return None;
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut queue);
         }
     }
 
@@ -193,7 +195,7 @@ impl Customer {
             if left.is_zero() {
                 return;
             }
-            queue = self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut queue, left);
         }
     }
 
@@ -209,7 +211,7 @@ impl Customer {
         let is_own = queue.serving == Some(thread_number());
         drop(queue);
         self.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|_| !is_own) {
             // A thread that panicked has reported it.
             let _ = thread.join();

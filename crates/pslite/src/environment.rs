@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::mesh::{NodeRole, NodeSettings};
 
@@ -17,12 +18,12 @@ static OVERRIDES: Mutex<Option<HashMap<String, String>>> = Mutex::new(None);
 
 /// Sets a variable for this library alone.
 pub(crate) fn set(name: &str, value: &str) {
-    let mut overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut overrides = OVERRIDES.lock();
     overrides.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
 fn find(name: &str) -> Option<String> {
-    let overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
+    let overrides = OVERRIDES.lock();
     let set = overrides.as_ref().and_then(|all| all.get(name).cloned());
     set.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }

@@ -2,8 +2,10 @@
 
 use core::fmt::Display;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::mesh::{Mailbox, MeshError, Node, NodeRole, OutgoingMessage, Payload, Received};
 
@@ -59,7 +61,7 @@ impl Exchange {
         is_held: bool,
         handler: Handler,
     ) -> Result<Arc<Customer>, CallError> {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         if places.customers.contains_key(&(app, number)) {
             return Err(CallError::CustomerExists { app, customer: number });
         }
@@ -102,7 +104,7 @@ impl Exchange {
 
     pub(crate) fn remove(&self, customer: &Customer) {
         let address = (customer.app, customer.number);
-        self.places.write().unwrap_or_else(PoisonError::into_inner).customers.remove(&address);
+        self.places.write().customers.remove(&address);
     }
 
     /// Waits until all customers have handled the messages that came for them.
@@ -114,7 +116,7 @@ impl Exchange {
 
     /// A handler that is set after a death is called at once.
     pub(crate) fn set_on_failure(&self, handler: FailureHandler) {
-        let mut on_failure = self.on_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut on_failure = self.on_failure.lock();
         match on_failure.told.clone() {
             Some(text) => {
                 drop(on_failure);
@@ -125,7 +127,7 @@ impl Exchange {
     }
 
     fn customers(&self) -> Vec<Arc<Customer>> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read();
         places.customers.values().cloned().collect()
     }
 
@@ -146,11 +148,11 @@ impl Mailbox for Exchange {
         };
         let address = self.address_of(&received);
         let find = |places: &Places| places.customers.get(&address).cloned();
-        let customer = find(&self.places.read().unwrap_or_else(PoisonError::into_inner));
+        let customer = find(&self.places.read());
         if let Some(customer) = customer {
             return customer.deliver(received);
         }
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         match find(&places) {
             Some(customer) => {
                 drop(places);
@@ -164,13 +166,13 @@ impl Mailbox for Exchange {
     }
 
     fn fail(&self, error: &MeshError) {
-        self.places.write().unwrap_or_else(PoisonError::into_inner).failure = Some(error.clone());
+        self.places.write().failure = Some(error.clone());
         for customer in self.customers() {
             customer.tracker.fail(error);
         }
         let text = error.to_string();
         let handler = {
-            let mut on_failure = self.on_failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut on_failure = self.on_failure.lock();
             on_failure.told = Some(text.clone());
             on_failure.handler.take()
         };

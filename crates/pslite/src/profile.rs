@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::mesh::{Node, OutgoingMessage, worker_id};
 use libra_client::{Budget, DEFAULT_HEADROOM_BITS, Plan, Provenance, TableShape};
@@ -48,7 +49,7 @@ impl Profile {
         // The highest key is of no table.
         let updates = keys_of(outgoing).zip(values_of(outgoing)).filter(|(key, _)| *key != u64::MAX);
         let (keys, values): (Vec<u64>, Vec<f32>) = updates.unzip();
-        if let Some(pushes) = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(pushes) = self.pushes.lock().as_mut() {
             pushes.record(&keys, &values);
         }
     }
@@ -58,7 +59,7 @@ impl Profile {
         if !Self::is_of(node) {
             return Ok(());
         }
-        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pushes = self.pushes.lock().take();
         let Some(pushes) = pushes else { return Ok(()) };
         let program = std::env::current_exe().ok();
         let name = program.as_ref().and_then(|path| path.file_name()).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! `KVServerDefaultHandle<float>` in the store of Libra: each value is the sum of all pushes to its key.
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::available_parallelism;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::mesh::{Bytes, Meta, OutgoingMessage, Payload};
 use libra_store::{Init, Optimizer, Store, TableSpec};
@@ -136,7 +137,7 @@ impl Shard {
         if keys.contains(&u64::MAX) {
             let pairs = keys.iter().zip(values);
             let (last, others): (Vec<_>, Vec<_>) = pairs.partition(|(key, _)| **key == u64::MAX);
-            let mut sum = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sum = self.last.lock();
             last.iter().for_each(|(_, value)| *sum += **value);
             drop(sum);
             let (keys, values): (Vec<u64>, Vec<f32>) = others.into_iter().unzip();
@@ -151,7 +152,7 @@ impl Shard {
         if keys.contains(&u64::MAX) {
             let others: Vec<u64> = keys.iter().copied().filter(|key| *key != u64::MAX).collect();
             let mut sums = self.read(&others).into_iter();
-            let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *self.last.lock();
             for (key, value) in keys.iter().zip(&mut values) {
                 *value = if *key == u64::MAX { last } else { sums.next().expect("one for each") };
             }
@@ -177,14 +178,10 @@ impl Shard {
     /// Locks one of the stripes that are bits of a word.
     fn lock_any(&self, wanted: u64) -> (usize, MutexGuard<'_, Stripe>) {
         let mut stripes = (0..self.stripes.len()).filter(|stripe| wanted >> stripe & 1 == 1);
-        let free = stripes.clone().find_map(|stripe| match self.stripes[stripe].try_lock() {
-            Ok(locked) => Some((stripe, locked)),
-            Err(TryLockError::Poisoned(poisoned)) => Some((stripe, poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        });
+        let free = stripes.clone().find_map(|stripe| Some((stripe, self.stripes[stripe].try_lock()?)));
         free.unwrap_or_else(|| {
             let stripe = stripes.next().expect("some are wanted");
-            (stripe, self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner))
+            (stripe, self.stripes[stripe].lock())
         })
     }
 }

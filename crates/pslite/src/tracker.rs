@@ -1,7 +1,7 @@
 //! Requests of a customer, and which answers they still wait for.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::mesh::MeshError;
 
@@ -43,7 +43,7 @@ struct Open {
 
 impl Tracker {
     fn lock(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock()
     }
 
     /// Numbers a request that so many answers belong to.
@@ -156,7 +156,7 @@ impl Tracker {
             if let Some(failure) = &requests.failure {
                 return Err(failure.clone().into());
             }
-            requests = self.changed.wait(requests).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut requests);
         }
     }
 

@@ -4,10 +4,12 @@ use core::time::Duration;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::mesh::{Mailbox, Node, NodeRole};
 use libra_client::{
@@ -99,7 +101,7 @@ impl Job {
     /// scheduler has no plan.
     pub(crate) fn begin(&self, node: &Node, exchange: &Arc<Exchange>) -> Result<(), CallError> {
         let settings = &self.settings;
-        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = self.part.lock();
         match part.take() {
             Some(Part::Prepared(preparation)) => {
                 *part = Some(Part::Controller(run_controller(*preparation, node, settings, exchange)?));
@@ -131,7 +133,7 @@ impl Job {
     /// Ends the part of this process. A worker waits for a while until its requests are answered, and for the others; the scheduler and
     /// servers wait for all workers, which need them until then.
     pub(crate) fn end(&self, node: &Node, timeout: Duration, exchange: &Exchange) {
-        let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let part = self.part.lock().take();
         match part {
             None | Some(Part::Prepared(_)) => {}
             Some(Part::Controller(controller)) => end_controller(&controller, node, exchange),

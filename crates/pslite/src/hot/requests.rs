@@ -1,8 +1,10 @@
 //! Requests of a worker whose hot keys go to switches.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::mesh::{Bytes, MeshError, Meta, Node, OutgoingMessage, Payload, Received, SERVER_GROUP};
 use libra_client::{NodeOptions, WorkerClient};
@@ -111,7 +113,7 @@ impl HotRequests {
             if let Some(failure) = self.node.failure() {
                 return Err(failure.into());
             }
-            state = self.wait(state);
+            self.wait(&mut state);
         }
         Ok(())
     }
@@ -126,11 +128,11 @@ impl HotRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-        self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0
+    fn wait(&self, state: &mut MutexGuard<'_, State>) {
+        self.changed.wait_for(state, LOOK);
     }
 
     /// Sends a request of a customer. Those of one thread reach a server in its order.
@@ -143,7 +145,7 @@ impl HotRequests {
         let sums = match self.are_sums.get() {
             Some(sums) => *sums,
             None => {
-                let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut inquiry = self.inquiry.lock();
                 match self.are_sums.get() {
                     Some(sums) => *sums,
                     None => {
@@ -330,7 +332,7 @@ impl HotRequests {
 
     /// A server has reported if it has the handler that sums. All must, or nothing goes to switches.
     fn server_said(&self, sums: bool) {
-        let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inquiry = self.inquiry.lock();
         inquiry.agreed += usize::from(sums);
         if self.are_sums.get().is_some() || (sums && inquiry.agreed < usize::from(self.node.servers())) {
             return;
@@ -380,14 +382,14 @@ impl HotRequests {
         let mut state = self.lock();
         let until = Instant::now() + timeout;
         while !state.open.is_empty() && !is_vain(&state, until) {
-            state = self.wait(state);
+            self.wait(&mut state);
         }
         if let Some(client) = self.client.get() {
             client.command(WorkerCommand::Report { text: String::new() });
         }
         let until = Instant::now() + drain_timeout;
         while !state.is_finished && !is_vain(&state, until) {
-            state = self.wait(state);
+            self.wait(&mut state);
         }
     }
 }

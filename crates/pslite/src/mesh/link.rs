@@ -7,11 +7,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -30,6 +31,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_FRAMES: usize = 64;
 /// Batches that a thread writes on behalf of others before it goes on.
 const BATCHES_MAX: u32 = 4;
+/// The thread that writes looks so long after the last message whether it has to ask for an acknowledgement: no later than it would ask.
+const LOOK: Duration = Duration::from_millis(10);
 /// Heads of small messages are read together; arrays go straight to where they stay.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Memory is taken as bytes come, not as a head promises.
@@ -61,7 +64,10 @@ pub(super) struct Link {
     stream: TcpStream,
     settings: LinkSettings,
     state: Mutex<State>,
+    /// For the thread that writes.
     changed: Condvar,
+    /// Everything that was sent is acknowledged, or the stream has ended.
+    settled: Condvar,
     /// All messages up to this one were taken.
     taken: AtomicU64,
     /// The other end has been told so.
@@ -99,11 +105,6 @@ struct State {
     has_ended: bool,
     last_received: Instant,
     spoke: Instant,
-}
-
-/// A lock is never held while something may panic; if it happens all the same, the state is whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {
@@ -145,6 +146,7 @@ impl Link {
             settings,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            settled: Condvar::new(),
             taken: AtomicU64::new(0),
             told: AtomicU64::new(0),
             threads: Mutex::default(),
@@ -155,17 +157,16 @@ impl Link {
         let (for_writer, for_reader) = (Arc::clone(&link), Arc::clone(&link));
         let write =
             thread::Builder::new().name("mesh-write".to_owned()).spawn(move || for_writer.write(&writer))?;
-        lock(&link.threads).push(write);
+        link.threads.lock().push(write);
         let read = thread::Builder::new().name("mesh-read".to_owned()).spawn(move || {
             for_reader.reader.store(thread_number(), Ordering::Relaxed);
             let reason = for_reader.read(reader, &*events).err();
             let reason =
                 reason.map_or_else(|| "the connection was closed".to_owned(), |error| error.to_string());
-            lock(&for_reader.state).has_ended = true;
-            for_reader.changed.notify_all();
+            for_reader.end();
             events.ended(&for_reader, reason);
         })?;
-        lock(&link.threads).push(read);
+        link.threads.lock().push(read);
         Ok(link)
     }
 
@@ -178,7 +179,7 @@ impl Link {
     }
 
     fn push(&self, content: Content) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.sending.push(Instant::now(), content);
         let is_reader = self.reader.load(Ordering::Relaxed) == thread_number();
         if is_reader && self.reads_more.load(Ordering::Relaxed) {
@@ -200,7 +201,7 @@ impl Link {
             left -= 1;
             drop(state);
             let written = batch.write_some(&self.stream);
-            state = lock(&self.state);
+            state = self.state.lock();
             match written {
                 Ok(rest) if rest.is_empty() => {}
                 Ok(rest) => {
@@ -232,29 +233,29 @@ impl Link {
 
     /// From now on frames name this node as their sender.
     pub(super) fn set_sender(&self, sender: i32) {
-        lock(&self.state).sender = sender;
+        self.state.lock().sender = sender;
     }
 
     pub(super) fn set_peer(&self, peer: i32) {
-        lock(&self.state).peer = Some(peer);
+        self.state.lock().peer = Some(peer);
     }
 
     pub(super) fn peer(&self) -> Option<i32> {
-        lock(&self.state).peer
+        self.state.lock().peer
     }
 
     /// Returns true if the other end has announced its end.
     pub(super) fn is_bye_taken(&self) -> bool {
-        lock(&self.state).is_bye_taken
+        self.state.lock().is_bye_taken
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        lock(&self.state).has_ended
+        self.state.lock().has_ended
     }
 
     /// Time since anything came.
     pub(super) fn silence(&self) -> Duration {
-        lock(&self.state).last_received.elapsed()
+        self.state.lock().last_received.elapsed()
     }
 
     pub(super) fn remote_host(&self) -> Option<String> {
@@ -267,27 +268,32 @@ impl Link {
 
     /// Waits until everything that was sent is acknowledged, or the stream has ended, or it is `until`.
     pub(super) fn settle(&self, until: Instant) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while !state.sending.is_done() && !state.has_ended {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.settled.wait_for(&mut state, left);
         }
+    }
+
+    fn end(&self) {
+        self.state.lock().has_ended = true;
+        self.changed.notify_all();
+        self.settled.notify_all();
     }
 
     /// Ends the stream.
     pub(super) fn shut(&self) {
-        lock(&self.state).has_ended = true;
-        self.changed.notify_all();
+        self.end();
         // One that is closed already is as closed as it will be.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     /// Waits for its threads, but for the one that reads if that asks.
     pub(super) fn join(&self) {
-        let mut threads = core::mem::take(&mut *lock(&self.threads));
+        let mut threads = core::mem::take(&mut *self.threads.lock());
         if self.reader.load(Ordering::Relaxed) == thread_number() {
             threads.pop();
         }
@@ -306,7 +312,7 @@ impl Link {
                 written = write_all(stream, &mut batch.slices());
             }
             batch.clear();
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.is_writing = false;
             if written.is_err() {
                 self.break_off(&mut state);
@@ -316,7 +322,7 @@ impl Link {
 
     /// Waits until there is something to write, and returns the rest that goes before the batch. None: there never will be.
     fn next_batch(&self, batch: &mut Batch) -> Option<Vec<u8>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.has_ended || state.is_broken {
                 return None;
@@ -330,10 +336,12 @@ impl Link {
                 }
             }
             let heartbeat_at = state.spoke + self.settings.heartbeat;
-            let wake = state.sending.ask_at().map_or(heartbeat_at, |at| at.min(heartbeat_at));
+            // In the midst of traffic it looks again soon: it would have to be woken for each message that follows a pause.
+            let look_at = if now < state.spoke + LOOK { now + LOOK } else { heartbeat_at };
+            let wake = state.sending.ask_at().unwrap_or(look_at).min(heartbeat_at);
             let left = wake.saturating_duration_since(now).max(Duration::from_micros(100));
             state.looks_at = now + left;
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
@@ -383,7 +391,7 @@ impl Link {
         let mut head = [0; HEAD_BYTES];
         loop {
             if !self.reads_more.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed) {
-                self.write_now(lock(&self.state));
+                self.write_now(self.state.lock());
             }
             match stream.read_exact(&mut head) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -398,7 +406,7 @@ impl Link {
             let now = Instant::now();
             let is_lost = self.settings.drop_percent > 0
                 && random.random_range(0..100) < u32::from(self.settings.drop_percent);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.last_received = now;
             if is_lost {
                 drop(state);
@@ -410,7 +418,10 @@ impl Link {
             } else {
                 state.sending.acknowledged(now, head.taken)
             };
-            let wake = head.kind == Kind::Missing || state.sending.is_done();
+            if state.sending.is_done() {
+                self.settled.notify_all();
+            }
+            let wake = head.kind == Kind::Missing;
             let answer = match head.kind {
                 Kind::Acknowledge | Kind::Missing => None,
                 Kind::Probe if head.sequence > receiving.taken() => Some(Kind::Missing),
@@ -460,10 +471,10 @@ impl Link {
         }
     }
 
-    /// Has the writer send something, and wakes all others that wait.
+    /// Has the writer send something, or look what there is to send.
     fn answer(&self, answer: Option<Kind>, wake: bool) {
         if answer.is_some() {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             // A report of a missing message acknowledges, too.
             if state.answer != Some(Kind::Missing) {
                 state.answer = answer;
@@ -488,7 +499,7 @@ impl Link {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a control message makes no sense");
         let control = control.ok_or_else(malformed)?;
         if control == Control::Bye {
-            lock(&self.state).is_bye_taken = true;
+            self.state.lock().is_bye_taken = true;
         }
         events.control(self, control);
         Ok(Some(payload))

@@ -7,18 +7,19 @@ use core::fmt::Display;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use self::streams::listen;
 use super::control::{Control, Join};
 use super::error::MeshError;
-use super::link::{Link, lock};
+use super::link::Link;
 use super::message::{OutgoingMessage, Payload, Received};
 use super::roster::{EVERYBODY, NodeRole, Roster, SCHEDULER, ids_of, is_in};
 use super::scheduler::{Envelope, Scheduler};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 /// Time at the end for everything that was sent to be acknowledged.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -163,7 +164,7 @@ impl Node {
         let shared = &self.0;
         let role = shared.settings.role;
         let scheduler = if role == NodeRole::Scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
-        let mut state = lock(&shared.state);
+        let mut state = shared.state.lock();
         let is_first = state.joins == 0;
         state.joins += 1;
         if let Some(scheduler) = scheduler.filter(|_| is_first || role == NodeRole::Worker) {
@@ -188,7 +189,7 @@ impl Node {
                     state.is_dialing = true;
                     drop(state);
                     shared.call_servers(&roster)?;
-                    state = lock(&shared.state);
+                    state = shared.state.lock();
                     continue;
                 }
                 if shared.reaches_everybody(&roster) {
@@ -197,7 +198,7 @@ impl Node {
                     continue;
                 }
             }
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            shared.changed.wait(&mut state);
         }
     }
 
@@ -222,13 +223,13 @@ impl Node {
     /// Number of processes of a role, each with all its customers; none before this node has joined.
     #[must_use]
     pub fn processes(&self, role: NodeRole) -> usize {
-        lock(&self.0.state).roster.as_ref().map_or(0, |roster| roster.processes(role).count())
+        self.0.state.lock().roster.as_ref().map_or(0, |roster| roster.processes(role).count())
     }
 
     /// Text of the scheduler for all processes; empty before this node has joined.
     #[must_use]
     pub fn notice(&self) -> String {
-        lock(&self.0.state).roster.as_ref().map(|roster| roster.notice.clone()).unwrap_or_default()
+        self.0.state.lock().roster.as_ref().map(|roster| roster.notice.clone()).unwrap_or_default()
     }
 
     /// By which address this node reaches the scheduler; none at the scheduler itself.
@@ -289,7 +290,7 @@ impl Node {
         }
         let is_scheduler = shared.settings.role == NodeRole::Scheduler;
         let scheduler = if is_scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
-        let mut state = lock(&shared.state);
+        let mut state = shared.state.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
@@ -312,15 +313,15 @@ impl Node {
             if let Some(reason) = state.closed.get(&group) {
                 return Err(MeshError::BarrierFailed { reason: reason.clone() });
             }
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            shared.changed.wait(&mut state);
         }
     }
 
     /// Nodes that have died, or that were silent for so long: of all at the scheduler, of the scheduler elsewhere.
     #[must_use]
     pub fn dead_nodes(&self, silence: Duration) -> Vec<i32> {
-        let mut dead = lock(&self.0.state).dead.clone();
-        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut dead = self.0.state.lock().dead.clone();
+        let routes = self.0.routes.read();
         for (&id, link) in &*routes {
             let is_watched = self.role() == NodeRole::Scheduler || id == SCHEDULER;
             if is_watched && !link.is_bye_taken() && link.silence() > silence && !dead.contains(&id) {
@@ -334,7 +335,7 @@ impl Node {
     /// The failure that ended the mesh, if there is one.
     #[must_use]
     pub fn failure(&self) -> Option<MeshError> {
-        lock(&self.0.state).failure.clone()
+        self.0.state.lock().failure.clone()
     }
 
     /// Sends the last message to all processes, and ends all streams when they have it.
@@ -343,9 +344,9 @@ impl Node {
         if shared.closing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let links: Vec<Arc<Link>> = lock(&shared.state).links.values().cloned().collect();
+        let links: Vec<Arc<Link>> = shared.state.lock().links.values().cloned().collect();
         // A process that gets this one's end first must not take it for the cause.
-        let cause = lock(&shared.state).cause.clone();
+        let cause = shared.state.lock().cause.clone();
         for link in &links {
             if let Some(cause) = &cause {
                 link.send_control(cause);
@@ -357,7 +358,7 @@ impl Node {
             link.settle(until);
         }
         // A stream that was accepted meanwhile ends with them.
-        let links = core::mem::take(&mut lock(&shared.state).links);
+        let links = core::mem::take(&mut shared.state.lock().links);
         if let Some(listener) = &shared.listener {
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
         }
@@ -368,16 +369,16 @@ impl Node {
         for link in links.values() {
             link.join();
         }
-        for handle in core::mem::take(&mut *lock(&shared.threads)) {
+        for handle in core::mem::take(&mut *shared.threads.lock()) {
             let _ = handle.join();
         }
-        shared.routes.write().unwrap_or_else(PoisonError::into_inner).clear();
+        shared.routes.write().clear();
     }
 
     /// Number of times that the barrier of a group has opened.
     #[cfg(test)]
     pub(super) fn opened(&self, group: i32) -> u64 {
-        lock(&self.0.state).opened.get(&group).copied().unwrap_or(0)
+        self.0.state.lock().opened.get(&group).copied().unwrap_or(0)
     }
 
     /// Ends as a process does that is killed.
@@ -388,21 +389,21 @@ impl Node {
 
     #[cfg(test)]
     pub(super) fn streams_and_routes(&self) -> (usize, usize) {
-        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner).len();
-        (lock(&self.0.state).links.len(), routes)
+        let routes = self.0.routes.read().len();
+        (self.0.state.lock().links.len(), routes)
     }
 
     #[cfg(test)]
     pub(super) fn vanish(&self) {
         self.0.closing.store(true, Ordering::Release);
-        lock(&self.0.state).links.values().for_each(|link| link.shut());
+        self.0.state.lock().links.values().for_each(|link| link.shut());
     }
 }
 
 impl Shared {
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeshError> {
         let handle = thread::Builder::new().name(name.to_owned()).spawn(body);
-        lock(&self.threads).push(handle.map_err(MeshError::io("cannot start a thread"))?);
+        self.threads.lock().push(handle.map_err(MeshError::io("cannot start a thread"))?);
         Ok(())
     }
 
@@ -430,7 +431,7 @@ impl Shared {
 
     fn is_own(&self, node: i32) -> bool {
         let id = self.id.load(Ordering::Acquire);
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let member = state.roster.as_ref().and_then(|roster| roster.find(node));
         member.is_some_and(|member| member.owner == id)
     }
@@ -460,7 +461,7 @@ impl Shared {
     }
 
     fn name_of(&self, link: &Link) -> String {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if let Some(scheduler) = &state.scheduler {
             return scheduler.name_of(link.number);
         }
@@ -481,12 +482,12 @@ impl Shared {
         if self.closing.load(Ordering::Acquire) || link.is_bye_taken() {
             return;
         }
-        let node = match &lock(&self.state).scheduler {
+        let node = match &self.state.lock().scheduler {
             Some(scheduler) => scheduler.node_of(link.number),
             None => link.peer(),
         };
         let has_joined =
-            lock(&self.state).scheduler.as_ref().is_none_or(|scheduler| scheduler.has_joined(link.number));
+            self.state.lock().scheduler.as_ref().is_none_or(|scheduler| scheduler.has_joined(link.number));
         if has_joined && (node.is_some() || self.settings.role == NodeRole::Scheduler) {
             let error = MeshError::Died { peer: self.name_of(link), reason: reason.to_owned() };
             self.fail(node.unwrap_or(0), error, reason);
@@ -495,7 +496,7 @@ impl Shared {
 
     /// A process has died. The scheduler tells all others.
     fn fail(&self, node: i32, error: MeshError, reason: &str) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if node != 0 && !state.dead.contains(&node) {
             state.dead.push(node);
         }

@@ -5,13 +5,14 @@ use core::time::Duration;
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use parking_lot::Mutex;
+
 use super::control::Control;
 use super::frame::{Head, Kind, filling};
-use super::link::lock;
 use super::*;
 
 /// Collects the messages for a node in a channel.
@@ -27,7 +28,7 @@ impl Mailbox for Inbox {
     }
 
     fn fail(&self, error: &MeshError) {
-        lock(&self.failures).push(error.to_string());
+        self.failures.lock().push(error.to_string());
     }
 
     fn left(&self, _node: i32, _error: &MeshError) {}
@@ -94,7 +95,7 @@ fn finish(processes: Vec<Process>) {
         thread::spawn(move || {
             process.node.barrier(EVERYBODY).unwrap();
             process.node.close();
-            assert_eq!(*lock(&process.inbox.failures), [""; 0]);
+            assert_eq!(*process.inbox.failures.lock(), [""; 0]);
         })
     });
     finishing.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
@@ -171,7 +172,7 @@ fn a_death_ends_every_wait_and_everybody_hears_whose_it_was() {
         }
         // Waits may end before the mailbox is told.
         process.node.close();
-        assert_eq!(lock(&process.inbox.failures).len(), 1);
+        assert_eq!(process.inbox.failures.lock().len(), 1);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Shared, State};
 use crate::mesh::control::Control;
 use crate::mesh::error::MeshError;
-use crate::mesh::link::{Link, LinkEvents, lock};
+use crate::mesh::link::{Link, LinkEvents};
 use crate::mesh::message::{Payload, Received};
 use crate::mesh::scheduler::Joined;
 
@@ -42,7 +42,7 @@ impl LinkEvents for Shared {
                 let address = link.remote_host().unwrap_or_default();
                 let what = join.role;
                 self.mailbox.note(1, &format_args!("a {what} has come from {address}"));
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 let joined =
                     state.scheduler.as_mut().map(|scheduler| scheduler.join(link.number, join, address));
                 if let Some(joined) = joined {
@@ -50,7 +50,7 @@ impl LinkEvents for Shared {
                 }
             }
             Control::JoinAgain => {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 let joined = state.scheduler.as_mut().map(|scheduler| scheduler.join_again(link.number));
                 if let Some(joined) = joined {
                     self.joined(&mut state, link, joined);
@@ -60,7 +60,7 @@ impl LinkEvents for Shared {
                 self.id.store(roster.you, Ordering::Release);
                 self.mailbox
                     .note(1, &format_args!("all processes are there, and this is node {}", roster.you));
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 for link in state.links.values() {
                     link.set_sender(roster.you);
                 }
@@ -74,11 +74,11 @@ impl LinkEvents for Shared {
                 }
                 link.set_peer(from);
                 self.route(from, link);
-                let _state = lock(&self.state);
+                let _state = self.state.lock();
                 self.changed.notify_all();
             }
             Control::Barrier { group } => {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 // A process that has died may have come before, and nothing opens for those that remain: all of them are told the same.
                 if state.failure.is_some() {
                     return;
@@ -89,7 +89,7 @@ impl LinkEvents for Shared {
             }
             Control::Bye => {
                 self.mailbox.note(1, &format_args!("{} has finalized", self.name_of(link)));
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 let envelopes = state
                     .scheduler
                     .as_mut()
@@ -107,7 +107,7 @@ impl LinkEvents for Shared {
                 self.fail(node, MeshError::Died { peer, reason: reason.clone() }, &reason);
             }
             said @ (Control::Released { .. } | Control::BarrierFailed { .. } | Control::Refused { .. }) => {
-                Self::take_note(&mut lock(&self.state), &said);
+                Self::take_note(&mut self.state.lock(), &said);
                 self.changed.notify_all();
             }
         }
@@ -120,7 +120,7 @@ impl LinkEvents for Shared {
 
     fn ended(&self, link: &Arc<Link>, reason: String) {
         self.link_broke(link, &reason);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let has_joined = match &state.scheduler {
             Some(scheduler) => scheduler.has_joined(link.number),
             None => link.peer().is_some(),

@@ -2,15 +2,15 @@
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use super::{NodeSettings, Shared};
 use crate::mesh::control::Control;
 use crate::mesh::error::MeshError;
-use crate::mesh::link::{Link, LinkSettings, lock};
+use crate::mesh::link::{Link, LinkSettings};
 use crate::mesh::roster::{NodeRole, Roster};
 
 /// Pause between two attempts to reach a process that does not listen yet.
@@ -28,7 +28,7 @@ impl Shared {
         let id = self.id.load(Ordering::Acquire);
         let events = Arc::clone(self);
         // No event of it may come before it is in the list.
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let link = Link::start(number, stream, id, self.link_settings(number), events);
         let link = link.map_err(MeshError::io("cannot start a stream"))?;
         state.links.insert(number, Arc::clone(&link));
@@ -46,7 +46,7 @@ impl Shared {
             match attempt {
                 Ok(stream) => break stream,
                 Err(source) => {
-                    if let Some(failure) = lock(&self.state).failure.clone() {
+                    if let Some(failure) = self.state.lock().failure.clone() {
                         return Err(failure);
                     }
                     if Instant::now() >= deadline {
@@ -87,7 +87,7 @@ impl Shared {
         let Some(silence_max) = self.settings.silence_max else { return };
         while !self.closing.load(Ordering::Acquire) {
             thread::sleep(RETRY_PAUSE);
-            let links: Vec<Arc<Link>> = lock(&self.state).links.values().cloned().collect();
+            let links: Vec<Arc<Link>> = self.state.lock().links.values().cloned().collect();
             for link in links {
                 if !link.is_bye_taken() && link.silence() > silence_max {
                     let seconds = silence_max.as_secs_f64();
@@ -100,17 +100,17 @@ impl Shared {
     /// The stream by which a node is reached.
     pub(super) fn link_to(&self, node: i32) -> Result<Arc<Link>, MeshError> {
         let route = |node| {
-            let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+            let routes = self.routes.read();
             routes.get(&node).cloned()
         };
         // Most have one of their own. A node of several customers is reached by its first.
         let link = route(node).or_else(|| {
-            let owner = lock(&self.state).roster.as_ref()?.find(node)?.owner;
+            let owner = self.state.lock().roster.as_ref()?.find(node)?.owner;
             route(owner)
         });
         let link = link.ok_or(MeshError::UnknownNode { node })?;
         if link.has_ended() || link.is_bye_taken() {
-            if let Some(failure) = lock(&self.state).failure.clone() {
+            if let Some(failure) = self.state.lock().failure.clone() {
                 return Err(failure);
             }
             let peer = self.name_of(&link);
@@ -126,12 +126,12 @@ impl Shared {
     }
 
     pub(super) fn route(&self, node: i32, link: &Arc<Link>) {
-        self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(node, Arc::clone(link));
+        self.routes.write().insert(node, Arc::clone(link));
     }
 
     /// Returns true if all nodes are there to which this one has streams.
     pub(super) fn reaches_everybody(&self, roster: &Roster) -> bool {
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes.read();
         let wanted: &[NodeRole] = match self.settings.role {
             NodeRole::Scheduler => &[NodeRole::Worker, NodeRole::Server],
             NodeRole::Server => &[NodeRole::Worker],
