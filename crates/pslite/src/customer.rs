@@ -185,6 +185,14 @@ impl Customer {
         }
     }
 
+    /// Waits until a request has all its answers.
+    pub(crate) fn wait(&self, timestamp: i32) -> Result<(), CallError> {
+        if self.tracker.is_open(timestamp) {
+            self.node.flush();
+        }
+        self.tracker.wait(timestamp)
+    }
+
     /// Waits until everything that came was handled, or a while.
     pub(crate) fn settle(&self, timeout: Duration) {
         let until = Instant::now() + timeout;

@@ -139,6 +139,11 @@ impl Tracker {
         self.changed.notify_all();
     }
 
+    /// Returns true if answers to a request are still to come.
+    pub(crate) fn is_open(&self, timestamp: i32) -> bool {
+        self.lock().open.contains_key(&timestamp)
+    }
+
     /// Waits until a request has all its answers.
     pub(crate) fn wait(&self, timestamp: i32) -> Result<(), CallError> {
         let mut requests = self.lock();

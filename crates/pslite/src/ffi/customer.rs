@@ -124,14 +124,18 @@ pub unsafe extern "C" fn libra_customer_begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_wait(customer: *const Customer, timestamp: i32) -> Status {
     // SAFETY: see the module above.
-    guard(|| unsafe { reference(customer, "customer") }?.customer.tracker.wait(timestamp))
+    guard(|| unsafe { reference(customer, "customer") }?.customer.wait(timestamp))
 }
 
 /// The number of responses to a request that have been handled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn libra_customer_answers(customer: *const Customer, timestamp: i32) -> usize {
     // SAFETY: see the module above.
-    unsafe { customer.as_ref() }.map_or(0, |customer| customer.customer.tracker.answers(timestamp))
+    unsafe { customer.as_ref() }.map_or(0, |customer| {
+        // Who counts may wait for more.
+        customer.customer.node.flush();
+        customer.customer.tracker.answers(timestamp)
+    })
 }
 
 /// Counts responses that no node will send.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use super::frame::{HEAD_BYTES, Kind, filling};
 use super::message::{Meta, OutgoingMessage, SECTIONS};
 
+/// Requests of more bytes are not held.
+const HELD_REQUEST_BYTES: usize = 4 << 10;
+
 /// Content of a frame behind its head.
 #[derive(Clone)]
 pub(super) enum Content {
@@ -65,6 +68,14 @@ impl Content {
             Self::Application(outgoing) => (Kind::Application, outgoing.meta),
             Self::Control(_) => (Kind::Control, Meta::default()),
         }
+    }
+
+    /// Bytes of a request that may wait for others; none if it may not.
+    pub(super) fn held_bytes(&self) -> Option<usize> {
+        let Self::Application(outgoing) = self else { return None };
+        let Meta { request, simple, internal, .. } = outgoing.meta;
+        let bytes = outgoing.sections().iter().map(|section| section.len()).sum();
+        (request && !simple && !internal && bytes <= HELD_REQUEST_BYTES).then_some(bytes)
     }
 
     pub(super) fn sections(&self) -> [&[u8]; SECTIONS] {

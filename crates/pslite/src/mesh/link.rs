@@ -2,6 +2,9 @@
 //!
 //! A thread that sends writes by itself if no other does, and only what the socket takes at once: to wake a thread costs more than a small
 //! message. What is sent meanwhile goes with its next batch. A thread that reads first answers all messages that have come.
+//!
+//! A small request that follows others without an answer is held (RFC 896, Nagle's algorithm): it goes with those that follow it, as soon as an answer
+//! comes, a thread [waits](Link::flush) for one, or the thread that writes looks.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -33,6 +36,8 @@ const BATCH_FRAMES: usize = 64;
 const BATCHES_MAX: u32 = 4;
 /// The thread that writes looks so long after the last message whether it has to ask for an acknowledgement: no later than it would ask.
 const LOOK: Duration = Duration::from_millis(10);
+/// Bytes of requests that are held, at most.
+const HELD_BYTES: usize = 32 << 10;
 /// Heads of small messages are read together; arrays go straight to where they stay.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Memory is taken as bytes come, not as a head promises.
@@ -86,6 +91,8 @@ struct State {
     sending: Sending<Content>,
     /// Some thread writes, and looks for more when it has written.
     is_writing: bool,
+    /// Bytes of requests that are held.
+    held_bytes: usize,
     /// Begun by another thread, for the one that writes what others leave.
     rest: Vec<u8>,
     /// Memory for the next batch.
@@ -128,6 +135,7 @@ impl Link {
         let state = State {
             sending: Sending::new(now),
             is_writing: false,
+            held_bytes: 0,
             rest: Vec::new(),
             spare: Batch::default(),
             is_broken: false,
@@ -170,21 +178,45 @@ impl Link {
         Ok(link)
     }
 
-    pub(super) fn send(&self, outgoing: OutgoingMessage) {
-        self.push(Content::Application(Arc::new(outgoing)));
+    /// Sends a message. Returns true if it is held.
+    pub(super) fn send(&self, outgoing: OutgoingMessage) -> bool {
+        self.push(Content::Application(Arc::new(outgoing)))
     }
 
     pub(super) fn send_control(&self, control: &Control) {
         self.push(Content::Control(Arc::new(control.encode())));
     }
 
-    fn push(&self, content: Content) {
+    /// Sends what follows. Returns true if it is held.
+    fn push(&self, content: Content) -> bool {
+        let held_bytes = content.held_bytes();
         let mut state = self.state.lock();
-        state.sending.push(Instant::now(), content);
+        let now = Instant::now();
+        // Only in the midst of requests, when the thread that writes will look soon, too.
+        let is_answered = state.sending.is_done() || state.looks_at > now + LOOK;
+        state.sending.push(now, content);
         let is_reader = self.reader.load(Ordering::Relaxed) == thread_number();
         if is_reader && self.reads_more.load(Ordering::Relaxed) {
             self.holds.store(true, Ordering::Relaxed);
-        } else {
+            return false;
+        }
+        match held_bytes.filter(|bytes| !is_answered && state.held_bytes + bytes <= HELD_BYTES) {
+            Some(bytes) => {
+                state.held_bytes += bytes;
+                self.holds.store(true, Ordering::Relaxed);
+                true
+            }
+            None => {
+                self.write_now(state);
+                false
+            }
+        }
+    }
+
+    /// Writes what is held.
+    pub(super) fn flush(&self) {
+        let state = self.state.lock();
+        if state.held_bytes > 0 {
             self.write_now(state);
         }
     }
@@ -377,6 +409,7 @@ impl Link {
             return false;
         }
         self.told.store(taken, Ordering::Relaxed);
+        state.held_bytes = 0;
         state.spoke = now;
         true
     }

@@ -83,6 +83,8 @@ struct Shared {
     changed: Condvar,
     /// The stream by which each node is reached.
     routes: RwLock<BTreeMap<i32, Arc<Link>>>,
+    /// A stream may hold requests.
+    holds: AtomicBool,
     numbered: AtomicU64,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -133,6 +135,7 @@ impl Node {
             state: Mutex::new(State { scheduler, ..State::default() }),
             changed: Condvar::new(),
             routes: RwLock::default(),
+            holds: AtomicBool::new(false),
             numbered: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -254,7 +257,8 @@ impl Node {
             .ok_or(MeshError::UnknownNode { node: group })
     }
 
-    /// Sends a message to a node. It arrives after all that this process has sent to it before.
+    /// Sends a message to a node. It arrives after all that this process has sent to it before. A small request may be held for up to 10 ms after
+    /// others without an answer, until one comes or [`Node::flush`] is called.
     ///
     /// # Errors
     /// There is no such node, no stream to it, or a process has died.
@@ -264,7 +268,9 @@ impl Node {
         if to != self.id() {
             match shared.link_to(to) {
                 Ok(link) => {
-                    link.send(outgoing);
+                    if link.send(outgoing) {
+                        shared.holds.store(true, Ordering::Release);
+                    }
                     return Ok(());
                 }
                 Err(MeshError::UnknownNode { .. }) if shared.is_own(to) => {}
@@ -274,6 +280,13 @@ impl Node {
         let payload = Payload::copied(&outgoing).ok_or(MeshError::TooLarge)?;
         drop(shared.mailbox.deliver(Received { sender: self.id(), meta: outgoing.meta, payload }));
         Ok(())
+    }
+
+    /// Sends the requests that are held: the caller is about to wait for answers.
+    pub fn flush(&self) {
+        if self.0.holds.swap(false, Ordering::AcqRel) {
+            self.0.routes.read().values().for_each(|link| link.flush());
+        }
     }
 
     /// Waits until all nodes of a group have come here.
@@ -288,6 +301,7 @@ impl Node {
         if !is_in(self.id(), group) {
             return Err(MeshError::NotInGroup { group });
         }
+        self.flush();
         let is_scheduler = shared.settings.role == NodeRole::Scheduler;
         let scheduler = if is_scheduler { None } else { Some(shared.link_to(SCHEDULER)?) };
         let mut state = shared.state.lock();
@@ -373,6 +387,12 @@ impl Node {
             let _ = handle.join();
         }
         shared.routes.write().clear();
+    }
+
+    /// Returns true if a stream may hold requests.
+    #[cfg(test)]
+    pub(super) fn holds(&self) -> bool {
+        self.0.holds.load(Ordering::Acquire)
     }
 
     /// Number of times that the barrier of a group has opened.

@@ -90,6 +90,13 @@ fn outgoing(timestamp: i32) -> OutgoingMessage {
     OutgoingMessage { meta: Meta { timestamp, ..Meta::default() }, ..OutgoingMessage::default() }
 }
 
+fn request(timestamp: i32) -> OutgoingMessage {
+    OutgoingMessage {
+        meta: Meta { timestamp, request: true, ..Meta::default() },
+        ..OutgoingMessage::default()
+    }
+}
+
 fn finish(processes: Vec<Process>) {
     let finishing = processes.into_iter().map(|process| {
         thread::spawn(move || {
@@ -113,7 +120,9 @@ fn messages_arrive_in_order_though_a_third_is_dropped() {
                     .iter()
                     .filter(|to| from.node.id() == 1 || **to == 1 || (from.node.id() - **to) % 2 != 0)
                 {
-                    from.node.send(*to, outgoing(timestamp)).unwrap();
+                    // Requests may be held, others not.
+                    let message = if timestamp % 4 == 0 { outgoing(timestamp) } else { request(timestamp) };
+                    from.node.send(*to, message).unwrap();
                 }
             }
         }
@@ -129,6 +138,28 @@ fn messages_arrive_in_order_though_a_third_is_dropped() {
         }
         finish(processes);
     }
+}
+
+#[test]
+fn requests_that_are_held_go_soon_and_at_once_if_something_waits_for_an_answer() {
+    let processes = mesh(1, 1, 0);
+    let [_, server, worker] = processes.as_slice() else { panic!() };
+    let mut are_held = 0;
+    for timestamp in (0..400).step_by(2) {
+        worker.node.send(8, request(timestamp)).unwrap();
+        worker.node.send(8, request(timestamp + 1)).unwrap();
+        are_held += u32::from(worker.node.holds());
+        if timestamp % 4 == 0 {
+            worker.node.flush();
+            assert!(!worker.node.holds());
+        }
+        for expected in [timestamp, timestamp + 1] {
+            let came = server.messages.recv_timeout(Duration::from_secs(5)).unwrap();
+            assert_eq!(came, (worker.node.id(), expected));
+        }
+    }
+    assert!(are_held > 0, "a request behind one without an answer is held");
+    finish(processes);
 }
 
 #[test]
