@@ -90,8 +90,14 @@ impl Shard {
     /// Of a server whose range of keys begins with this one, of so many servers. Programs number their keys from there, or spread them over
     /// the whole range. Sums of these keys begin with these values, all others with zero.
     pub(crate) fn new(first_key: u64, servers: u64, keys: &[u64], values: &[f32]) -> Self {
-        // As many threads can serve requests at once as there are processors.
-        Self::with_stripes(first_key, servers, available_parallelism().map_or(1, usize::from), keys, values)
+        // Twice as many as threads that can serve requests at once, so that most find one that is free.
+        Self::with_stripes(
+            first_key,
+            servers,
+            2 * available_parallelism().map_or(1, usize::from),
+            keys,
+            values,
+        )
     }
 
     fn with_stripes(first_key: u64, servers: u64, stripes: usize, keys: &[u64], values: &[f32]) -> Self {

@@ -8,7 +8,7 @@ use super::frame::{HEAD_BYTES, Kind, filling};
 use super::message::{Meta, OutgoingMessage, SECTIONS};
 
 /// Requests of more bytes are not held.
-const HELD_REQUEST_BYTES: usize = 4 << 10;
+const HELD_REQUEST_BYTES: usize = 16 << 10;
 
 /// Content of a frame behind its head.
 #[derive(Clone)]

@@ -37,7 +37,7 @@ const BATCHES_MAX: u32 = 4;
 /// The thread that writes looks so long after the last message whether it has to ask for an acknowledgement: no later than it would ask.
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of requests that are held, at most.
-const HELD_BYTES: usize = 32 << 10;
+const HELD_BYTES: usize = 128 << 10;
 /// Heads of small messages are read together; arrays go straight to where they stay.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Memory is taken as bytes come, not as a head promises.
