@@ -526,7 +526,9 @@ impl Link {
         events: &impl LinkEvents,
     ) -> io::Result<Option<Payload>> {
         if head.kind == Kind::Application {
-            return Ok(events.application(Received { sender: head.sender, meta: head.meta, payload }));
+            // A server may answer before it knows its own number; who called it does.
+            let sender = if head.sender == 0 { self.peer().unwrap_or(0) } else { head.sender };
+            return Ok(events.application(Received { sender, meta: head.meta, payload }));
         }
         let control = Control::decode(payload.text());
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a control message makes no sense");

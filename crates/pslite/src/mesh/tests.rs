@@ -141,7 +141,7 @@ fn messages_arrive_in_order_though_a_third_is_dropped() {
 }
 
 #[test]
-fn requests_that_are_held_go_soon_and_at_once_if_something_waits_for_an_answer() {
+fn held_requests_go_soon_and_at_once_when_flushed() {
     let processes = mesh(1, 1, 0);
     let [_, server, worker] = processes.as_slice() else { panic!() };
     let mut are_held = 0;

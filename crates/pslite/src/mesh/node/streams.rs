@@ -25,10 +25,10 @@ impl Shared {
 
     fn start_link(self: &Arc<Self>, stream: TcpStream) -> Result<Arc<Link>, MeshError> {
         let number = self.numbered.fetch_add(1, Ordering::Relaxed);
-        let id = self.id.load(Ordering::Acquire);
         let events = Arc::clone(self);
-        // No event of it may come before it is in the list.
+        // No event of it may come before it is in the list; and this node gets its number either before, or all streams of the list get it.
         let mut state = self.state.lock();
+        let id = self.id.load(Ordering::Acquire);
         let link = Link::start(number, stream, id, self.link_settings(number), events);
         let link = link.map_err(MeshError::io("cannot start a stream"))?;
         state.links.insert(number, Arc::clone(&link));
