@@ -130,6 +130,11 @@ impl Dense {
         }
     }
 
+    /// Forbids dense chunks, of which there is none yet.
+    pub(crate) fn set_sparse(&mut self) {
+        self.chunks = 0;
+    }
+
     /// Rows in dense chunks.
     pub(crate) fn len(&self) -> usize {
         self.rows

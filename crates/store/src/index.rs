@@ -27,6 +27,8 @@ const LANES: usize = 10;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     directory: Directory<Partition>,
+    /// Number of lines of all partitions.
+    lines: usize,
     /// Number of entries that were moved so far, for tests that bound the pause of one insertion.
     #[cfg(test)]
     pub(crate) moved: usize,
@@ -288,7 +290,12 @@ impl Index {
 
     /// Adds a row that is not there. `hash_of_row` tells the hash of another one.
     pub(crate) fn insert(&mut self, hash: u64, row: u32, hash_of_row: impl Fn(u32) -> u64) {
-        self.directory.begin(|| Partition::with_room(0, 0, 0));
+        let lines = &mut self.lines;
+        self.directory.begin(|| {
+            let first = Partition::with_room(0, 0, 0);
+            *lines += first.lines.len();
+            first
+        });
         let mut number = self.directory.number_of(hash);
         while self.directory.partition_mut(number).is_full() {
             if !self.split(number, hash, &hash_of_row) {
@@ -302,7 +309,9 @@ impl Index {
             {
                 self.moved += partition.rows as usize;
             }
+            let before = partition.lines.len();
             partition.grow();
+            self.lines += partition.lines.len() - before;
         }
         partition.push(row, Mark::of(hash));
     }
@@ -311,6 +320,20 @@ impl Index {
     pub(crate) fn remove(&mut self, hash: u64, row: u32) {
         let number = self.directory.number_of(hash);
         self.directory.partition_mut(number).remove(Mark::of(hash), row);
+    }
+
+    /// Gives a row that is there another number.
+    pub(crate) fn renumber(&mut self, hash: u64, from: u32, to: u32) {
+        let number = self.directory.number_of(hash);
+        let partition = self.directory.partition_mut(number);
+        let mut at = partition.home(Mark::of(hash));
+        loop {
+            if let Some(row) = partition.lines[at].rows.iter_mut().find(|row| **row == from) {
+                *row = to;
+                return;
+            }
+            at = partition.after(at);
+        }
     }
 
     /// Splits a partition by the next bit of its hashes, one of which is `hash`; or does not, and then it grows instead: see
@@ -340,6 +363,9 @@ impl Index {
                 halves[usize::from(ones >> lane & 1)].push(line.rows[lane], line.mark(lane));
             }
         }
+        // The halves may have fewer lines than the whole had room for.
+        self.lines += halves.iter().map(|half| half.lines.len()).sum::<usize>();
+        self.lines -= old.len();
         let [lower, upper] = halves;
         *self.directory.partition_mut(number) = lower;
         self.directory.add_half(depth, prefix | 1, upper);
@@ -352,8 +378,7 @@ impl Index {
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lines: usize = self.directory.partitions().map(|partition| partition.lines.len()).sum();
-        lines * size_of::<Line>() + self.directory.memory_bytes()
+        self.lines * size_of::<Line>() + self.directory.memory_bytes()
     }
 }
 

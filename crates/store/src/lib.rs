@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A table may have more keys than memory has room for rows: its [`RowLifecycle`] says which rows are made, and which ones go
-//! when [`Store::evict`] comes by. A checkpoint is a [snapshot](Store#snapshots), read while updates go on.
+//! when [`Store::evict`] comes by; or a [limit](Store#memory-limit) of memory, and rows that were not used for long lie in a
+//! [file](BlockFile). A checkpoint is a [snapshot](Store#snapshots), read while updates go on.
 //!
 //! The change of a table's rows by gradients is its [`UpdateRule`]: an [`Optimizer`], a [`Schedule`] of its rate over the
 //! steps of the table, weight decay and [`Clip`]ping. The formulas are compared with PyTorch, Keras and torchrec
@@ -51,6 +52,7 @@
 
 #![forbid(unsafe_code)]
 
+mod block_file;
 mod buckets;
 mod dense;
 mod directory;
@@ -68,13 +70,15 @@ mod table;
 mod update;
 mod update_rule;
 
+pub use block_file::{BLOCK_WORDS, Block, BlockFile, BlockFileError, SimulatedBlockFile};
 pub use finite::first_non_finite;
 pub use init::Init;
 pub use libra_plan::SplitMix64;
 pub use optimizer::Optimizer;
 pub use row_lifecycle::{Admission, Eviction, RowLifecycle};
 pub use schedule::{Decay, Schedule};
-pub use store::{Evicted, Extent, KeyBatch, LifecycleCounts, RowBlock, RowError, Store};
+pub use store::{DiskCounts, Evicted, Extent, KeyBatch, LifecycleCounts, LimitTooLow};
+pub use store::{RowBlock, RowError, Store, StoreFault};
 pub use table::{OutOfRange, TableError, TableSpec};
 pub use update::Update;
 pub use update_rule::{Clip, UpdateRule};

@@ -119,8 +119,11 @@ impl Slabs {
         self.used as usize
     }
 
-    /// Key and payload of the row of a number that was used, if it is not free.
+    /// Key and payload of the row of a number, if it is used and not free.
     pub(crate) fn row_at(&self, position: usize) -> Option<(u64, &[u32])> {
+        if position >= self.positions() {
+            return None;
+        }
         let place = self.place(u32::try_from(position).expect("rows have numbers below 2^32"));
         let key = self.key(place);
         (key != FREE).then(|| (key, self.payload(place)))
@@ -191,6 +194,34 @@ impl Slabs {
         let next = self.freed;
         self.payload_mut(place)[0] = next;
         self.freed = row;
+    }
+
+    /// Removes a row, to whose place the last one moves, and returns memory that this leaves unused. Of rows that are removed so none
+    /// is ever [freed](Self::free), or the last one might be no row.
+    pub(crate) fn swap_remove(&mut self, row: u32) {
+        let (to, last) = (self.place(row), self.place(self.used - 1));
+        let range = |place: Place| place.start as usize..(place.start + self.stride) as usize;
+        let (before, from) = self.slabs.split_at_mut(last.slab as usize);
+        match before.get_mut(to.slab as usize) {
+            Some(slab) => slab[range(to)].copy_from_slice(&from[0][range(last)]),
+            None => from[0].copy_within(range(last), to.start as usize),
+        }
+        from[0][range(last)].fill(0);
+        self.used -= 1;
+        // One slab that is empty stays while the one before is more than half full, so that few rows do not make and free it in turns.
+        while let [.., before, _] = self.slabs.as_slice() {
+            let slab = u32::try_from(self.slabs.len() - 2).expect("fewer slabs than rows");
+            let rows = before.len() / self.stride as usize;
+            if self.positions() > self.position(Place { slab, start: 0 }) + rows / 2 {
+                break;
+            }
+            self.slabs.pop();
+        }
+    }
+
+    /// Bytes of the rows that are used, without what was allocated in advance.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.positions() * self.stride as usize * size_of::<u32>()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a word has half of the key")]

@@ -5,8 +5,14 @@ mod batch;
 mod blocks;
 mod copy_on_write;
 mod eviction;
+mod file;
+mod filed_rows;
 mod many;
 mod marks;
+mod memory_limit;
+mod mutants;
+#[cfg(test)]
+mod pair;
 mod rows;
 mod snapshot;
 mod table_rows;
@@ -24,9 +30,11 @@ use admission_filter::AdmissionFilter;
 use batch::Batch;
 use eviction::EvictionProgress;
 pub use eviction::{Evicted, LifecycleCounts};
+use file::RowFile;
 pub use many::KeyBatch;
 use many::copy_values;
 use marks::Snapshots;
+pub use memory_limit::{DiskCounts, LimitTooLow, StoreFault};
 use snapshot::Reading;
 pub use snapshot::{Extent, RowBlock};
 use table_rows::{RowPlace, TableRows};
@@ -37,6 +45,8 @@ use table_rows::{RowPlace, TableRows};
 /// state of the optimizer, and less than 16 bytes a row for the key and the index from about 100,000 rows on.
 /// No update takes long because the table grows: what one new row may move is bounded, however many rows
 /// there are.
+///
+/// A store with a [memory limit](#memory-limit) has no copy: `clone` panics.
 #[derive(Debug, Clone)]
 pub struct Store {
     seed: u64,
@@ -57,6 +67,8 @@ pub struct Store {
     snapshots: Snapshots,
     /// Progress of the reader of the active snapshot, or of the last one.
     reading: Reading,
+    /// There if memory is limited.
+    file: Option<Box<RowFile>>,
 }
 
 /// Number of batches that touched a table.
@@ -177,6 +189,7 @@ impl Store {
             eviction,
             snapshots: Snapshots::default(),
             reading: Reading::default(),
+            file: None,
         })
     }
 
@@ -202,20 +215,24 @@ impl Store {
     ///
     /// # Errors
     /// No table holds the key, or `values` is not as wide as the row.
-    pub fn read(&self, key: u64, values: &mut [f32]) -> Result<(), RowError> {
+    pub fn read(&mut self, key: u64, values: &mut [f32]) -> Result<(), RowError> {
         let position = self.position_for(key, values.len())?;
-        let (spec, rows) = (&self.tables[position], &self.rows[position]);
-        match rows.find(key) {
+        self.bring_to_read(position, key);
+        let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
+        let place = rows.find(key);
+        rows.mark_used(&[place]);
+        match place {
             RowPlace::Nowhere => spec.init.fill(self.seed, key, values),
-            place => copy_values(bytemuck::cast_slice(&rows.words(place)[..spec.width]), values),
+            _ => copy_values(bytemuck::cast_slice(&rows.words(place)[..spec.width]), values),
         }
         Ok(())
     }
 
     /// Returns the values and the state of a row that is kept; `None` if it was never updated, or no table holds it.
     #[must_use]
-    pub fn row(&self, key: u64) -> Option<(&[f32], &[f32])> {
+    pub fn row(&mut self, key: u64) -> Option<(&[f32], &[f32])> {
         let position = self.position_of(key)?;
+        self.bring_to_read(position, key);
         let rows = &self.rows[position];
         match rows.find(key) {
             RowPlace::Nowhere => None,
@@ -232,6 +249,9 @@ impl Store {
     /// No table holds the key, or `gradient` is not as wide as the row. Nothing changed.
     pub fn update(&mut self, key: u64, gradient: &[f32]) -> Result<(), RowError> {
         let position = self.position_for(key, gradient.len())?;
+        if !self.bring(position, &[key]) {
+            return Ok(());
+        }
         self.batches += 1;
         let step = self.steps[position].before(self.batches);
         let spec = &self.tables[position];
@@ -240,6 +260,7 @@ impl Store {
         let rows = &mut self.rows[position];
         rows.settle();
         batch.update_or_make(rows, &mut self.admission_filters[position], key, gradient);
+        self.relieve();
         Ok(())
     }
 
@@ -249,6 +270,9 @@ impl Store {
     /// No table holds the key, or values or state are not as long as those of the row. Nothing changed.
     pub fn insert(&mut self, key: u64, values: &[f32], state: &[f32]) -> Result<(), RowError> {
         let position = self.position_for(key, values.len())?;
+        if !self.bring(position, &[key]) {
+            return Ok(());
+        }
         let (spec, rows) = (&self.tables[position], &mut self.rows[position]);
         let words = spec.rule.state_len(spec.width);
         if state.len() != words {
@@ -258,6 +282,7 @@ impl Store {
         let (row_values, row_state) = rows.words_mut(place).split_at_mut(spec.width);
         row_values.copy_from_slice(bytemuck::cast_slice(values));
         row_state.copy_from_slice(bytemuck::cast_slice(state));
+        self.relieve();
         Ok(())
     }
 
@@ -267,20 +292,30 @@ impl Store {
     /// No table holds the key.
     pub fn remove(&mut self, key: u64) -> Result<bool, RowError> {
         let position = self.position_of(key).ok_or(RowError::UnknownKey { key })?;
-        Ok(self.rows[position].remove(key))
+        let is_sound = self.rows[position].bring_for_snapshot(&mut self.file, &[key]);
+        Ok(is_sound && self.rows[position].remove(key))
     }
 
     /// Key, values and state of all rows that are kept of the table at `position` in [`Store::tables`], in the
     /// order in which they lie in memory.
     ///
     /// # Panics
-    /// There is no such table.
+    /// There is no such table, or its rows may lie in a file: then a [snapshot](#snapshots) has them.
     pub fn rows_of(&self, position: usize) -> impl Iterator<Item = (u64, &[f32], &[f32])> {
+        assert!(self.file.is_none(), "rows in the file must be read");
         let width = self.tables[position].width;
         self.rows[position].iter().map(move |(key, words)| {
             let (values, state) = bytemuck::cast_slice(words).split_at(width);
             (key, values, state)
         })
+    }
+
+    /// Keys of all rows that are kept of the table at `position` in [`Store::tables`], in no order.
+    ///
+    /// # Panics
+    /// There is no such table.
+    pub fn keys_of(&self, position: usize) -> impl Iterator<Item = u64> {
+        self.rows[position].keys()
     }
 
     /// Returns how many batches have touched the table at `position` in [`Store::tables`]: its schedule depends on it, and it is
@@ -325,12 +360,13 @@ impl Store {
         self.rows.iter().map(TableRows::len).sum()
     }
 
-    /// Bytes of memory that the rows, their index, the counts of an admission and the copies for a snapshot take, with what
-    /// was allocated in advance.
+    /// Bytes of memory that the rows, their index, the counts of an admission, the copies for a snapshot and the buffer of a file take,
+    /// with what was allocated in advance.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let rows: usize = self.rows.iter().map(TableRows::memory_bytes).sum();
-        rows + self.admission_filters.iter().map(AdmissionFilter::memory_bytes).sum::<usize>()
+        let counts: usize = self.admission_filters.iter().map(AdmissionFilter::memory_bytes).sum();
+        rows + counts + self.file.as_ref().map_or(0, |file| file.memory_bytes())
     }
 
     fn position_of(&self, key: u64) -> Option<usize> {

@@ -66,7 +66,12 @@ impl AdmissionFilter {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.counts.as_ref().map_or(0, |counts| counts.memory_bytes())
+        self.counts.as_ref().map_or(0, |counts| counts.bytes_without_copies() + counts.copied.memory_bytes())
+    }
+
+    /// The same without copies for a snapshot.
+    pub(super) fn bytes_without_copies(&self) -> usize {
+        self.counts.as_ref().map_or(0, |counts| counts.bytes_without_copies())
     }
 }
 
@@ -210,8 +215,8 @@ impl Counts {
         }
     }
 
-    fn memory_bytes(&self) -> usize {
-        self.words.len() * size_of::<u32>() + self.marks.memory_bytes() + self.copied.memory_bytes()
+    fn bytes_without_copies(&self) -> usize {
+        self.words.len() * size_of::<u32>() + self.marks.memory_bytes()
     }
 }
 

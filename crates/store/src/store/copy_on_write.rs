@@ -4,7 +4,7 @@
 /// About the size of one allocation of rows.
 const BURST_BYTES: usize = 1 << 16;
 /// Keys of one allocation.
-const BURST_KEYS: usize = 1 << 12;
+const BURST_KEYS: usize = if cfg!(test) { 64 } else { 1 << 12 };
 
 /// Rows of one table as they were before an update.
 #[derive(Debug, Clone)]

@@ -3,12 +3,55 @@
 use std::cmp::Reverse;
 
 use super::Store;
-use super::table_rows::TableRows;
+use super::file::RowFile;
+use super::table_rows::{TableRows, Traced};
+use crate::TableSpec;
 use crate::row_lifecycle::Eviction;
 use crate::update::sum_of_squares;
 
 /// Rows that are compared with each other.
 const WINDOW: usize = 16;
+
+/// What stays in memory of a row in the file: all that decides its eviction.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Summary {
+    /// The last words, so many.
+    Last(usize),
+    /// The norm of so many values.
+    Norm(usize),
+}
+
+impl Summary {
+    pub(super) fn new(spec: &TableSpec) -> Self {
+        match spec.rule.growth.eviction {
+            Some(Eviction::LowestNorm { .. }) => Self::Norm(spec.width),
+            _ => Self::Last(spec.rule.growth.words()),
+        }
+    }
+
+    /// Number of its words, at most 2.
+    pub(super) fn words(self) -> usize {
+        match self {
+            Self::Last(words) => words,
+            Self::Norm(_) => 2,
+        }
+    }
+
+    /// That of a row.
+    #[expect(clippy::cast_possible_truncation, reason = "a word has half of the norm")]
+    pub(super) fn of(self, words: &[u32]) -> [u32; 2] {
+        match self {
+            Self::Last(count) => {
+                let last = &words[words.len() - count..];
+                [0, 1].map(|at| last.get(at).copied().unwrap_or(0))
+            }
+            Self::Norm(width) => {
+                let norm = norm(&words[..width]);
+                [norm as u32, (norm >> 32) as u32]
+            }
+        }
+    }
+}
 
 /// Result of one look at rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,24 +151,25 @@ impl Store {
         let spec = &self.tables[table];
         let trace = spec.rule.growth.trace(self.steps[table].count);
         let (rows, cursor) = (&mut self.rows[table], &mut self.eviction.cursors[table]);
-        let of_growth = |words: &[u32]| words.len() - trace.words();
+        let file = &mut self.file;
+        let words = trace.words();
         match spec.rule.growth.eviction {
             None => true,
             Some(Eviction::Idle { steps }) => {
-                let is_old = |words: &[u32]| trace.age(&words[of_growth(words)..]) >= steps;
-                evict_old(rows, cursor, looks_max, |key, words| is_old(words) && !stays(key), evicted)
+                let is_old = |key, traced: Traced<'_>| trace.age(traced.last(words)) >= steps && !stays(key);
+                evict_old(rows, file, cursor, looks_max, is_old, evicted)
             }
             Some(Eviction::LeastUsed { rows_max, .. }) => {
-                let use_of = |words: &[u32]| {
-                    let of_growth = &words[of_growth(words)..];
-                    (trace.updates(of_growth), Reverse(trace.age(of_growth)))
-                };
-                let use_of = |key, words: &[u32]| (!stays(key)).then(|| use_of(words));
-                evict_lowest(rows, rows_max, cursor, looks_max, use_of, evicted)
+                let use_of = |words: &[u32]| (trace.updates(words), Reverse(trace.age(words)));
+                let use_of = |key, traced: Traced<'_>| (!stays(key)).then(|| use_of(traced.last(words)));
+                evict_lowest(rows, file, rows_max, cursor, looks_max, use_of, evicted)
             }
             Some(Eviction::LowestNorm { rows_max }) => {
-                let norm = |_, words: &[u32]| Some(norm(&words[..spec.width]));
-                evict_lowest(rows, rows_max, cursor, looks_max, norm, evicted)
+                let norm = |_, traced: Traced<'_>| match traced {
+                    Traced::Words(words) => Some(norm(&words[..spec.width])),
+                    Traced::Summary(norm) => Some(u64::from(norm[0]) | u64::from(norm[1]) << 32),
+                };
+                evict_lowest(rows, file, rows_max, cursor, looks_max, norm, evicted)
             }
         }
     }
@@ -140,19 +184,20 @@ impl Store {
 
 fn evict_old(
     rows: &mut TableRows,
+    file: &mut Option<Box<RowFile>>,
     cursor: &mut usize,
     looks_max: usize,
-    is_old: impl Fn(u64, &[u32]) -> bool,
+    is_old: impl Fn(u64, Traced<'_>) -> bool,
     evicted: &mut Evicted,
 ) -> bool {
     let mut old = Vec::new();
-    let (looks, is_all) = rows.look(cursor, looks_max - evicted.looked, |key, words| {
-        if is_old(key, words) {
+    let (looks, is_all) = rows.look(cursor, looks_max - evicted.looked, |key, traced| {
+        if is_old(key, traced) {
             old.push(key);
         }
     });
     evicted.looked += looks;
-    evicted.remove(rows, old.into_iter());
+    evicted.remove(rows, file, &old);
     is_all
 }
 
@@ -160,10 +205,11 @@ fn evict_old(
 /// one worth, as the most frequent keys come first. A row without a score stays.
 fn evict_lowest<S: Ord>(
     rows: &mut TableRows,
+    file: &mut Option<Box<RowFile>>,
     rows_max: u64,
     cursor: &mut usize,
     looks_max: usize,
-    score: impl Fn(u64, &[u32]) -> Option<S>,
+    score: impl Fn(u64, Traced<'_>) -> Option<S>,
     evicted: &mut Evicted,
 ) -> bool {
     let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
@@ -182,8 +228,8 @@ fn evict_lowest<S: Ord>(
             let places = (0..WINDOW).map(|number| number * part + *cursor);
             window.extend(
                 places
-                    .filter_map(|place| rows.row_at(place))
-                    .filter_map(|(key, words)| score(key, words).map(|score| (score, key))),
+                    .filter_map(|place| rows.traced_at(place))
+                    .filter_map(|(key, traced)| score(key, traced).map(|score| (score, key))),
             );
             looks += WINDOW;
             *cursor += 1;
@@ -200,18 +246,26 @@ fn evict_lowest<S: Ord>(
         evicted.looked += looks;
         window.sort_unstable();
         let going = (window.len() * beyond / rows.len()).max(1).min(beyond);
-        evicted.remove(rows, window.iter().take(going).map(|(_, key)| *key));
+        let going: Vec<u64> = window.iter().take(going).map(|(_, key)| *key).collect();
+        if !evicted.remove(rows, file, &going) {
+            return true;
+        }
     }
     true
 }
 
 impl Evicted {
-    fn remove(&mut self, rows: &mut TableRows, keys: impl Iterator<Item = u64>) {
-        for key in keys {
-            let removed = rows.remove(key);
-            assert!(removed, "a row that was just looked at is there");
-            self.removed.push(key);
+    /// Returns false if the file has failed.
+    fn remove(&mut self, rows: &mut TableRows, file: &mut Option<Box<RowFile>>, keys: &[u64]) -> bool {
+        if !rows.bring_for_snapshot(file, keys) {
+            return false;
         }
+        for key in keys {
+            let removed = rows.remove(*key);
+            assert!(removed, "a row that was just looked at is there");
+            self.removed.push(*key);
+        }
+        true
     }
 }
 

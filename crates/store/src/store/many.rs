@@ -76,11 +76,11 @@ impl KeyBatch {
 
 /// Keys of one table, one after the other in a batch.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+pub(super) struct Run {
     /// That of the table in [`Store::tables`].
-    position: usize,
+    pub(super) position: usize,
     /// Number of keys.
-    keys: usize,
+    pub(super) keys: usize,
 }
 
 /// Gradients of rows, one behind the other. Those that can be written to are replaced by the new values of their rows.
@@ -160,7 +160,7 @@ impl Store {
     ///
     /// # Errors
     /// No table holds one of the keys, or `values` is not as long as all rows together. Nothing was copied.
-    pub fn read_many(&self, keys: &[u64], values: &mut [f32]) -> Result<(), RowError> {
+    pub fn read_many(&mut self, keys: &[u64], values: &mut [f32]) -> Result<(), RowError> {
         self.read_runs(&self.runs_of(keys, values.len())?, keys, values);
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// `values` is not as long as all rows together. Nothing was copied.
-    pub fn read_batch(&self, batch: &KeyBatch, values: &mut [f32]) -> Result<(), RowError> {
+    pub fn read_batch(&mut self, batch: &KeyBatch, values: &mut [f32]) -> Result<(), RowError> {
         batch.check(values.len())?;
         self.read_runs(&batch.runs, &batch.keys, values);
         Ok(())
@@ -208,9 +208,12 @@ impl Store {
         Ok(())
     }
 
-    fn read_runs(&self, runs: &[Run], mut keys: &[u64], mut values: &mut [f32]) {
+    fn read_runs(&mut self, runs: &[Run], mut keys: &[u64], mut values: &mut [f32]) {
+        if !self.bring_runs(runs, keys) {
+            return;
+        }
         for Run { position, keys: run } in runs {
-            let (spec, rows) = (&self.tables[*position], &self.rows[*position]);
+            let (spec, rows) = (&self.tables[*position], &mut self.rows[*position]);
             let of_run;
             (of_run, keys) = keys.split_at(*run);
             let values_of_run;
@@ -218,6 +221,7 @@ impl Store {
             let mut blocks = Blocks::new(of_run, rows);
             for values in values_of_run.chunks_mut(BLOCK * spec.width) {
                 let (keys, found) = blocks.next(rows);
+                rows.mark_used(&found[..keys.len()]);
                 for ((key, place), values) in keys.iter().zip(found).zip(values.chunks_exact_mut(spec.width))
                 {
                     if *place == RowPlace::Nowhere {
@@ -228,11 +232,16 @@ impl Store {
                 }
             }
         }
+        self.relieve();
     }
 
     #[inline(never)]
     fn update_runs<G: Gradients>(&mut self, runs: &[Run], keys: &[u64], gradients: G) {
+        if !self.bring_runs(runs, keys) {
+            return;
+        }
         Arch::new().dispatch(UpdateRuns { store: self, runs, keys, gradients });
+        self.relieve();
     }
 
     #[inline(always)]
@@ -253,6 +262,7 @@ impl Store {
             for _ in 0..run.div_ceil(BLOCK) {
                 let (keys, found) = blocks.next(rows);
                 rows.touch_block(keys, found);
+                rows.mark_used(&found[..keys.len()]);
                 let of_block;
                 (of_block, gradients) = gradients.split(keys.len() * spec.width);
                 let (moves, mut moved) = (rows.moves(), false);
@@ -284,7 +294,7 @@ impl Store {
     }
 
     /// Lists the tables that keys are of; returns how many values their rows have together.
-    fn runs(&self, keys: &[u64], runs: &mut Vec<Run>) -> Result<usize, RowError> {
+    pub(super) fn runs(&self, keys: &[u64], runs: &mut Vec<Run>) -> Result<usize, RowError> {
         let (mut rest, mut values) = (keys, 0);
         while let Some(key) = rest.first() {
             let position = self.position_of(*key).ok_or(RowError::UnknownKey { key: *key })?;

@@ -113,6 +113,13 @@ impl Marks {
         }
     }
 
+    /// The active snapshot has yet to give the row at a position, which has just arrived there.
+    pub(super) fn set_pending(&mut self, position: usize, snapshots: &Snapshots) {
+        let pending = &mut self.entered(position, snapshots).pending;
+        let pending = pending.get_or_insert_with(|| Box::new([0; CHUNK]));
+        pending[position / GROUP % CHUNK] |= 1 << (position % GROUP);
+    }
+
     /// The chunk of a position, in which the active snapshot has begun.
     #[inline]
     fn entered(&mut self, position: usize, snapshots: &Snapshots) -> &mut Chunk {

@@ -36,9 +36,9 @@ pub(super) enum HashedPlace {
 impl Rows {
     /// No rows yet, each of which will have so many words of values and state. Those that are evicted lie in slabs, however narrow: which
     /// of them are compared follows from where they lie, and there it is the order in which they were made.
-    pub(super) fn new(words: usize, are_evicted: bool) -> Self {
+    pub(super) fn new(words: usize, in_slabs: bool) -> Self {
         Self {
-            is_narrow: Buckets::suit(words) && !are_evicted,
+            is_narrow: Buckets::suit(words) && !in_slabs,
             buckets: Buckets::new(words),
             slabs: Slabs::new(words),
             index: Index::default(),
@@ -195,6 +195,24 @@ impl Rows {
         self.slabs.free(row);
         self.count -= 1;
         true
+    }
+
+    /// Removes the row at a position of slabs, to which the last one moves. Rows that are removed so are never [removed](Self::remove)
+    /// otherwise.
+    pub(super) fn swap_remove(&mut self, key: u64, position: usize) {
+        let number = |position| u32::try_from(position).expect("rows have numbers below 2^32");
+        let (row, last) = (number(position), number(self.slabs.positions() - 1));
+        self.index.remove(hash_of(key), row);
+        if row != last {
+            self.index.renumber(hash_of(self.slabs.key(self.slabs.place(last))), last, row);
+        }
+        self.slabs.swap_remove(row);
+        self.count -= 1;
+    }
+
+    /// Bytes of the rows in slabs and their index, without what was allocated in advance.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.slabs.used_bytes() + self.index.memory_bytes()
     }
 
     /// The words of a row.

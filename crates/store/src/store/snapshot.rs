@@ -10,6 +10,9 @@ use super::{RowError, Store};
 /// With more rows copied, updates outrun the reader.
 const COPIED_FIRST_MAX: usize = 1 << 16;
 
+/// Rows that a reset removes at once: those in a file are read before if a snapshot is active.
+const REMOVED_AT_ONCE: usize = 1 << 12;
+
 /// Rows of one table, as they were when a snapshot began.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowBlock {
@@ -146,7 +149,9 @@ impl Store {
         while *rows_of < self.rows.len() {
             let mut block = RowBlock { table: *rows_of, ..RowBlock::default() };
             let width = self.tables[*rows_of].width;
-            let is_last = self.rows[*rows_of].walk(rows_max, |key, words| block.push(key, words, width));
+            let is_last = self.rows[*rows_of].walk(rows_max, self.file.as_deref_mut(), |key, words| {
+                block.push(key, words, width);
+            });
             *rows_of += usize::from(is_last);
             if !block.keys.is_empty() || !is_last {
                 return Some(block);
@@ -270,7 +275,7 @@ impl Store {
         values: &[f32],
         state: &[f32],
     ) -> Result<(), RowError> {
-        let (spec, rows) = (&self.tables[table], &mut self.rows[table]);
+        let spec = &self.tables[table];
         if let Some(key) = keys.iter().find(|key| !spec.keys.contains(key)) {
             return Err(RowError::NotOfTable { key: *key });
         }
@@ -281,6 +286,10 @@ impl Store {
         if state.len() != keys.len() * state_len {
             return Err(RowError::WrongStates { words: keys.len() * state_len, found: state.len() });
         }
+        if !self.bring(table, keys) {
+            return Ok(());
+        }
+        let (spec, rows) = (&self.tables[table], &mut self.rows[table]);
         for (at, key) in keys.iter().enumerate() {
             if at % BLOCK == 0 {
                 rows.expect(&keys[at..]);
@@ -290,6 +299,7 @@ impl Store {
             row_values.copy_from_slice(bytemuck::cast_slice(&values[at * spec.width..(at + 1) * spec.width]));
             row_state.copy_from_slice(bytemuck::cast_slice(&state[at * state_len..(at + 1) * state_len]));
         }
+        self.relieve();
         Ok(())
     }
 }
@@ -322,9 +332,14 @@ impl Store {
     /// # Panics
     /// There is no such table.
     pub fn reset(&mut self, table: usize, steps: u64) -> Vec<u64> {
-        let keys: Vec<u64> = self.rows[table].iter().map(|(key, _)| key).collect();
-        for key in &keys {
-            self.rows[table].remove(*key);
+        let keys: Vec<u64> = self.rows[table].keys().collect();
+        for keys in keys.chunks(REMOVED_AT_ONCE) {
+            if !self.rows[table].bring_for_snapshot(&mut self.file, keys) {
+                break;
+            }
+            for key in keys {
+                self.rows[table].remove(*key);
+            }
         }
         self.set_steps(table, steps);
         keys

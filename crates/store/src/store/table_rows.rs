@@ -1,15 +1,20 @@
 //! The rows of one table that are kept: where keys are close together by key, elsewhere by hash.
 
+mod limited;
+
 use std::ops::Range;
 
 use libra_plan::Shard;
 
 use super::blocks::Search;
+use super::file::RowFile;
 use super::marks::{GROUP, Snapshots};
 use super::rows::{BLOCK, HashedPlace, Rows};
 use super::watch::Watch;
 use crate::buckets::Moves;
 use crate::dense::{Dense, DensePlace, Found};
+use limited::Limited;
+pub(super) use limited::Traced;
 
 /// The rows of one table.
 ///
@@ -21,6 +26,8 @@ pub(super) struct TableRows {
     hashed: Rows,
     /// Words of a row.
     words: usize,
+    /// There if rows may lie in a file.
+    limited: Option<Box<Limited>>,
     /// There if changes matter to anyone.
     watch: Option<Box<Watch>>,
     /// Keys of chunks that would be dense, or not dense any more, if rows could have moved.
@@ -44,6 +51,7 @@ impl TableRows {
             dense: Dense::new(keys, words, shard),
             hashed: Rows::new(words, are_evicted),
             words,
+            limited: None,
             watch: None,
             deferred: Vec::new(),
             moves: 0,
@@ -51,7 +59,7 @@ impl TableRows {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.dense.len() + self.hashed.len()
+        self.dense.len() + self.hashed.len() + self.rows_filed()
     }
 
     #[cfg(test)]
@@ -61,10 +69,11 @@ impl TableRows {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let watch = self.watch.as_ref().map_or(0, |watch| watch.memory_bytes());
-        self.dense.memory_bytes() + self.hashed.memory_bytes() + watch
+        let filed = self.limited.as_ref().map_or(0, |limited| limited.memory_bytes());
+        self.dense.memory_bytes() + self.hashed.memory_bytes() + filed + watch
     }
 
-    /// Finds a row.
+    /// Finds a row that is in memory.
     pub(super) fn find(&self, key: u64) -> RowPlace {
         match self.dense.find(key) {
             Found::Row(place) => RowPlace::Dense(place),
@@ -137,6 +146,9 @@ impl TableRows {
                 if let Some(place) = self.hashed.find(key) {
                     if self.watch.is_some() {
                         self.touch_block(&[key], &[RowPlace::Hashed(place)]);
+                    }
+                    if self.limited.is_some() {
+                        self.mark_used(&[RowPlace::Hashed(place)]);
                     }
                     return (RowPlace::Hashed(place), false);
                 }
@@ -231,7 +243,7 @@ impl TableRows {
                 _ => {}
             }
             true
-        } else if self.hashed.remove(key) {
+        } else if if self.limited.is_some() { self.remove_limited(key) } else { self.hashed.remove(key) } {
             self.dense.removed_elsewhere(key);
             true
         } else {
@@ -278,7 +290,7 @@ impl TableRows {
     }
 
     /// Returns true if a snapshot is active.
-    fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.snapshots.active.is_some())
     }
 
@@ -288,7 +300,7 @@ impl TableRows {
         &self,
         from: &mut usize,
         looks_max: usize,
-        mut see: impl FnMut(u64, &[u32]),
+        mut see: impl FnMut(u64, Traced<'_>),
     ) -> (usize, bool) {
         let dense_end = self.dense.positions();
         for looks in 0..looks_max {
@@ -298,23 +310,26 @@ impl TableRows {
                 return (looks, true);
             } else if at >= dense_end {
                 *from += 1;
-                self.row_at(at)
+                self.traced_at(at)
             } else {
                 let left = self.dense.rows_from(at - at % GROUP) >> (at % GROUP);
                 let skipped = left.trailing_zeros() as usize;
                 *from = if left == 0 { at - at % GROUP + GROUP } else { at + skipped + 1 };
-                (left != 0).then(|| self.dense.row_at(at + skipped))
+                (left != 0)
+                    .then(|| self.dense.row_at(at + skipped))
+                    .map(|(key, words)| (key, Traced::Words(words)))
             };
-            if let Some((key, words)) = row {
-                see(key, words);
+            if let Some((key, traced)) = row {
+                see(key, traced);
             }
         }
         (looks_max, false)
     }
 
-    /// Returns the number of rows that there is room for in memory that was used.
+    /// Returns the number of rows that there is room for in memory that was used, and in the file.
     pub(super) fn positions(&self) -> usize {
-        self.dense.positions() + self.hashed.positions()
+        let filed = self.limited.as_ref().map_or(0, |limited| limited.filed.positions());
+        self.dense.positions() + self.hashed.positions() + filed
     }
 
     /// The row at a position in memory, if there is one. First come dense chunks, then the others.
@@ -353,10 +368,21 @@ impl TableRows {
         self.watch.as_deref_mut()
     }
 
-    /// Hands out rows of the active snapshot: see [`Watch::walk`].
-    pub(super) fn walk(&mut self, rows_max: usize, give: impl FnMut(u64, &[u32])) -> bool {
+    /// Hands out rows of the active snapshot, those in a file, too: see [`Watch::walk`].
+    pub(super) fn walk(
+        &mut self,
+        rows_max: usize,
+        file: Option<&mut RowFile>,
+        mut give: impl FnMut(u64, &[u32]),
+    ) -> bool {
         let watch = self.watch.as_mut().expect("a snapshot is active");
-        watch.walk(rows_max, &self.dense, &self.hashed, give)
+        let filed = self.limited.as_ref().map(|limited| &limited.filed);
+        let mut records = Vec::new();
+        let is_last = watch.walk(rows_max, &self.dense, &self.hashed, filed, &mut records, &mut give);
+        if let Some(file) = file.filter(|_| !records.is_empty()) {
+            file.give(self, &records, give);
+        }
+        is_last
     }
 
     /// The words of a row, which is somewhere.
@@ -379,7 +405,7 @@ impl TableRows {
         }
     }
 
-    /// Keys and words of all rows, in the order in which they lie in memory.
+    /// Keys and words of all rows in memory, in the order in which they lie there.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
         self.dense.iter().chain(self.hashed.iter())
     }

@@ -102,7 +102,7 @@ fn a_width_that_is_not_the_row_s_is_refused_and_changes_nothing() {
 
 #[test]
 fn reading_keeps_no_row() {
-    let store = Store::new(tables(), SEED).unwrap();
+    let mut store = Store::new(tables(), SEED).unwrap();
     let keys: Vec<u64> = (1000..2000).collect();
     let mut rows = vec![0.0; 3 * keys.len()];
     store.read_many(&keys, &mut rows).unwrap();
@@ -270,7 +270,7 @@ fn keys_of_any_pattern_are_found_and_take_as_much_memory() {
     ];
     for keys in patterns {
         let keys: Vec<u64> = keys.collect();
-        let store = filled(keys.iter().copied());
+        let mut store = filled(keys.iter().copied());
         assert_eq!(store.rows(), keys.len());
         let mut values = vec![0.0; keys.len()];
         store.read_many(&keys, &mut values).unwrap();
@@ -306,7 +306,7 @@ fn first_values_do_not_depend_on_what_else_was_touched() {
     for key in (1000..5000).rev() {
         busy.update(key, &[1.0; 3]).unwrap();
     }
-    let fresh = Store::new(tables(), SEED).unwrap();
+    let mut fresh = Store::new(tables(), SEED).unwrap();
     let (mut from_busy, mut from_fresh) = ([0.0; 3], [0.0; 3]);
     busy.read(70_000, &mut from_busy).unwrap();
     fresh.read(70_000, &mut from_fresh).unwrap();

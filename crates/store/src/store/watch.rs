@@ -1,7 +1,9 @@
 //! Changes of the rows of one table, noted for snapshots.
 
 use super::copy_on_write::{Burst, CopiedRows, Keys, KeysRead};
+use super::filed_rows::FiledRows;
 use super::marks::{GROUP, Marks, Snapshots};
+use super::mutants::{Mutant, is_enabled};
 use super::rows::Rows;
 use super::table_rows::RowPlace;
 use crate::buckets::Moves;
@@ -12,12 +14,15 @@ const GROUPS_LOOKED_MAX: usize = 1 << 14;
 
 /// Notes which rows of one table change, and copies those that the active snapshot has yet to give.
 ///
-/// Rows are known by position. While a snapshot is active none moves into a dense chunk or out of one; those in buckets do.
+/// Rows are known by position. While a snapshot is active none moves into a dense chunk or out of one; those in buckets do, and those
+/// of a table with a memory limit.
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     pub(super) snapshots: Snapshots,
     dense: Marks,
     hashed: Marks,
+    /// By record, of rows in the file.
+    filed: Marks,
     copied: CopiedRows,
     /// Since the last snapshot began.
     removed: Keys,
@@ -27,7 +32,8 @@ pub(super) struct Watch {
     /// Positions below these are looked through by the active snapshot.
     dense_end: usize,
     hashed_end: usize,
-    /// The group to be looked at next: first those of dense chunks, then those found by hash.
+    /// The group to be looked at next: first those of dense chunks, then those found by hash, then those in the file. Rows move to the
+    /// file before the reader comes there: it never misses one.
     next: Next,
     /// True if updates must mark rows: changes are remembered, or the active snapshot has yet to look at some.
     marks: bool,
@@ -37,6 +43,7 @@ pub(super) struct Watch {
 enum Next {
     Dense(usize),
     Hashed(usize),
+    Filed(usize),
 }
 
 impl Watch {
@@ -46,6 +53,7 @@ impl Watch {
             snapshots: Snapshots::default(),
             dense: Marks::default(),
             hashed: Marks::default(),
+            filed: Marks::default(),
             copied: CopiedRows::new(words),
             removed: Keys::default(),
             removed_before: Keys::default(),
@@ -136,6 +144,37 @@ impl Watch {
         }
     }
 
+    /// A row moves from a position among those found by hash to a record of the file.
+    pub(super) fn moved_to_file(&mut self, from: usize, record: usize) {
+        if self.marks {
+            let (is_pending, changed) = self.hashed.leave(from, &self.snapshots);
+            let changed = changed && !is_enabled(Mutant::ChangeForgottenOnDisk);
+            self.filed.arrive(record, changed, &self.snapshots);
+            if is_pending && !is_enabled(Mutant::PendingForgotten) {
+                self.filed.set_pending(record, &self.snapshots);
+            }
+        }
+    }
+
+    /// A row moves from a record of the file to a position among those found by hash.
+    pub(super) fn moved_from_file(&mut self, record: usize, to: usize, key: u64, words: &[u32]) {
+        if self.marks {
+            let (was_pending, changed) = self.filed.leave(record, &self.snapshots);
+            // The reader may have passed where the row arrives.
+            if was_pending && !is_enabled(Mutant::CopyForgotten) {
+                self.copied.push(key, words);
+            }
+            let changed = changed && !is_enabled(Mutant::ChangeForgottenInMemory);
+            self.hashed.arrive(to, changed, &self.snapshots);
+        }
+    }
+
+    /// A row in the file is about to be removed, while no snapshot is active.
+    pub(super) fn left_file(&mut self, record: usize) {
+        assert!(self.snapshots.active.is_none(), "a snapshot may have to give the row");
+        self.filed.leave(record, &self.snapshots);
+    }
+
     /// Rows that were copied and not read.
     pub(super) fn copied(&self) -> &CopiedRows {
         &self.copied
@@ -151,26 +190,31 @@ impl Watch {
     }
 
     /// Hands out rows that the active snapshot has yet to give, at most so many, in the order in which they lie in
-    /// memory. Whether there are none left.
+    /// memory; of those in the file, the records. Whether there are none left.
     pub(super) fn walk(
         &mut self,
         rows_max: usize,
         dense: &Dense,
         hashed: &Rows,
+        filed: Option<&FiledRows>,
+        records: &mut Vec<u32>,
         mut give: impl FnMut(u64, &[u32]),
     ) -> bool {
+        let filed_end = filed.map_or(0, FiledRows::positions);
         let extent = self.snapshots.active.expect("only an active snapshot is read");
         let mut left = rows_max;
         for _ in 0..GROUPS_LOOKED_MAX {
             let (marks, group, end) = match self.next {
                 Next::Dense(group) => (&mut self.dense, group, self.dense_end),
                 Next::Hashed(group) => (&mut self.hashed, group, self.hashed_end),
+                Next::Filed(group) => (&mut self.filed, group, filed_end),
             };
             let found = marks.next_pending(group, end.div_ceil(GROUP), extent, self.snapshots);
             let Some((group, pending)) = found else {
                 match self.next {
                     Next::Dense(_) => self.next = Next::Hashed(0),
-                    Next::Hashed(_) => {
+                    Next::Hashed(_) => self.next = Next::Filed(0),
+                    Next::Filed(_) => {
                         self.marks = self.snapshots.tracks;
                         return true;
                     }
@@ -188,6 +232,13 @@ impl Watch {
                     Next::Dense(_) => Some(dense.row_at(position)),
                     Next::Hashed(_) if position < end => hashed.row_at(position),
                     Next::Hashed(_) => None,
+                    Next::Filed(_) => {
+                        if let Some(record) = filed.and_then(|filed| filed.record_at(position)) {
+                            records.push(record);
+                            left -= 1;
+                        }
+                        None
+                    }
                 };
                 if let Some((key, words)) = row {
                     give(key, words);
@@ -197,6 +248,7 @@ impl Watch {
             self.next = match self.next {
                 Next::Dense(_) => Next::Dense(group),
                 Next::Hashed(_) => Next::Hashed(group),
+                Next::Filed(_) => Next::Filed(group),
             };
             if left == 0 {
                 return false;
@@ -206,9 +258,12 @@ impl Watch {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let marks = self.dense.memory_bytes() + self.hashed.memory_bytes();
-        let keys = self.removed.memory_bytes() + self.removed_before.memory_bytes();
-        marks + self.copied.memory_bytes() + keys
+        self.bytes_without_copies() + self.copied.memory_bytes()
+    }
+
+    pub(super) fn bytes_without_copies(&self) -> usize {
+        let marks = self.dense.memory_bytes() + self.hashed.memory_bytes() + self.filed.memory_bytes();
+        marks + self.removed.memory_bytes() + self.removed_before.memory_bytes()
     }
 }
 

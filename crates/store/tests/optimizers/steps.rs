@@ -9,7 +9,7 @@ fn store() -> Store {
     Store::new(vec![table("high", 10..20), table("low", 0..10)], 1).expect("the tables are good")
 }
 
-fn values(store: &Store, keys: &[u64]) -> Vec<f32> {
+fn values(store: &mut Store, keys: &[u64]) -> Vec<f32> {
     let mut values = vec![f32::NAN; keys.len()];
     store.read_many(keys, &mut values).expect("all keys are of a table");
     values
@@ -20,12 +20,12 @@ fn a_batch_is_one_step_of_each_table_it_touches() {
     let mut store = store();
     // The rows of a table may lie in several places, and a row may come twice.
     store.update_many(&[1, 11, 2, 12, 1], &[-1.0; 5]).unwrap();
-    assert_eq!(values(&store, &[1, 2, 11, 12]), [2.0, 1.0, 1.0, 1.0]);
+    assert_eq!(values(&mut store, &[1, 2, 11, 12]), [2.0, 1.0, 1.0, 1.0]);
     store.update_many(&[2, 3], &[-1.0; 2]).unwrap();
     store.update_many(&[], &[]).unwrap();
     store.update(13, &[-1.0]).unwrap();
     store.update(3, &[-1.0]).unwrap();
-    assert_eq!(values(&store, &[2, 3, 13]), [1.5, 0.75, 0.5]);
+    assert_eq!(values(&mut store, &[2, 3, 13]), [1.5, 0.75, 0.5]);
     assert_eq!([store.steps(0), store.steps(1)], [2, 3]);
 }
 
@@ -45,11 +45,11 @@ fn steps_can_be_restored() {
     for _ in 0..3 {
         first.update(7, &[-1.0]).unwrap();
     }
-    second.insert(7, &values(&first, &[7]), &[]).unwrap();
+    second.insert(7, &values(&mut first, &[7]), &[]).unwrap();
     second.set_steps(1, first.steps(1));
     for store in [&mut first, &mut second] {
         store.update(7, &[-1.0]).unwrap();
     }
-    assert_eq!(values(&first, &[7]), values(&second, &[7]));
+    assert_eq!(values(&mut first, &[7]), values(&mut second, &[7]));
     assert_eq!(second.steps(1), 4);
 }

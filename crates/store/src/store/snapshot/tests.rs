@@ -1,231 +1,14 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use libra_plan::{Shard, shard_of};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Admission, Eviction, Init, Optimizer, RowLifecycle, TableSpec, UpdateRule};
+use crate::TableSpec;
+use crate::store::pair::{Contents, Pair, contents, step, tables_of};
 
-/// Of each table, the words of values and state by key.
-type Contents = Vec<BTreeMap<u64, Vec<u32>>>;
-
-/// Chunks of these tables become dense at about a fifth to two thirds of their keys.
 fn tables() -> Vec<TableSpec> {
     tables_of(1)
-}
-
-/// The same for so many shards: each has as many keys of them as one has of the others. Where they begin and end, the keys of a group
-/// are of two tables.
-fn tables_of(shards: u16) -> Vec<TableSpec> {
-    let (times, some) = (u64::from(shards), u64::from(shards / 2));
-    let table = |name: &str, keys, width, optimizer: Optimizer| TableSpec {
-        name: name.into(),
-        keys,
-        width,
-        rule: optimizer.into(),
-        init: Init::Uniform { bound: 1.0 },
-    };
-    let adagrad = Optimizer::Adagrad { rate: 0.1, epsilon: 1e-6 };
-    let growth = RowLifecycle {
-        admission: Some(Admission::Occurrences { updates: 2, keys: 5_000 }),
-        eviction: Some(Eviction::LeastUsed { rows_max: 1_000, half_life: 5 }),
-    };
-    vec![
-        table("far", (1 << 40) * times..u64::MAX, 3, adagrad),
-        table("near", 77 * times - some..20_000 * times + some, 1, Optimizer::Sgd { rate: 0.1 }),
-        table("wide", 20_000 * times + some..40_000 * times, 2, adagrad),
-        TableSpec {
-            rule: UpdateRule { growth, ..adagrad.into() },
-            ..table("growing", 50_000 * times..60_000 * times, 1, adagrad)
-        },
-    ]
-}
-
-/// Returns the counts of the admission of the last table.
-fn counted(store: &mut Store) -> Vec<u32> {
-    store.admission_filters[3].counts_mut().unwrap().words().to_vec()
-}
-
-fn contents(store: &Store) -> Contents {
-    let words = |values: &[f32], state: &[f32]| bits(values).chain(bits(state)).collect();
-    let of_table =
-        |table| store.rows_of(table).map(|(key, values, state)| (key, words(values, state))).collect();
-    (0..store.tables().len()).map(of_table).collect()
-}
-
-fn bits(values: &[f32]) -> impl Iterator<Item = u32> {
-    values.iter().map(|value| value.to_bits())
-}
-
-/// A store that is snapshotted, beside one to which the same happens and which has no snapshots. Operations are given in
-/// numbers of groups of keys; for the only shard, they are the keys.
-struct Pair {
-    shard: Shard,
-    store: Store,
-    twin: Store,
-    /// Contents of the last snapshot that was read to its end, with all before.
-    base: Contents,
-    active: Option<Active>,
-}
-
-struct Active {
-    /// Contents that the snapshot should have, and how many steps the tables had.
-    then: Contents,
-    steps: Vec<u64>,
-    /// Contents so far, on top of the base.
-    read: Contents,
-    /// State of the admission, and the part of it that was read: all, in a store without the base.
-    counted: Vec<u32>,
-    counted_read: Store,
-    seen: BTreeSet<u64>,
-}
-
-impl Pair {
-    fn new() -> Self {
-        Self::of(Shard::ONLY)
-    }
-
-    fn of(shard: Shard) -> Self {
-        let twin = Store::of_shard(tables_of(shard.shards()), 5, shard).unwrap();
-        let mut store = twin.clone();
-        store.track_changes();
-        Self { shard, store, base: contents(&twin), twin, active: None }
-    }
-
-    fn keys(&self, groups: &[u64]) -> Vec<u64> {
-        groups.iter().map(|group| self.shard.key_in(*group).unwrap()).collect()
-    }
-
-    fn update(&mut self, groups: &[u64]) {
-        let keys = &self.keys(groups);
-        let width: usize = keys.iter().map(|key| self.twin.width(*key).unwrap()).sum();
-        let gradients: Vec<f32> = (0_u8..100).cycle().take(width).map(|step| 0.5 - f32::from(step)).collect();
-        self.store.update_many(keys, &gradients).unwrap();
-        self.twin.update_many(keys, &gradients).unwrap();
-    }
-
-    fn insert(&mut self, group: u64) {
-        let key = self.shard.key_in(group).unwrap();
-        let spec = self.twin.table_of(key).unwrap();
-        let (values, state) = (vec![7.0; spec.width], vec![3.0; spec.rule.state_len(spec.width)]);
-        self.store.insert(key, &values, &state).unwrap();
-        self.twin.insert(key, &values, &state).unwrap();
-    }
-
-    fn remove(&mut self, groups: &[u64]) {
-        for key in self.keys(groups) {
-            assert_eq!(self.store.remove(key), self.twin.remove(key));
-        }
-    }
-
-    fn evict(&mut self, looks: usize) {
-        // Others go if rows lie elsewhere, so the keys are passed on.
-        for key in self.store.evict(looks).removed {
-            assert_eq!(self.twin.remove(key), Ok(true));
-        }
-    }
-
-    fn begin(&mut self, extent: Extent) {
-        if self.active.is_some() {
-            return;
-        }
-        self.store.begin_snapshot(extent);
-        let then = contents(&self.twin);
-        let read = if extent == Extent::Full { vec![BTreeMap::new(); then.len()] } else { self.base.clone() };
-        let steps = (0..then.len()).map(|table| self.twin.steps(table)).collect();
-        let counted_read = Store::of_shard(self.twin.tables().to_vec(), 5, self.shard).unwrap();
-        let counted = counted(&mut self.twin);
-        let seen = BTreeSet::new();
-        self.active = Some(Active { then, steps, read, counted, counted_read, seen });
-    }
-
-    /// Returns true if the snapshot goes on.
-    fn read(&mut self, rows_max: usize) -> bool {
-        let block = self.store.read_snapshot(rows_max);
-        let Some(active) = &mut self.active else {
-            assert_eq!(block, None);
-            return false;
-        };
-        if let Some(block) = block {
-            let spec = &self.twin.tables()[block.table];
-            let state_len = spec.rule.state_len(spec.width);
-            assert!(block.keys.len() <= rows_max && block.removed.len() <= rows_max);
-            assert_eq!(block.values.len(), block.keys.len() * spec.width);
-            assert_eq!(block.state.len(), block.keys.len() * state_len);
-            active.counted_read.restore_admission(block.table, &block.admission).unwrap();
-            let read = &mut active.read[block.table];
-            for key in &block.removed {
-                assert!(!active.seen.contains(key), "{key} was removed after it was given");
-                read.remove(key);
-            }
-            for (at, key) in block.keys.iter().enumerate() {
-                assert!(active.seen.insert(*key), "{key} came twice");
-                let values = &block.values[at * spec.width..][..spec.width];
-                let state = &block.state[at * state_len..][..state_len];
-                read.insert(*key, bits(values).chain(bits(state)).collect());
-            }
-            return true;
-        }
-        let Active { then, steps, read, counted: counted_then, mut counted_read, .. } =
-            self.active.take().unwrap();
-        assert!(read == then, "a snapshot has the rows of its beginning");
-        assert!(counted(&mut counted_read) == counted_then, "and the counts");
-        assert_eq!(steps, (0..4).map(|table| self.store.snapshot_steps(table)).collect::<Vec<_>>());
-        assert_eq!(self.store.rows_copied(), 0);
-        self.base = then;
-        false
-    }
-
-    fn cancel(&mut self) {
-        self.store.cancel_snapshot();
-        self.active = None;
-        assert_eq!(self.store.rows_copied(), 0);
-    }
-
-    fn finish(&mut self) {
-        while self.read(500) {}
-        self.begin(Extent::Changed);
-        while self.read(1000) {}
-        assert!(contents(&self.store) == contents(&self.twin), "snapshots change nothing");
-    }
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Update(Vec<u64>),
-    Insert(u64),
-    Remove(Vec<u64>),
-    Evict(usize),
-    Begin(Extent),
-    Read { blocks: usize, rows_max: usize },
-    Cancel,
-}
-
-fn key() -> impl Strategy<Value = u64> {
-    prop_oneof![77_u64..40_000, 77_u64..600, 50_000_u64..51_000, 1_u64 << 40..(1 << 40) + 200]
-}
-
-/// Runs of neighbours or neighbours' neighbours, long enough to fill chunks; or a few from anywhere.
-fn keys() -> impl Strategy<Value = Vec<u64>> {
-    let run = (77_u64..30_000, 1_u64..5000, 1_usize..3).prop_map(|(first, count, step)| {
-        (first..40_000.min(first + count)).step_by(step).collect::<Vec<_>>()
-    });
-    let growing =
-        (50_000_u64..59_000, 1_u64..1000).prop_map(|(first, count)| (first..first + count).collect());
-    prop_oneof![run, growing, prop::collection::vec(key(), 1..200)]
-}
-
-fn deed() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        6 => keys().prop_map(Step::Update),
-        1 => key().prop_map(Step::Insert),
-        2 => keys().prop_map(Step::Remove),
-        2 => (1_usize..5000).prop_map(Step::Evict),
-        2 => Just(Step::Begin(Extent::Full)),
-        4 => Just(Step::Begin(Extent::Changed)),
-        6 => (1_usize..12, 1_usize..3000).prop_map(|(blocks, rows_max)| Step::Read { blocks, rows_max }),
-        1 => Just(Step::Cancel),
-    ]
 }
 
 proptest! {
@@ -235,23 +18,11 @@ proptest! {
     #[test]
     fn a_snapshot_has_the_rows_of_its_beginning(
         shard in prop::sample::select(vec![Shard::ONLY, Shard::new(1, 3), Shard::new(4, 5)]),
-        deeds in prop::collection::vec(deed(), 1..40),
+        steps in prop::collection::vec(step(), 1..40),
     ) {
         let mut pair = Pair::of(shard);
-        for deed in deeds {
-            match deed {
-                Step::Update(keys) => pair.update(&keys),
-                Step::Insert(key) => pair.insert(key),
-                Step::Remove(keys) => pair.remove(&keys),
-                Step::Evict(looks) => pair.evict(looks),
-                Step::Begin(extent) => pair.begin(extent),
-                Step::Read { blocks, rows_max } => {
-                    for _ in 0..blocks {
-                        pair.read(rows_max);
-                    }
-                }
-                Step::Cancel => pair.cancel(),
-            }
+        for step in steps {
+            pair.take(step);
         }
         pair.finish();
     }
@@ -304,10 +75,10 @@ impl Shards {
         });
     }
 
-    fn contents(&self) -> Contents {
+    fn contents(&mut self) -> Contents {
         let mut all: Contents = vec![BTreeMap::new(); 4];
         let shards = u16::try_from(self.0.len()).unwrap();
-        for (number, store) in (0..).zip(&self.0) {
+        for (number, store) in (0..).zip(&mut self.0) {
             for (all, mut own) in all.iter_mut().zip(contents(store)) {
                 assert!(own.keys().all(|key| shard_of(*key, shards) == number));
                 all.append(&mut own);
@@ -357,7 +128,7 @@ proptest! {
                     }
                 }
             }
-            for copy in &copies {
+            for copy in &mut copies {
                 prop_assert!(copy.contents() == then, "{extent:?}, {} shards", copy.0.len());
             }
         }
@@ -380,7 +151,7 @@ fn a_snapshot_of_dense_chunks_is_dense_in_other_shards() {
             copies.iter_mut().for_each(|copy| copy.take(&block));
         }
     }
-    for copy in copies {
+    for mut copy in copies {
         assert!(copy.contents() == then);
         assert!(copy.dense_rows(1) > 45_000 && copy.dense_rows(2) > 35_000, "{}", copy.0.len());
     }
@@ -476,7 +247,7 @@ fn to_restore_a_snapshot_gives_the_store_back() {
     for block in snapshot(&mut pair.store, Extent::Full) {
         copy.restore(block.table, &block.keys, &block.values, &block.state).unwrap();
     }
-    assert!(contents(&copy) == contents(&pair.twin));
+    assert!(contents(&mut copy) == contents(&mut pair.twin));
     // Those that rise are put to their place at once.
     let mut copy = Store::new(tables(), 5).unwrap();
     let keys: Vec<u64> = (77..20_000).rev().chain(77..20_000).collect();
