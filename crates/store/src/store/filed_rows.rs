@@ -18,6 +18,8 @@ const WASTE_SHARE: usize = 8;
 const BLOCKS_MAX: usize = 8;
 /// Pages of an extent, which lie one after the other in the file.
 const EXTENT_PAGES: usize = if cfg!(test) { 4 } else { 64 };
+/// Blocks of keys that memory is asked for ahead.
+const AHEAD: usize = 4;
 /// The key of a record without a row. It cannot be that of a row: ranges of keys end before it.
 const FREE: u64 = u64::MAX;
 
@@ -132,32 +134,26 @@ impl FiledRows {
 
     /// Calls a function with the record of each of these rows that is in the file.
     pub(super) fn find_many(&self, keys: &[u64], mut found: impl FnMut(u32)) {
-        if self.rows == 0 {
-            return;
-        }
-        let hash = |keys: &[u64], hashes: &mut [u64; BLOCK]| {
+        // The memory that some blocks need comes while those before are looked for.
+        let mut ahead = keys.chunks(BLOCK);
+        let prefetch = |keys: &[u64]| keys.iter().for_each(|key| self.index.prefetch(hash_of(*key)));
+        ahead.by_ref().take(AHEAD).for_each(prefetch);
+        for keys in keys.chunks(BLOCK) {
+            prefetch(ahead.next().unwrap_or_default());
+            let mut hashes = [0; BLOCK];
             for (hash, key) in hashes.iter_mut().zip(keys) {
                 *hash = hash_of(*key);
-                self.index.prefetch(*hash);
             }
-        };
-        let mut blocks = keys.chunks(BLOCK).peekable();
-        let [mut these, mut next] = [[0; BLOCK]; 2];
-        hash(blocks.peek().unwrap_or(&&keys[..0]), &mut these);
-        while let Some(keys) = blocks.next() {
-            // The memory that the next ones need comes while these are looked for.
-            hash(blocks.peek().unwrap_or(&&keys[..0]), &mut next);
             let mut records = [NO_ROW; BLOCK];
-            self.index.candidates(&these[..keys.len()], &mut records);
-            for ((key, hash), record) in keys.iter().zip(&these).zip(records) {
+            self.index.candidates(&hashes[..keys.len()], &mut records);
+            for ((key, hash), record) in keys.iter().zip(hashes).zip(records) {
                 if record != NO_ROW {
                     let is_it = self.key(record) == *key;
-                    if let Some(record) = if is_it { Some(record) } else { self.find_hash(*hash, *key) } {
+                    if let Some(record) = if is_it { Some(record) } else { self.find_hash(hash, *key) } {
                         found(record);
                     }
                 }
             }
-            std::mem::swap(&mut these, &mut next);
         }
     }
 

@@ -1,10 +1,11 @@
 //! The rows of a table with a memory limit: those that were used lately in slabs, without holes, the others in a file.
 
+use super::super::blocks::Blocks;
 use super::super::eviction::Summary;
 use super::super::file::{Page, RowFile, copy_in};
 use super::super::filed_rows::{FiledRows, KEY_WORDS};
 use super::super::mutants::{Mutant, is_enabled};
-use super::super::rows::Rows;
+use super::super::rows::{BLOCK, Rows};
 use super::{RowPlace, TableRows};
 use crate::buckets::{Buckets, Moves};
 
@@ -85,9 +86,15 @@ impl TableRows {
 
     /// Calls a function with the record of each of these rows that is in the file.
     pub(in crate::store) fn find_filed(&self, keys: &[u64], found: impl FnMut(u32)) {
-        if let Some(limited) = &self.limited {
-            limited.filed.find_many(keys, found);
+        let Some(limited) = self.limited.as_ref().filter(|limited| limited.filed.len() > 0) else { return };
+        // Most are in memory, and to find these costs less than to find that they are not in the file: memory has them for what comes next.
+        let (mut blocks, mut others) = (Blocks::new(keys, self), Vec::new());
+        for _ in 0..keys.len().div_ceil(BLOCK) {
+            let (keys, places) = blocks.next(self);
+            let nowhere = keys.iter().zip(places).filter(|(_, place)| **place == RowPlace::Nowhere);
+            others.extend(nowhere.map(|(key, _)| *key));
         }
+        limited.filed.find_many(&others, found);
     }
 
     /// Rows in the file.
