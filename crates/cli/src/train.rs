@@ -16,7 +16,7 @@ use serde_json::json;
 use self::faults::ScheduledFault;
 use self::local::Local;
 use self::recorders::Recorders;
-use libra_launch::arguments::FaultArguments;
+use libra_launch::arguments::{FaultArguments, parse_bytes};
 use libra_launch::event_log::FaultKind;
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::job::{Job, JobArguments};
@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Directory of the servers' logs (--log) and checkpoints; without --checkpoint-every one every 300 s, and one at the end
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Memory for the rows of each server, as in 512MiB or 2GiB; those that were not used for long are in a file in the state directory
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "state_dir")]
+    memory_limit: Option<u64>,
     /// Kind of switch that aggregates the hot rows
     #[arg(long, value_enum, default_value = "udp")]
     switch: SwitchKind,
@@ -120,6 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         options: LocalOptions {
             faults: rates,
             state_dir: arguments.state_dir.clone(),
+            memory_limit: arguments.memory_limit,
             standbys,
             shards_per_server: arguments.shards_per_server,
         },
@@ -133,6 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "switch": kind,
         "switches": switches,
         "standby": standbys,
+        "memory_limit": arguments.memory_limit,
         "loss": loss,
         "duplicate": duplicate,
         "reorder": reorder,

@@ -29,6 +29,8 @@ pub struct LocalOptions {
     pub faults: FaultRates,
     /// Directory of the logs and checkpoints of the servers.
     pub state_dir: Option<PathBuf>,
+    /// Bytes of memory for the rows of each server; the others are in a file in that directory.
+    pub memory_limit: Option<u64>,
     /// Switches beyond those of the job, which take over from one that dies.
     pub standbys: u16,
     /// Shards of each server, on a thread each; 0 is 1.
@@ -186,7 +188,9 @@ impl Members {
     ) -> Result<(), StartError> {
         let options = self.node_options(0);
         let node = match &self.options.state_dir {
-            Some(state) => ServerNode::bind_with_data(options, None, state.clone())?,
+            Some(state) => {
+                ServerNode::bind_with_data(options, None, state.clone(), self.options.memory_limit)?
+            }
             None => ServerNode::bind(options, None)?,
         };
         if let Some(found) = node.goes_on_from().next() {

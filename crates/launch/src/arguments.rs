@@ -264,6 +264,20 @@ pub fn positive_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds above 0, as in 60 or 0.5".to_owned())
 }
 
+/// Parses a size in bytes, with the unit that memory is sold in.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    const KIB: f64 = 1024.0;
+    let units = [("KiB", KIB), ("MiB", KIB * KIB), ("GiB", KIB * KIB * KIB), ("TiB", KIB * KIB * KIB * KIB)];
+    let of_unit = |(unit, bytes): &(&str, f64)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        let bytes = number * bytes;
+        #[expect(clippy::cast_possible_truncation, reason = "it is in the range")]
+        (1.0..1e18).contains(&bytes).then_some(bytes as u64)
+    };
+    let expected = || "expected a size above 0 with KiB, MiB, GiB or TiB, as in 512MiB or 1.5GiB".to_owned();
+    units.iter().find_map(of_unit).ok_or_else(expected)
+}
+
 fn parse_arithmetic(text: &str) -> Result<ArithmeticMode, String> {
     match text {
         "fixed" => Ok(ArithmeticMode::Fixed),

@@ -3,6 +3,7 @@
 use libra_proto::{Outcome, ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 use serde::Serialize;
 
+use crate::report::rows_on_disk;
 use crate::table::summary;
 
 /// Counts of all members together.
@@ -34,7 +35,7 @@ impl Counts {
     pub fn table(&self) -> String {
         let Self { seconds, workers, worker, server, switch } = self;
         let hot_share = 100.0 * worker.rows_hot as f64 / (worker.rows as f64).max(1.0);
-        summary([
+        let mut rows = vec![
             ("workers", workers.to_string(), format!("finished after {seconds:.1} s")),
             ("pushes", worker.pushes.to_string(), format!("{} rows, {hot_share:.1}% hot", worker.rows)),
             (
@@ -45,6 +46,8 @@ impl Counts {
             ("rows kept", server.rows.to_string(), format!("{} updates at servers", server.row_updates)),
             ("packets added", switch.pushes.to_string(), format!("in {} rounds of switches", switch.rounds)),
             ("sent again", worker.retransmits.to_string(), format!("of {} packets", worker.packets)),
-        ])
+        ];
+        rows.extend(rows_on_disk(server).map(|(value, note)| ("on disk", value, note)));
+        summary(rows)
     }
 }

@@ -11,16 +11,16 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, ServerEvent};
+use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::arguments::FaultArguments;
+use crate::arguments::{FaultArguments, parse_bytes};
 use crate::notices::turned_away;
 use crate::p4::P4Switch;
 use crate::parent_guard;
 use crate::plane::PlaneArguments;
 use crate::progress::Bars;
-use crate::report::quality_line;
+use crate::report::{quality_line, rows_on_disk};
 use crate::task::Task;
 use crate::training::{Step, work};
 
@@ -107,6 +107,10 @@ pub struct ServerArguments {
     /// started again with the same directory
     #[arg(long, alias = "state", value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Memory for the rows of this server, as in 512MiB or 2GiB; those that were not used for long are in a file in the state directory, and come
+    /// back when they are used. Messages, the log and a checkpoint that is written take memory besides
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "state_dir")]
+    memory_limit: Option<u64>,
     /// Shards of this server, each a member with a thread of its own [default: one for each core]. With a state directory of a server
     /// that was killed they are as many as it had
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESS_SHARDS_MAX)))]
@@ -148,12 +152,17 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     let bars = arguments.member.begin()?;
     let options = arguments.member.options();
     let node = match &arguments.state_dir {
-        Some(state) => ServerNode::bind_with_data(options, arguments.listen, state.clone())?,
+        Some(state) => {
+            ServerNode::bind_with_data(options, arguments.listen, state.clone(), arguments.memory_limit)?
+        }
         None => ServerNode::bind(options, arguments.listen)?,
     };
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let usual = u16::try_from(cores).unwrap_or(u16::MAX).min(PROCESS_SHARDS_MAX);
     let node = node.with_shards(arguments.shards_per_server.unwrap_or(usual));
+    if let Some(lacks) = node.lacks() {
+        bars.line(&format!("server: {lacks}"));
+    }
     for found in node.goes_on_from() {
         bars.line(&format!("server: {found}"));
     }
@@ -163,16 +172,27 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
         node.shards(),
         arguments.member.controller
     ));
-    node.run(move |event| match event {
-        // Each shard has finished; the process says so once.
-        ServerEvent::Member(MemberEvent::Finished(_)) | ServerEvent::Storage(_) => {}
+    let statistics = node.run(move |event| match event {
+        // Each shard has finished, or the process ends with the reason; it says so once.
+        ServerEvent::Member(MemberEvent::Finished(_))
+        | ServerEvent::Storage(_)
+        | ServerEvent::StoreFailed { .. } => {}
         ServerEvent::Member(event) => tell(bars, event),
         ServerEvent::LogSuspended { reason } => bars.line(&format!(
             "server: the log cannot be written, and training goes on without: a crash would lose all later updates. {reason}"
         )),
+        ServerEvent::MemoryLimitExceeded => bars.line(
+            "server: the disk has no room for rows: they stay in memory above --memory-limit until there is room",
+        ),
+        ServerEvent::MemoryLimitKept => bars.line("server: the disk has room for rows again"),
         ServerEvent::LogResumed => bars.line("server: the log is written again, and has everything"),
         ServerEvent::Strangers(strangers) => bars.line(&format!("server: {}", turned_away(strangers))),
     })?;
+    if let Statistics::Server(statistics) = statistics
+        && let Some((value, note)) = rows_on_disk(&statistics)
+    {
+        bars.line(&format!("server: {value} on disk, {note}"));
+    }
     bars.line(JOB_IS_DONE);
     Ok(())
 }

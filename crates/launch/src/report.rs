@@ -143,6 +143,10 @@ impl<'c> Report<'c> {
                 "sums_rejected": servers.sums_refused,
                 "rejected_gradients": refusals_json(&self.refusals),
                 "rows": servers.rows,
+                "rows_on_disk": servers.rows_on_disk,
+                "disk_rows_read": servers.disk_rows_read,
+                "disk_rows_written": servers.disk_rows_written,
+                "shards_over_limit": servers.shards_over_limit,
             },
             "switch": {
                 "packets": switches.packets,
@@ -276,6 +280,9 @@ impl<'c> Report<'c> {
                 format!("--eviction let them go; {} are at the servers at the end", group(servers.rows));
             row("evicted", value, note);
         }
+        if let Some((value, note)) = rows_on_disk(servers) {
+            row("on disk", value, note);
+        }
         let lines = refusal_lines(&self.refusals, switches.malformed);
         for (name, value, note) in lines.into_iter().chain(self.events.lines()) {
             row(name, value, note);
@@ -292,6 +299,25 @@ impl<'c> Report<'c> {
         }
         println!("{}", summary(rows));
     }
+}
+
+/// Rows of servers that a memory limit has moved to disk, as a value and a note; none if it has moved none.
+pub fn rows_on_disk(servers: &ServerStatistics) -> Option<(String, String)> {
+    let ServerStatistics { rows, rows_on_disk, disk_rows_read, disk_rows_written, shards_over_limit, .. } =
+        servers;
+    if disk_rows_written + shards_over_limit == 0 {
+        return None;
+    }
+    let mut note = format!(
+        "of {}; {} were written there, {} read from there",
+        group(*rows),
+        group(*disk_rows_written),
+        group(*disk_rows_read)
+    );
+    if *shards_over_limit > 0 {
+        note += &format!("; the disk is full, and {shards_over_limit} shards take more memory than they may");
+    }
+    Some((format!("{} rows", group(*rows_on_disk)), note))
 }
 
 /// Gradients that are not finite, by worker and table. Of a sum there is no worker.

@@ -102,7 +102,7 @@ pub use message::{
 pub use mode::Mode;
 pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_region};
 pub use role::{Action, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
-pub use server::{MemberEvent, RestoreError, Restored, Server, ServerEvent};
+pub use server::{MemberEvent, MemoryLimit, RestoreError, Restored, Server, ServerEvent};
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};

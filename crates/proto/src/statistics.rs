@@ -81,6 +81,14 @@ pub struct ServerStatistics {
     pub rows_evicted: u64,
     /// Gradients that made no row, by the rule of their table.
     pub gradients_not_admitted: u64,
+    /// Of the rows in the store, those that are on disk and not in memory.
+    pub rows_on_disk: u64,
+    /// Rows that were read from disk since the process began.
+    pub disk_rows_read: u64,
+    /// Rows that were written to disk since the process began, to make room in memory.
+    pub disk_rows_written: u64,
+    /// Shards whose rows take more memory than they may, because the disk is full.
+    pub shards_over_limit: u64,
 }
 
 /// Counters of a switch.
@@ -128,6 +136,7 @@ add_counts!(WorkerStatistics: pushes, rows, rows_hot, rows_cold, rows_too_large,
     retransmits, refused, dropped; most round_trip_us);
 add_counts!(ServerStatistics: row_updates, row_updates_hot, row_reads, rounds, duplicates, dropped, fenced,
     pushes_refused, sums_refused, replays, lost_pushes, lost_rounds, checkpoints_failed, log_bytes, rows,
-    rows_evicted, gradients_not_admitted; most checkpoint);
+    rows_evicted, gradients_not_admitted, rows_on_disk, disk_rows_read, disk_rows_written, shards_over_limit;
+    most checkpoint);
 add_counts!(SwitchStatistics: packets, pushes, pulls, duplicates, retransmits, refused, malformed, unknown_senders,
     rounds, slots_drained, queue_bytes, memory_bytes; most);

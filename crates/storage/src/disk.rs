@@ -10,6 +10,7 @@ mod real;
 mod simulated;
 
 pub use real::RealDisk;
+pub(crate) use real::{DIRECTORY_MODE, FILE_MODE, is_refused};
 pub use simulated::SimulatedDisk;
 
 /// A directory on a disk: files that only grow, and one level of directories below it.
@@ -181,10 +182,7 @@ impl DiskError {
     /// Returns true if there was no room: it may work again once there is.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(
-            self.source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        )
+        is_full(&self.source)
     }
 
     /// Returns true if there is no such file or directory.
@@ -192,6 +190,14 @@ impl DiskError {
     pub fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
+}
+
+/// Returns true if there was no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 /// Reads exactly the bytes of `buffer`; a file that ends before is an error.

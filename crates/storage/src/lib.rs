@@ -23,7 +23,7 @@
 //!
 //! let disk = SimulatedDisk::new(1);
 //! // Nothing was ever written there: a server started there joins a job as a new one.
-//! assert!(restore(disk.clone())?.is_none());
+//! assert!(restore(disk.clone(), None)?.is_none());
 //!
 //! let (log, _checkpoints) = create(disk.clone(), 7, 0, true)?;
 //! let mut log = log.expect("it was asked for");
@@ -33,7 +33,7 @@
 //! disk.crash();
 //!
 //! // A log without the checkpoint that it goes on from cannot be understood, and is not passed over.
-//! assert!(restore(disk).is_err());
+//! assert!(restore(disk, None).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -94,6 +94,7 @@ mod create;
 mod load;
 mod place;
 mod restore;
+mod row_file;
 mod shard_checkpoints;
 mod shard_log;
 
@@ -101,5 +102,6 @@ pub use create::{CreateError, create};
 pub use load::{LoadError, load};
 pub use place::{Found, PlaceError, find, note_address, shard_directory, shard_in};
 pub use restore::{Recovered, RestoreFailure, restore};
+pub use row_file::RowFiles;
 pub use shard_checkpoints::ShardCheckpoints;
 pub use shard_log::ShardLog;

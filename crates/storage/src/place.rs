@@ -11,6 +11,7 @@ use crate::disk::{DiskError, RealDisk};
 use thiserror::Error;
 
 use crate::restore::{Recovered, RestoreFailure, restore};
+use crate::row_file::RowFiles;
 
 /// File in the directory of a shard.
 const ADDRESS: &str = "address";
@@ -56,6 +57,9 @@ pub enum PlaceError {
         /// Its permissions.
         mode: u32,
     },
+    /// There can be no files for the rows that have no place in memory.
+    #[error(transparent)]
+    Rows(#[from] DiskError),
     /// There is a shard that cannot go on.
     #[error("{directory}: {source}")]
     Shard {
@@ -67,22 +71,23 @@ pub enum PlaceError {
 }
 
 /// Looks for the shards of a process that has ended: the one with the lowest number, and those that listened at its address. None if all
-/// that are there have a process, or there are none.
+/// that are there have a process, or there are none. With files for rows, the memory limit of the process is divided among them.
 ///
 /// # Errors
 /// One is there, and cannot go on; or its job was done.
-pub fn find(data: &Path) -> Result<Vec<Found>, PlaceError> {
+pub fn find(data: &Path, row_files: Option<&RowFiles>) -> Result<Vec<Found>, PlaceError> {
     let mut found: Vec<Found> = Vec::new();
     let (mut running, mut address) = (BTreeSet::new(), None);
-    for directory in shard_directories(data)? {
-        let noted = noted_address(&directory);
+    let directories = shard_directories(data)?;
+    for directory in &directories {
+        let noted = noted_address(directory);
         // A process takes its shards one after the other: with the first of them, all are its own.
         let has_process = noted.as_ref().is_some_and(|noted| running.contains(noted));
         if has_process || !found.is_empty() && (noted.is_none() || noted != address) {
             continue;
         }
         let at = |source| PlaceError::Shard { directory: directory.clone(), source };
-        let disk = match RealDisk::open(&directory) {
+        let disk = match RealDisk::open(directory) {
             Ok(disk) => disk,
             Err(error) if found.is_empty() && is_busy(&error) => {
                 running.extend(noted);
@@ -90,7 +95,13 @@ pub fn find(data: &Path) -> Result<Vec<Found>, PlaceError> {
             }
             Err(error) => return Err(at(error.into())),
         };
-        if let Some(recovered) = restore(disk.clone()).map_err(at)? {
+        let shards = || {
+            let of_process = |other: &&PathBuf| noted.is_some() && noted_address(other) == noted;
+            u16::try_from(directories.iter().filter(of_process).count()).unwrap_or(u16::MAX).max(1)
+        };
+        let memory_limit = row_files.map(|files| files.limit_of_shard(shards())).transpose();
+        let memory_limit = memory_limit.map_err(|error| at(error.into()))?;
+        if let Some(recovered) = restore(disk.clone(), memory_limit).map_err(at)? {
             address = noted;
             found.push(Found { recovered, disk });
         }

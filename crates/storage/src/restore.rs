@@ -3,7 +3,7 @@
 use crate::checkpoint::{Block, Checkpoints, Skipped};
 use crate::disk::{Disk, DiskError};
 use crate::wal::{Log, OpenError, Recovery, Settings};
-use libra_proto::{RestoreError, Restored};
+use libra_proto::{MemoryLimit, RestoreError, Restored};
 use libra_store::RowBlock;
 use thiserror::Error;
 
@@ -76,12 +76,16 @@ fn because(skipped: &[Skipped]) -> String {
     }
 }
 
-/// Reads the shard that is on a disk: its newest sound checkpoint, and the log after it. `None` if there never was one.
+/// Reads the shard that is on a disk: its newest sound checkpoint, and the log after it. `None` if there never was one. A memory limit is in
+/// force while it is read.
 ///
 /// # Errors
 /// See [`RestoreFailure`]. Nothing that was durable is dropped silently: an older checkpoint is only taken if the log still has all since, or
 /// if there is no log; see [`Recovered::skipped`].
-pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, RestoreFailure> {
+pub fn restore<D: Disk + Clone>(
+    disk: D,
+    memory_limit: Option<MemoryLimit>,
+) -> Result<Option<Recovered<D>>, RestoreFailure> {
     let checkpoints = Checkpoints::new(disk.clone());
     checkpoints.discard_unfinished()?;
     let newest = checkpoints.newest_valid()?;
@@ -95,7 +99,8 @@ pub fn restore<D: Disk + Clone>(disk: D) -> Result<Option<Recovered<D>>, Restore
     let description = &checkpoint.manifest().description;
     let (number, covers) = (description.number, description.covers);
     let state = |source| RestoreFailure::State { checkpoint: number, source };
-    let mut restored = Restored::new(checkpoint.state(), covers.0).map_err(state)?;
+    let mut restored =
+        Restored::with_memory_limit(checkpoint.state(), covers.0, memory_limit).map_err(state)?;
     let mut blocks = checkpoint.blocks(ROWS);
     while let Some(block) = blocks.next_block()? {
         restored.rows(&rows_of(block)).map_err(state)?;

@@ -155,7 +155,7 @@ impl<O: Observer> World<O> {
     /// It cannot go on: a bug, unless the disk was damaged.
     fn shard_on_disk(&mut self, host: Host) -> Option<Recovered<ServerDisk>> {
         let disk = ServerDisk(self.disk(host));
-        restore(disk).unwrap_or_else(|error| panic!("the shard of host {host} cannot go on: {error}"))
+        restore(disk, None).unwrap_or_else(|error| panic!("the shard of host {host} cannot go on: {error}"))
     }
 
     /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use libra_proto::{MemberEvent, Peer, Server, ServerEvent, ServerStatistics, Statistics};
-use libra_storage::{Found, find};
+use libra_proto::{MemberEvent, MemoryLimit, Peer, Server, ServerEvent, ServerStatistics, Statistics};
+use libra_storage::{Found, PlaceError, RowFiles, find};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -27,6 +27,7 @@ pub struct ServerNode {
     options: NodeOptions,
     data: Option<PathBuf>,
     found: Vec<Found>,
+    row_files: Option<RowFiles>,
     shards: u16,
 }
 
@@ -35,24 +36,36 @@ impl ServerNode {
     pub fn bind(options: NodeOptions, address: Option<SocketAddr>) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, address) = listen(&runtime, address.unwrap_or_else(|| options.any_port()))?;
-        Ok(Self { runtime, listener, address, options, data: None, found: Vec::new(), shards: 1 })
+        Ok(Self {
+            runtime,
+            listener,
+            address,
+            options,
+            data: None,
+            found: Vec::new(),
+            row_files: None,
+            shards: 1,
+        })
     }
 
     /// The same, with a data directory: if there are shards in it whose process has ended, this one goes on with them, at the address that
-    /// the others have.
+    /// the others have. With a memory limit, in bytes, rows that are not used for long are in a file in the directory.
     pub fn bind_with_data(
         options: NodeOptions,
         address: Option<SocketAddr>,
         data: PathBuf,
+        memory_limit: Option<u64>,
     ) -> Result<Self, NodeError> {
-        let found = find(&data)?;
+        let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
+        let row_files = row_files.map_err(PlaceError::from)?;
+        let found = find(&data, row_files.as_ref())?;
         let known = found.first().map(|found| found.recovered.restored.address());
         let node = Self::bind(options, address.or(known))?;
         if let Some(known) = known.filter(|known| known.port() != node.address.port()) {
             let address = node.address;
             return Err(NodeError::Moved { known, address });
         }
-        Ok(Self { data: Some(data), found, ..node })
+        Ok(Self { data: Some(data), found, row_files, ..node })
     }
 
     /// The same with so many shards, of which each has a thread. Shards that were found in the data directory are as many as they are.
@@ -72,6 +85,11 @@ impl ServerNode {
         })
     }
 
+    /// Returns what the file system does not do that a memory limit wants, in words for a person.
+    pub fn lacks(&self) -> Option<String> {
+        self.row_files.as_ref().and_then(RowFiles::lacks)
+    }
+
     /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -85,15 +103,21 @@ impl ServerNode {
     /// Serves until the job is done, and everything is written that is to be kept.
     pub fn run(self, on_event: impl FnMut(&ServerEvent) + Send + 'static) -> Result<Statistics, NodeError> {
         let shards = self.shards();
-        let Self { runtime, listener, address, options, data, found, .. } = self;
+        let Self { runtime, listener, address, options, data, found, row_files, .. } = self;
         let mut found = found.into_iter();
-        let mut shard =
-            || Shard { options, address, data: data.clone(), found: found.next(), of_process: shards };
+        let mut shard = || -> Result<Shard, NodeError> {
+            let found = found.next();
+            // One that was found has its limit.
+            let row_files = row_files.as_ref().filter(|_| found.is_none());
+            let memory_limit = row_files.map(|files| files.limit_of_shard(shards)).transpose();
+            let memory_limit = memory_limit.map_err(PlaceError::from)?;
+            Ok(Shard { options, address, data: data.clone(), found, memory_limit, of_process: shards })
+        };
         if shards == 1 {
             let entrance = Entrance::Listener(listener, Callers::Clients);
-            return shard().run(&runtime, entrance, Links::new(options.connect_timeout), on_event);
+            return shard()?.run(&runtime, entrance, Links::new(options.connect_timeout), on_event);
         }
-        let shards: Vec<Shard> = (0..shards).map(|_| shard()).collect();
+        let shards: Vec<Shard> = (0..shards).map(|_| shard()).collect::<Result<_, _>>()?;
         run_all(&runtime, listener, shards, on_event)
     }
 }
@@ -156,6 +180,7 @@ struct Shard {
     address: SocketAddr,
     data: Option<PathBuf>,
     found: Option<Found>,
+    memory_limit: Option<MemoryLimit>,
     /// Shards of its process.
     of_process: u16,
 }
@@ -168,19 +193,24 @@ impl Shard {
         links: Links,
         mut on_event: impl FnMut(&ServerEvent),
     ) -> Result<Statistics, NodeError> {
-        let Self { options, address, data, found, of_process } = self;
+        let Self { options, address, data, found, memory_limit, of_process } = self;
         let (events, commands) = mpsc::unbounded_channel();
         let has_disk = data.is_some();
         let mut storage = Storage::new(data, address, events);
-        let new = || Server::new(options.controller, address).among(of_process);
         let role = match found {
             Some(Found { recovered, disk }) => {
                 let started = storage.go_on(disk, recovered.log);
                 started.map_err(NodeError::io("cannot start the threads of the disk"))?;
                 recovered.restored.finish(options.controller, address)
             }
-            None if has_disk => new().with_disk(),
-            None => new(),
+            None => {
+                let new = Server::new(options.controller, address).among(of_process);
+                let new = if has_disk { new.with_disk() } else { new };
+                match memory_limit {
+                    Some(limit) => new.with_memory_limit(limit),
+                    None => new,
+                }
+            }
         };
         let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
         let ended = runtime.block_on(drive(role, ports, commands, |event| {
@@ -188,7 +218,14 @@ impl Shard {
             match event {
                 ServerEvent::Member(event) => return end_of(event),
                 ServerEvent::Storage(request) => storage.carry_out(request),
-                ServerEvent::LogSuspended { .. } | ServerEvent::LogResumed | ServerEvent::Strangers(_) => {}
+                ServerEvent::StoreFailed { reason } => {
+                    return ControlFlow::Break(Err(NodeError::Ended { reason }));
+                }
+                ServerEvent::LogSuspended { .. }
+                | ServerEvent::LogResumed
+                | ServerEvent::MemoryLimitExceeded
+                | ServerEvent::MemoryLimitKept
+                | ServerEvent::Strangers(_) => {}
             }
             ControlFlow::Continue(())
         }));

@@ -38,8 +38,13 @@ impl Shard {
     /// Returns its counters. The store counts from when this process began, or from the checkpoint that it goes on from.
     pub(super) fn statistics(&self) -> ServerStatistics {
         let LifecycleCounts { dropped, evicted } = self.store.lifecycle_counts();
+        let disk = self.store.disk_counts();
         ServerStatistics {
             rows: self.store.rows() as u64,
+            rows_on_disk: disk.rows,
+            disk_rows_read: disk.records_read,
+            disk_rows_written: disk.records_written,
+            shards_over_limit: disk.is_full.into(),
             log_bytes: self.journal.bytes(),
             rows_evicted: self.statistics.rows_evicted + evicted,
             gradients_not_admitted: self.statistics.gradients_not_admitted + dropped,

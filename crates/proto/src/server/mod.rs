@@ -2,12 +2,14 @@
 
 mod growth;
 mod journal;
+mod memory_limit;
 mod opening;
 mod refusals;
 mod restore;
 mod shard;
 mod snapshot;
 
+pub use self::memory_limit::MemoryLimit;
 pub(crate) use self::refusals::REFUSALS_MAX;
 pub use self::restore::{RestoreError, Restored};
 pub(crate) use self::shard::{PAGE_BYTES_MAX, first_bad_state};
@@ -62,15 +64,30 @@ pub enum ServerEvent {
     },
     /// The log is written again, and has everything.
     LogResumed,
+    /// Its rows cannot be moved between memory and disk, or take more memory than they may: it sends and writes nothing any more, and must be
+    /// started again.
+    StoreFailed {
+        /// The reason, in words for a person.
+        reason: String,
+    },
+    /// The disk is full: rows stay in memory above the limit.
+    MemoryLimitExceeded,
+    /// There is room on the disk again.
+    MemoryLimitKept,
     /// Streams were closed on which nothing arrived, or nothing that a member sends. Reported each time their number has doubled.
     Strangers(Strangers),
 }
 
-/// A server as a state machine without I/O.
+/// A server as a state machine without I/O but that of its [memory limit](Self::with_memory_limit), with which
+/// it has no copy: `clone` panics.
 #[derive(Debug, Clone)]
 pub struct Server {
     membership: Membership,
     shard: Option<Shard>,
+    /// For the shard that is to come.
+    memory_limit: Option<MemoryLimit>,
+    failure_reported: bool,
+    disk_is_full: bool,
     phase: Phase,
     callers: BTreeMap<Link, Peer>,
     actions: VecDeque<Action>,
@@ -110,6 +127,14 @@ impl Server {
         self
     }
 
+    /// The same, with a limit of the memory that its rows take. The others are in a file, which it reads and writes itself, before and after
+    /// it uses them. A shard that returns has its limit already.
+    #[must_use]
+    pub fn with_memory_limit(mut self, limit: MemoryLimit) -> Self {
+        self.memory_limit = Some(limit);
+        self
+    }
+
     /// Makes pages of scans smaller than workers expect, so that there are many of few rows (rule C13).
     pub fn set_page_bytes_max(&mut self, bytes: usize) {
         self.page_bytes_max = bytes.min(PAGE_BYTES_MAX);
@@ -128,6 +153,9 @@ impl Server {
         Self {
             membership,
             shard,
+            memory_limit: None,
+            failure_reported: false,
+            disk_is_full: false,
             phase,
             callers: BTreeMap::new(),
             actions: VecDeque::new(),
@@ -324,6 +352,7 @@ impl Role for Server {
         }
         if self.membership.is_heartbeat_due(now) {
             self.report_refusals();
+            self.report_full_disk();
             self.membership.heartbeat(now, Statistics::Server(self.statistics()));
         }
     }
@@ -331,6 +360,9 @@ impl Role for Server {
     fn poll_transmit(&mut self, _now: Instant, _outgoing: &mut Outgoing) {}
 
     fn poll_action(&mut self) -> Option<Action> {
+        if self.has_failed() {
+            return None;
+        }
         if let Some(action) = self.membership.poll_action().or_else(|| self.actions.pop_front()) {
             return Some(action);
         }
@@ -339,6 +371,9 @@ impl Role for Server {
     }
 
     fn poll_event(&mut self) -> Option<ServerEvent> {
+        if self.has_failed() {
+            return self.poll_failure();
+        }
         let request = self.shard.as_mut().and_then(|shard| shard.journal.requests.pop_front());
         request.map(ServerEvent::Storage).or_else(|| self.events.pop_front())
     }

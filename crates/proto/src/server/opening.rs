@@ -48,7 +48,8 @@ impl Server {
         }
         let journal = Journal::new(durability.log, 0);
         let job = start.cluster.job;
-        match Shard::new(number, Box::new(start.cluster.into_inner()), journal) {
+        let memory_limit = self.memory_limit.take();
+        match Shard::new(number, Box::new(start.cluster.into_inner()), journal, memory_limit) {
             Ok(mut shard) => {
                 shard.track_changes();
                 self.shard = Some(shard);

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::Server;
 use super::journal::{Journal, Record};
+use super::memory_limit::MemoryLimit;
 use super::shard::Shard;
 use super::snapshot::State;
 
@@ -26,6 +27,9 @@ pub enum RestoreError {
     /// Rows do not fit the shard and the tables that the state names.
     #[error("rows of the checkpoint do not fit its state: {0}")]
     Rows(String),
+    /// Its rows cannot be moved between memory and disk, or take more memory than they may.
+    #[error("{0}")]
+    Store(String),
     /// A record of the log was written by another version of Libra, or by something else.
     #[error("record {number} of the log is not one of this version of libra: {reason}")]
     Record {
@@ -55,13 +59,25 @@ impl Restored {
     /// # Errors
     /// [`RestoreError::State`].
     pub fn new(state: &[u8], covers: u64) -> Result<Self, RestoreError> {
+        Self::with_memory_limit(state, covers, None)
+    }
+
+    /// The same with a limit of memory, which is in force from here on.
+    ///
+    /// # Errors
+    /// [`RestoreError::State`].
+    pub fn with_memory_limit(
+        state: &[u8],
+        covers: u64,
+        memory_limit: Option<MemoryLimit>,
+    ) -> Result<Self, RestoreError> {
         let state = State::of_bytes(state).map_err(RestoreError::State)?;
         let State { number, cluster, pushed, regions, steps, statistics, checkpoints, admission } = state;
         if checkpoints.is_last {
             return Err(RestoreError::Done);
         }
         let journal = Journal::new(false, covers);
-        let mut shard = Shard::new(number, cluster, journal).map_err(RestoreError::State)?;
+        let mut shard = Shard::new(number, cluster, journal, memory_limit).map_err(RestoreError::State)?;
         if steps.len() != shard.store.tables().len() || !shard.regions.keys().eq(regions.keys()) {
             return Err(RestoreError::State("its tables or regions are not those of its cluster".to_owned()));
         }
@@ -92,7 +108,8 @@ impl Restored {
         if !self.shard.owns(&rows.keys) || !self.shard.owns(&rows.removed) {
             return Err(RestoreError::Rows("some of them are of other shards".to_owned()));
         }
-        self.shard.put(rows).map_err(|error| RestoreError::Rows(error.to_string()))
+        self.shard.put(rows).map_err(|error| RestoreError::Rows(error.to_string()))?;
+        self.check_store()
     }
 
     /// Applies a record of the log again. Numbers ascend by ones.
@@ -132,7 +149,11 @@ impl Restored {
         }
         self.newest = number;
         self.log_bytes += bytes;
-        Ok(())
+        self.check_store()
+    }
+
+    fn check_store(&self) -> Result<(), RestoreError> {
+        self.shard.store_fault().map_or(Ok(()), |reason| Err(RestoreError::Store(reason)))
     }
 
     /// Notes that of the records that were read only those up to this one are durable: the disk refuses to take the others for now. No reply that

@@ -15,6 +15,7 @@ use libra_store::{KeyBatch, RowBlock, RowError, Store};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, RecordOf};
+use super::memory_limit::{MemoryLimit, describe};
 use super::refusals::Refusals;
 use super::snapshot::{Checkpoints, Snapshot};
 use crate::cluster::{Cluster, Ownership, View};
@@ -61,6 +62,8 @@ pub(super) struct Shard {
     pub(super) rows: KeyBatch,
     pub(super) gradients: Vec<f32>,
     pub(super) statistics: ServerStatistics,
+    /// Shards among which the memory limit of the process is divided.
+    pub(super) process_shards: u16,
     pub(super) refusals: Refusals,
     pub(super) outbox: VecDeque<(Link, Message)>,
 }
@@ -118,14 +121,24 @@ enum DeferredReply {
 }
 
 impl Shard {
-    pub(super) fn new(number: u16, cluster: Box<Cluster>, journal: Journal) -> Result<Self, String> {
+    pub(super) fn new(
+        number: u16,
+        cluster: Box<Cluster>,
+        journal: Journal,
+        memory_limit: Option<MemoryLimit>,
+    ) -> Result<Self, String> {
         let shards = cluster.shards();
         if number >= shards {
             return Err(format!("there are only {shards} servers"));
         }
         let of = libra_plan::Shard::new(number, shards);
         let store = Store::of_shard(cluster.tables.clone(), cluster.seed, of);
-        let store = store.map_err(|error| error.to_string())?;
+        let mut store = store.map_err(|error| error.to_string())?;
+        let process_shards = memory_limit.as_ref().map_or(1, |limit| limit.process_shards);
+        if let Some(MemoryLimit { bytes, file, .. }) = memory_limit {
+            let limited = store.limit_memory(bytes, file);
+            limited.map_err(|error| describe(&error.into(), process_shards))?;
+        }
         cluster.check()?;
         let placement = cluster.placement().map_err(|error| error.to_string())?;
         let layouts = placement.iter().flat_map(|placement| placement.regions_of(number));
@@ -157,6 +170,7 @@ impl Shard {
             rows: KeyBatch::default(),
             gradients: Vec::new(),
             statistics: ServerStatistics::default(),
+            process_shards,
             refusals: Refusals::default(),
             outbox: VecDeque::new(),
             cluster,

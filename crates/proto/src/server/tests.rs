@@ -7,6 +7,7 @@ mod failing_disk;
 mod growth;
 mod harness;
 mod hot_and_cold;
+mod memory_limit;
 mod refusals;
 mod regions;
 mod replay;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskError, Entry, Operation};
 use stream::Stream;
+pub(crate) use stream::is_refused;
 
 mod stream;
 
@@ -16,8 +17,8 @@ mod stream;
 const LOCK: &str = "lock";
 
 /// Files made here have the rows of a job: no other user may read them, whatever the umask (rule S5).
-pub(super) const FILE_MODE: u32 = 0o600;
-const DIRECTORY_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 /// Group and others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 

@@ -16,7 +16,7 @@ fn a_data_directory_that_others_may_write_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let found_with = |mode| {
         std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        find(data.path())
+        find(data.path(), None)
     };
     for mode in [0o775, 0o702, 0o777] {
         let text = found_with(mode).unwrap_err().to_string();
@@ -75,29 +75,29 @@ fn numbers(found: &[Found]) -> Vec<u16> {
 #[test]
 fn all_shards_of_the_lowest_ones_process_are_found() {
     let data = shards_of(&[1, 2, 1, 2, 1]);
-    let first = find(data.path()).unwrap();
+    let first = find(data.path(), None).unwrap();
     assert_eq!(numbers(&first), [0, 2, 4]);
     assert!(first.iter().all(|found| found.recovered.restored.address() == address(1)));
-    let second = find(data.path()).unwrap();
+    let second = find(data.path(), None).unwrap();
     assert_eq!(numbers(&second), [1, 3]);
-    assert!(find(data.path()).unwrap().is_empty());
+    assert!(find(data.path(), None).unwrap().is_empty());
     drop(first);
-    assert_eq!(numbers(&find(data.path()).unwrap()), [0, 2, 4]);
+    assert_eq!(numbers(&find(data.path(), None).unwrap()), [0, 2, 4]);
 }
 
 #[test]
 fn a_process_that_takes_its_shards_keeps_all_of_them() {
     let data = shards_of(&[1, 1, 2, 1]);
     let first = RealDisk::open(shard_directory(data.path(), 0)).unwrap();
-    assert_eq!(numbers(&find(data.path()).unwrap()), [2]);
+    assert_eq!(numbers(&find(data.path(), None).unwrap()), [2]);
     drop(first);
     // A process that is about to end, and still has one.
     let last = RealDisk::open(shard_directory(data.path(), 3)).unwrap();
-    let error = find(data.path()).unwrap_err();
+    let error = find(data.path(), None).unwrap_err();
     let PlaceError::Shard { directory, source } = &error else { panic!("{error}") };
     assert!(directory.ends_with("shard-3") && source.to_string().contains("another process"), "{error}");
     drop(last);
-    assert_eq!(numbers(&find(data.path()).unwrap()), [0, 1, 3]);
+    assert_eq!(numbers(&find(data.path(), None).unwrap()), [0, 1, 3]);
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn a_shard_without_a_noted_address_is_found_alone() {
     for number in 0..3 {
         std::fs::remove_file(shard_directory(data.path(), number).join(ADDRESS)).unwrap();
     }
-    let first = find(data.path()).unwrap();
+    let first = find(data.path(), None).unwrap();
     assert_eq!(numbers(&first), [0]);
-    let second = find(data.path()).unwrap();
+    let second = find(data.path(), None).unwrap();
     assert_eq!(numbers(&second), [1]);
-    assert_eq!(numbers(&find(data.path()).unwrap()), [2]);
+    assert_eq!(numbers(&find(data.path(), None).unwrap()), [2]);
 }

@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// The values of rows after sums were applied to them: those that have changed are where their gradients were.
-    fn values_after_sums(&self, number: u8, touched: &[(usize, usize)]) -> SlotValues {
+    fn values_after_sums(&mut self, number: u8, touched: &[(usize, usize)]) -> SlotValues {
         let layout = &self.regions[&number].layout;
         let mut updated = self.rows.keys().iter().peekable();
         let mut of_updated = self.gradients.as_slice();
@@ -140,7 +140,7 @@ impl Shard {
     }
 
     /// The present values of rows of a region, by their position in its layout, ascending.
-    pub(super) fn values(&self, number: u8, positions: impl IntoIterator<Item = usize>) -> SlotValues {
+    pub(super) fn values(&mut self, number: u8, positions: impl IntoIterator<Item = usize>) -> SlotValues {
         let layout = &self.regions[&number].layout;
         let (mut slots, mut keys, mut count) = (Vec::new(), Vec::new(), 0);
         for position in positions {

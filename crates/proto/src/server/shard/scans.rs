@@ -32,7 +32,7 @@ impl Shard {
         self.table(table)?;
         let scanned = self.scanning.take().filter(|scanned| scanned.table == table && after.is_some());
         let scanned = scanned.unwrap_or_else(|| {
-            let mut keys: Vec<u64> = self.store.rows_of(table.into()).map(|(key, _, _)| key).collect();
+            let mut keys: Vec<u64> = self.store.keys_of(table.into()).collect();
             keys.sort_unstable();
             ScannedKeys { table, keys }
         });
@@ -46,13 +46,14 @@ impl Shard {
         Ok(())
     }
 
-    fn page(&self, table: usize, keys: &[u64], bytes_max: usize) -> TablePage {
+    fn page(&mut self, table: usize, keys: &[u64], bytes_max: usize) -> TablePage {
         let spec = &self.store.tables()[table];
-        let words = spec.rule.state_len(spec.width);
-        let row_bytes = size_of::<u64>() + size_of::<f32>() * (spec.width + words);
+        let (width, words) = (spec.width, spec.rule.state_len(spec.width));
+        let row_bytes = size_of::<u64>() + size_of::<f32>() * (width + words);
         let keys_of_page = &keys[..keys.len().min((bytes_max / row_bytes).max(1))];
+        self.store.prepare_rows(keys_of_page);
         let mut kept = Vec::with_capacity(keys_of_page.len());
-        let mut values = Vec::with_capacity(keys_of_page.len() * spec.width);
+        let mut values = Vec::with_capacity(keys_of_page.len() * width);
         let mut states = Vec::with_capacity(keys_of_page.len() * words);
         for &key in keys_of_page {
             // It may have been removed since the scan began.

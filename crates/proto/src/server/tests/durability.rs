@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Durability, Peer, View};
 use crate::message::{Answered, Hello, Message, VERSION};
 use crate::region::ROUNDS_BEGIN_AFTER;
 use crate::role::Role;
-use crate::server::{RestoreError, Restored, Server};
+use crate::server::{MemoryLimit, RestoreError, Restored, Server};
 use crate::storage::{StorageEvent, StorageRequest};
 use crate::testing::{self, HOT_ROWS, JOB};
 
@@ -64,7 +64,12 @@ impl Disk {
 
     /// The server that goes on from it. It has a stream to the controller, and was sent its view.
     pub(super) fn restart(&self, view: View) -> ServerHarness {
-        let mut restored = Restored::new(&self.state, self.covers).unwrap();
+        self.restart_limited(view, None)
+    }
+
+    /// The same with a limit of its memory.
+    pub(super) fn restart_limited(&self, view: View, limit: Option<MemoryLimit>) -> ServerHarness {
+        let mut restored = Restored::with_memory_limit(&self.state, self.covers, limit).unwrap();
         for rows in &self.rows {
             restored.rows(rows).unwrap();
         }

@@ -37,6 +37,8 @@ pub(super) struct ServerHarness {
     pub(super) admitted: BTreeSet<Link>,
     /// Requests to the disk since the last look.
     pub(super) requests: Vec<StorageRequest>,
+    /// Other events, but those of a member.
+    pub(super) events: Vec<ServerEvent>,
     view: View,
     /// Of worker 3, which reads values.
     reader: Option<Link>,
@@ -59,6 +61,7 @@ impl ServerHarness {
             closed: Vec::new(),
             admitted: BTreeSet::new(),
             requests: Vec::new(),
+            events: Vec::new(),
             view: View::default(),
             reader: None,
         };
@@ -120,8 +123,10 @@ impl ServerHarness {
             }
         }
         while let Some(event) = self.server.poll_event() {
-            if let ServerEvent::Storage(request) = event {
-                self.requests.push(request);
+            match event {
+                ServerEvent::Storage(request) => self.requests.push(request),
+                ServerEvent::Member(_) => {}
+                event => self.events.push(event),
             }
         }
     }

@@ -94,6 +94,7 @@ impl Stream {
     }
 }
 
-fn is_refused(error: &io::Error) -> bool {
+/// Returns true if a file system refuses reads and writes past the cache.
+pub(crate) fn is_refused(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
