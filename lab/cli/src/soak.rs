@@ -33,7 +33,7 @@ use self::load::Load;
 use self::records::wall_clock;
 use self::report::Report;
 use self::runner::SoakRunner;
-use libra_launch::arguments::{FaultArguments, clear, positive_seconds};
+use libra_launch::arguments::{FaultArguments, clear, parse_bytes, positive_seconds};
 use libra_launch::fault_schedule::{Kill, Moment, Target};
 use libra_launch::interrupt;
 use libra_launch::parent_guard;
@@ -86,6 +86,12 @@ pub(crate) struct Arguments {
     /// Servers write a checkpoint so often; one that is killed without a log goes on from its last one, and what came after is lost
     #[arg(long, value_name = "S", value_parser = positive_seconds)]
     checkpoint_every: Option<Duration>,
+    /// Memory for the rows of each server, as in 64MiB: pushes then touch four times as many rows as fit, and the others are on disk
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
+    /// Largest file of a server, as on a disk that is full then
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    file_limit: Option<u64>,
     /// Processes that get SIGKILL, and when: `switch@5s,worker@8s,server@10s,controller@12s`
     #[arg(long, value_name = "WHO@TIME", value_delimiter = ',')]
     kill: Vec<Kill>,
@@ -174,10 +180,10 @@ impl Arguments {
         if self.kills(Target::Server) > 0 && !self.log && self.checkpoint_every.is_none() {
             bail!("--kill server: a server that keeps nothing ends the job; add --log or --checkpoint-every");
         }
-        let values = usize::from(self.workers) + self.kills(Target::Worker);
+        let values = usize::from(self.load()?.lanes);
         if self.lanes > 1 && usize::from(self.lanes) < values {
             bail!(
-                "--lanes {}: rows have a value for each worker, {values} with those that come for killed ones: take as many lanes or more",
+                "--lanes {}: rows have {values} values, one for each worker and those that come for killed ones, and 32 at least with --memory-limit: take as many lanes or more",
                 self.lanes
             );
         }
@@ -200,9 +206,14 @@ impl Arguments {
         self.kills(Target::Server) > 0 && !self.log
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn load(&self) -> Result<Load> {
         let lanes = usize::from(self.workers) + self.kills(Target::Worker);
         let lanes = u16::try_from(lanes).context("--kill: that many workers are no soak")?;
+        let memory = self.memory_limit.map(|bytes| bytes.saturating_mul(self.servers.into()));
+        Ok(Load::new(self.seed, lanes, memory))
+    }
+
+    fn settings(&self) -> Result<Settings> {
         let lasts = PRELUDE + Duration::from_secs(self.seconds);
         let end = wall_clock() + u64::try_from(lasts.as_micros())?;
         let FaultArguments { loss, duplicate, reorder } = self.faults;
@@ -223,7 +234,9 @@ impl Arguments {
             faults: [loss, duplicate, reorder],
             log: self.log,
             checkpoint_every: self.checkpoint_every,
-            task: Task { load: Load { seed: self.seed, lanes }, end },
+            memory_limit: self.memory_limit,
+            file_limit: self.file_limit,
+            task: Task { load: self.load()?, end },
         })
     }
 
@@ -257,6 +270,8 @@ struct Settings {
     faults: [f64; 3],
     log: bool,
     checkpoint_every: Option<Duration>,
+    memory_limit: Option<u64>,
+    file_limit: Option<u64>,
     task: Task,
 }
 
@@ -316,7 +331,7 @@ impl Settings {
     }
 
     fn needs_disk(&self) -> bool {
-        self.durability().needs_disk()
+        self.durability().needs_disk() || self.memory_limit.is_some()
     }
 
     /// Returns the options with which a worker joins the cluster.

@@ -62,7 +62,7 @@ impl Verdict {
 /// Expected contents of a lane, row by row.
 #[derive(Debug)]
 struct Lane {
-    /// The sum of what counts for sure.
+    /// The sum of what counts for sure; empty if nothing does.
     sums: Vec<i64>,
     /// Gradients that may count or not.
     open: BTreeMap<usize, Vec<i64>>,
@@ -138,7 +138,8 @@ impl Pushes {
     }
 
     fn lane(&self, load: &Load, worker: u16) -> Lane {
-        let mut lane = Lane { sums: vec![0; index(load.rows())], open: BTreeMap::new() };
+        let rows = if self.certain.is_empty() { 0 } else { load.rows() };
+        let mut lane = Lane { sums: vec![0; index(rows)], open: BTreeMap::new() };
         for push in &self.certain {
             for (key, value) in load.push(worker, *push) {
                 lane.sums[index(key)] += i64::from(value);
@@ -178,7 +179,7 @@ fn compare(load: &Load, lanes: &[Lane], reader: u16, rows: &[f32], verdict: &mut
     for (row, values) in rows.chunks_exact(width).enumerate() {
         for (worker, (value, lane)) in values.iter().zip(lanes).enumerate() {
             verdict.values += 1;
-            let sum = lane.sums[row];
+            let sum = lane.sums.get(row).copied().unwrap_or(0);
             let open = lane.open.get(&row).map_or(&[][..], Vec::as_slice);
             let found = exact(*value);
             let possible = match found {
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
     use crate::soak::records::Records;
 
-    const LOAD: Load = Load { seed: 3, lanes: 2 };
+    const LOAD: Load = Load { seed: 3, lanes: 2, cold_rows: 500, walked_rows: 0 };
 
     /// Worker 0 comes to the end after ten pushes; worker 1 is killed when it has made three, of which two are acknowledged.
     fn check_spoiled(directory: &Path, spoil: impl FnOnce(&mut Vec<f32>)) -> Verdict {

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 
 const HOT_ROWS: u64 = 3_000;
 const COLD_ROWS: u64 = 500;
+/// Values of a row that servers with a memory limit do not keep in memory for its size alone.
+const LIMITED_WIDTH: u16 = 32;
+/// Bytes that such a row takes in memory, with its key and its place in the index; a few more or less do not matter here.
+const LIMITED_ROW_BYTES: u64 = 4 * LIMITED_WIDTH as u64 + 16;
+/// Rows of all servers take so many times the memory that they may.
+const OVERLOAD: u64 = 4;
+/// Neighbouring rows of a push that come again only when all others did.
+const WALKED_ROWS: u64 = 1_024;
 /// The first rows are pushed far more often than the others.
 const FAVOURITES: u64 = 256;
 const ROWS_OF_A_PUSH: usize = 96;
@@ -22,14 +30,31 @@ pub(super) struct Load {
     pub(super) seed: u64,
     /// Values of a row. Workers are numbered below this.
     pub(super) lanes: u16,
+    /// Rows that no plan has.
+    pub(super) cold_rows: u64,
+    /// Each push has so many of these, one after the other.
+    pub(super) walked_rows: u64,
 }
 
 /// A row, and what is added to the worker's lane of it.
 pub(super) type Part = (u64, i32);
 
 impl Load {
+    /// A load with so many lanes at least. With a limit of the memory of all servers together, in bytes, its rows take four times as much.
+    pub(super) fn new(seed: u64, lanes: u16, memory_limit: Option<u64>) -> Self {
+        match memory_limit {
+            None => Self { seed, lanes, cold_rows: COLD_ROWS, walked_rows: 0 },
+            Some(bytes) => Self {
+                seed,
+                lanes: lanes.max(LIMITED_WIDTH),
+                cold_rows: (OVERLOAD * bytes / LIMITED_ROW_BYTES).max(COLD_ROWS + WALKED_ROWS),
+                walked_rows: WALKED_ROWS,
+            },
+        }
+    }
+
     pub(super) fn rows(&self) -> u64 {
-        HOT_ROWS + COLD_ROWS
+        HOT_ROWS + self.cold_rows
     }
 
     /// Stochastic gradient descent with rate 1 from zero: a row is minus the sum of its gradients.
@@ -58,20 +83,22 @@ impl Load {
         Ok(Plan::new(1, Provenance::default(), &frequencies, budget, DEFAULT_HEADROOM_BITS)?)
     }
 
-    /// The parts of a push. A row may occur more than once. Now and then a gradient is too large for the plan.
+    /// The parts of a push. A row may occur more than once. Two workers walk over all cold rows, half of them each before they meet. Now and then a gradient is too large for the plan.
     pub(super) fn push(&self, worker: u16, number: u32) -> Vec<Part> {
         let mut draws = draws(self.seed, u64::from(worker) << 32 | u64::from(number));
+        let first = u64::from(worker) * self.cold_rows / 2 + u64::from(number) * self.walked_rows;
+        let walked = (first..first + self.walked_rows).map(|at| (HOT_ROWS + at % self.cold_rows, 1));
         let part = |_| {
             let key = match draws.below(10) {
                 0..5 => draws.below(FAVOURITES),
                 5..9 => draws.below(HOT_ROWS),
-                _ => HOT_ROWS + draws.below(COLD_ROWS),
+                _ => HOT_ROWS + draws.below(self.cold_rows),
             };
             let size = if draws.below(64) == 0 { 200 + draws.below(800) } else { 1 + draws.below(9) };
             let size = i32::try_from(size).expect("it is below 1,000");
             (key, if draws.below(2) == 0 { size } else { -size })
         };
-        (0..ROWS_OF_A_PUSH).map(part).collect()
+        (0..ROWS_OF_A_PUSH).map(part).chain(walked).collect()
     }
 
     /// A push as a worker submits it: keys, and the gradients of their rows.
@@ -100,17 +127,27 @@ mod tests {
 
     #[test]
     fn most_parts_are_hot_and_some_are_too_large() {
-        let load = Load { seed: 1, lanes: 4 };
+        let load = Load::new(1, 4, None);
         let parts: Vec<Part> = (0..500).flat_map(|number| load.push(2, number)).collect();
         let hot = parts.iter().filter(|(key, _)| *key < HOT_ROWS).count();
         let large = parts.iter().filter(|(_, value)| value.abs() >= 200).count();
         assert!((42_000..45_000).contains(&hot) && (500..1_000).contains(&large), "{hot}, {large}");
         assert_eq!(load.push(2, 7), load.push(2, 7));
         assert_ne!(load.push(2, 7), load.push(1, 7));
-        assert_ne!(load.push(2, 7), Load { seed: 2, lanes: 4 }.push(2, 7));
+        assert_ne!(load.push(2, 7), Load::new(2, 4, None).push(2, 7));
         let plan = load.plan().unwrap();
         assert_eq!(plan.rows.len() as u64, HOT_ROWS);
         let (keys, gradients) = load.gradients(2, &[(7, -3), (9, 4)]);
         assert_eq!((keys, gradients), (vec![7, 9], vec![0.0, 0.0, -3.0, 0.0, 0.0, 0.0, 4.0, 0.0]));
+    }
+
+    #[test]
+    fn two_workers_walk_over_all_rows_of_servers_with_a_memory_limit() {
+        let load = Load::new(1, 2, Some(1 << 20));
+        assert_eq!((load.lanes, load.cold_rows), (32, 29_127));
+        let keys =
+            |worker| (0..15).flat_map(move |number| Load::new(1, 2, Some(1 << 20)).push(worker, number));
+        let walked: std::collections::BTreeSet<u64> = (0..2).flat_map(keys).map(|(key, _)| key).collect();
+        assert!((HOT_ROWS..load.rows()).all(|key| walked.contains(&key)));
     }
 }

@@ -57,6 +57,15 @@ pub(super) struct Processes<'s> {
     started: [usize; 4],
 }
 
+/// The same command where no file can become larger than so many bytes.
+fn with_file_limit(command: Command, bytes: u64) -> Command {
+    // Without the trap the first write beyond would end it by a signal.
+    let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", bytes.div_ceil(512));
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &script, "sh"]).arg(command.get_program()).args(command.get_args());
+    limited
+}
+
 impl<'s> Processes<'s> {
     pub(super) fn new(settings: &'s Settings, directory: &'s Path, signals: Sender<Signal>) -> Result<Self> {
         let program = parent_guard::this_program()?;
@@ -79,11 +88,17 @@ impl<'s> Processes<'s> {
                 command.args(["soak", "--role", &role, "--directory"]).arg(self.directory);
             }
             Kind::Server => {
+                if let Some(bytes) = self.settings.file_limit {
+                    command = with_file_limit(command, bytes);
+                }
                 command.args(["server", "--exit-with-parent", "--controller", &controller]);
                 command.arg("--shards-per-server").arg(self.settings.shards_per_server.to_string());
                 if self.settings.needs_disk() {
                     // A server that replaces a killed one goes on with its shard.
                     command.arg("--state-dir").arg(self.directory.join("state"));
+                }
+                if let Some(bytes) = self.settings.memory_limit {
+                    command.arg("--memory-limit").arg(format!("{}KiB", bytes.div_ceil(1024)));
                 }
             }
             Kind::Switch => {

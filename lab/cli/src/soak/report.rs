@@ -13,7 +13,7 @@ use super::history::{FaultKind, History, InjectedFault, lost};
 use libra_launch::document::write_json;
 use libra_launch::event_log::milliseconds;
 use libra_launch::plane::SwitchPlane;
-use libra_launch::report::group;
+use libra_launch::report::{group, rows_on_disk};
 use libra_launch::table::summary;
 
 /// The report for machines.
@@ -67,6 +67,11 @@ struct Server {
     lost_pushes: u64,
     lost_rounds: u64,
     checkpoints: usize,
+    rows: u64,
+    rows_on_disk: u64,
+    disk_rows_read: u64,
+    disk_rows_written: u64,
+    shards_over_limit: u64,
 }
 
 #[derive(Serialize)]
@@ -106,6 +111,8 @@ struct Configuration {
     log: bool,
     /// Seconds.
     checkpoint_every: Option<f64>,
+    /// Bytes of a server.
+    memory_limit: Option<u64>,
     kill: Vec<String>,
 }
 
@@ -185,6 +192,11 @@ impl<'a> Report<'a> {
                 lost_pushes: servers.lost_pushes,
                 lost_rounds: servers.lost_rounds,
                 checkpoints: self.checkpoints(),
+                rows: servers.rows,
+                rows_on_disk: servers.rows_on_disk,
+                disk_rows_read: servers.disk_rows_read,
+                disk_rows_written: servers.disk_rows_written,
+                shards_over_limit: servers.shards_over_limit,
             },
             failover: Failover {
                 views: self.views(),
@@ -207,6 +219,7 @@ impl<'a> Report<'a> {
                 seed: arguments.seed,
                 log: arguments.log,
                 checkpoint_every: arguments.checkpoint_every.map(|every| every.as_secs_f64()),
+                memory_limit: arguments.memory_limit,
                 kill: arguments.kill.iter().map(ToString::to_string).collect(),
             },
         }
@@ -283,6 +296,9 @@ impl<'a> Report<'a> {
                     group(counts.lost_rounds)
                 ),
             );
+        }
+        if let Some((value, note)) = rows_on_disk(&counts.servers) {
+            row("on disk", value, note);
         }
         row("views", self.views().to_string(), format!("{} regions moved", self.regions_moved()));
         for injected in &history.injected {

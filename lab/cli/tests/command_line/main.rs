@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 mod benchmarks;
+mod memory_limits;
 mod paper;
 #[path = "../../../../crates/cli/tests/command_line/process.rs"]
 #[allow(dead_code, reason = "some of it is only for clusters of `libra`")]
