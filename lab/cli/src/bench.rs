@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod controller;
+mod disk;
 mod durability;
 mod hot_path;
 mod latency;

@@ -1,11 +1,12 @@
 //! `libra-lab bench store`: the rows of one shard in this process, without sockets and messages.
 
+mod limited;
 mod threads;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use libra_store::Store;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use super::limits::{RandomAccesses, memcpy};
 use super::report::{million, print};
 use super::rows::Rows;
 use super::usage::{processor_time, resident_bytes};
-use libra_launch::arguments::clear;
+use libra_launch::arguments::{clear, parse_bytes};
 use libra_launch::document::write_json;
 use libra_launch::progress::Bars;
 
@@ -32,6 +33,9 @@ const ROUNDS: u32 = 4;
 ///
 /// With --threads, the table is dealt to as many shards, as that of a server with --shards-per-server, and each thread reads
 /// and updates the rows of its own. One thread with all rows and all threads take turns; rates of threads are added.
+///
+/// With --memory-limit, a store that may take so much memory and one with all rows in memory get the same batches in turns. Most rows of a
+/// batch are used all the time, a share of them (--cold) was not used for long and is on disk. Beside it stands what the disk does.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -45,6 +49,15 @@ pub(crate) struct Arguments {
     /// Shards of the table, on a thread each; more than one are compared with one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// Memory for the rows, as in 512MiB, less than they take; the others are in a file. Compared with all rows in memory, by wall time
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "threads")]
+    memory_limit: Option<u64>,
+    /// With --memory-limit: share of the rows of a batch that were not used for long
+    #[arg(long, value_name = "F", default_value_t = 0.01)]
+    cold: f64,
+    /// With --memory-limit: directory of the file [default: that of temporary files]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Writes the figures to this file, for machines
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -104,7 +117,7 @@ struct Limits {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { rows, ordered, seconds, threads, json, quiet } = arguments;
+    let Arguments { rows, ordered, seconds, threads, json, quiet, .. } = arguments;
     rows.check()?;
     super::check_seconds(*seconds)?;
     // The random accesses have memory of their own, and so have the rows of several threads.
@@ -114,6 +127,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let bars = Bars::new(*quiet);
     let load = Load { rows: rows.clone(), ordered: *ordered, seconds: *seconds };
+    if let Some(bytes) = arguments.memory_limit {
+        if !(0.0..1.0).contains(&arguments.cold) {
+            bail!("--cold {}: expected a share, at least 0 and below 1", arguments.cold);
+        }
+        let directory = arguments.state_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let report = limited::measure(load, bytes, arguments.cold, &directory, bars)?;
+        if !quiet {
+            report.print();
+        }
+        return json.as_ref().map_or(Ok(()), |path| write_json(path, &report));
+    }
     if *threads > 1 {
         let report = threads::measure(load, *threads, bars)?;
         if !quiet {

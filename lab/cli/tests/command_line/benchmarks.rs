@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::process::{json, run};
+use crate::process::{assert_refused, json, run};
 
 #[test]
 fn push_pull_reports_figures_of_servers_and_of_the_machine() {
@@ -142,4 +142,27 @@ fn store_reports_figures_of_the_store_and_of_memory() {
     for word in ["reads", "updates", "of the random accesses", "beyond values and state", "memcpy"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
+}
+
+#[test]
+fn a_store_with_a_memory_limit_is_compared_with_one_without() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("out.json");
+    let rows = ["--keys", "40000", "--embedding-dim", "16", "--optimizer", "adagrad", "--batch", "500"];
+    let limit = ["--memory-limit", "2MiB", "--cold", "0.02", "--quiet", "--json", file.to_str().unwrap()];
+    let output = run(&[&["bench", "store", "--seconds", "0.4"], &rows[..], &limit].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = json(&file);
+    for kind in ["reads", "updates"] {
+        let share = json[kind]["from_disk_share"].as_f64().unwrap();
+        assert!((0.01..0.06).contains(&share), "{kind}: {json:#}");
+        assert!(json[kind]["ratio"].as_f64().unwrap() > 0.0, "{json:#}");
+    }
+    assert!(json["disk_reads_per_second"].as_f64().unwrap() > 0.0, "{json:#}");
+    assert!(json["store_bytes"].as_u64().unwrap() < 3 << 20, "{json:#}");
+    assert_refused(
+        &["bench", "store", "--memory-limit", "1GiB", "--keys", "20000", "--batch", "500"],
+        1,
+        &["--memory-limit"],
+    );
 }
