@@ -19,6 +19,8 @@ use super::{Load, ROUNDS, fill};
 
 /// Of the rows in memory, this share is used again and again.
 const HOT_SHARE: f64 = 0.5;
+/// Times that these are used before anything is measured.
+const WARM_UP: u32 = 3;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -151,11 +153,14 @@ pub(super) fn measure(
     let gradients = vec![0.001; rows.batch * rows.width()];
     let mut values = [vec![0.0; gradients.len()], vec![0.0; gradients.len()]];
     let turn = Duration::from_secs_f64(load.seconds / f64::from(ROUNDS));
-    for round in 0..=ROUNDS {
-        // The first one brings to memory what is used all the time.
-        if round == 1 {
-            (reads, updates) = (Compared::default(), Compared::default());
+    // What is used all the time comes to memory, and stays there.
+    for first in (0..WARM_UP).flat_map(|_| (0..hot).step_by(rows.batch)) {
+        let keys = rows.keys_of_ranks(first..hot.min(first + rows.batch as u64));
+        for store in [&mut in_memory, &mut limited] {
+            store.update_many(&keys, &gradients[..keys.len() * rows.width()])?;
         }
+    }
+    for _ in 0..ROUNDS {
         disk_reads_per_second = disk.per_second(turn / 2)?.max(disk_reads_per_second);
         let began = Instant::now();
         while began.elapsed() < 4 * turn {
