@@ -47,6 +47,7 @@ impl DueTimer {
 
 /// An output of a role.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and most are actions")]
 pub enum Output<E> {
     /// Datagrams to send. They are in the buffer that was given to [`Drain::next`], which the driver leaves empty.
     Datagrams,
