@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn two_workers_walk_over_all_rows_of_servers_with_a_memory_limit() {
+    fn two_workers_walk_over_all_rows_with_a_memory_limit() {
         let load = Load::new(1, 2, Some(1 << 20));
         assert_eq!((load.lanes, load.cold_rows), (32, 29_127));
         let keys =

@@ -122,7 +122,7 @@ fn all_is_as_without_a_limit() {
 }
 
 #[test]
-fn after_a_failed_read_nothing_leaves_and_nothing_acknowledged_is_lost() {
+fn nothing_leaves_after_a_failed_read_and_nothing_is_lost() {
     let mut file = SimulatedBlockFile::default();
     file.reads_left = Some(20);
     let (mut harness, mut disk) = start(Some(limit(LIMIT, file)), LOG);
