@@ -22,7 +22,7 @@ fn bad_options_are_refused_by_name() {
     assert_refused(
         &["soak", "--lanes", "2", "--kill", "worker@5s"],
         1,
-        &["--lanes 2", "3 with those", "as many lanes"],
+        &["--lanes 2", "3 values", "as many lanes"],
     );
     assert_refused(&["bench", "store", "--fill", "most"], 2, &["most", "--fill", "`all`"]);
     assert_refused(&["bench", "store", "--seconds", "0"], 1, &["--seconds 0"]);
