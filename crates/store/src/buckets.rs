@@ -20,7 +20,7 @@ use std::mem::size_of;
 use prefetch_index::prefetch_index;
 
 use crate::directory::{Directory, half_of, hash_of, lower_half};
-use pages::{Page, Pages};
+use pages::{FREE_PAGE, Pages};
 pub(crate) use shape::BucketPlace;
 use shape::{FAR, FREE, KEY_WORDS, PAGE_WORDS, ROW_WORDS_MAX, Shape};
 use shape::{bit_of, distances, key_at, place, word_of};
@@ -424,7 +424,7 @@ impl Buckets {
                     }
                 }
             }
-            *words = Page::FREE.0;
+            *words = FREE_PAGE;
         }
         halves
     }
@@ -538,23 +538,16 @@ impl Buckets {
 
     /// Keys and payloads of all rows, in the order in which they lie.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u32])> {
-        let buckets = self
-            .pages
-            .slabs
-            .iter()
-            .flatten()
-            .flat_map(|page| page.0.chunks_exact(1 << self.shape.bucket_log2));
+        let pages = self.pages.numbers().map(|page| self.pages.words(page));
+        let buckets = pages.flat_map(|page| page.chunks_exact(1 << self.shape.bucket_log2));
         let rows = buckets.flat_map(|bucket| bucket[..bucket.len() - 1].chunks_exact(self.shape.row));
         rows.map(|row| (key_at(row, 0), &row[KEY_WORDS..])).filter(|(key, _)| *key != FREE)
     }
 
-    /// Bytes that they take. Memory of a slab for pages to come is not touched, and does not count.
+    /// Bytes that they take.
     pub(crate) fn memory_bytes(&self) -> usize {
         let lists: usize = self.directory.partitions().map(|partition| partition.more.capacity()).sum();
-        self.pages.len() * size_of::<Page>()
-            + self.pages.slabs.capacity() * size_of::<Vec<Page>>()
-            + (lists + self.pages.free.capacity()) * size_of::<u32>()
-            + self.directory.memory_bytes()
+        self.pages.memory_bytes() + lists * size_of::<u32>() + self.directory.memory_bytes()
     }
 }
 
