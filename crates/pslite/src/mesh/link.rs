@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of requests that are held, at most.
 const HELD_BYTES: usize = 128 << 10;
 /// Heads of small messages are read together; arrays go straight to where they stay.
-const BUFFER_BYTES: usize = 16 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 /// Memory is taken as bytes come, not as a head promises.
 const PROMISED_BYTES_MAX: usize = 256 << 20;
 
