@@ -38,7 +38,7 @@ const BATCHES_MAX: u32 = 4;
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of requests that are held, at most.
 const HELD_BYTES: usize = 128 << 10;
-/// Heads of small messages are read together; arrays go straight to where they stay.
+/// Small messages are read together; of a large one, all but the begin goes straight to where it stays.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Memory is taken as bytes come, not as a head promises.
 const PROMISED_BYTES_MAX: usize = 256 << 20;
