@@ -210,8 +210,7 @@ proptest! {
         [first, begins, reads] in prop::array::uniform3(0_usize..20),
     ) {
         let growth = RowLifecycle { admission: Some(admission), eviction: Some(Eviction::Idle { steps: 2 }) };
-        let mut original = store(0..3000, growth);
-        let mut copy = original.clone();
+        let [mut original, mut copy] = [(); 2].map(|()| store(0..3000, growth));
         original.track_changes();
         let mut log = Vec::new();
         let [first, begins] = [first, begins].map(|at| at % batches.len());
@@ -351,8 +350,7 @@ fn rows_that_are_used_often_stay() {
 #[test]
 fn an_evicted_row_starts_from_its_first_values() {
     let growth = RowLifecycle { admission: None, eviction: Some(Eviction::Idle { steps: 1 }) };
-    let mut store = store(0..KEYS, growth);
-    let mut once = store.clone();
+    let [mut store, mut once] = [(); 2].map(|()| store(0..KEYS, growth));
     once.update(7, &[1.0, 2.0]).unwrap();
     store.update(7, &[-3.0, 1.0]).unwrap();
     store.update(8, &[-3.0, 1.0]).unwrap();
