@@ -125,8 +125,8 @@ pub(super) fn measure(
     let directory = tempfile::Builder::new().prefix("libra-bench-").tempdir_in(directory);
     let directory = directory.context("cannot make a directory for the file of rows")?;
     let files = RowFiles::new(directory.path(), memory_limit)?;
-    let mut in_memory = Store::new(vec![rows.table()], rows.seed)?;
-    let mut limited = in_memory.clone();
+    let new = || Store::new(vec![rows.table()], rows.seed);
+    let (mut in_memory, mut limited) = (new()?, new()?);
     let limit = files.limit_of_shard(1)?;
     limited.limit_memory(limit.bytes, limit.file)?;
     fill(&mut in_memory, &load, bars)?;
