@@ -45,7 +45,9 @@ use table_rows::{RowPlace, TableRows};
 /// state of the optimizer, and less than 16 bytes a row for the key and the index from about 100,000 rows on.
 /// No update takes long because the table grows: what one new row may move is bounded, however many rows
 /// there are.
-#[derive(Debug)]
+///
+/// A store with a [memory limit](#memory-limit) has no copy: `clone` panics.
+#[derive(Debug, Clone)]
 pub struct Store {
     seed: u64,
     tables: Vec<TableSpec>,

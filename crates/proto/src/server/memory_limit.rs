@@ -16,6 +16,12 @@ pub struct MemoryLimit {
     pub file: Box<dyn BlockFile>,
 }
 
+impl Clone for MemoryLimit {
+    fn clone(&self) -> Self {
+        panic!("a server with a memory limit has no copy: its file is of one store")
+    }
+}
+
 /// Describes a failure of a store for a person, who has set the limit of a process.
 pub(super) fn describe(fault: &StoreFault, process_shards: u16) -> String {
     match fault {

@@ -78,8 +78,9 @@ pub enum ServerEvent {
     Strangers(Strangers),
 }
 
-/// A server as a state machine without I/O but that of its [memory limit](Self::with_memory_limit).
-#[derive(Debug)]
+/// A server as a state machine without I/O but that of its [memory limit](Self::with_memory_limit), with which
+/// it has no copy: `clone` panics.
+#[derive(Debug, Clone)]
 pub struct Server {
     membership: Membership,
     shard: Option<Shard>,

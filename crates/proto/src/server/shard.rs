@@ -32,7 +32,7 @@ use waiting::WaitingPushes;
 #[derive(Debug)]
 pub(super) struct ProtocolViolation;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shard {
     pub(super) number: u16,
     pub(super) cluster: Box<Cluster>,

@@ -55,6 +55,12 @@ impl Placed {
     }
 }
 
+impl Clone for RowFile {
+    fn clone(&self) -> Self {
+        panic!("a store with a memory limit has no copy: its file is of one store")
+    }
+}
+
 impl RowFile {
     pub(super) fn new(file: Box<dyn BlockFile>, limit: usize) -> Self {
         Self {

@@ -105,8 +105,8 @@ impl Pair {
     }
 
     fn with(shard: Shard, tables: Vec<TableSpec>) -> Self {
-        let [mut store, mut twin] =
-            [tables.clone(), tables].map(|tables| Store::of_shard(tables, 5, shard).unwrap());
+        let mut twin = Store::of_shard(tables, 5, shard).unwrap();
+        let mut store = twin.clone();
         store.track_changes();
         Self { shard, store, base: contents(&mut twin), twin, active: None }
     }

@@ -210,7 +210,8 @@ proptest! {
         [first, begins, reads] in prop::array::uniform3(0_usize..20),
     ) {
         let growth = RowLifecycle { admission: Some(admission), eviction: Some(Eviction::Idle { steps: 2 }) };
-        let [mut original, mut copy] = [(); 2].map(|()| store(0..3000, growth));
+        let mut original = store(0..3000, growth);
+        let mut copy = original.clone();
         original.track_changes();
         let mut log = Vec::new();
         let [first, begins] = [first, begins].map(|at| at % batches.len());
@@ -350,7 +351,8 @@ fn rows_that_are_used_often_stay() {
 #[test]
 fn an_evicted_row_starts_from_its_first_values() {
     let growth = RowLifecycle { admission: None, eviction: Some(Eviction::Idle { steps: 1 }) };
-    let [mut store, mut once] = [(); 2].map(|()| store(0..KEYS, growth));
+    let mut store = store(0..KEYS, growth);
+    let mut once = store.clone();
     once.update(7, &[1.0, 2.0]).unwrap();
     store.update(7, &[-3.0, 1.0]).unwrap();
     store.update(8, &[-3.0, 1.0]).unwrap();
