@@ -23,8 +23,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const GATHERING_MAX: Duration = Duration::from_secs(20);
 /// After this long what was killed starts again; the controller does so at once.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// Time that the cluster may take to end once workers push no more.
+/// Time that the cluster may take to end once workers push no more, besides that for the rows, which each worker reads then.
 const ENDING_MAX: Duration = Duration::from_secs(30);
+/// Values that a worker reads in a second at least: of rows on disk, and from a server that has just come back.
+const VALUES_READ_MIN: u64 = 2_000_000;
 /// Time that processes may take to exit once the job is done.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -120,7 +122,10 @@ impl ActiveSoak<'_> {
         let now = Instant::now();
         let begin = (now + left).checked_sub(lasts).unwrap_or(now);
         self.history.began = end - u64::try_from(lasts.as_micros())?;
-        let deadline = begin + lasts + ENDING_MAX;
+        let load = &self.runner.settings.task.load;
+        let reads = load.rows() * u64::from(load.lanes) * u64::from(self.runner.settings.sizes.workers);
+        let ending_max = ENDING_MAX + Duration::from_secs(reads / VALUES_READ_MIN);
+        let deadline = begin + lasts + ending_max;
         let mut acts = self.runner.acts();
         loop {
             let now = Instant::now();
@@ -139,7 +144,7 @@ impl ActiveSoak<'_> {
             }
             if now >= deadline {
                 bail!(
-                    "the cluster did not come to its end within {ENDING_MAX:?}; there are still {}",
+                    "the cluster did not come to its end within {ending_max:?}; there are still {}",
                     self.processes.names()
                 );
             }
