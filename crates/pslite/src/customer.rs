@@ -193,6 +193,13 @@ impl Customer {
         self.tracker.wait(timestamp)
     }
 
+    /// Returns the number of answers that have come.
+    pub(crate) fn answers(&self, timestamp: i32) -> usize {
+        // Who counts may wait for more.
+        self.node.flush();
+        self.tracker.answers(timestamp)
+    }
+
     /// Waits until everything that came was handled, or a while.
     pub(crate) fn settle(&self, timeout: Duration) {
         let until = Instant::now() + timeout;

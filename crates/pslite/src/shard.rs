@@ -23,7 +23,7 @@ pub(crate) struct Shard {
     began_empty: bool,
 }
 
-/// Which keys are of which stripe.
+/// Assignment of keys to stripes.
 #[derive(Debug, Clone, Copy)]
 struct Split {
     /// The range of keys of the server begins here.

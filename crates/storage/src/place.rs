@@ -58,8 +58,8 @@ pub enum PlaceError {
         mode: u32,
     },
     /// There can be no files for the rows that have no place in memory.
-    #[error(transparent)]
-    Rows(#[from] DiskError),
+    #[error("{0}")]
+    Rows(DiskError),
     /// There is a shard that cannot go on.
     #[error("{directory}: {source}")]
     Shard {
@@ -79,30 +79,31 @@ pub fn find(data: &Path, row_files: Option<&RowFiles>) -> Result<Vec<Found>, Pla
     let mut found: Vec<Found> = Vec::new();
     let (mut running, mut address) = (BTreeSet::new(), None);
     let directories = shard_directories(data)?;
-    for directory in &directories {
-        let noted = noted_address(directory);
+    let addresses: Vec<Option<String>> =
+        directories.iter().map(|directory| noted_address(directory)).collect();
+    for (directory, noted) in directories.iter().zip(&addresses) {
         // A process takes its shards one after the other: with the first of them, all are its own.
         let has_process = noted.as_ref().is_some_and(|noted| running.contains(noted));
-        if has_process || !found.is_empty() && (noted.is_none() || noted != address) {
+        if has_process || !found.is_empty() && (noted.is_none() || *noted != address) {
             continue;
         }
         let at = |source| PlaceError::Shard { directory: directory.clone(), source };
         let disk = match RealDisk::open(directory) {
             Ok(disk) => disk,
             Err(error) if found.is_empty() && is_busy(&error) => {
-                running.extend(noted);
+                running.extend(noted.clone());
                 continue;
             }
             Err(error) => return Err(at(error.into())),
         };
         let shards = || {
-            let of_process = |other: &&PathBuf| noted.is_some() && noted_address(other) == noted;
-            u16::try_from(directories.iter().filter(of_process).count()).unwrap_or(u16::MAX).max(1)
+            let of_process = addresses.iter().filter(|other| noted.is_some() && *other == noted);
+            u16::try_from(of_process.count()).unwrap_or(u16::MAX).max(1)
         };
         let memory_limit = row_files.map(|files| files.limit_of_shard(shards())).transpose();
         let memory_limit = memory_limit.map_err(|error| at(error.into()))?;
         if let Some(recovered) = restore(disk.clone(), memory_limit).map_err(at)? {
-            address = noted;
+            address.clone_from(noted);
             found.push(Found { recovered, disk });
         }
     }

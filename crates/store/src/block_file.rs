@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Words of a block that the store uses. The others are for what a file adds, such as a checksum.
 pub const BLOCK_WORDS: usize = Block::WORDS - 2;
 
-/// What is read or written at once: aligned as direct I/O wants it.
+/// The unit of reads and writes, aligned as direct I/O wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(C, align(4096))]
 pub struct Block(pub [u32; Self::WORDS]);
@@ -46,7 +46,7 @@ pub trait BlockFile: Debug + Send {
 pub struct BlockFileError {
     /// True if there was no room.
     pub is_full: bool,
-    /// What was attempted on which file and block, and the error of the system.
+    /// The attempt, with file and block, and the error of the system.
     pub reason: String,
 }
 

@@ -20,10 +20,11 @@ use std::mem::size_of;
 use prefetch_index::prefetch_index;
 
 use crate::directory::{Directory, half_of, hash_of, lower_half};
+use crate::key::{FREE, KEY_WORDS, number_at, words_of};
 use pages::{FREE_PAGE, Pages};
 pub(crate) use shape::BucketPlace;
-use shape::{FAR, FREE, KEY_WORDS, PAGE_WORDS, ROW_WORDS_MAX, Shape};
-use shape::{bit_of, distances, key_at, place, word_of};
+use shape::{FAR, PAGE_WORDS, ROW_WORDS_MAX, Shape};
+use shape::{bit_of, distances, place, word_of};
 
 /// Words of a cache line.
 const LINE_WORDS: usize = 16;
@@ -182,7 +183,7 @@ impl Buckets {
         }
     }
 
-    /// Looks for the rows of keys in the buckets that [`Buckets::home`] told. It calls `found` with the position of each key, the place
+    /// Looks for the rows of keys in the buckets that [`Buckets::homes`] told. It calls `found` with the position of each key, the place
     /// of its row and whether the row is there.
     #[inline(always)]
     pub(crate) fn in_homes(
@@ -213,7 +214,7 @@ impl Buckets {
         let words = self.pages.words(home.page);
         let bucket = 1 << self.shape.bucket_log2;
         let start = home.start as usize;
-        if key_at(words, start + (self.shape.lanes - 1) * self.shape.row) != FREE
+        if number_at(words, start + (self.shape.lanes - 1) * self.shape.row) != FREE
             && start + bucket < PAGE_WORDS
         {
             self.prefetch(words, start + bucket);
@@ -411,7 +412,7 @@ impl Buckets {
             let words = pages.words_mut(page);
             for (bucket, rows) in words.as_chunks::<BUCKET>().0.iter().enumerate() {
                 for (lane, row) in rows[..BUCKET - 1].as_chunks::<ROW>().0.iter().enumerate() {
-                    let key = key_at(row, 0);
+                    let key = number_at(row, 0);
                     if key == FREE {
                         continue;
                     }
@@ -443,7 +444,7 @@ impl Buckets {
         let mut reach = 0;
         let rows = gathered.words.as_chunks::<ROW>().0;
         for (at, row) in rows.iter().enumerate() {
-            let home = shape.home(hash_of(key_at(row, 0)), partition.len());
+            let home = shape.home(hash_of(number_at(row, 0)), partition.len());
             let home_bucket = (home.0 * PAGE_WORDS + home.1) / BUCKET;
             let (mut bucket, mut distance) = (home_bucket, 0);
             while usize::from(counts[bucket]) == (BUCKET - 1) / ROW {
@@ -494,7 +495,7 @@ impl Buckets {
         let Some(distance) = distances(self.pages.words(home_page)[last]).find(is_at) else { return };
         let bucket = &self.pages.words(place.page)[start..];
         let has_home = |lane: usize| {
-            let key = key_at(bucket, lane * shape.row);
+            let key = number_at(bucket, lane * shape.row);
             key != FREE && shape.home(hash_of(key), pages) == home
         };
         if !(0..shape.lanes).any(has_home) {
@@ -532,7 +533,7 @@ impl Buckets {
         let page = u32::try_from(page).expect("positions are below those of all pages");
         let start = (bucket << self.shape.bucket_log2) + lane * self.shape.row;
         let row = &self.pages.words(page)[start..][..self.shape.row];
-        let key = key_at(row, 0);
+        let key = number_at(row, 0);
         (key != FREE).then_some((key, &row[KEY_WORDS..]))
     }
 
@@ -541,7 +542,7 @@ impl Buckets {
         let pages = self.pages.numbers().map(|page| self.pages.words(page));
         let buckets = pages.flat_map(|page| page.chunks_exact(1 << self.shape.bucket_log2));
         let rows = buckets.flat_map(|bucket| bucket[..bucket.len() - 1].chunks_exact(self.shape.row));
-        rows.map(|row| (key_at(row, 0), &row[KEY_WORDS..])).filter(|(key, _)| *key != FREE)
+        rows.map(|row| (number_at(row, 0), &row[KEY_WORDS..])).filter(|(key, _)| *key != FREE)
     }
 
     /// Bytes that they take.
@@ -549,11 +550,6 @@ impl Buckets {
         let lists: usize = self.directory.partitions().map(|partition| partition.more.capacity()).sum();
         self.pages.memory_bytes() + lists * size_of::<u32>() + self.directory.memory_bytes()
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a word has half of the key")]
-fn words_of(key: u64) -> [u32; KEY_WORDS] {
-    [key as u32, (key >> 32) as u32]
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ mod exact;
 mod finite;
 mod index;
 mod init;
+mod key;
 mod optimizer;
 mod prefetch;
 mod row_lifecycle;

@@ -1,9 +1,10 @@
-//! Rows of one size in memory that never move.
+//! Rows of one size in memory, which never move but into the place of one that is taken out.
 
 use std::mem::size_of;
 use std::ops::Range;
 
 use crate::index::NO_ROW;
+use crate::key::{FREE, KEY_WORDS, number_at, words_of};
 use crate::prefetch::prefetch;
 
 /// Slabs grow up to this, or to one row.
@@ -14,11 +15,6 @@ const SLAB_BYTES_MIN: usize = 1 << 14;
 /// allocated in advance. A power of two.
 const SLABS_OF_A_SIZE_LOG2: u32 = 6;
 const _: () = assert!(SLAB_BYTES_MAX / SLAB_BYTES_MIN <= 1 << SLABS_OF_A_SIZE_LOG2);
-
-/// Words of a row before its payload: the key.
-const KEY_WORDS: usize = 2;
-/// The key of a row that is free. It cannot be that of a row: ranges of keys end before it.
-const FREE: u64 = u64::MAX;
 
 /// The rows of one table: each the key, and a payload of words, side by side.
 ///
@@ -144,8 +140,7 @@ impl Slabs {
     /// The key of a row.
     #[inline]
     pub(crate) fn key(&self, place: Place) -> u64 {
-        let words = self.words(place, 0..KEY_WORDS);
-        u64::from(words[0]) | u64::from(words[1]) << 32
+        number_at(self.words(place, 0..KEY_WORDS), 0)
     }
 
     /// The payload of a row.
@@ -224,9 +219,8 @@ impl Slabs {
         self.positions() * self.stride as usize * size_of::<u32>()
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a word has half of the key")]
     fn set_key(&mut self, place: Place, key: u64) {
-        self.words_mut(place, 0..KEY_WORDS).copy_from_slice(&[key as u32, (key >> 32) as u32]);
+        self.words_mut(place, 0..KEY_WORDS).copy_from_slice(&words_of(key));
     }
 
     /// Keys and payloads of all rows, in the order in which they lie.
@@ -234,7 +228,7 @@ impl Slabs {
         let rows = self.slabs.iter().flat_map(|slab| slab.chunks_exact(self.stride as usize));
         rows.take(self.used as usize).filter_map(|row| {
             let (key, payload) = row.split_at(KEY_WORDS);
-            let key = u64::from(key[0]) | u64::from(key[1]) << 32;
+            let key = number_at(key, 0);
             (key != FREE).then_some((key, payload))
         })
     }

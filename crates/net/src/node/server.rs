@@ -57,7 +57,7 @@ impl ServerNode {
         memory_limit: Option<u64>,
     ) -> Result<Self, NodeError> {
         let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
-        let row_files = row_files.map_err(PlaceError::from)?;
+        let row_files = row_files.map_err(PlaceError::Rows)?;
         let found = find(&data, row_files.as_ref())?;
         let known = found.first().map(|found| found.recovered.restored.address());
         let node = Self::bind(options, address.or(known))?;
@@ -110,7 +110,7 @@ impl ServerNode {
             // One that was found has its limit.
             let row_files = row_files.as_ref().filter(|_| found.is_none());
             let memory_limit = row_files.map(|files| files.limit_of_shard(shards)).transpose();
-            let memory_limit = memory_limit.map_err(PlaceError::from)?;
+            let memory_limit = memory_limit.map_err(PlaceError::Rows)?;
             Ok(Shard { options, address, data: data.clone(), found, memory_limit, of_process: shards })
         };
         if shards == 1 {

@@ -192,15 +192,15 @@ impl Link {
         let held_bytes = content.held_bytes();
         let mut state = self.state.lock();
         let now = Instant::now();
-        // Only in the midst of requests, when the thread that writes will look soon, too.
-        let is_answered = state.sending.is_done() || state.looks_at > now + LOOK;
+        // In the midst of requests, when the thread that writes will look soon, too.
+        let may_be_held = !state.sending.is_done() && state.looks_at <= now + LOOK;
         state.sending.push(now, content);
         let is_reader = self.reader.load(Ordering::Relaxed) == thread_number();
         if is_reader && self.reads_more.load(Ordering::Relaxed) {
             self.holds.store(true, Ordering::Relaxed);
             return false;
         }
-        match held_bytes.filter(|bytes| !is_answered && state.held_bytes + bytes <= HELD_BYTES) {
+        match held_bytes.filter(|bytes| may_be_held && state.held_bytes + bytes <= HELD_BYTES) {
             Some(bytes) => {
                 state.held_bytes += bytes;
                 self.holds.store(true, Ordering::Relaxed);

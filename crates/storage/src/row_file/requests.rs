@@ -30,7 +30,7 @@ pub(super) struct Run<'b> {
     /// Number of the first.
     pub(super) first: u32,
     pub(super) blocks: &'b mut [Block],
-    /// What became of it.
+    /// Result of its request.
     pub(super) result: io::Result<()>,
 }
 

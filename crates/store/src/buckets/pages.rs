@@ -20,8 +20,8 @@ const USUAL_SLABS: usize = 8;
 
 /// The pages of all partitions.
 ///
-/// They are mapped rather than allocated, for an allocator cannot be asked for huge pages. A row is found in random memory, and with pages as
-/// usual about a tenth of the time of a look-up goes to where they are.
+/// They are mapped rather than allocated, for not every allocator can be asked for huge pages. A row is found in random memory, and with pages
+/// as usual, as the allocator of the GNU C library has them, a tenth of the time of a look-up goes to where they are.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     slabs: Vec<MmapMut>,

@@ -1,11 +1,8 @@
 //! Sizes of rows and buckets, and places in a bucket.
 
+use crate::key::number_at;
 use crate::slab::Multiples;
 
-/// Words of a row before its payload: the key.
-pub(super) const KEY_WORDS: usize = 2;
-/// The key of a place without a row. It cannot be that of a row: ranges of keys end before it.
-pub(super) const FREE: u64 = u64::MAX;
 /// Words of the widest row, key and payload. Of wider ones a few free places would cost more than an index.
 pub(super) const ROW_WORDS_MAX: usize = 6;
 /// Distances of rows from their bucket that have a bit each, but for the last one, which is for all from there on.
@@ -97,7 +94,7 @@ impl Shape {
     }
 }
 
-/// The first word of the row of a key in a bucket; that of [`FREE`] is a place without a row. `BUCKET` if there is none.
+/// The first word of the row of a key in a bucket; that of [`FREE`](crate::key::FREE) is a place without a row. `BUCKET` if there is none.
 ///
 /// Without a branch, as no processor can predict the lane.
 #[inline(always)]
@@ -107,7 +104,7 @@ pub(super) fn word_of<const BUCKET: usize, const ROW: usize>(bucket: &[u32], key
     // The last word is not of a row.
     for lane in (0..(BUCKET - 1) / ROW).rev() {
         let at = lane * ROW;
-        if key_at(bucket, at) == key {
+        if number_at(bucket, at) == key {
             word = at;
         }
     }
@@ -130,11 +127,6 @@ pub(super) fn distances(last: u32) -> impl Iterator<Item = usize> {
         bits &= bits.wrapping_sub(1);
         is_any.then_some(distance)
     })
-}
-
-#[inline(always)]
-pub(super) fn key_at(words: &[u32], at: usize) -> u64 {
-    u64::from(words[at]) | u64::from(words[at + 1]) << 32
 }
 
 #[inline]

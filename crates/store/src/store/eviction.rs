@@ -6,13 +6,14 @@ use super::Store;
 use super::file::RowFile;
 use super::table_rows::{TableRows, Traced};
 use crate::TableSpec;
+use crate::key::{number_at, words_of};
 use crate::row_lifecycle::Eviction;
 use crate::update::sum_of_squares;
 
 /// Rows that are compared with each other.
 const WINDOW: usize = 16;
 
-/// What stays in memory of a row in the file: all that decides its eviction.
+/// The part of a row in the file that stays in memory: all that decides its eviction.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Summary {
     /// The last words, so many.
@@ -38,17 +39,13 @@ impl Summary {
     }
 
     /// That of a row.
-    #[expect(clippy::cast_possible_truncation, reason = "a word has half of the norm")]
     pub(super) fn of(self, words: &[u32]) -> [u32; 2] {
         match self {
             Self::Last(count) => {
                 let last = &words[words.len() - count..];
                 [0, 1].map(|at| last.get(at).copied().unwrap_or(0))
             }
-            Self::Norm(width) => {
-                let norm = norm(&words[..width]);
-                [norm as u32, (norm >> 32) as u32]
-            }
+            Self::Norm(width) => words_of(norm(&words[..width])),
         }
     }
 }
@@ -167,7 +164,7 @@ impl Store {
             Some(Eviction::LowestNorm { rows_max }) => {
                 let norm = |_, traced: Traced<'_>| match traced {
                     Traced::Words(words) => Some(norm(&words[..spec.width])),
-                    Traced::Summary(norm) => Some(u64::from(norm[0]) | u64::from(norm[1]) << 32),
+                    Traced::Summary(norm) => Some(number_at(norm, 0)),
                 };
                 evict_lowest(rows, file, rows_max, cursor, looks_max, norm, evicted)
             }

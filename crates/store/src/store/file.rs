@@ -1,9 +1,9 @@
 //! The file of a store with a memory limit, and the way of rows from it to memory.
 
-use super::filed_rows::KEY_WORDS;
 use super::memory_limit::{DiskCounts, StoreFault};
 use super::table_rows::TableRows;
 use crate::block_file::{BLOCK_WORDS, Block, BlockFile, BlockFileError};
+use crate::key::{KEY_WORDS, number_at};
 
 /// Blocks that are read at once, unless one page has more: more than a disk works on at a time, and little memory.
 const BLOCKS_READ_MAX: usize = 256;
@@ -111,12 +111,13 @@ impl RowFile {
     /// Reads pages, which rise, into the buffer. Returns whether it could.
     fn read(&mut self, pages: &[Page]) -> bool {
         self.number(pages);
-        let read = self.file.read(&self.numbers, &mut self.buffer[..self.numbers.len()]);
-        let could = read.is_ok();
-        if let Err(error) = read {
-            self.fail(error);
+        match self.file.read(&self.numbers, &mut self.buffer[..self.numbers.len()]) {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(error);
+                false
+            }
         }
-        could
     }
 
     /// Reads those of these rising pages that have rows, and writes all with what `fill` puts there. Returns whether they are written.
@@ -124,7 +125,9 @@ impl RowFile {
         let with_rows: Vec<Page> =
             pages.iter().filter(|(_, has_rows)| *has_rows).map(|(page, _)| *page).collect();
         let all: Vec<Page> = pages.iter().map(|(page, _)| *page).collect();
-        if !with_rows.is_empty() {
+        if with_rows.is_empty() {
+            self.number(&all);
+        } else {
             if !self.read(&with_rows) {
                 return false;
             }
@@ -143,11 +146,9 @@ impl RowFile {
                 }
             }
         }
-        self.number(&all);
         let blocks = &mut self.buffer[..self.numbers.len()];
         fill(blocks);
-        let written = self.file.write(&self.numbers, blocks);
-        match written {
+        match self.file.write(&self.numbers, blocks) {
             Ok(()) => return true,
             // Nothing that was there is in doubt.
             Err(error) if error.is_full && with_rows.is_empty() => self.counts.is_full = true,
@@ -199,7 +200,7 @@ impl RowFile {
                 }
                 words.resize(placed.words, 0);
                 copy_out(&self.buffer[at..at + page.blocks as usize], placed.start, &mut words);
-                let found = u64::from(words[0]) | u64::from(words[1]) << 32;
+                let found = number_at(&words, 0);
                 if found != placed.key {
                     let Placed { record, key, .. } = *placed;
                     self.fault.get_or_insert(StoreFault::WrongRow { record, key, found });

@@ -9,9 +9,8 @@ use super::rows::BLOCK;
 use crate::block_file::BLOCK_WORDS;
 use crate::directory::hash_of;
 use crate::index::{Index, NO_ROW};
+use crate::key::{FREE, KEY_WORDS};
 
-/// Words of a record before those of the row: its key.
-pub(super) const KEY_WORDS: usize = 2;
 /// A page has this share of waste at most, if it can.
 const WASTE_SHARE: usize = 8;
 /// Most blocks of a page that are for less waste.
@@ -20,8 +19,6 @@ const BLOCKS_MAX: usize = 8;
 const EXTENT_PAGES: usize = if cfg!(test) { 4 } else { 64 };
 /// Blocks of keys that memory is asked for ahead.
 const AHEAD: usize = 4;
-/// The key of a record without a row. It cannot be that of a row: ranges of keys end before it.
-const FREE: u64 = u64::MAX;
 
 /// The rows of one table.
 #[derive(Debug, Clone)]
@@ -32,7 +29,7 @@ pub(super) struct FiledRows {
     page_records: u32,
     /// Records of an extent.
     extent_records: usize,
-    /// Words of a row, the last ones, that decide its eviction; see [`FiledRows::summary_at`].
+    /// Words that decide the eviction of a row; see [`FiledRows::summary_at`].
     summary_words: usize,
     index: Index,
     extents: Vec<Extent>,

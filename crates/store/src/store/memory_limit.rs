@@ -19,7 +19,7 @@ const DEMOTED_BYTES: usize = 1 << 18;
 /// Of each table, as many rows at once at least.
 const DEMOTED_ROWS_MIN: usize = 16;
 
-/// What a store has done with its file.
+/// Counts of the moves of a store between memory and its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Rows that are in the file and not in memory.
@@ -113,7 +113,7 @@ impl Store {
         self.file.as_ref()?.fault.as_ref()
     }
 
-    /// What was done with the file of a store with a memory limit; nothing without.
+    /// Counts of the file of a store with a memory limit; zeros without.
     #[must_use]
     pub fn disk_counts(&self) -> DiskCounts {
         let rows = self.rows.iter().map(|rows| rows.rows_filed() as u64).sum();
@@ -189,7 +189,7 @@ impl Store {
             let in_memory: usize = self.rows.iter().map(TableRows::rows_movable).sum();
             if in_memory <= ROWS_MIN {
                 if used > file.limit {
-                    self.fail_for_limit(used, in_memory);
+                    self.fail_for_limit(used);
                 }
                 return;
             }
@@ -212,12 +212,12 @@ impl Store {
         }
     }
 
-    fn fail_for_limit(&mut self, used: usize, in_memory: usize) {
+    /// No other row can go.
+    fn fail_for_limit(&mut self, used: usize) {
         let rows: usize = self.rows.iter().map(TableRows::movable_bytes).sum();
         let indexes = used - rows;
         let needed = indexes + rows.max(self.bytes_min());
         let Some(file) = &mut self.file else { return };
-        debug_assert!(in_memory <= ROWS_MIN, "others could go");
         let limit = file.limit;
         file.fault.get_or_insert(StoreFault::Limit(LimitTooLow { limit, needed, indexes }));
     }

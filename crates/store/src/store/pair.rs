@@ -272,7 +272,7 @@ impl Pair {
     }
 }
 
-/// What happens to a pair.
+/// A step of a pair.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Update(Vec<u64>),

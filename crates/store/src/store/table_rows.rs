@@ -243,7 +243,7 @@ impl TableRows {
                 _ => {}
             }
             true
-        } else if if self.limited.is_some() { self.remove_limited(key) } else { self.hashed.remove(key) } {
+        } else if self.remove_hashed(key) {
             self.dense.removed_elsewhere(key);
             true
         } else {
@@ -253,6 +253,10 @@ impl TableRows {
             watch.removed(key);
         }
         removed
+    }
+
+    fn remove_hashed(&mut self, key: u64) -> bool {
+        if self.limited.is_some() { self.remove_limited(key) } else { self.hashed.remove(key) }
     }
 
     /// Rows, some of which are nowhere, will change.

@@ -3,11 +3,12 @@
 use super::super::blocks::Blocks;
 use super::super::eviction::Summary;
 use super::super::file::{Page, RowFile, copy_in};
-use super::super::filed_rows::{FiledRows, KEY_WORDS};
+use super::super::filed_rows::FiledRows;
 use super::super::mutants::{Mutant, is_enabled};
 use super::super::rows::{BLOCK, Rows};
 use super::{RowPlace, TableRows};
 use crate::buckets::{Buckets, Moves};
+use crate::key::{KEY_WORDS, words_of};
 
 /// What a table with a memory limit has beside its rows in memory.
 #[derive(Debug, Clone)]
@@ -211,8 +212,7 @@ impl TableRows {
                     }
                     let RowPlace::Hashed(row) = self.find(*key) else { unreachable!("it was just chosen") };
                     let of_page = &mut blocks[at..at + page.blocks as usize];
-                    #[expect(clippy::cast_possible_truncation, reason = "a word has half of the key")]
-                    copy_in(of_page, start, &[*key as u32, (*key >> 32) as u32]);
+                    copy_in(of_page, start, &words_of(*key));
                     copy_in(of_page, start + KEY_WORDS, self.hashed.words(row));
                 }
             });
