@@ -189,7 +189,7 @@ impl Members {
         let options = self.node_options(0);
         let node = match &self.options.state_dir {
             Some(state) => {
-                ServerNode::bind_with_data(options, None, state.clone(), self.options.memory_limit)?
+                ServerNode::bind_with_data(options, None, state.clone(), self.options.memory_limit, |_| ())?
             }
             None => ServerNode::bind(options, None)?,
         };

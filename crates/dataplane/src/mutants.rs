@@ -85,6 +85,10 @@ pub enum Mutant {
     ScanRepeatsRow,
     /// In the roles: a controller takes in a worker that has described another job.
     OtherProposalAccepted,
+    /// In the roles: a controller does not wait for a server that reads its disk.
+    RestoringNotAwaited,
+    /// In the roles: a controller waits for the shard that a server reads, and not for the others of its process.
+    OtherShardsNotAwaited,
 }
 
 impl Mutant {
@@ -92,7 +96,7 @@ impl Mutant {
     pub const OF_DATA_PLANE: &[Self] = Self::ALL.split_at(Self::CommitAppliedTwice as usize).0;
 
     /// Every bug, in the order of their bits.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::NoDedup,
         Self::GenerationNotChecked,
         Self::FlipInTheMiddle,
@@ -127,6 +131,8 @@ impl Mutant {
         Self::ResetKeptFromSwitches,
         Self::ScanRepeatsRow,
         Self::OtherProposalAccepted,
+        Self::RestoringNotAwaited,
+        Self::OtherShardsNotAwaited,
     ];
 
     /// The name to type on a command line. [`Display`](fmt::Display) writes the same.
@@ -167,6 +173,8 @@ impl Mutant {
             Self::ResetKeptFromSwitches => "reset-kept-from-switches",
             Self::ScanRepeatsRow => "scan-repeats-row",
             Self::OtherProposalAccepted => "other-proposal-accepted",
+            Self::RestoringNotAwaited => "restoring-not-awaited",
+            Self::OtherShardsNotAwaited => "other-shards-not-awaited",
         }
     }
 

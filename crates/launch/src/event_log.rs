@@ -76,6 +76,7 @@ impl EventLog {
             }
             ControllerEvent::Joined { .. }
             | ControllerEvent::Away { .. }
+            | ControllerEvent::Restoring(_)
             | ControllerEvent::Refused(_)
             | ControllerEvent::Strangers(_)
             | ControllerEvent::Finished(_)

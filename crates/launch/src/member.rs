@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use libra_models::Workload;
 use libra_net::{FaultRates, NodeOptions, ServerNode, SwitchNode, WorkerNode};
-use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, ServerEvent, Statistics};
+use libra_proto::{MemberEvent, PROCESS_SHARDS_MAX, Peer, Restoring, ServerEvent, Statistics};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::arguments::{FaultArguments, parse_bytes};
-use crate::notices::turned_away;
+use crate::notices::{restoring, turned_away};
 use crate::p4::P4Switch;
 use crate::parent_guard;
 use crate::plane::PlaneArguments;
@@ -153,7 +153,9 @@ pub fn run_server(arguments: &ServerArguments) -> Result<()> {
     let options = arguments.member.options();
     let node = match &arguments.state_dir {
         Some(state) => {
-            ServerNode::bind_with_data(options, arguments.listen, state.clone(), arguments.memory_limit)?
+            let limit = arguments.memory_limit;
+            let tell = move |progress: &Restoring| bars.line(&format!("server: {}", restoring(progress)));
+            ServerNode::bind_with_data(options, arguments.listen, state.clone(), limit, tell)?
         }
         None => ServerNode::bind(options, arguments.listen)?,
     };

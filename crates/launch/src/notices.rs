@@ -1,6 +1,6 @@
 //! Lines for a person about what happens in a cluster.
 
-use libra_proto::{ControllerEvent, Refusal, Sizes, Strangers};
+use libra_proto::{ControllerEvent, Peer, Refusal, Restoring, Sizes, Strangers};
 
 use crate::event_log::milliseconds;
 
@@ -24,6 +24,7 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::Away { peer, reason } => {
             format!("{peer} is away ({reason}); it can be started again with what it keeps")
         }
+        ControllerEvent::Restoring(progress) => format!("{}; the others wait", restoring(progress)),
         ControllerEvent::Returned { peer, took } => {
             format!("{peer} is back after {:.1} s", took.as_secs_f64())
         }
@@ -37,6 +38,11 @@ pub fn news(event: &ControllerEvent) -> Option<String> {
         ControllerEvent::Strangers(strangers) => turned_away(strangers),
         ControllerEvent::Finished(_) | ControllerEvent::Failed { .. } => return None,
     })
+}
+
+/// Returns a line for a person about a server that reads its disk.
+pub fn restoring(progress: &Restoring) -> String {
+    format!("{} reads its checkpoint and its log: {progress}", Peer::Server(progress.server))
 }
 
 /// Returns a line for a person about the first gradient that a server refused of a worker and table.

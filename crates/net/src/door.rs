@@ -51,7 +51,7 @@ pub(crate) enum Callers {
 impl Callers {
     fn begin_with(self, message: &Message) -> bool {
         match message {
-            Message::Join(_) | Message::Rejoin(_) => self == Self::Members,
+            Message::Join(_) | Message::Rejoin(_) | Message::Restoring(_) => self == Self::Members,
             Message::Hello(_) => self == Self::Clients,
             _ => false,
         }

@@ -1,6 +1,7 @@
 //! A role with its sockets, ready to run on a thread of its own.
 
 mod background;
+mod restoring;
 mod server;
 
 pub use self::background::{ControllerHandle, ControllerThread};

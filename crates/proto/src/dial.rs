@@ -105,6 +105,11 @@ impl Dial {
         self.tried_at = now;
     }
 
+    /// The peer is about to be back: it has the whole time again.
+    pub(crate) fn wait_longer(&mut self) {
+        self.tried = Duration::ZERO;
+    }
+
     /// Returns the time since there was a stream.
     pub(crate) fn lost_for(&self, now: Instant) -> Duration {
         self.lost_at.map_or(Duration::ZERO, |lost_at| now.since(lost_at))

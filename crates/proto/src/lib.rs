@@ -96,13 +96,16 @@ pub use libra_dataplane::RegionConfig;
 pub use membership::HEARTBEAT_INTERVAL;
 pub use message::{
     AckedSet, Adopted, Answered, Assign, Changed, ColdPush, Committed, Drained, Hello, Join, Kind,
-    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, Reset, RoundContents, SlotRun, SlotValues, Start,
-    TablePage, VERSION,
+    MESSAGE_BYTES_MAX, Malformed, Message, Rejoin, Replay, Reset, Restoring, RoundContents, SlotRun,
+    SlotValues, Start, TablePage, VERSION,
 };
 pub use mode::Mode;
 pub use region::{ROUNDS_BEGIN_AFTER, Round, SoftRegion, acked_set, open as open_region};
 pub use role::{Action, DatagramRun, Link, LinkEvent, Outgoing, Role, Strangers};
-pub use server::{MemberEvent, MemoryLimit, RestoreError, Restored, Server, ServerEvent};
+pub use server::{
+    MemberEvent, MemoryLimit, RESTORING_INTERVAL, RestoreError, Restored, RestoringServer, Server,
+    ServerEvent,
+};
 pub use shared::Shared;
 pub use statistics::{ServerStatistics, Statistics, SwitchStatistics, WorkerStatistics};
 pub use storage::{CheckpointHead, StorageEvent, StorageRequest};

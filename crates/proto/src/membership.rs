@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::cluster::{Cluster, Peer, View};
 use crate::dial::{CONNECT_TIMEOUT, Dial, LinkNumbers};
-use crate::message::{Join, Kind, Message, Rejoin, Start, VERSION, brief};
+use crate::message::{Join, Kind, Message, Rejoin, Restoring, Start, VERSION, brief};
 use crate::role::{Action, Link, LinkEvent};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -33,6 +33,9 @@ pub(crate) enum MembershipEvent {
     },
     Checkpoint {
         number: u64,
+    },
+    Restoring {
+        server: u16,
     },
     Finish,
     Ended {
@@ -224,6 +227,7 @@ impl Membership {
                 Some(MembershipEvent::Clocks { barrier, least, view })
             }
             Message::Checkpoint { number } => Some(MembershipEvent::Checkpoint { number }),
+            Message::Restoring(Restoring { server, .. }) => Some(MembershipEvent::Restoring { server }),
             Message::Finish => {
                 self.finished = true;
                 Some(MembershipEvent::Finish)

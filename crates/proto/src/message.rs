@@ -18,7 +18,7 @@ use crate::statistics::Statistics;
 use crate::values::Values;
 
 /// The version of the messages. Members of a cluster must have the same: the format is not self-describing.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 
 /// No message takes more bytes: a longer one is not read.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -270,6 +270,9 @@ pub enum Message {
     /// From a worker to the controller, behind [`Message::Join`]: the job as far as a front end describes it, for a controller that
     /// takes its tables from workers (rule M19).
     Propose(Box<Cluster>),
+    /// To the controller, first on a stream, from a server that reads its disk before it comes back; and on from the controller to the
+    /// workers (rule L8).
+    Restoring(Restoring),
 }
 
 /// The first message of a process to the controller (rule M1).
@@ -311,6 +314,26 @@ pub struct Rejoin {
     pub barriers: u64,
     /// Its whole cluster (servers): a controller that has just started has nothing else to go by.
     pub cluster: Option<Box<Cluster>>,
+}
+
+/// Progress of a server that reads its disk. The shards of its process are read one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restoring {
+    /// [`Cluster::instance`] of its job.
+    pub instance: u64,
+    /// The shard that is read.
+    pub server: u16,
+    /// Bytes of it that are read.
+    pub read: u64,
+    /// Bytes that are to be read, as far as it is known before.
+    pub total: u64,
+}
+
+impl core::fmt::Display for Restoring {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let megabytes = |bytes: u64| bytes / 1_000_000;
+        write!(formatter, "{} of {} MB", megabytes(self.read), megabytes(self.total))
+    }
 }
 
 /// A member's place in a cluster.

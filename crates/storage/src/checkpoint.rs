@@ -125,6 +125,20 @@ impl<D: Disk + Clone> Checkpoints<D> {
         Checkpoint::open(self, number)
     }
 
+    /// Returns the manifests of the newest checkpoint that can be read and of all that it builds on, the full one first, and the state that
+    /// its owner gave; `None` if there is none. The files of rows are not looked at.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn newest_state(&self) -> Result<Option<(Vec<Manifest>, Vec<u8>)>, DiskError> {
+        let state = |number: u64| -> Result<_, CheckpointError> {
+            let chain = self.chain(number)?;
+            let state = reader::read_state(&self.disk, chain.last().expect("the chain has itself"))?;
+            Ok((chain, state))
+        };
+        Ok(self.numbers()?.into_iter().find_map(|number| state(number).ok()))
+    }
+
     /// Opens the newest checkpoint that is sound, and returns which ones are not.
     ///
     /// # Errors

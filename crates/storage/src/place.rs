@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::{DiskError, RealDisk};
 use thiserror::Error;
 
+use crate::reading::Reading;
 use crate::restore::{Recovered, RestoreFailure, restore};
 use crate::row_file::RowFiles;
 
@@ -71,11 +72,16 @@ pub enum PlaceError {
 }
 
 /// Looks for the shards of a process that has ended: the one with the lowest number, and those that listened at its address. None if all
-/// that are there have a process, or there are none. With files for rows, the memory limit of the process is divided among them.
+/// that are there have a process, or there are none. With files for rows, the memory limit of the process is divided among them. They are read
+/// one after the other; `begins` is called before each.
 ///
 /// # Errors
 /// One is there, and cannot go on; or its job was done.
-pub fn find(data: &Path, row_files: Option<&RowFiles>) -> Result<Vec<Found>, PlaceError> {
+pub fn find(
+    data: &Path,
+    row_files: Option<&RowFiles>,
+    mut begins: impl FnMut(Reading),
+) -> Result<Vec<Found>, PlaceError> {
     let mut found: Vec<Found> = Vec::new();
     let (mut running, mut address) = (BTreeSet::new(), None);
     let directories = shard_directories(data)?;
@@ -102,6 +108,7 @@ pub fn find(data: &Path, row_files: Option<&RowFiles>) -> Result<Vec<Found>, Pla
         };
         let memory_limit = row_files.map(|files| files.limit_of_shard(shards())).transpose();
         let memory_limit = memory_limit.map_err(|error| at(error.into()))?;
+        Reading::of(&disk).map_err(|error| at(error.into()))?.into_iter().for_each(&mut begins);
         if let Some(recovered) = restore(disk.clone(), memory_limit).map_err(at)? {
             address.clone_from(noted);
             found.push(Found { recovered, disk });

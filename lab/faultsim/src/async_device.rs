@@ -73,7 +73,7 @@ pub(crate) fn p4_sizes(scenario: &Scenario) -> Option<Sizes> {
         && bound.is_power_of_two()
         && plan.pushes_per_bank_max() <= 0xffff;
     let placement =
-        Placement::new(plan, scenario.sizes.servers, hot_path.region_slots()).ok().filter(|_| is_sound)?;
+        Placement::new(plan, scenario.shards(), hot_path.region_slots()).ok().filter(|_| is_sound)?;
     let sizes = Sizes {
         lanes,
         sums: Sums::Fixed { bound_bits: u8::try_from(bound.ilog2()).ok()? },

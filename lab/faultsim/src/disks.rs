@@ -6,9 +6,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use libra_dataplane::mutants::{Mutant, is_enabled};
-use libra_proto::{Instant, Role, Server, StorageEvent, StorageRequest};
+use libra_proto::{Instant, Restoring, Role, Server, StorageEvent, StorageRequest};
 use libra_storage::disk::{Disk, DiskError, Entry, SimulatedDisk};
-use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore};
+use libra_storage::{Recovered, ShardCheckpoints, ShardLog, create, restore, restoring};
 
 use crate::network::Host;
 use crate::observer::Observer;
@@ -158,14 +158,20 @@ impl<O: Observer> World<O> {
         restore(disk, None).unwrap_or_else(|error| panic!("the shard of host {host} cannot go on: {error}"))
     }
 
-    /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one.
-    pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr) {
+    /// The progress of the shard on the disk of a machine, of which nothing is read yet, if there is one.
+    pub(crate) fn restoring(&mut self, host: Host) -> Option<Restoring> {
+        restoring(ServerDisk(self.disk(host)))
+            .unwrap_or_else(|error| panic!("the disk of host {host}: {error}"))
+    }
+
+    /// Starts a server that has a disk: it goes on with the shard that is there, or it is a new one, of a process with so many.
+    pub fn start_server_with_disk(&mut self, host: Host, controller: SocketAddr, shards: u16) {
         let (own, disk) = (self.address(host), ServerDisk(self.disk(host)));
         let (server, storage) = match self.shard_on_disk(host) {
             Some(Recovered { restored, log, .. }) => {
                 (restored.finish(controller, own), ServerStorage::going_on(disk, log))
             }
-            None => (Server::new(controller, own).with_disk(), ServerStorage::new(disk)),
+            None => (Server::new(controller, own).with_disk().among(shards), ServerStorage::new(disk)),
         };
         let lags = storage.log.as_ref().is_some_and(ShardLog::lags);
         let storage = ServerStorage { syncing: lags, ..storage };

@@ -204,7 +204,7 @@ impl ClusterHarness {
     pub fn start_server(&mut self, host: Host) {
         let controller = address_of(CONTROLLER);
         if self.config.durability.needs_disk() {
-            self.world.start_server_with_disk(host, controller);
+            self.world.start_server_with_disk(host, controller, 1);
         } else {
             let server = Server::new(controller, address_of(host));
             self.world.start(host, AnyRole::Server(Box::new(server)));

@@ -54,6 +54,7 @@ mod run;
 mod runner;
 mod scenario;
 mod set_rows;
+mod shards;
 mod streams;
 mod trace;
 mod workload;

@@ -38,7 +38,7 @@ impl<O: Observer> World<O> {
             return; // It is sent again when that has changed.
         }
         let round_trip = self.network.stream_delay(from, host, 0) + self.network.stream_delay(host, from, 0);
-        let Some(process) = &mut self.machines[host].process else {
+        let Some(process) = self.machines[host].process.as_mut().filter(|process| process.listens()) else {
             return self.refuse(number, "connection refused");
         };
         let accepted = Link(Link::ACCEPTED + process.accepted);

@@ -1,12 +1,13 @@
 //! A role as a process: with a clock of its own, and what arrives while it sleeps.
 
+use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use libra_proto::{
-    Controller, ControllerEvent, DeferredPlane, Instant, Link, LinkEvent, MemberEvent, Message, Role, Server,
-    ServerEvent, Switch, Worker, WorkerEvent,
+    Controller, ControllerEvent, DeferredPlane, Instant, Link, LinkEvent, MemberEvent, Message,
+    RestoringServer, Role, Server, ServerEvent, Switch, Worker, WorkerEvent,
 };
 
 use crate::async_device::{DelayedP4, DelayedSoft};
@@ -29,6 +30,8 @@ pub enum AnyRole {
     Controller(Box<Controller>),
     /// A server.
     Server(Box<Server>),
+    /// A server that reads its disk.
+    Restoring(Box<RestoringServer>),
     /// A switch.
     Switch(Box<Switch>),
     /// A switch whose data plane takes its time.
@@ -46,6 +49,7 @@ macro_rules! with_role {
         match $any {
             $crate::AnyRole::Controller($role) => $body,
             $crate::AnyRole::Server($role) => $body,
+            $crate::AnyRole::Restoring($role) => $body,
             $crate::AnyRole::Switch($role) => $body,
             $crate::AnyRole::DelayedSwitch($role) => $body,
             $crate::AnyRole::P4Switch($role) => $body,
@@ -80,6 +84,12 @@ impl From<ServerEvent> for Event {
             ServerEvent::Member(event) => Self::Member(event),
             event => Self::Server(event),
         }
+    }
+}
+
+impl From<Infallible> for Event {
+    fn from(event: Infallible) -> Self {
+        match event {}
     }
 }
 
@@ -198,6 +208,11 @@ impl Process {
     /// Its clock jumps ahead.
     pub(crate) fn jump(&mut self, by: Duration) {
         self.ahead += by;
+    }
+
+    /// False of a server that reads its disk.
+    pub(crate) fn listens(&self) -> bool {
+        !matches!(self.role, AnyRole::Restoring(_))
     }
 
     pub(crate) fn is_paused(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Runs a scenario: starts the processes, lets users work and faults happen, and brings everything to its end.
 
+mod restoring;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +11,7 @@ use libra_proto::{
     SoftPlane, Switch, Worker, WorkerCommand, WorkerEvent,
 };
 
+use self::restoring::Reader;
 use crate::async_device::{DelayedDevice, p4_sizes};
 use crate::check::{Checkers, Violation};
 use crate::network::{Host, Network, Quality};
@@ -51,6 +54,7 @@ pub(crate) enum Scheduled {
     Agree(Host),
     GoBack { from: Host, to: Host },
     BitsStay,
+    ReadOn(Reader),
     Jump(Host, Duration),
     Quiesce,
     CheckBegin,
@@ -104,6 +108,8 @@ pub(crate) struct ScenarioRunner {
     pub(crate) without_log: BTreeSet<Host>,
     /// Servers whose disk is full.
     pub(crate) full: BTreeSet<Host>,
+    /// For how long servers that have died will read their disks.
+    pub(crate) restore_times: BTreeMap<Host, Duration>,
     /// The worker that describes another job than the others.
     disagreeing: Option<Host>,
     counts: Counts,
@@ -113,7 +119,7 @@ impl ScenarioRunner {
     pub(crate) fn new(scenario: Scenario, trace: Option<TraceWriter>) -> Self {
         let trunk = Random::new(scenario.seed);
         let network = Network::new(scenario.quality, trunk.fork(11));
-        let mut checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.sizes.servers);
+        let mut checkers = Checkers::new(&scenario.rows, &scenario.cluster(), scenario.shards());
         if scenario.is_unprotected {
             checkers.stop_reporting();
         }
@@ -144,6 +150,7 @@ impl ScenarioRunner {
             down: BTreeSet::new(),
             without_log: BTreeSet::new(),
             full: BTreeSet::new(),
+            restore_times: BTreeMap::new(),
             disagreeing: None,
             counts: Counts::default(),
             scenario,
@@ -190,6 +197,15 @@ impl ScenarioRunner {
         host
     }
 
+    /// Adds hosts for the other shards of a server, which start with it.
+    fn add_shards(&mut self, host: Host, at: Instant) {
+        for _ in 1..self.scenario.shards_per_server {
+            let shard = self.world.add_shard(format!("shard-{}", self.kinds.len()), host);
+            self.kinds.push(Kind::Server);
+            self.schedule(at, Scheduled::Start(shard, Kind::Server));
+        }
+    }
+
     /// Hosts of a kind on which a process runs, awake or not.
     pub(crate) fn alive(&self, kind: Kind) -> Vec<Host> {
         (0..self.kinds.len()).filter(|host| self.kinds[*host] == kind && self.world.is_alive(*host)).collect()
@@ -207,15 +223,15 @@ impl ScenarioRunner {
         let role = match kind {
             Kind::Controller => AnyRole::Controller(Box::new(self.scenario.controller())),
             Kind::Server if self.scenario.durability.needs_disk() => {
-                // The operator tries to start it until the disk works.
-                let disk = self.world.disk(host);
-                disk.fail_syncs(0..0);
-                disk.fail_directory_syncs(0);
-                self.world.start_server_with_disk(host, controller);
-                return self.bound_pages(host);
+                // One that reads its disk starts them all.
+                if !self.world.is_alive(self.world.shards_of(host)[0]) {
+                    self.start_server_with_disk(host);
+                }
+                return;
             }
             Kind::Server => {
-                self.world.start(host, AnyRole::Server(Box::new(Server::new(controller, own))));
+                let server = Server::new(controller, own).among(self.scenario.shards_per_server);
+                self.world.start(host, AnyRole::Server(Box::new(server)));
                 return self.bound_pages(host);
             }
             Kind::Switch if self.scenario.has_async_devices => {
@@ -321,9 +337,12 @@ impl ScenarioRunner {
                 let host = self.add_host(kind);
                 if kind == Kind::Controller {
                     self.start(host, kind);
-                } else {
-                    let at = self.now() + self.random.up_to(Duration::from_millis(20));
-                    self.schedule(at, Scheduled::Start(host, kind));
+                    continue;
+                }
+                let at = self.now() + self.random.up_to(Duration::from_millis(20));
+                self.schedule(at, Scheduled::Start(host, kind));
+                if kind == Kind::Server {
+                    self.add_shards(host, at);
                 }
             }
         }
@@ -363,8 +382,11 @@ impl ScenarioRunner {
             Scheduled::Agree(host) => self.agree(host),
             Scheduled::Part(one, other) => self.world.part(one, other),
             Scheduled::GoBack { from, to } => self.go_back(from, to),
-            Scheduled::Jump(host, by) => self.world.jump_clock(host, by),
+            Scheduled::Jump(host, by) => {
+                self.world.shards_of(host).into_iter().for_each(|shard| self.world.jump_clock(shard, by));
+            }
             Scheduled::BitsStay => self.world.flips = None,
+            Scheduled::ReadOn(reader) => self.read_on(reader),
             Scheduled::Quiesce => self.quiesce(),
             Scheduled::CheckBegin if self.begun_at.is_none() => {
                 self.violate("liveness", format!("the job has not begun after {BEGIN_BOUND:?}"));

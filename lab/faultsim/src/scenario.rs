@@ -30,6 +30,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Number of members that the job begins with.
     pub sizes: Sizes,
+    /// Shards of each server: they are in one process, which has one address.
+    pub shards_per_server: u16,
     /// Switches that come with the first members beyond those.
     pub standbys: u16,
     /// Quality of the network until the end of the faults.
@@ -44,6 +46,8 @@ pub struct Scenario {
     pub hot_path: HotPath,
     /// State that servers keep on disk.
     pub durability: Durability,
+    /// A server that comes back reads its disk for so long, at most.
+    pub restore_time_max: Duration,
     /// Operations of users.
     pub workload: Workload,
     /// Bytes of a page of a scan, at most.
@@ -70,6 +74,7 @@ impl Scenario {
         Self {
             seed,
             sizes,
+            shards_per_server: draw_shards(&mut trunk.fork(53)),
             standbys: if planned { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 },
             has_async_devices: trunk.fork(11).chance(0.25),
             quality: draw_quality(&mut trunk.fork(2)),
@@ -77,6 +82,7 @@ impl Scenario {
             planned,
             hot_path: draw_hot_path(&mut trunk.fork(4), sizes.workers),
             durability: draw_durability(&mut trunk.fork(9)),
+            restore_time_max: Duration::ZERO,
             workload: draw_workload(&mut trunk.fork(5), safety, sizes.workers),
             page_bytes_max: usize::MAX,
             proposals: Proposals::draw(&mut trunk.fork(51), sizes.workers),
@@ -93,6 +99,7 @@ impl Scenario {
         .with_short_flows(&mut trunk.fork(13))
         .with_faults_of_disks(&mut trunk.fork(40))
         .with_severe_faults(&mut trunk.fork(14))
+        .with_long_restores(&mut trunk.fork(52))
     }
 
     /// Sometimes a flow has so few numbers that it restarts again and again (rule T18).
@@ -157,6 +164,25 @@ impl Scenario {
         self
     }
 
+    /// In some scenarios servers take long to read their disks, and now and then longer than a member may be away.
+    fn with_long_restores(mut self, random: &mut Random) -> Self {
+        if !self.durability.log || self.safety > Duration::from_secs(10) || !random.chance(0.25) {
+            return self;
+        }
+        self.restore_time_max = random.duration(Duration::from_millis(500)..Duration::from_secs(5));
+        if random.chance(0.15) {
+            let (died, returns) = (random.up_to(self.safety), random.up_to(Duration::from_secs(20)));
+            self.faults.push((died, Fault::ServerDies { machine: random.chance(0.5), returns }));
+            self.faults.sort_by_key(|(at, _)| *at);
+            self.restore_time_max = Duration::from_secs(100);
+            let safety = Duration::from_secs(130);
+            self.workload.pause =
+                self.workload.pause.mul_f64(safety.as_secs_f64() / self.safety.as_secs_f64());
+            self.safety = safety;
+        }
+        self
+    }
+
     /// Sums of tables are not exact: they give no lower bound of what is visible.
     fn with_sums_of_tables(mut self) -> Self {
         self.workload.positive &= self.hot_path.arithmetic != ArithmeticMode::Table;
@@ -171,7 +197,7 @@ impl Scenario {
             }
             self.safety = Duration::from_secs(20);
             self.has_async_devices = false;
-            self.sizes.servers = 1;
+            (self.sizes.servers, self.shards_per_server) = (1, 1);
             self.sizes.workers = 2;
             self.rows = Rows { embedding: (8, 1), hot: 8, headroom_bits: 12, ..self.rows };
             self.hot_path.pushes_per_round = 1;
@@ -218,7 +244,7 @@ impl Scenario {
         self.workload.set = Some(SetWorkload {
             share: *random.pick(&[0.1, 0.3, 0.6]),
             at_barriers: self.workload.barrier_every > 0 && random.chance(0.4),
-            shards: self.sizes.servers,
+            shards: self.shards(),
         });
         self.page_bytes_max = *random.pick(&[1, 100, 300, usize::MAX]);
         self
@@ -266,6 +292,11 @@ impl Scenario {
         self
     }
 
+    /// Shards of all servers.
+    pub(crate) fn shards(&self) -> u16 {
+        self.sizes.servers * self.shards_per_server
+    }
+
     /// Its controller, with the tables or without.
     pub(crate) fn controller(&self) -> Controller {
         match self.proposals {
@@ -290,6 +321,10 @@ impl Scenario {
 /// A probability: often none, else of any magnitude up to `most`.
 fn draw_chance(random: &mut Random, most: f64) -> f64 {
     if random.chance(0.5) { 0.0 } else { most * random.unit() * random.unit() }
+}
+
+fn draw_shards(random: &mut Random) -> u16 {
+    if random.chance(0.3) { random.small(2..=3) } else { 1 }
 }
 
 fn draw_quality(random: &mut Random) -> Quality {

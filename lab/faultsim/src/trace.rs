@@ -100,6 +100,9 @@ pub(crate) fn describe_message(message: &Message) -> String {
         Message::Start(start) => format!("Start you {} view {:?}", start.you, start.cluster.view),
         Message::View(view) => format!("View {view:?}"),
         Message::Rejoin(rejoin) => format!("Rejoin {} view {:#x}", rejoin.you, rejoin.view),
+        Message::Restoring(progress) => {
+            format!("Restoring server {} {} of {}", progress.server, progress.read, progress.total)
+        }
         Message::Heartbeat { probe, .. } => format!("Heartbeat probe {probe}"),
         Message::Push(push) => format!("cold Push {} keys {:?}", push.number, push.keys.to_vec()),
         Message::Pushed { number, .. } => format!("Pushed {number}"),

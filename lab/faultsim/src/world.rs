@@ -131,6 +131,8 @@ pub struct World<O> {
     outgoing: Outgoing,
     /// Hosts whose address has moved to another: who calls there from now on reaches that one.
     pub(crate) redirected: BTreeMap<Host, Host>,
+    /// The hosts of the shards that have been started, by their numbers.
+    pub(crate) shards: BTreeMap<u16, Host>,
     /// Flips bits of datagrams without a wrong checksum.
     pub(crate) flips: Option<Flips>,
     /// True once a message was [forged](Self::forge).
@@ -159,6 +161,7 @@ impl<O: Observer> World<O> {
             events: VecDeque::new(),
             outgoing: Outgoing::default(),
             redirected: BTreeMap::new(),
+            shards: BTreeMap::new(),
             flips: None,
             forges: false,
             random,
@@ -411,6 +414,7 @@ impl<O: Observer> World<O> {
         if let Some(actor) = self.actor(host) {
             self.observer.event(self.now, actor, &event);
         }
+        self.note_shard(host, &event);
         if self.trace.is_some() {
             let text = format!("{:?}", event);
             let short: String = text.chars().take(160).collect();
@@ -477,6 +481,9 @@ impl<O: Observer> World<O> {
     pub(crate) fn send_message(&mut self, from: Host, link: Link, message: &Message) {
         let stream =
             self.machines[from].process.as_ref().and_then(|process| process.links.get(&link).copied());
+        if let (Some((stream, end)), Message::Hello(hello)) = (stream, message) {
+            self.hand_over(stream, 1 - end, hello);
+        }
         let to = stream.map(|(stream, end)| self.streams.actors(stream, end).1);
         if let Some(actor) = self.actor(from) {
             self.observer.message_sent(self.now, actor, to, message);

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use libra_proto::{MemberEvent, MemoryLimit, Peer, Server, ServerEvent, ServerStatistics, Statistics};
+use libra_proto::{
+    MemberEvent, MemoryLimit, Peer, Restoring, Server, ServerEvent, ServerStatistics, Statistics,
+};
 use libra_storage::{Found, PlaceError, RowFiles, find};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use super::restoring::Announcer;
 use super::{NodeError, NodeOptions, end_of, listen, runtime};
 use crate::door::{Callers, Entrance, Tally};
 use crate::driver::{Ports, drive};
@@ -49,16 +52,20 @@ impl ServerNode {
     }
 
     /// The same, with a data directory: if there are shards in it whose process has ended, this one goes on with them, at the address that
-    /// the others have. With a memory limit, in bytes, rows that are not used for long are in a file in the directory.
+    /// the others have. With a memory limit, in bytes, rows that are not used for long are in a file in the directory. While it reads them, which
+    /// may take minutes, the controller is told so, and `on_restoring` is called every 10 s.
     pub fn bind_with_data(
         options: NodeOptions,
         address: Option<SocketAddr>,
         data: PathBuf,
         memory_limit: Option<u64>,
+        on_restoring: impl FnMut(&Restoring) + Send + 'static,
     ) -> Result<Self, NodeError> {
         let row_files = memory_limit.map(|bytes| RowFiles::new(&data, bytes)).transpose();
         let row_files = row_files.map_err(PlaceError::Rows)?;
-        let found = find(&data, row_files.as_ref())?;
+        let mut announcer = Announcer::new(options, on_restoring);
+        let found = find(&data, row_files.as_ref(), |shard| announcer.begin(shard))?;
+        drop(announcer);
         let known = found.first().map(|found| found.recovered.restored.address());
         let node = Self::bind(options, address.or(known))?;
         if let Some(known) = known.filter(|known| known.port() != node.address.port()) {

@@ -51,6 +51,7 @@ impl Controller {
         for member in self.members.values_mut() {
             member.received_at = member.received_at + slept;
             member.lost_at = member.lost_at.map(|lost_at| lost_at + slept);
+            member.progress_at = member.progress_at.map(|progress_at| progress_at + slept);
         }
         if let Some(retirement) = &mut self.retirement {
             retirement.until = retirement.until + slept;
@@ -90,7 +91,10 @@ impl Controller {
             return self.end_stream_of(now, peer);
         }
         let reason = match &member.closed_because {
-            Some(reason) if member.lost_at.is_some() => format!("disappeared: {reason}"),
+            Some(reason) if member.lost_at.is_some() => {
+                let reason = reason.clone();
+                format!("disappeared: {reason}{}", self.failed_return_of(peer))
+            }
             _ => format!("sent nothing for {:?}", Member::heartbeat_timeout(kind_of(peer))),
         };
         if self.phase == Phase::Recovering {

@@ -34,6 +34,8 @@ pub(super) struct Member {
     /// When its stream broke, and why.
     pub(super) lost_at: Option<Instant>,
     pub(super) closed_because: Option<String>,
+    /// When its process, started again, had last read more of its disk (servers).
+    pub(super) progress_at: Option<Instant>,
     /// True once it has been sent its place.
     pub(super) started: bool,
     /// Was another member before, on the same stream, and has not acted on its new place yet (switches).
@@ -80,6 +82,7 @@ impl Member {
             received_at: now,
             lost_at: None,
             closed_because: None,
+            progress_at: None,
             started: false,
             is_renamed: false,
             start_view: u64::MAX,
@@ -117,7 +120,7 @@ impl Member {
         let return_max = if kind == Kind::Switch { SWITCH_RETURN_MAX } else { RETURN_MAX };
         let timeout = self.received_at + Self::heartbeat_timeout(kind);
         if let Some(lost_at) = self.lost_at.filter(|_| self.is_restartable) {
-            return lost_at + SERVER_RETURN_MAX;
+            return self.progress_at.unwrap_or(lost_at) + SERVER_RETURN_MAX;
         }
         self.lost_at.map_or(timeout, |lost_at| timeout.min(lost_at + return_max))
     }

@@ -12,6 +12,7 @@ mod progress;
 mod proposals;
 mod recovery;
 mod refusals;
+mod restoring;
 mod strangers;
 mod view_messages;
 mod views;
@@ -28,10 +29,11 @@ use self::checkpoints::Checkpoints;
 use self::failure_detection::TICK_MAX;
 use self::members::{Member, kind_of};
 use self::proposals::Description;
+use self::restoring::Restarted;
 use self::view_messages::ViewMessages;
 use crate::cluster::{Cluster, Peer};
 use crate::dial::CONNECT_TIMEOUT;
-use crate::message::{Kind, Message, brief};
+use crate::message::{Kind, Message, Restoring, brief};
 use crate::role::{Action, Link, LinkEvent, Outgoing, Role, StrangerCount, Strangers};
 use crate::statistics::Statistics;
 use crate::time::Instant;
@@ -44,7 +46,7 @@ pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const SWITCH_HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(700);
 /// Time in which a server or worker whose stream broke may come back on another.
 const RETURN_MAX: Duration = Duration::from_secs(2);
-/// The same for a server that keeps its state: it is to be started again, and to read it. Workers call it for as long.
+/// The same for a server that keeps its state: it is to be started again, and to read more of it each time. Workers call it for as long.
 const SERVER_RETURN_MAX: Duration = CONNECT_TIMEOUT;
 /// The same for a switch.
 const SWITCH_RETURN_MAX: Duration = Duration::from_millis(200);
@@ -98,6 +100,8 @@ pub enum ControllerEvent {
         /// Reason why its stream broke.
         reason: String,
     },
+    /// It was started again, and reads its disk. Reported every 10 s.
+    Restoring(Restoring),
     /// It is back.
     Returned {
         /// The member.
@@ -247,6 +251,8 @@ pub struct Controller {
     retirement: Option<Retirement>,
     /// The flows of pushes that are to restart, by region and worker.
     renewals: BTreeSet<(u8, u16)>,
+    /// Processes of servers that read their disks, by the address of the server.
+    restarted: BTreeMap<SocketAddr, Restarted>,
     /// Reason why the job has failed.
     failure: Option<String>,
     /// Another controller has its cluster (rule M17).
@@ -300,6 +306,7 @@ impl Controller {
             left: BTreeSet::new(),
             reports: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            restarted: BTreeMap::new(),
             failure: None,
             is_superseded: false,
             barrier: 0,
@@ -416,6 +423,7 @@ impl Role for Controller {
         match message {
             Message::Join(join) => self.handle_join(now, link, &join),
             Message::Rejoin(rejoin) => self.handle_rejoin(now, link, *rejoin),
+            Message::Restoring(progress) => self.handle_restoring(now, link, progress),
             message => match self.callers.get(&link).and_then(|caller| caller.peer) {
                 Some(peer) => self.handle_member(now, peer, message),
                 None => self.close_stranger(link),

@@ -65,6 +65,7 @@ impl Controller {
         }
         if self.phase == Phase::Recovering {
             self.recover(now, link, rejoin, caller.remote);
+            self.end_restoring(peer);
             self.admit(link, caller.remote, peer);
             return self.end_recovery(now);
         }
@@ -83,6 +84,7 @@ impl Controller {
         };
         let before = member.link.replace(link);
         let lost_at = member.lost_at.take();
+        member.progress_at = None;
         member.received_at = now;
         if member.is_restartable
             && let Some(lost_at) = lost_at
@@ -93,6 +95,7 @@ impl Controller {
             self.hang_up(before);
         }
         self.forget_checkpoint_of(now, peer);
+        self.end_restoring(peer);
         self.admit(link, caller.remote, peer);
         if self.is_sent_view(kind_of(peer)) {
             self.send_view(peer);

@@ -11,6 +11,7 @@ mod protocol_violations;
 mod recovery;
 mod refusals;
 mod rejoining;
+mod restoring;
 mod rivals;
 mod shards;
 mod strangers;

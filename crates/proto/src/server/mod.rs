@@ -6,12 +6,14 @@ mod memory_limit;
 mod opening;
 mod refusals;
 mod restore;
+mod restoring;
 mod shard;
 mod snapshot;
 
 pub use self::memory_limit::MemoryLimit;
 pub(crate) use self::refusals::REFUSALS_MAX;
 pub use self::restore::{RestoreError, Restored};
+pub use self::restoring::{RESTORING_INTERVAL, RestoringServer};
 pub(crate) use self::shard::{PAGE_BYTES_MAX, first_bad_state};
 
 use core::net::SocketAddr;
@@ -188,9 +190,10 @@ impl Server {
                 }
                 self.report_refusals();
             }
-            MembershipEvent::Retire | MembershipEvent::Released { .. } | MembershipEvent::Clocks { .. } => {
-                self.dropped += 1;
-            }
+            MembershipEvent::Retire
+            | MembershipEvent::Released { .. }
+            | MembershipEvent::Clocks { .. }
+            | MembershipEvent::Restoring { .. } => self.dropped += 1,
             MembershipEvent::Finish => {
                 self.report_refusals();
                 let statistics = Statistics::Server(self.statistics());

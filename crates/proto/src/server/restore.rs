@@ -100,6 +100,12 @@ impl Restored {
         Ok(Self { shard, newest: covers, durable: u64::MAX, log_bytes: 0, has_rows: false })
     }
 
+    /// Returns the instance of the job and the number of the shard that the state of a checkpoint is of, if it is one.
+    pub fn whose(state: &[u8]) -> Option<(u64, u16)> {
+        let State { number, cluster, .. } = State::of_bytes(state).ok()?;
+        Some((cluster.instance, number))
+    }
+
     /// Adds rows of the checkpoint: an increment after what it builds on.
     ///
     /// # Errors

@@ -95,7 +95,8 @@ impl<P: Plane> Switch<P> {
             }
             MembershipEvent::Released { .. }
             | MembershipEvent::Clocks { .. }
-            | MembershipEvent::Checkpoint { .. } => {}
+            | MembershipEvent::Checkpoint { .. }
+            | MembershipEvent::Restoring { .. } => {}
             MembershipEvent::Finish => {
                 let statistics = Statistics::Switch(self.statistics());
                 self.membership.heartbeat(now, statistics);

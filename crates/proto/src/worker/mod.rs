@@ -265,6 +265,7 @@ impl Worker {
                     self.events.push_back(WorkerEvent::Clocks { least });
                 }
             }
+            MembershipEvent::Restoring { server } => self.wait_longer_for(server),
             MembershipEvent::Finish => {
                 self.end();
                 self.events.push_back(WorkerEvent::Finished);
@@ -299,6 +300,13 @@ impl Worker {
     fn end(&mut self) {
         self.session = None;
         self.actions.extend(self.servers.drain(..).filter_map(|mut dial| dial.hang_up()));
+    }
+
+    /// The process of a server reads its disk, and can be reached only then (rule L8).
+    fn wait_longer_for(&mut self, server: u16) {
+        let Some(address) = self.servers.get(usize::from(server)).map(Dial::address) else { return };
+        let shards = self.servers.iter_mut().filter(|dial| dial.address() == address);
+        shards.for_each(Dial::wait_longer);
     }
 
     fn abort(&mut self, reason: &str) {

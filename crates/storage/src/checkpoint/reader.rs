@@ -294,10 +294,10 @@ pub(super) fn verify(disk: &impl Disk, manifest: &Manifest, file: &FileInfo) -> 
     Ok(())
 }
 
-fn read_state(disk: &impl Disk, manifest: &Manifest) -> Result<Vec<u8>, CheckpointError> {
+pub(super) fn read_state(disk: &impl Disk, manifest: &Manifest) -> Result<Vec<u8>, CheckpointError> {
     let file = manifest.files.iter().find(|file| file.content == Content::State).expect("it was checked");
     let path = path_of(manifest, file);
-    // Its length was compared with that of the file.
+    // The length is that of a manifest whose checksum is right.
     let mut state = vec![0; usize::try_from(file.bytes).expect("it was in memory when it was written")];
     read_exact(disk, &path, 0, &mut state)?;
     let found = crc32c::crc32c(&state);

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskError, Entry, Operation};
@@ -38,6 +39,8 @@ struct Shared {
     open: Mutex<BTreeMap<String, Open>>,
     /// `None` if this handle only reads.
     lock: Option<File>,
+    /// Bytes that were read.
+    read: Arc<AtomicU64>,
 }
 
 /// A file that is written to.
@@ -162,8 +165,14 @@ impl RealDisk {
         }
     }
 
+    /// Returns the count of the bytes that were read, which goes on.
+    pub(crate) fn bytes_read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.read)
+    }
+
     fn with(root: PathBuf, lock: Option<File>) -> Self {
-        Self { shared: Arc::new(Shared { root, open: Mutex::default(), lock }) }
+        let read = Arc::default();
+        Self { shared: Arc::new(Shared { root, open: Mutex::default(), lock, read }) }
     }
 
     /// The directory.
@@ -280,6 +289,7 @@ impl Disk for RealDisk {
                     Err(error) => return Err(error),
                 }
             }
+            self.shared.read.fetch_add(done as u64, Ordering::Relaxed);
             Ok(done)
         })
     }

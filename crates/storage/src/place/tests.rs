@@ -1,14 +1,19 @@
 //! Shards of processes that have ended, in real directories.
 
 use libra_proto::{
-    Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Role, Server, ServerEvent, Start,
-    StorageRequest,
+    Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Restoring, Role, Server, ServerEvent,
+    Start, StorageRequest,
 };
 
 use super::*;
 use crate::create::create;
 
+const JOB: u16 = 7;
 const NOW: libra_proto::Instant = libra_proto::Instant::from_nanos(1);
+
+fn found(data: &tempfile::TempDir) -> Result<Vec<Found>, PlaceError> {
+    find(data.path(), None, |_| ())
+}
 
 // rule S5
 #[test]
@@ -16,7 +21,7 @@ fn a_data_directory_that_others_may_write_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let found_with = |mode| {
         std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        find(data.path(), None)
+        found(&data)
     };
     for mode in [0o775, 0o702, 0o777] {
         let text = found_with(mode).unwrap_err().to_string();
@@ -34,7 +39,7 @@ fn address(process: u16) -> SocketAddr {
 /// A data directory with one shard for each of these processes, as a server leaves them that is killed after its first checkpoint.
 fn shards_of(processes: &[u16]) -> tempfile::TempDir {
     let data = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::new(7, Vec::new(), None, HotPath::for_workers(1));
+    let mut cluster = Cluster::new(JOB, Vec::new(), None, HotPath::for_workers(1));
     cluster.durability = Durability { log: true, checkpoint_bytes_per_second: u64::MAX, ..Durability::NONE };
     cluster.servers = processes.iter().copied().map(address).collect();
     cluster.view.number = 1;
@@ -75,29 +80,47 @@ fn numbers(found: &[Found]) -> Vec<u16> {
 #[test]
 fn all_shards_of_the_lowest_ones_process_are_found() {
     let data = shards_of(&[1, 2, 1, 2, 1]);
-    let first = find(data.path(), None).unwrap();
+    let first = found(&data).unwrap();
     assert_eq!(numbers(&first), [0, 2, 4]);
     assert!(first.iter().all(|found| found.recovered.restored.address() == address(1)));
-    let second = find(data.path(), None).unwrap();
+    let second = found(&data).unwrap();
     assert_eq!(numbers(&second), [1, 3]);
-    assert!(find(data.path(), None).unwrap().is_empty());
+    assert!(found(&data).unwrap().is_empty());
     drop(first);
-    assert_eq!(numbers(&find(data.path(), None).unwrap()), [0, 2, 4]);
+    assert_eq!(numbers(&found(&data).unwrap()), [0, 2, 4]);
+}
+
+// rule L8
+#[test]
+fn shards_are_read_one_after_the_other_and_tell_how_far_they_are() {
+    let data = shards_of(&[1, 2, 1]);
+    let mut readings: Vec<Reading> = Vec::new();
+    let found = find(data.path(), None, |reading| {
+        assert_eq!(reading.progress().read, 0);
+        assert!(readings.iter().all(|before| before.progress().read > 0));
+        readings.push(reading);
+    });
+    assert_eq!(numbers(&found.unwrap()), [0, 2]);
+    for (number, reading) in [0, 2].into_iter().zip(&readings) {
+        let Restoring { instance, server, read, total } = reading.progress();
+        assert_eq!((instance, server), (u64::from(JOB), number));
+        assert!(read > 0 && read <= total, "{read} of {total}");
+    }
 }
 
 #[test]
 fn a_process_that_takes_its_shards_keeps_all_of_them() {
     let data = shards_of(&[1, 1, 2, 1]);
     let first = RealDisk::open(shard_directory(data.path(), 0)).unwrap();
-    assert_eq!(numbers(&find(data.path(), None).unwrap()), [2]);
+    assert_eq!(numbers(&found(&data).unwrap()), [2]);
     drop(first);
     // A process that is about to end, and still has one.
     let last = RealDisk::open(shard_directory(data.path(), 3)).unwrap();
-    let error = find(data.path(), None).unwrap_err();
+    let error = found(&data).unwrap_err();
     let PlaceError::Shard { directory, source } = &error else { panic!("{error}") };
     assert!(directory.ends_with("shard-3") && source.to_string().contains("another process"), "{error}");
     drop(last);
-    assert_eq!(numbers(&find(data.path(), None).unwrap()), [0, 1, 3]);
+    assert_eq!(numbers(&found(&data).unwrap()), [0, 1, 3]);
 }
 
 #[test]
@@ -106,9 +129,9 @@ fn a_shard_without_a_noted_address_is_found_alone() {
     for number in 0..3 {
         std::fs::remove_file(shard_directory(data.path(), number).join(ADDRESS)).unwrap();
     }
-    let first = find(data.path(), None).unwrap();
+    let first = found(&data).unwrap();
     assert_eq!(numbers(&first), [0]);
-    let second = find(data.path(), None).unwrap();
+    let second = found(&data).unwrap();
     assert_eq!(numbers(&second), [1]);
-    assert_eq!(numbers(&find(data.path(), None).unwrap()), [2]);
+    assert_eq!(numbers(&found(&data).unwrap()), [2]);
 }

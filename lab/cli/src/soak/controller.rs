@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use super::records::wall_clock;
 use libra_launch::job::failure;
-use libra_launch::notices::{refused, turned_away};
+use libra_launch::notices::{refused, restoring, turned_away};
 use libra_launch::parent_guard;
 
 /// Something that happened.
@@ -34,6 +34,7 @@ pub(super) enum Event {
     Recovered,
     Lost { peer: Peer, reason: String },
     Away { peer: Peer },
+    Restoring { what: String },
     Returned { peer: Peer, took_us: u64 },
     Checkpointed { number: u64 },
     CheckpointFailed { reason: String },
@@ -76,6 +77,7 @@ impl From<&ControllerEvent> for Event {
                 Self::Settled { moved: *moved, took_us: microseconds(*took) }
             }
             ControllerEvent::Away { peer, .. } => Self::Away { peer: *peer },
+            ControllerEvent::Restoring(progress) => Self::Restoring { what: restoring(progress) },
             ControllerEvent::Returned { peer, took } => {
                 Self::Returned { peer: *peer, took_us: microseconds(*took) }
             }

@@ -232,7 +232,9 @@ impl ActiveSoak<'_> {
             Event::CheckpointFailed { reason } => {
                 self.print(&format!("{seconds:6.2} s: a checkpoint failed: {reason}"));
             }
-            Event::Refused { what } => self.print(&format!("{seconds:6.2} s: {what}")),
+            Event::Refused { what } | Event::Restoring { what } => {
+                self.print(&format!("{seconds:6.2} s: {what}"))
+            }
             Event::Started | Event::Settled { .. } | Event::Checkpointed { .. } => {}
         }
         self.history.entries.push(entry);

@@ -10,6 +10,7 @@ mod paper;
 mod process;
 mod record;
 mod refusals;
+mod slow_disk;
 mod soaks;
 
 /// The program under test.

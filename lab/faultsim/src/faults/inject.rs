@@ -155,10 +155,12 @@ impl ScenarioRunner {
     }
 
     pub(crate) fn put_to_sleep(&mut self, host: Host, lasts: Duration) {
-        self.exempt(host, lasts);
-        self.world.pause(host);
         let at = self.now() + lasts;
-        self.schedule(at, Scheduled::Resume(host));
+        for shard in self.world.shards_of(host) {
+            self.exempt(shard, lasts);
+            self.world.pause(shard);
+            self.schedule(at, Scheduled::Resume(shard));
+        }
     }
 
     fn hosts_of(&self, kind: Kind) -> Vec<Host> {
@@ -167,7 +169,8 @@ impl ScenarioRunner {
 
     fn cut_off(&mut self, host: Host, cut_off: CutOff) {
         let CutOff { from, both, lasts, breaks } = cut_off;
-        self.exempt(host, lasts);
+        let ones = self.world.shards_of(host);
+        ones.iter().for_each(|one| self.exempt(*one, lasts));
         let others: Vec<Host> = match (from, self.kinds[host]) {
             (Side::Controller, _) => vec![self.controller],
             (Side::Servers, Kind::Server) | (Side::Peers, Kind::Switch) => self.hosts_of(Kind::Worker),
@@ -176,16 +179,16 @@ impl ScenarioRunner {
                 [Kind::Switch, Kind::Worker].map(|kind| self.hosts_of(kind)).concat()
             }
             (Side::Peers, _) => self.hosts_of(Kind::Switch),
-            (Side::All, _) => (0..self.kinds.len()).filter(|other| *other != host).collect(),
+            (Side::All, _) => (0..self.kinds.len()).filter(|other| !ones.contains(other)).collect(),
         };
-        self.world.partition(&[host], &others, both);
+        self.world.partition(&ones, &others, both);
         if breaks {
-            for other in &others {
-                self.world.reset_streams(host, *other);
+            for (one, other) in ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other))) {
+                self.world.reset_streams(one, other);
             }
         }
         let at = self.now() + lasts;
-        self.schedule(at, Scheduled::Heal { ones: vec![host], others, both });
+        self.schedule(at, Scheduled::Heal { ones, others, both });
     }
 
     fn cut_server_off(&mut self, cut_off: CutOff) {
@@ -265,8 +268,10 @@ impl ScenarioRunner {
         if let Some(host) = self.pick(Kind::Server, false) {
             self.count_fault("server sleeps");
             self.servers_busy_until = now + lasts + SHORT;
-            self.world.pause(host);
-            self.schedule(now + lasts, Scheduled::Resume(host));
+            for shard in self.world.shards_of(host) {
+                self.world.pause(shard);
+                self.schedule(now + lasts, Scheduled::Resume(shard));
+            }
         }
     }
 
@@ -277,15 +282,20 @@ impl ScenarioRunner {
             return;
         }
         let Some(host) = self.pick(Kind::Server, false) else { return };
-        if self.without_log.contains(&host) || self.full.contains(&host) {
+        let shards = self.world.shards_of(host);
+        if shards.iter().any(|shard| self.without_log.contains(shard) || self.full.contains(shard)) {
             return;
         }
         self.count_fault(if machine { "server machine fails" } else { "server crashes" });
-        self.servers_busy_until = now + returns + SHORT;
+        let away = returns + self.draw_restore_time(host);
+        self.servers_busy_until = now + away + SHORT;
         // Switches that cannot bring their rounds to it give up; and who is about to be missed is missed for longer.
         let others: Vec<Host> = [Kind::Switch, Kind::Worker].map(|kind| self.hosts_of(kind)).concat();
-        others.into_iter().for_each(|other| self.exempt(other, returns));
-        self.kill(host, Kind::Server, machine, Some(returns));
+        others.into_iter().for_each(|other| self.exempt(other, away));
+        // All of its shards die with the process, and come back with it.
+        for shard in shards.into_iter().rev() {
+            self.kill(shard, Kind::Server, machine, Some(returns));
+        }
     }
 
     /// One of those who have a disk, drawn so that nothing else is drawn in another way.

@@ -39,7 +39,7 @@ impl ScenarioRunner {
             Target::Switch => self.pick(Kind::Switch, false),
             Target::Worker => self.pick(Kind::Worker, true),
         }?;
-        self.exempt(host, lasts);
+        self.world.shards_of(host).into_iter().for_each(|shard| self.exempt(shard, lasts));
         self.switches_exempt_until = self.switches_exempt_until.max(self.now() + lasts + EXEMPTION);
         Some(host)
     }
@@ -66,7 +66,8 @@ impl ScenarioRunner {
     }
 
     fn others(&self, host: Host) -> Vec<Host> {
-        (0..self.kinds.len()).filter(|other| *other != host).collect()
+        let shards = self.world.shards_of(host);
+        (0..self.kinds.len()).filter(|other| !shards.contains(other)).collect()
     }
 
     fn cut_one_way(&mut self, victim: Target, receives: bool, lasts: Duration) {
@@ -83,7 +84,7 @@ impl ScenarioRunner {
         if victim == Target::Controller {
             self.exempt_all(lasts);
         }
-        let (host, others) = (vec![host], self.others(host));
+        let (host, others) = (self.world.shards_of(host), self.others(host));
         let (ones, others) = if receives { (others, host) } else { (host, others) };
         self.cut(ones, others, false, lasts);
     }
@@ -111,7 +112,7 @@ impl ScenarioRunner {
         if machine {
             // Its kernel sleeps, too: its streams are given up by those at the other end.
             let others = self.others(host);
-            self.cut(vec![host], others, true, lasts);
+            self.cut(self.world.shards_of(host), others, true, lasts);
         }
     }
 
@@ -140,7 +141,7 @@ impl ScenarioRunner {
             let at = self.now() + self.random.up_to(Duration::from_millis(120));
             return self.schedule(at, Scheduled::Jump(host, by));
         }
-        self.world.jump_clock(host, by);
+        self.world.shards_of(host).into_iter().for_each(|shard| self.world.jump_clock(shard, by));
     }
 
     fn strand_streams(&mut self, late: Duration) {
