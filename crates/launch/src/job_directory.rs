@@ -257,9 +257,9 @@ impl Shard {
             CheckpointError::Damaged { file, fault } => {
                 format!("{} is damaged: {fault}", self.path.join(file).display())
             }
-            CheckpointError::Base { number, base, source } => {
-                let source = self.tell(source);
-                format!("{} has only what changed since checkpoint {base}: {source}", self.shown(*number))
+            CheckpointError::Base { number, base, cause } => {
+                let cause = self.tell(cause);
+                format!("{} has only what changed since checkpoint {base}: {cause}", self.shown(*number))
             }
             CheckpointError::Disk(error) => error.to_string(),
             error => format!("{}: {error}", self.path.display()),

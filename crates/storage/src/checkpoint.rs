@@ -388,12 +388,11 @@ impl<D: Disk + Clone> Checkpoints<D> {
         let mut chain = vec![self.manifest(number)?.0];
         while let Some(base) = chain.last().expect("it was put in").base {
             let increment = &chain.last().expect("it was put in").description;
-            let (manifest, checksum) =
-                self.manifest(base.number).map_err(|source| CheckpointError::Base {
-                    number: increment.number,
-                    base: base.number,
-                    source: Box::new(source),
-                })?;
+            let (manifest, checksum) = self.manifest(base.number).map_err(|cause| CheckpointError::Base {
+                number: increment.number,
+                base: base.number,
+                cause: Box::new(cause),
+            })?;
             let differs = writer::differs(increment, &manifest.description);
             if let Some(field) = (checksum != base.checksum).then_some("checksum").or(differs) {
                 let (number, base) = (increment.number, base.number);

@@ -166,29 +166,29 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A disk did not do what it was asked.
+/// A disk did not do what it was asked. Its text has the cause, as that of each error of this crate, so it names no source.
 #[derive(Debug, Error)]
-#[error("cannot {operation} {path}: {source}")]
+#[error("cannot {operation} {path}: {cause}")]
 pub struct DiskError {
     /// The attempted operation.
     pub operation: Operation,
     /// On which file or directory.
     pub path: String,
     /// Error of the system.
-    pub source: io::Error,
+    pub cause: io::Error,
 }
 
 impl DiskError {
     /// Returns true if there was no room: it may work again once there is.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        is_full(&self.source)
+        is_full(&self.cause)
     }
 
     /// Returns true if there is no such file or directory.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.source.kind() == io::ErrorKind::NotFound
+        self.cause.kind() == io::ErrorKind::NotFound
     }
 }
 
@@ -209,8 +209,8 @@ pub(crate) fn read_exact(
 ) -> Result<(), DiskError> {
     let read = disk.read(name, offset, buffer)?;
     if read < buffer.len() {
-        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter while it was read");
-        return Err(DiskError { operation: Operation::Read, path: name.to_owned(), source });
+        let cause = io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter while it was read");
+        return Err(DiskError { operation: Operation::Read, path: name.to_owned(), cause });
     }
     Ok(())
 }

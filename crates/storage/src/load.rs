@@ -20,20 +20,20 @@ const ROWS: usize = 8192;
 #[non_exhaustive]
 pub enum LoadError {
     /// The directory of a shard cannot be read.
-    #[error("{directory}: {source}")]
+    #[error("{directory}: {cause}")]
     Directory {
         /// The directory.
         directory: PathBuf,
         /// Error of the system.
-        source: DiskError,
+        cause: DiskError,
     },
     /// A shard does not have the checkpoint, or it is damaged.
-    #[error("{directory}: {source}")]
+    #[error("{directory}: {cause}")]
     Checkpoint {
         /// The shard.
         directory: PathBuf,
         /// The error.
-        source: CheckpointError,
+        cause: CheckpointError,
     },
     /// A table of the job is not in the checkpoint, or is another one there.
     #[error("table {table:?} of this job is not as in the checkpoint: {difference}")]
@@ -72,8 +72,8 @@ pub fn load(
     while shard < shards {
         let directory = shard_directory(data, shard);
         let disk = RealDisk::read_only(&directory)
-            .map_err(|source| LoadError::Directory { directory: directory.clone(), source })?;
-        let fail = |source| LoadError::Checkpoint { directory: directory.clone(), source };
+            .map_err(|cause| LoadError::Directory { directory: directory.clone(), cause })?;
+        let fail = |cause| LoadError::Checkpoint { directory: directory.clone(), cause };
         let checkpoint = Checkpoints::new(disk).open(number).map_err(fail)?;
         let description = &checkpoint.manifest().description;
         if description.seed != seed {

@@ -62,12 +62,12 @@ pub enum PlaceError {
     #[error("{0}")]
     Rows(DiskError),
     /// There is a shard that cannot go on.
-    #[error("{directory}: {source}")]
+    #[error("{directory}: {cause}")]
     Shard {
         /// The directory.
         directory: PathBuf,
         /// The reason.
-        source: RestoreFailure,
+        cause: RestoreFailure,
     },
 }
 
@@ -93,7 +93,7 @@ pub fn find(
         if has_process || !found.is_empty() && (noted.is_none() || *noted != address) {
             continue;
         }
-        let at = |source| PlaceError::Shard { directory: directory.clone(), source };
+        let at = |cause| PlaceError::Shard { directory: directory.clone(), cause };
         let disk = match RealDisk::open(directory) {
             Ok(disk) => disk,
             Err(error) if found.is_empty() && is_busy(&error) => {
@@ -161,7 +161,7 @@ fn noted_address(directory: &Path) -> Option<String> {
 
 /// Returns true if another process has the directory.
 fn is_busy(error: &DiskError) -> bool {
-    error.source.kind() == io::ErrorKind::ResourceBusy
+    error.cause.kind() == io::ErrorKind::ResourceBusy
 }
 
 #[cfg(test)]

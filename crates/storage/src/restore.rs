@@ -57,12 +57,12 @@ pub enum RestoreFailure {
     #[error(transparent)]
     Checkpoint(#[from] crate::checkpoint::CheckpointError),
     /// The bytes read are not the state of a shard.
-    #[error("checkpoint {checkpoint}: {source}")]
+    #[error("checkpoint {checkpoint}: {cause}")]
     State {
         /// The checkpoint.
         checkpoint: u64,
         /// The error.
-        source: RestoreError,
+        cause: RestoreError,
     },
     /// The log is damaged, or something of it is not there.
     #[error(transparent)]
@@ -98,7 +98,7 @@ pub fn restore<D: Disk + Clone>(
     };
     let description = &checkpoint.manifest().description;
     let (number, covers) = (description.number, description.covers);
-    let state = |source| RestoreFailure::State { checkpoint: number, source };
+    let state = |cause| RestoreFailure::State { checkpoint: number, cause };
     let mut restored =
         Restored::with_memory_limit(checkpoint.state(), covers.0, memory_limit).map_err(state)?;
     let mut blocks = checkpoint.blocks(ROWS);
@@ -184,14 +184,14 @@ mod tests {
         let of = |number, why| Skipped { number, directory: format!("checkpoint-{number}"), why };
         let (operation, path) = (Operation::Read, "x".to_owned());
         let refused =
-            || DiskError { operation, path: path.clone(), source: std::io::Error::from_raw_os_error(5) };
+            || DiskError { operation, path: path.clone(), cause: std::io::Error::from_raw_os_error(5) };
         let damaged = || CheckpointError::Unfinished { directory: "checkpoint-9.partial".into() };
         assert!(unread(&[of(9, damaged())]).is_none());
         let found = [of(9, damaged()), of(8, refused().into())];
         assert_eq!(unread(&found).map(|skipped| skipped.number), Some(8));
         // So is one that builds on such a one.
-        let source = Box::new(refused().into());
-        let base = [of(7, CheckpointError::Base { number: 7, base: 6, source })];
+        let cause = Box::new(refused().into());
+        let base = [of(7, CheckpointError::Base { number: 7, base: 6, cause })];
         assert_eq!(unread(&base).map(|skipped| skipped.number), Some(7));
     }
 }

@@ -41,7 +41,7 @@ impl RowFiles {
     pub fn new(directory: &Path, memory_limit: u64) -> Result<Self, DiskError> {
         let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
         let path = || directory.display().to_string();
-        made.map_err(|source| DiskError { operation: Operation::CreateDirectory, path: path(), source })?;
+        made.map_err(|cause| DiskError { operation: Operation::CreateDirectory, path: path(), cause })?;
         let files = Self { directory: directory.to_owned(), memory_limit, is_direct: false };
         let is_direct = files.create()?.is_direct()?;
         Ok(Self { is_direct, ..files })
@@ -65,14 +65,14 @@ impl RowFiles {
         Ok(MemoryLimit { bytes, process_shards, file: Box::new(self.create()?) })
     }
 
-    fn create(&self) -> Result<RowFile, DiskError> {
+    fn create(&self) -> Result<RealBlockFile, DiskError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.join(format!("rows-{}-{count}", std::process::id()));
         match create_unnamed(&path) {
-            Ok(file) => Ok(RowFile { file: Arc::new(file), path, reserved: 0 }),
-            Err(source) => {
-                Err(DiskError { operation: Operation::Create, path: path.display().to_string(), source })
+            Ok(file) => Ok(RealBlockFile { file: Arc::new(file), path, reserved: 0 }),
+            Err(cause) => {
+                Err(DiskError { operation: Operation::Create, path: path.display().to_string(), cause })
             }
         }
     }
@@ -103,18 +103,18 @@ fn create_unnamed(path: &Path) -> io::Result<File> {
 
 /// A file of rows. Of each block the last two words are its number and its checksum.
 #[derive(Debug)]
-struct RowFile {
+struct RealBlockFile {
     file: Arc<File>,
     path: PathBuf,
     reserved: u32,
 }
 
-impl RowFile {
+impl RealBlockFile {
     fn is_direct(&self) -> Result<bool, DiskError> {
         let flags = fcntl_getfl(&self.file).map_err(|error| DiskError {
             operation: Operation::Open,
             path: self.path.display().to_string(),
-            source: error.into(),
+            cause: error.into(),
         })?;
         Ok(flags.contains(OFlags::DIRECT))
     }
@@ -148,7 +148,7 @@ fn runs<'b>(numbers: &[u32], mut blocks: &'b mut [Block]) -> Vec<Run<'b>> {
     neighbours.map(run).collect()
 }
 
-impl BlockFile for RowFile {
+impl BlockFile for RealBlockFile {
     fn reserve(&mut self, blocks: u32) -> Result<(), BlockFileError> {
         let (begin, end) = (u64::from(self.reserved) * BLOCK_BYTES, u64::from(blocks) * BLOCK_BYTES);
         if end <= begin {

@@ -212,7 +212,7 @@ fn refused(reason: &str) -> DiskError {
     DiskError {
         operation: crate::disk::Operation::Open,
         path: "the log".to_owned(),
-        source: std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason.to_owned()),
+        cause: std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason.to_owned()),
     }
 }
 

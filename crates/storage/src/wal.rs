@@ -136,12 +136,12 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// The disk refused, or is full. The records wait for the next call; none of them is durable.
     pub fn sync(&mut self) -> Result<RecordNumber, SyncError> {
-        self.try_sync().map_err(|source| {
+        self.try_sync().map_err(|cause| {
             // At once, so that on a full disk there is room for others, and for a checkpoint that lets the log be trimmed.
             if self.tail == Tail::Torn {
                 self.cut().ok();
             }
-            SyncError { durable: self.durable, waiting: self.newest.0 - self.durable.0, source }
+            SyncError { durable: self.durable, waiting: self.newest.0 - self.durable.0, cause }
         })
     }
 
@@ -273,7 +273,7 @@ impl<D: Disk> Log<D> {
         let name = self.active_name();
         let synced = self.disk.append(&name, &mark).and_then(|()| self.disk.sync(&name));
         self.disk.close(&name);
-        synced.map_err(|source| SyncError { durable: self.durable, waiting: 0, source })
+        synced.map_err(|cause| SyncError { durable: self.durable, waiting: 0, cause })
     }
 }
 

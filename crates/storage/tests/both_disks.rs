@@ -140,7 +140,7 @@ fn no_name_leaves_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let disk = RealDisk::open(directory.path().join("inside")).unwrap();
     for name in ["../a", "/a", "d/../../a", "."] {
-        assert_eq!(disk.create(name).unwrap_err().source.kind(), std::io::ErrorKind::InvalidInput, "{name}");
+        assert_eq!(disk.create(name).unwrap_err().cause.kind(), std::io::ErrorKind::InvalidInput, "{name}");
     }
 }
 

@@ -44,14 +44,14 @@ pub enum CheckpointError {
         known: u64,
     },
     /// It builds on another one, which cannot be used.
-    #[error("checkpoint {number} has only what changed since checkpoint {base}: {source}")]
+    #[error("checkpoint {number} has only what changed since checkpoint {base}: {cause}")]
     Base {
         /// The increment.
         number: u64,
         /// The checkpoint it builds on.
         base: u64,
         /// The reason for which that cannot be used.
-        source: Box<Self>,
+        cause: Box<Self>,
     },
     /// It builds on another one, and the checkpoint that has its number now is a different one.
     #[error(
@@ -73,7 +73,7 @@ impl CheckpointError {
     pub fn is_of_disk(&self) -> bool {
         match self {
             Self::Disk(_) => true,
-            Self::Base { source, .. } => source.is_of_disk(),
+            Self::Base { cause, .. } => cause.is_of_disk(),
             _ => false,
         }
     }
@@ -155,7 +155,7 @@ pub enum WriteError {
     },
     /// The checkpoint it should build on cannot be used.
     #[error("cannot write an increment: {0}")]
-    Base(#[source] CheckpointError),
+    Base(CheckpointError),
     /// A value that no manifest can hold.
     #[error("{0}")]
     Description(Fault),

@@ -129,7 +129,7 @@ impl RealDisk {
         let root = root.into();
         let fail = |operation| {
             let path = root.display().to_string();
-            move |source| DiskError { operation, path, source }
+            move |cause| DiskError { operation, path, cause }
         };
         make_durably(&root, &mut |parent| File::open(parent).and_then(|parent| parent.sync_all()))
             .map_err(fail(Operation::Open))?;
@@ -142,7 +142,7 @@ impl RealDisk {
             .open(root.join(LOCK))
             .map_err(fail(Operation::Lock))?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::Error(source) => fail(Operation::Lock)(source),
+            TryLockError::Error(cause) => fail(Operation::Lock)(cause),
             TryLockError::WouldBlock => {
                 let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another process writes there");
                 fail(Operation::Lock)(busy)
@@ -159,8 +159,8 @@ impl RealDisk {
         let root = root.into();
         match fs::read_dir(&root) {
             Ok(_) => Ok(Self::with(root, None)),
-            Err(source) => {
-                Err(DiskError { operation: Operation::Open, path: root.display().to_string(), source })
+            Err(cause) => {
+                Err(DiskError { operation: Operation::Open, path: root.display().to_string(), cause })
             }
         }
     }
@@ -200,7 +200,7 @@ impl RealDisk {
         } else {
             act(&path)
         };
-        result.map_err(|source| DiskError { operation, path: path.display().to_string(), source })
+        result.map_err(|cause| DiskError { operation, path: path.display().to_string(), cause })
     }
 
     /// As [`at`](Self::at), unless this handle only reads.
@@ -399,7 +399,7 @@ mod tests {
         for mode in [0o770, 0o702] {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
             let error = RealDisk::open(folder.path()).unwrap_err();
-            let text = error.source.to_string();
+            let text = error.cause.to_string();
             assert!(text.contains(&format!("`chmod go-w {}`", folder.path().display())), "{text}");
             assert!(RealDisk::read_only(folder.path()).is_ok(), "reading is harmless");
         }

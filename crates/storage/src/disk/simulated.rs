@@ -178,7 +178,7 @@ impl SimulatedDisk {
         state.crashed |= state.crash_at == Some(state.operations);
         state.operations += 1;
         let result = if state.crashed { Err(crashed()) } else { act(state) };
-        result.map_err(|source| DiskError { operation, path: name.to_owned(), source })
+        result.map_err(|cause| DiskError { operation, path: name.to_owned(), cause })
     }
 
     fn look<T>(
@@ -189,7 +189,7 @@ impl SimulatedDisk {
     ) -> Result<T, DiskError> {
         let state = &*self.state();
         let result = if state.crashed { Err(crashed()) } else { act(state) };
-        result.map_err(|source| DiskError { operation, path: name.to_owned(), source })
+        result.map_err(|cause| DiskError { operation, path: name.to_owned(), cause })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Shards of processes that have ended, in real directories.
 
+use std::error::Error as _;
+
 use libra_proto::{
     Cluster, Durability, HotPath, Link, LinkEvent, Message, Peer, Restoring, Role, Server, ServerEvent,
     Start, StorageRequest,
@@ -117,8 +119,10 @@ fn a_process_that_takes_its_shards_keeps_all_of_them() {
     // A process that is about to end, and still has one.
     let last = RealDisk::open(shard_directory(data.path(), 3)).unwrap();
     let error = found(&data).unwrap_err();
-    let PlaceError::Shard { directory, source } = &error else { panic!("{error}") };
-    assert!(directory.ends_with("shard-3") && source.to_string().contains("another process"), "{error}");
+    let PlaceError::Shard { directory, cause } = &error else { panic!("{error}") };
+    assert!(directory.ends_with("shard-3") && cause.to_string().contains("another process"), "{error}");
+    // Its text has all that it is caused by, which must not be printed once more.
+    assert!(error.source().is_none());
     drop(last);
     assert_eq!(numbers(&found(&data).unwrap()), [0, 1, 3]);
 }

@@ -34,21 +34,21 @@ pub enum AppendError {
 /// The reason for which records could not be made durable. They wait in memory, with their numbers; the next
 /// [`Log::sync`](super::Log::sync) tries again.
 #[derive(Debug, Error)]
-#[error("the log is durable up to record {durable}; {waiting} later ones wait: {source}")]
+#[error("the log is durable up to record {durable}; {waiting} later ones wait: {cause}")]
 pub struct SyncError {
     /// The newest durable record, the same as before.
     pub durable: RecordNumber,
     /// Number of records that wait.
     pub waiting: u64,
     /// Error of the disk.
-    pub source: DiskError,
+    pub cause: DiskError,
 }
 
 impl SyncError {
     /// Returns true if there was no room: it may work again once there is.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.source.is_full()
+        self.cause.is_full()
     }
 }
 
@@ -117,7 +117,7 @@ pub enum OpenError {
         file: String,
     },
     /// Its owner made no sense of a record that is sound.
-    #[error("record {record} of the log, in {file} at offset {offset}, was not understood: {source}")]
+    #[error("record {record} of the log, in {file} at offset {offset}, was not understood: {cause}")]
     Refused {
         /// The segment.
         file: String,
@@ -126,7 +126,7 @@ pub enum OpenError {
         /// The record.
         record: RecordNumber,
         /// Error of the owner.
-        source: Box<dyn Error + Send + Sync>,
+        cause: Box<dyn Error + Send + Sync>,
     },
 }
 

@@ -226,11 +226,11 @@ pub(super) fn read_segment(
         }
         if !header.is_mark {
             let record = window.at(offset, header.record_len())?.expect("it was read just now");
-            replay(next, &record[RECORD_HEADER_LEN..]).map_err(|source| OpenError::Refused {
+            replay(next, &record[RECORD_HEADER_LEN..]).map_err(|cause| OpenError::Refused {
                 file: name.clone(),
                 offset,
                 record: next,
-                source,
+                cause,
             })?;
             doubtful.push_back((next, offset));
             next = next.next();
