@@ -183,13 +183,18 @@ impl Arguments {
         let values = usize::from(self.load()?.lanes);
         if self.lanes > 1 && usize::from(self.lanes) < values {
             bail!(
-                "--lanes {}: rows have {values} values, one for each worker and those that come for killed ones, and 32 at least with --memory-limit: take as many lanes or more",
+                "--lanes {}: rows have {values} values, one for each worker and those that come for killed ones, and 16 at least with --memory-limit: take as many lanes or more",
                 self.lanes
             );
         }
         self.plane.check_lanes(self.lanes)?;
         if (self.plane == SwitchPlane::P4) != self.bmv2.is_some() {
             bail!("--plane p4 and --bmv2 go together: the program, compiled, that its switches run");
+        }
+        if self.memory_limit.is_some() && self.kills(Target::Worker) > 0 {
+            bail!(
+                "--kill worker and --memory-limit: what is under way may count or not, and no sum shows it"
+            );
         }
         if self.workers < 2 && self.kills(Target::Worker) > 0 {
             bail!("--kill worker: a job ends with its last worker; take at least two");
@@ -327,7 +332,8 @@ impl Settings {
 
     /// Returns the state that servers keep.
     fn durability(&self) -> Durability {
-        Durability { log: self.log, checkpoint_every: self.checkpoint_every, ..Durability::NONE }
+        let keep = if self.memory_limit.is_some() { 1 } else { Durability::NONE.keep };
+        Durability { log: self.log, checkpoint_every: self.checkpoint_every, keep, ..Durability::NONE }
     }
 
     fn needs_disk(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Comparison of every row with its expected sum, to the bit.
+//! Comparison of every row with its expected value, to the bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::history::Deaths;
 use super::load::Load;
 use super::records::{self, Record, Step};
-use super::worker::read_rows;
+use super::worker::RowsRead;
 
 /// Number of differences that are named.
 const NAMED_MAX: usize = 8;
@@ -64,40 +64,46 @@ impl Verdict {
 struct Lane {
     /// The sum of what counts for sure; empty if nothing does.
     sums: Vec<i64>,
+    /// The rows behind those that are sums.
+    steps: Vec<Stepped>,
     /// Gradients that may count or not.
     open: BTreeMap<usize, Vec<i64>>,
+}
+
+/// A value that takes steps of Adagrad, of rate 1 and with an epsilon of 1.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stepped {
+    value: f32,
+    squares: f32,
+}
+
+impl Stepped {
+    fn step(&mut self, gradient: f32) {
+        self.squares += gradient * gradient;
+        self.value -= gradient / (self.squares.sqrt() + 1.0);
+    }
 }
 
 /// Compares what every worker has read at the end with the records of all.
 pub(super) fn check(load: &Load, directory: &Path, deaths: &Deaths) -> Result<Verdict> {
     let mut verdict = Verdict::default();
     let mut lanes = Vec::new();
-    let mut readings = Vec::new();
+    let mut readers = Vec::new();
     for worker in 0..load.lanes {
         let records = records::read(directory, worker)?;
-        let rows = read_rows(directory, worker)?;
+        let rows = RowsRead::open(directory, worker, load)?;
         let pushes = Pushes::of(&records, worker, rows.is_some(), deaths, &mut verdict);
-        lanes.push(pushes.lane(load, worker));
-        readings.extend(rows.map(|rows| (worker, rows)));
+        lanes.push(pushes.lane(load, worker)?);
+        readers.extend(rows);
     }
-    if readings.is_empty() {
+    if readers.is_empty() {
         bail!("no worker has read the rows at the end");
     }
     let (missing, killed) = (verdict.workers_killed, deaths.workers.len());
     if missing > killed {
         verdict.differ(|| format!("{missing} workers did not come to the end, and {killed} were killed"));
     }
-    for (reader, rows) in &readings {
-        compare(load, &lanes, *reader, rows, &mut verdict)?;
-    }
-    // Where several results are possible, all must have read the same.
-    if let Some(((first, rows), others)) = readings.split_first() {
-        for (other, theirs) in others {
-            if rows.iter().zip(theirs).any(|(a, b)| a.to_bits() != b.to_bits()) {
-                verdict.differ(|| format!("worker {first} and worker {other} have read different values"));
-            }
-        }
-    }
+    compare(load, &lanes, &mut readers, &mut verdict)?;
     Ok(verdict)
 }
 
@@ -137,26 +143,40 @@ impl Pushes {
         pushes
     }
 
-    fn lane(&self, load: &Load, worker: u16) -> Lane {
-        let rows = if self.certain.is_empty() { 0 } else { load.rows() };
-        let mut lane = Lane { sums: vec![0; index(rows)], open: BTreeMap::new() };
+    fn lane(&self, load: &Load, worker: u16) -> Result<Lane> {
+        let (rows, summed) = (index(load.rows()), index(load.summed_rows()));
+        let mut lane = Lane { sums: Vec::new(), steps: Vec::new(), open: BTreeMap::new() };
+        if !self.certain.is_empty() {
+            lane.sums = vec![0; summed];
+            lane.steps = vec![Stepped::default(); rows - summed];
+        }
         for push in &self.certain {
-            for (key, value) in load.push(worker, *push) {
-                lane.sums[index(key)] += i64::from(value);
+            for (row, value) in parts(load, worker, *push) {
+                match row.checked_sub(summed) {
+                    None => lane.sums[row] += value,
+                    Some(row) => lane.steps[row].step(exact_f32(value)),
+                }
             }
         }
         for push in &self.open {
-            // A push has each row once: what occurs twice was added up before.
-            let mut parts: BTreeMap<usize, i64> = BTreeMap::new();
-            for (key, value) in load.push(worker, *push) {
-                *parts.entry(index(key)).or_default() += i64::from(value);
-            }
-            for (row, value) in parts {
+            for (row, value) in parts(load, worker, *push) {
+                if row >= summed {
+                    bail!("push {push} of worker {worker}, which may count or not, has steps of Adagrad");
+                }
                 lane.open.entry(row).or_default().push(value);
             }
         }
-        lane
+        Ok(lane)
     }
+}
+
+/// A push has each row once: what occurs twice was added up before.
+fn parts(load: &Load, worker: u16, push: u32) -> BTreeMap<usize, i64> {
+    let mut parts = BTreeMap::new();
+    for (key, value) in load.push(worker, push) {
+        *parts.entry(index(key)).or_default() += i64::from(value);
+    }
+    parts
 }
 
 /// Of a worker that was killed, and whose last record is of this time: since when what was accepted may be lost, because a
@@ -171,40 +191,60 @@ fn uncertain_after(last: u64, deaths: &Deaths) -> u64 {
     switch.map_or(u64::MAX, |switch| switch.min(&died).saturating_sub(DURABLE_WITHIN))
 }
 
-fn compare(load: &Load, lanes: &[Lane], reader: u16, rows: &[f32], verdict: &mut Verdict) -> Result<()> {
-    let width = usize::from(load.lanes);
-    if rows.len() as u64 != load.rows() * u64::from(load.lanes) {
-        bail!("worker {reader} has read {} values", rows.len());
-    }
-    for (row, values) in rows.chunks_exact(width).enumerate() {
-        for (worker, (value, lane)) in values.iter().zip(lanes).enumerate() {
-            verdict.values += 1;
-            let sum = lane.sums.get(row).copied().unwrap_or(0);
-            let open = lane.open.get(&row).map_or(&[][..], Vec::as_slice);
-            let found = exact(*value);
-            let possible = match found {
-                Some(found) => is_subset_sum(found - sum, open),
-                None => false,
-            };
-            if sum.abs() + open.iter().map(|value| value.abs()).sum::<i64>() >= EXACT_MAX {
-                bail!("row {row} of worker {worker} has a sum that f32 rounds: soak for a shorter time");
+/// Compares what each worker has read, row by row.
+fn compare(load: &Load, lanes: &[Lane], readers: &mut [RowsRead], verdict: &mut Verdict) -> Result<()> {
+    let summed = index(load.summed_rows());
+    let mut disagree = false;
+    for row in 0..index(load.rows()) {
+        let mut first = Vec::new();
+        for rows in &mut *readers {
+            let reader = rows.worker;
+            let values = rows.next_row()?;
+            for (worker, (value, lane)) in values.iter().zip(lanes).enumerate() {
+                verdict.values += 1;
+                let wrong = match row.checked_sub(summed) {
+                    None => differs_from_sum(row, worker, *value, lane)?,
+                    Some(row) => {
+                        let expected = lane.steps.get(row).copied().unwrap_or_default().value;
+                        (value.to_bits() != expected.to_bits()).then(|| expected.to_string())
+                    }
+                };
+                if let Some(expected) = wrong {
+                    verdict.differ(|| {
+                        format!(
+                            "lane {worker} of row {row} is {value} for worker {reader} instead of {expected}"
+                        )
+                    });
+                }
             }
-            if !possible {
-                verdict.differ(|| {
-                    let maybe = if open.is_empty() {
-                        String::new()
-                    } else {
-                        format!(", perhaps with some of {open:?}")
-                    };
-                    format!(
-                        "lane {worker} of row {row} is {value} for worker {reader} instead of {}{maybe}",
-                        -sum
-                    )
-                });
+            // Where several results are possible, all must have read the same.
+            if first.is_empty() {
+                first.extend_from_slice(values);
             }
+            disagree |= first.iter().zip(values).any(|(a, b)| a.to_bits() != b.to_bits());
         }
     }
+    if disagree {
+        verdict.differ(|| "workers have read different values".to_owned());
+    }
     Ok(())
+}
+
+/// Returns the expected value in words if a lane has another one.
+fn differs_from_sum(row: usize, worker: usize, value: f32, lane: &Lane) -> Result<Option<String>> {
+    let sum = lane.sums.get(row).copied().unwrap_or(0);
+    let open = lane.open.get(&row).map_or(&[][..], Vec::as_slice);
+    if sum.abs() + open.iter().map(|value| value.abs()).sum::<i64>() >= EXACT_MAX {
+        bail!("row {row} of worker {worker} has a sum that f32 rounds: soak for a shorter time");
+    }
+    let is_possible = exact(value).is_some_and(|found| is_subset_sum(found - sum, open));
+    let maybe = if open.is_empty() { String::new() } else { format!(", perhaps with some of {open:?}") };
+    Ok((!is_possible).then(|| format!("{}{maybe}", -sum)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a push has few parts of a row, each below 1,000")]
+fn exact_f32(value: i64) -> f32 {
+    value as f32
 }
 
 /// The sum that a value stands for; `None` if it is no whole number, or zero with a sign that no subtraction leaves.

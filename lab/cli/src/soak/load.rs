@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 const HOT_ROWS: u64 = 3_000;
 const COLD_ROWS: u64 = 500;
-/// Values of a row that servers with a memory limit do not keep in memory for its size alone.
-const LIMITED_WIDTH: u16 = 32;
+/// Values of a row that servers with a memory limit do not keep in memory for its size alone, with the state of Adagrad.
+const LIMITED_WIDTH: u16 = 16;
 /// Bytes that such a row takes in memory, with its key and its place in the index; a few more or less do not matter here.
-const LIMITED_ROW_BYTES: u64 = 4 * LIMITED_WIDTH as u64 + 16;
+const LIMITED_ROW_BYTES: u64 = 2 * 4 * LIMITED_WIDTH as u64 + 16;
 /// Rows of all servers take so many times the memory that they may.
 const OVERLOAD: u64 = 4;
 /// Neighbouring rows of a push that come again only when all others did.
@@ -24,7 +24,8 @@ const ROWS_OF_A_PUSH: usize = 96;
 const GRADIENT_PLANNED: f32 = 1.0;
 
 /// Integers for rows that have a lane for each worker: worker w adds to lane w only, so each lane shows what became of the
-/// pushes of one worker. They are small enough for f32 to add them up without rounding.
+/// pushes of one worker. They are small enough for f32 to add them up without rounding. With a memory limit the rows that no plan has are
+/// updated by Adagrad, whose steps follow from the order of the pushes of the worker of a lane, which a shard keeps (rule C1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Load {
     pub(super) seed: u64,
@@ -57,24 +58,33 @@ impl Load {
         HOT_ROWS + self.cold_rows
     }
 
-    /// Stochastic gradient descent with rate 1 from zero: a row is minus the sum of its gradients.
+    /// The rows below this are minus the sums of their gradients; those above take steps of Adagrad.
+    pub(super) fn summed_rows(&self) -> u64 {
+        if self.walked_rows == 0 { self.rows() } else { HOT_ROWS }
+    }
+
+    /// Stochastic gradient descent, and Adagrad for rows with a memory limit. All begin at zero.
     pub(super) fn tables(&self) -> Vec<TableSpec> {
-        vec![TableSpec {
-            name: "sums".to_owned(),
-            keys: 0..self.rows(),
+        let table = |name: &str, keys, optimizer: Optimizer| TableSpec {
+            name: name.to_owned(),
+            keys,
             width: self.lanes.into(),
-            rule: Optimizer::Sgd { rate: 1.0 }.into(),
+            rule: optimizer.into(),
             init: Init::Zero,
-        }]
+        };
+        let (summed, rows) = (self.summed_rows(), self.rows());
+        let sums = table("sums", 0..summed, Optimizer::Sgd { rate: 1.0 });
+        let steps = || table("steps", summed..rows, Optimizer::Adagrad { rate: 1.0, epsilon: 1.0 });
+        [sums].into_iter().chain((summed < rows).then(steps)).collect()
     }
 
     /// A plan that has all but the last rows as hot.
     pub(super) fn plan(&self) -> Result<Plan> {
         let shapes = self.tables().into_iter().map(|table| TableShape {
+            hot: table.name == "sums",
             name: table.name,
             keys: table.keys,
             width: self.lanes.into(),
-            hot: true,
         });
         let mut frequencies = Frequencies::new(shapes.collect()).context("the tables make no plan")?;
         frequencies.record_push(0..HOT_ROWS);
@@ -144,7 +154,7 @@ mod tests {
     #[test]
     fn two_workers_walk_over_all_rows_with_a_memory_limit() {
         let load = Load::new(1, 2, Some(1 << 20));
-        assert_eq!((load.lanes, load.cold_rows), (32, 29_127));
+        assert_eq!((load.lanes, load.cold_rows), (16, 29_127));
         let keys =
             |worker| (0..15).flat_map(move |number| Load::new(1, 2, Some(1 << 20)).push(worker, number));
         let walked: std::collections::BTreeSet<u64> = (0..2).flat_map(keys).map(|(key, _)| key).collect();

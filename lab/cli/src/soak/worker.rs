@@ -1,7 +1,8 @@
 //! A worker that pushes known numbers until it is time to stop, and then reads every row.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use libra_net::{Accepted, NodeError, WorkerNode};
 use libra_proto::{Parameters, PullId};
 
+use super::load::Load;
 use super::records::{Record, Records, Step, wall_clock};
 use super::{Settings, Task};
 
@@ -20,6 +22,8 @@ const PUSHES_PER_PULL: u32 = 8;
 /// Timeout of joining: the place of a worker that was killed is free only when the controller has noticed.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Rows that are read at once at the end.
+const ROWS_PER_READ: usize = 1 << 20;
 
 pub(super) fn run(directory: &Path) -> Result<()> {
     let settings = Settings::read(directory)?;
@@ -33,7 +37,7 @@ pub(super) fn run(directory: &Path) -> Result<()> {
     }
     let records = Records::create(directory, number)?;
     let mut pusher = Pusher { worker, number, task, records, open: BTreeMap::new(), clock: Clock::start() };
-    match pusher.run().and_then(|rows| write_rows(directory, number, &rows)) {
+    match pusher.run().and_then(|()| pusher.write_rows(directory)) {
         Ok(()) => Ok(pusher.worker.report(String::new())?),
         Err(error) => {
             pusher.worker.abort(format!("{error:#}"));
@@ -82,8 +86,8 @@ struct Pusher {
 }
 
 impl Pusher {
-    /// Returns the values of all rows.
-    fn run(&mut self) -> Result<Vec<f32>> {
+    /// Pushes until the end, and waits until all rows have everything.
+    fn run(&mut self) -> Result<()> {
         let mut pull = None;
         let mut push = 0;
         while self.clock.at(Instant::now()) < self.task.end {
@@ -111,9 +115,24 @@ impl Pusher {
             self.finish_pull(pull)?;
         }
         self.worker.flush()?;
-        self.worker.barrier()?;
-        let all = self.start_pull((0..self.task.load.rows()).collect())?;
-        self.finish_pull(all)
+        Ok(self.worker.barrier()?)
+    }
+
+    /// Reads all rows, and writes their values to a file, which has its name when it is complete.
+    fn write_rows(&mut self, directory: &Path) -> Result<()> {
+        let path = rows_path(directory, self.number);
+        let unfinished = path.with_extension("unfinished");
+        let cannot_write = || format!("cannot write {}", path.display());
+        let mut file = File::create(&unfinished).with_context(cannot_write)?;
+        let rows = self.task.load.rows();
+        for first in (0..rows).step_by(ROWS_PER_READ) {
+            let keys = first..rows.min(first + ROWS_PER_READ as u64);
+            let pull = self.start_pull(keys.collect())?;
+            let bytes: Vec<u8> =
+                self.finish_pull(pull)?.iter().flat_map(|value| value.to_le_bytes()).collect();
+            file.write_all(&bytes).with_context(cannot_write)?;
+        }
+        fs::rename(&unfinished, &path).with_context(cannot_write)
     }
 
     fn push(&mut self, push: u32) -> Result<()> {
@@ -141,11 +160,13 @@ impl Pusher {
         Ok(self.worker.start_pull(keys)?)
     }
 
-    /// Whatever a row holds while pushes are under way, it is sums of integers.
+    /// Whatever a row holds while pushes are under way, it is a sum of whole numbers, or where steps of Adagrad lead.
     fn finish_pull(&mut self, pull: PullId) -> Result<Vec<f32>> {
         let values = self.worker.finish_pull(pull)?.values;
-        if let Some(value) = values.iter().find(|value| value.fract() != 0.0) {
-            bail!("a pull brought {value}, which is no sum of whole numbers");
+        let has_steps = self.task.load.summed_rows() < self.task.load.rows();
+        let is_possible = |value: &f32| if has_steps { value.is_finite() } else { value.fract() == 0.0 };
+        if let Some(value) = values.iter().find(|value| !is_possible(value)) {
+            bail!("a pull brought {value}, which no gradients make");
         }
         Ok(values)
     }
@@ -155,20 +176,34 @@ fn rows_path(directory: &Path, worker: u16) -> PathBuf {
     directory.join(format!("rows-{worker}"))
 }
 
-fn write_rows(directory: &Path, worker: u16, rows: &[f32]) -> Result<()> {
-    let bytes: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let path = rows_path(directory, worker);
-    let unfinished = path.with_extension("unfinished");
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, &path));
-    written.with_context(|| format!("cannot write {}", path.display()))
+/// The values of all rows as a worker has read them at the end, row by row.
+pub(super) struct RowsRead {
+    pub(super) worker: u16,
+    file: BufReader<File>,
+    bytes: Vec<u8>,
+    values: Vec<f32>,
 }
 
-/// The values of all rows as a worker has read them at the end; `None` of one that did not come that far.
-pub(super) fn read_rows(directory: &Path, worker: u16) -> Result<Option<Vec<f32>>> {
-    let path = rows_path(directory, worker);
-    if !path.exists() {
-        return Ok(None);
+impl RowsRead {
+    /// `None` if the worker did not come that far.
+    pub(super) fn open(directory: &Path, worker: u16, load: &Load) -> Result<Option<Self>> {
+        let path = rows_path(directory, worker);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (values, found) = (load.rows() * u64::from(load.lanes), file.metadata()?.len() / 4);
+        if found != values {
+            bail!("worker {worker} has read {found} values instead of {values}");
+        }
+        let bytes = vec![0; 4 * usize::from(load.lanes)];
+        Ok(Some(Self { worker, file: BufReader::with_capacity(1 << 20, file), bytes, values: Vec::new() }))
     }
-    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Some(bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect()))
+
+    pub(super) fn next_row(&mut self) -> Result<&[f32]> {
+        self.file.read_exact(&mut self.bytes).context("cannot read the rows of a worker")?;
+        self.values.clear();
+        self.values.extend(self.bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)));
+        Ok(&self.values)
+    }
 }
