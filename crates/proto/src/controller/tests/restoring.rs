@@ -145,7 +145,9 @@ fn a_new_controller_waits_for_a_server_that_reads() {
         });
     };
     return_of(&mut harness, 0);
-    [Worker(0), Worker(1)].map(|worker| harness.rejoin_with(worker, |rejoin| rejoin.view = 1));
+    for worker in [Worker(0), Worker(1)] {
+        harness.rejoin_with(worker, |rejoin| rejoin.view = 1);
+    }
     let link = harness.call();
     for step in 1..=3 {
         harness.pass(ms(29_000), &[]);
