@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use libra_client::LocalOptions;
+use libra_client::{LocalOptions, Security};
 use serde_json::json;
 
 use self::faults::ScheduledFault;
@@ -126,6 +126,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             memory_limit: arguments.memory_limit,
             standbys,
             shards_per_server: arguments.shards_per_server,
+            // All members are in this process.
+            security: Security::NONE,
         },
         faults,
         recorders: recorders.clone(),

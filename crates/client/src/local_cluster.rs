@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use libra_net::{
-    ControllerHandle, ControllerNode, ControllerThread, FaultRates, NodeError, NodeOptions, ServerNode,
-    SwitchNode, WorkerNode,
+    ControllerHandle, ControllerNode, ControllerThread, FaultRates, NodeError, NodeOptions, Security,
+    ServerNode, SwitchNode, WorkerNode,
 };
 use libra_proto::{ControllerEvent, Outcome, ServerEvent};
 
@@ -35,6 +35,8 @@ pub struct LocalOptions {
     pub standbys: u16,
     /// Shards of each server, on a thread each; 0 is 1.
     pub shards_per_server: u16,
+    /// Protection of all streams. Members in other processes need the same.
+    pub security: Security,
 }
 
 /// An event of the cluster.
@@ -79,6 +81,7 @@ impl LocalCluster {
     ) -> Result<Self, StartError> {
         spec.check()?;
         let node = ControllerNode::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let node = node.with_security(options.security.clone());
         let address = node.address();
         let on_event = Arc::new(on_event);
         let (begun, has_begun) = mpsc::channel();
@@ -177,7 +180,12 @@ struct Members {
 impl Members {
     fn node_options(&self, stream: u64) -> NodeOptions {
         let fault_seed = self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(stream);
-        NodeOptions { faults: self.options.faults, fault_seed, ..NodeOptions::new(self.address) }
+        NodeOptions {
+            faults: self.options.faults,
+            fault_seed,
+            security: self.options.security.clone(),
+            ..NodeOptions::new(self.address)
+        }
     }
 
     fn start_server(
@@ -191,7 +199,7 @@ impl Members {
             Some(state) => {
                 ServerNode::bind_with_data(options, None, state.clone(), self.options.memory_limit, |_| ())?
             }
-            None => ServerNode::bind(options, None)?,
+            None => ServerNode::bind(options.clone(), None)?,
         };
         if let Some(found) = node.goes_on_from().next() {
             return Err(StartError::Unfinished { found });

@@ -15,12 +15,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libra_proto::{FIRST_BYTES_MAX, Message, REJOIN_BYTES_MAX, Strangers, may_be_long};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant as Deadline, Sleep};
+use tokio_rustls::{Accept, TlsStream};
 
-use crate::frames::LENGTH_BYTES;
+use crate::frames::{LENGTH_BYTES, speaks_tls};
+use crate::security::Security;
+use crate::security::roles::{Role, Roles};
+use crate::stream::{DetachedStream, Socket, Stream};
 
 /// So many streams may be open without a first message.
 const WAITING_MAX: usize = 64;
@@ -64,7 +69,7 @@ impl Callers {
 }
 
 /// A stream whose other end has identified itself.
-pub(crate) struct Caller<S = TcpStream> {
+pub(crate) struct Caller<S = Stream> {
     pub(crate) stream: S,
     pub(crate) remote: SocketAddr,
     /// Its first message, and how many bytes of the stream that took; none if any peer may call.
@@ -73,20 +78,20 @@ pub(crate) struct Caller<S = TcpStream> {
 
 /// The way by which streams come in.
 pub(crate) enum Entrance {
-    /// A port of the role's own, and who may call there.
-    Listener(TcpListener, Callers),
+    /// A port of the role's own, who may call there, and how they are identified.
+    Listener(TcpListener, Callers, Security),
     /// The port is that of several roles ([`Front`](crate::front::Front)).
     Behind(mpsc::Receiver<HandedOver>),
 }
 
 /// A caller on its way to the thread of another runtime.
-pub(crate) type HandedOver = Caller<std::net::TcpStream>;
+pub(crate) type HandedOver = Caller<DetachedStream>;
 
 impl Caller {
     /// Takes the stream from its runtime.
     pub(crate) fn hand_over(self) -> Result<HandedOver, (SocketAddr, io::Error)> {
         let Self { stream, remote, first } = self;
-        let stream = stream.into_std().map_err(|error| (remote, error))?;
+        let stream = stream.detach().map_err(|error| (remote, error))?;
         Ok(HandedOver { stream, remote, first })
     }
 }
@@ -95,7 +100,7 @@ impl HandedOver {
     /// Gives the stream to the runtime of this thread.
     fn into_caller(self) -> Result<Caller, (SocketAddr, io::Error)> {
         let Self { stream, remote, first } = self;
-        let stream = TcpStream::from_std(stream).map_err(|error| (remote, error))?;
+        let stream = stream.attach().map_err(|error| (remote, error))?;
         Ok(Caller { stream, remote, first })
     }
 }
@@ -112,8 +117,8 @@ impl Door {
         let (identified, inbox) = mpsc::channel(IDENTIFIED_MAX);
         // The task ends with the role that it works for.
         let task = match entrance {
-            Entrance::Listener(listener, callers) => {
-                let mut keeper = Keeper::new(listener, callers, tally);
+            Entrance::Listener(listener, callers, security) => {
+                let mut keeper = Keeper::new(listener, callers, security, tally);
                 tokio::spawn(async move {
                     while let Ok(place) = identified.reserve().await {
                         place.send(keeper.next().await);
@@ -173,11 +178,19 @@ impl Tally {
 
 /// A stream whose first message is not complete yet.
 struct Waiting {
-    stream: TcpStream,
+    stream: Opening,
     remote: SocketAddr,
     until: Deadline,
     /// The first frame, as far as it has come.
     frame: Vec<u8>,
+}
+
+/// A stream as far as its other end has shown what it may be.
+enum Opening {
+    /// Nothing is to be shown.
+    Plain(TcpStream),
+    Handshake(Box<Accept<Socket>>),
+    Secure(Box<TlsStream<Socket>>),
 }
 
 /// The result of a look at a stream.
@@ -192,10 +205,32 @@ enum Look {
 }
 
 impl Waiting {
-    /// Reads what is there. `ready` is true if the runtime has reported data.
-    fn look(&mut self, callers: Callers, ready: bool) -> Look {
+    /// Returns true if there may be something to look at.
+    fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
+        match &self.stream {
+            Opening::Plain(stream) => stream.poll_read_ready(context).is_ready(),
+            // A look polls it.
+            Opening::Handshake(_) | Opening::Secure(_) => true,
+        }
+    }
+
+    /// Takes what is there. `ready` is true if the runtime has reported data.
+    fn look(
+        &mut self,
+        callers: Callers,
+        security: &Security,
+        ready: bool,
+        context: &mut Context<'_>,
+    ) -> Look {
         if callers == Callers::Unidentified {
             return Look::Nothing;
+        }
+        if let Opening::Handshake(handshake) = &mut self.stream {
+            match Pin::new(handshake).poll(context) {
+                Poll::Pending => return Look::Nothing,
+                Poll::Ready(Ok(stream)) => self.stream = Opening::Secure(Box::new(stream.into())),
+                Poll::Ready(Err(error)) => return Look::Stranger(security.refusal(&error)),
+            }
         }
         for _ in 0..READS_MAX {
             let wanted = match self.wanted(callers) {
@@ -204,12 +239,12 @@ impl Waiting {
             };
             if let Some(frame) = self.frame.get(LENGTH_BYTES..).filter(|_| self.frame.len() == wanted) {
                 return match Message::decode(frame) {
-                    Ok(message) if callers.begin_with(&message) => Look::Identified(message),
+                    Ok(message) if callers.begin_with(&message) => self.identify(message, security),
                     Ok(_) => Look::Stranger("its first message does not identify it".to_owned()),
                     Err(error) => Look::Stranger(error.to_string()),
                 };
             }
-            match self.read(wanted, ready) {
+            match self.read(wanted, ready, context) {
                 Ok(0) => return Look::Stranger("it was closed before it identified itself".to_owned()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Nothing,
@@ -220,6 +255,20 @@ impl Waiting {
         Look::More
     }
 
+    /// Compares what a caller says it is with what it has shown.
+    fn identify(&self, message: Message, security: &Security) -> Look {
+        let may_be = match &self.stream {
+            Opening::Secure(stream) => security.roles_of(stream),
+            Opening::Plain(_) | Opening::Handshake(_) => Roles::ALL,
+        };
+        match Role::claimed(&message) {
+            Some(role) if !may_be.has(role) => Look::Stranger(format!(
+                "its certificate is that of {may_be}, and it says that it is a {role}"
+            )),
+            _ => Look::Identified(message),
+        }
+    }
+
     /// Returns the length of the frame with its length field, as far as that is received: nothing behind it is read.
     fn wanted(&self, callers: Callers) -> Result<usize, String> {
         let Some(length) = self.frame.first_chunk::<LENGTH_BYTES>() else { return Ok(LENGTH_BYTES + 1) };
@@ -228,6 +277,9 @@ impl Waiting {
             return if length == 0 { Err("an empty message".to_owned()) } else { Ok(LENGTH_BYTES + 1) };
         };
         let bytes_max = callers.bytes_max(*first_byte);
+        if speaks_tls(&self.frame) && matches!(self.stream, Opening::Plain(_)) {
+            return Err("it speaks TLS, and this end has no token".to_owned());
+        }
         if length == 0 || length > bytes_max {
             return Err(format!("a first message of {length} bytes, where {bytes_max} may be"));
         }
@@ -235,22 +287,14 @@ impl Waiting {
     }
 
     /// Memory follows the bytes received, not what a length promises.
-    fn read(&mut self, wanted: usize, ready: bool) -> io::Result<usize> {
+    fn read(&mut self, wanted: usize, ready: bool, context: &mut Context<'_>) -> io::Result<usize> {
         let filled = self.frame.len();
         let end = wanted.min(filled + READ_BYTES);
         if end > self.frame.capacity() {
             self.frame.reserve_exact(wanted.min(2 * end) - filled);
         }
         self.frame.resize(end, 0);
-        let into = &mut self.frame[filled..];
-        // The runtime reports no data before it has looked once; a stream that is about to be closed is read directly.
-        let read = if ready {
-            self.stream.try_read(into)
-        } else {
-            rustix::net::recv(&self.stream, into, rustix::net::RecvFlags::DONTWAIT)
-                .map(|(read, _)| read)
-                .map_err(io::Error::from)
-        };
+        let read = self.stream.read(&mut self.frame[filled..], ready, context);
         self.frame.truncate(filled + *read.as_ref().unwrap_or(&0));
         read
     }
@@ -261,10 +305,31 @@ impl Waiting {
     }
 }
 
+impl Opening {
+    fn read(&mut self, into: &mut [u8], ready: bool, context: &mut Context<'_>) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) if ready => stream.try_read(into),
+            // The runtime reports no data before it has looked once; a stream that is about to be closed is read directly.
+            Self::Plain(stream) => rustix::net::recv(stream, into, rustix::net::RecvFlags::DONTWAIT)
+                .map(|(read, _)| read)
+                .map_err(io::Error::from),
+            Self::Handshake(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Self::Secure(stream) => {
+                let mut into = ReadBuf::new(into);
+                match Pin::new(stream).poll_read(context, &mut into) {
+                    Poll::Ready(read) => read.map(|()| into.filled().len()),
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
+        }
+    }
+}
+
 /// Accepts streams and reads their first messages.
 pub(crate) struct Keeper {
     listener: TcpListener,
     callers: Callers,
+    security: Security,
     tally: Arc<Tally>,
     /// The oldest first, so that its time is over first.
     waiting: VecDeque<Waiting>,
@@ -275,11 +340,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(listener: TcpListener, callers: Callers, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(
+        listener: TcpListener,
+        callers: Callers,
+        security: Security,
+        tally: Arc<Tally>,
+    ) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         Self {
             listener,
             callers,
+            security,
             tally,
             waiting: VecDeque::new(),
             identified: VecDeque::new(),
@@ -306,14 +377,14 @@ impl Keeper {
     fn look_at_all(&mut self, context: &mut Context<'_>) {
         let mut place = 0;
         while let Some(waiting) = self.waiting.get_mut(place) {
-            if waiting.stream.poll_read_ready(context).is_pending() {
+            if !waiting.is_ready(context) {
                 place += 1;
                 continue;
             }
-            let look = waiting.look(self.callers, true);
+            let look = waiting.look(self.callers, &self.security, true, context);
             let again = match look {
                 // It may have taken the readiness back; the next look registers again.
-                Look::Nothing => waiting.stream.poll_read_ready(context).is_ready(),
+                Look::Nothing => matches!(waiting.stream, Opening::Plain(_)) && waiting.is_ready(context),
                 Look::More => true,
                 Look::Identified(_) | Look::Stranger(_) => false,
             };
@@ -333,6 +404,11 @@ impl Keeper {
             Look::Nothing | Look::More => return true,
             Look::Identified(message) => {
                 if let Some(Waiting { stream, remote, frame, .. }) = self.waiting.remove(place) {
+                    let stream = match stream {
+                        Opening::Plain(stream) => Stream::Plain(stream),
+                        Opening::Secure(stream) => Stream::Secure(stream),
+                        Opening::Handshake(_) => unreachable!("it has spoken"),
+                    };
                     self.identified.push_back(Caller { stream, remote, first: Some((message, frame.len())) });
                 }
             }
@@ -372,9 +448,9 @@ impl Keeper {
         for _ in 0..WAITING_MAX {
             match self.listener.poll_accept(context) {
                 Poll::Ready(Ok((stream, remote))) if self.callers == Callers::Unidentified => {
-                    self.identified.push_back(Caller { stream, remote, first: None });
+                    self.identified.push_back(Caller { stream: Stream::Plain(stream), remote, first: None });
                 }
-                Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote),
+                Poll::Ready(Ok((stream, remote))) => self.receive(stream, remote, context),
                 Poll::Ready(Err(error)) if is_of_the_peer(&error) => {}
                 // Out of descriptors, as a rule. An unused one is given back, and the caller waits in the kernel.
                 Poll::Ready(Err(_)) => {
@@ -394,14 +470,18 @@ impl Keeper {
         context.waker().wake_by_ref();
     }
 
-    fn receive(&mut self, stream: TcpStream, remote: SocketAddr) {
+    fn receive(&mut self, stream: TcpStream, remote: SocketAddr, context: &mut Context<'_>) {
         let until = Deadline::now() + FIRST_MESSAGE_MAX;
+        let stream = match self.security.accept(stream) {
+            Ok(handshake) => Opening::Handshake(Box::new(handshake)),
+            Err(stream) => Opening::Plain(stream),
+        };
         self.waiting.push_back(Waiting { stream, remote, until, frame: Vec::new() });
         // The first message of a member is often here already.
         let place = self.waiting.len() - 1;
-        let look = self.waiting[place].look(self.callers, false);
+        let look = self.waiting[place].look(self.callers, &self.security, false, context);
         if self.settle(place, look) {
-            self.make_room();
+            self.make_room(context);
         }
     }
 
@@ -410,7 +490,7 @@ impl Keeper {
     }
 
     /// If more wait than may, the oldest goes of the address that has the most: so a peer that opens many displaces its own.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, context: &mut Context<'_>) {
         while self.short().count() > WAITING_MAX {
             let mut of_address = BTreeMap::<IpAddr, usize>::new();
             for waiting in self.short() {
@@ -420,7 +500,7 @@ impl Keeper {
             let has_most = |waiting: &Waiting| !waiting.is_long() && of_address[&waiting.remote.ip()] == most;
             let Some(place) = self.waiting.iter().position(has_most) else { return };
             // It may have spoken since the last look.
-            let look = match self.waiting[place].look(self.callers, false) {
+            let look = match self.waiting[place].look(self.callers, &self.security, false, context) {
                 Look::Nothing | Look::More if self.waiting[place].is_long() => continue,
                 Look::Nothing | Look::More => Look::Stranger("it was silent while others came".to_owned()),
                 look => look,

@@ -127,7 +127,7 @@ pub(crate) async fn drive<R: Role, T>(
                 while let Some((link, input)) = next {
                     match input {
                         Input::Event(event) => {
-                            if matches!(event, LinkEvent::Closed { .. }) {
+                            if !matches!(event, LinkEvent::Opened { .. }) {
                                 ports.links.close(link);
                             }
                             role.handle_link(clock.now(), link, event);

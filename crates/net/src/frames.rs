@@ -23,11 +23,13 @@ pub(crate) struct FrameReader<R> {
     filled: Range<usize>,
     /// True if the last read found more than there was room for.
     was_full: bool,
+    /// True if a frame was handed out.
+    has_read: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R) -> Self {
-        Self { stream, buffer: vec![0; BUFFER_BYTES_MIN], filled: 0..0, was_full: false }
+        Self { stream, buffer: vec![0; BUFFER_BYTES_MIN], filled: 0..0, was_full: false, has_read: false }
     }
 
     /// The next frame, without its length; `None` at the end of the stream. One of more bytes than this is an error (rule S2). Nothing is
@@ -36,10 +38,15 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         loop {
             if let Some(frame) = self.complete(bytes_max)? {
                 self.filled.start = frame.end;
+                self.has_read = true;
                 return Ok(Some(&self.buffer[frame]));
             }
             self.make_room();
-            let read = self.stream.read(&mut self.buffer[self.filled.end..]).await?;
+            let read = match self.stream.read(&mut self.buffer[self.filled.end..]).await {
+                // A process that was killed cannot take leave as TLS has it; frames have lengths, so nothing is cut off unseen.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+                read => read?,
+            };
             self.filled.end += read;
             self.was_full = self.filled.end == self.buffer.len();
             if read == 0 {
@@ -57,6 +64,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let Some(length) = self.buffer[self.filled.clone()].first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
+        if !self.has_read && speaks_tls(length) {
+            let error = "it speaks TLS, and this end has no token";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
+        }
         let length = u32::from_be_bytes(*length) as usize;
         if length > bytes_max {
             let error = format!("a message of {length} bytes, where {bytes_max} may be");
@@ -90,6 +101,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
+/// Returns true if a stream begins with a record of TLS, a handshake or an alert, and not with the length of a message.
+pub(crate) fn speaks_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, ..])
+}
+
 /// Placeholder for the length in front of a frame that is not complete.
 pub(crate) const NO_LENGTH: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 
@@ -117,7 +133,8 @@ pub(crate) async fn write_frames<W: AsyncWrite + Unpin>(
             written(bytes);
         }
     }
-    Ok(())
+    // TLS may have encrypted more than the kernel has taken.
+    writer.flush().await
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::door::{Caller, Callers, HandedOver, Keeper, Tally};
+use crate::security::Security;
 
 /// Streams that wait for a shard to take them. Beyond, the front waits.
 const HANDED_MAX: usize = 64;
@@ -45,8 +46,13 @@ pub(crate) struct Front {
 
 impl Front {
     /// Counts in `tally` what is turned away. Must be called inside a runtime.
-    pub(crate) fn new(listener: TcpListener, shards: Arc<Shards>, tally: Arc<Tally>) -> Self {
-        let keeper = Keeper::new(listener, Callers::Clients, Arc::clone(&tally));
+    pub(crate) fn new(
+        listener: TcpListener,
+        security: Security,
+        shards: Arc<Shards>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let keeper = Keeper::new(listener, Callers::Clients, security, Arc::clone(&tally));
         Self { keeper, shards, tally }
     }
 

@@ -27,7 +27,7 @@
 //!
 //! let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into())?;
 //! let options = NodeOptions::new(controller.address());
-//! let server = ServerNode::bind(options, None)?;
+//! let server = ServerNode::bind(options.clone(), None)?;
 //! let server = thread::spawn(move || server.run(|_event| ()).expect("the job ends well"));
 //! let worker = thread::spawn(move || {
 //!     let mut worker = WorkerNode::join(options).expect("there is a place for one worker");
@@ -59,7 +59,9 @@ mod node;
 mod plane_thread;
 pub mod probe;
 mod sched;
+mod security;
 mod storage;
+mod stream;
 mod watch;
 mod worker;
 
@@ -68,4 +70,5 @@ pub use node::{
     ControllerHandle, ControllerNode, ControllerThread, NodeError, NodeOptions, ServerNode, SwitchNode,
 };
 pub use plane_thread::PlaneThread;
+pub use security::{CertificateError, Security, TOKEN_VARIABLE, Token, TokenError, is_local};
 pub use worker::{Accepted, WorkerClient, WorkerNode};

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use libra_proto::{Link, LinkEvent, MESSAGE_BYTES_MAX, Message, Strangers};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant as Deadline;
 
 use crate::door::{Caller, FIRST_MESSAGE_MAX, Tally};
 use crate::frames::{self, FrameReader, LENGTH_BYTES, write_frames};
+use crate::security::Calls;
+use crate::stream::Stream as Transport;
 
 /// Messages of all streams that wait for the role before the kernel holds the senders back.
 const QUEUE: usize = 1024;
@@ -56,6 +57,7 @@ pub(crate) struct Links {
     accepted: u64,
     /// Time to try to reach a peer that does not listen yet.
     connect_timeout: Duration,
+    calls: Calls,
     bytes: Arc<AtomicU64>,
 }
 
@@ -147,8 +149,14 @@ impl Links {
             tasks: JoinSet::new(),
             accepted: Link::ACCEPTED,
             connect_timeout,
+            calls: Calls::default(),
             bytes: Arc::default(),
         }
+    }
+
+    /// The same, which identifies those that it calls.
+    pub(crate) fn with_calls(self, calls: Calls) -> Self {
+        Self { calls, ..self }
     }
 
     /// The same, which counts the streams that are closed in a counter of several.
@@ -199,14 +207,16 @@ impl Links {
     pub(crate) fn connect(&mut self, link: Link, address: SocketAddr) {
         let (connect_timeout, stream_task) = (self.connect_timeout, self.register(link, address));
         stream_task.backpressure.admit(MESSAGE_BYTES_MAX);
+        let (security, role) = (self.calls.security.clone(), self.calls.role_at(address));
         let task = self.tasks.spawn(async move {
-            match connect(address, connect_timeout).await {
+            let stream = async {
+                let socket = connect(address, connect_timeout).await?;
+                let identified = tokio::time::timeout(FIRST_MESSAGE_MAX, security.call(socket, role)).await;
+                identified.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            };
+            match stream.await {
                 Ok(stream) => stream_task.run(stream, None).await,
-                Err(error) => {
-                    let reason = error.to_string();
-                    let closed = Input::Event(LinkEvent::Closed { reason });
-                    let _ = stream_task.report.send((link, closed)).await;
-                }
+                Err(error) => drop(stream_task.report.send((link, Input::Event(end_of(&error)))).await),
             }
         });
         self.has_task(link, task);
@@ -310,6 +320,19 @@ async fn connect(address: SocketAddr, connect_timeout: Duration) -> io::Result<T
     }
 }
 
+fn invalid(error: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What a role hears of a stream that has failed.
+fn end_of(error: &io::Error) -> LinkEvent {
+    let reason = error.to_string();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => LinkEvent::Refused { reason },
+        _ => LinkEvent::Closed { reason },
+    }
+}
+
 /// State of the task of a stream.
 struct StreamTask {
     link: Link,
@@ -323,7 +346,7 @@ struct StreamTask {
 
 impl StreamTask {
     /// Reads and writes one stream until either end closes it.
-    async fn run(self, stream: TcpStream, first: Option<(Message, usize)>) {
+    async fn run(self, stream: Transport, first: Option<(Message, usize)>) {
         let backpressure = Arc::clone(&self.backpressure);
         tokio::select! {
             () = self.serve(stream, first) => {}
@@ -331,17 +354,36 @@ impl StreamTask {
         }
     }
 
-    async fn serve(self, stream: TcpStream, first: Option<(Message, usize)>) {
-        let Self { link, remote, outbox, backpressure, report, bytes, tally } = self;
-        let _ = stream.set_nodelay(true);
+    async fn serve(self, stream: Transport, first: Option<(Message, usize)>) {
+        let _ = stream.socket().set_nodelay(true);
         // A machine that vanishes sends no FIN: without this its peers would wait for it forever.
         let keepalive = socket2::TcpKeepalive::new()
             .with_time(Duration::from_secs(5))
             .with_interval(Duration::from_secs(2));
-        let socket = socket2::SockRef::from(&stream);
+        let socket = socket2::SockRef::from(stream.socket());
         let _ = socket.set_tcp_keepalive(&keepalive.with_retries(3));
         // While something is unacknowledged no keepalive is sent: the kernel would send it again for a quarter of an hour.
         let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
+        match stream {
+            Transport::Plain(stream) => {
+                let (reader, writer) = stream.into_split();
+                self.converse(reader, writer, first).await;
+            }
+            Transport::Secure(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                self.converse(reader, writer, first).await;
+            }
+        }
+    }
+
+    /// Reads and writes messages.
+    async fn converse(
+        self,
+        reader: impl AsyncRead + Unpin,
+        writer: impl AsyncWrite + Unpin,
+        first: Option<(Message, usize)>,
+    ) {
+        let Self { link, remote, outbox, backpressure, report, bytes, tally } = self;
         if report.send((link, Input::Event(LinkEvent::Opened { remote }))).await.is_err() {
             return;
         }
@@ -352,9 +394,8 @@ impl StreamTask {
                 return;
             }
         }
-        let (reader, writer) = stream.into_split();
         let mut frames = FrameReader::new(reader);
-        let reason = {
+        let ended = {
             let (read, write) = (
                 read(link, &mut frames, &report, &backpressure, &bytes),
                 write(writer, outbox, &backpressure),
@@ -362,24 +403,24 @@ impl StreamTask {
             tokio::pin!(read, write);
             tokio::select! {
                 biased;
-                reason = &mut read => Some(reason),
+                error = &mut read => Some(error),
                 written = &mut write => match written {
                     Ok(()) => None,
                     // Data that the other end sent before is there to be read: it may name the reason.
                     Err(error) => {
                         backpressure.break_off();
                         let read = tokio::time::timeout(DRAIN_TIMEOUT, read).await;
-                        Some(read.unwrap_or_else(|_| (error.to_string(), false)))
+                        Some(read.unwrap_or(error))
                     }
                 },
             }
         };
-        match reason {
-            Some((reason, broke_off)) => {
-                if broke_off && link.0 >= Link::ACCEPTED {
-                    tally.add(remote, reason.as_str());
+        match ended {
+            Some(error) => {
+                if error.kind() == io::ErrorKind::InvalidData && link.0 >= Link::ACCEPTED {
+                    tally.add(remote, error.to_string());
                 }
-                drop(report.send((link, Input::Event(LinkEvent::Closed { reason }))).await);
+                drop(report.send((link, Input::Event(end_of(&error)))).await);
             }
             // We closed it. Later data of the other end has no reader; but a stream that is dropped with something unread is
             // reset, and the other end may lose our last messages.
@@ -390,27 +431,27 @@ impl StreamTask {
     }
 }
 
-/// Hands messages over until the stream ends. Returns the reason, and true if the other end sent something invalid.
+/// Hands messages over until the stream ends. Returns the reason: of the kind `InvalidData` if the other end sent something invalid.
 async fn read(
     link: Link,
-    frames: &mut FrameReader<OwnedReadHalf>,
+    frames: &mut FrameReader<impl AsyncRead + Unpin>,
     report: &mpsc::Sender<(Link, Input)>,
     backpressure: &Backpressure,
     bytes: &AtomicU64,
-) -> (String, bool) {
+) -> io::Error {
     // The role admits the caller in the same turn or closes the stream.
     let Ok(bytes_max) = tokio::time::timeout(FIRST_MESSAGE_MAX, backpressure.admission()).await else {
-        return ("the caller was not admitted".to_owned(), true);
+        return invalid("the caller was not admitted");
     };
     loop {
         backpressure.room(link.0 >= Link::ACCEPTED).await;
         let message = match frames.next(bytes_max).await {
             Ok(Some(frame)) => {
                 bytes.fetch_add((frame.len() + LENGTH_BYTES) as u64, Ordering::Relaxed);
-                Message::decode(frame).map_err(|error| (error.to_string(), true))
+                Message::decode(frame).map_err(invalid)
             }
-            Ok(None) => Err(("the connection was closed".to_owned(), false)),
-            Err(error) => Err((error.to_string(), error.kind() == io::ErrorKind::InvalidData)),
+            Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")),
+            Err(error) => Err(error),
         };
         match message {
             Ok(message) => {
@@ -420,14 +461,14 @@ async fn read(
                     backpressure.handled();
                 }
             }
-            Err(reason) => return reason,
+            Err(error) => return error,
         }
     }
 }
 
 /// Writes messages until all senders are gone.
 async fn write(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     backpressure: &Backpressure,
 ) -> io::Result<()> {

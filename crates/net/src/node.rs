@@ -31,6 +31,7 @@ use crate::door::{Callers, Entrance};
 use crate::driver::{Ports, drive};
 use crate::faults::{FaultRates, Faults};
 use crate::links::Links;
+use crate::security::{Calls, Security};
 use crate::watch::watch;
 
 /// The reason for which a node could not run to the end of its job.
@@ -79,7 +80,7 @@ impl NodeError {
 }
 
 /// Settings that members of a cluster have in common.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NodeOptions {
     /// Address at which the controller accepts streams.
     pub controller: SocketAddr,
@@ -91,17 +92,32 @@ pub struct NodeOptions {
     pub fault_seed: u64,
     /// For how long a loop without inputs looks for new ones before its thread sleeps. Zero: not at all.
     pub busy_poll: Duration,
+    /// Protection of streams, the same as that of all other members.
+    pub security: Security,
 }
 
 impl NodeOptions {
-    /// No faults, five seconds to reach a peer, and loops that sleep.
+    /// No faults, five seconds to reach a peer, loops that sleep, and streams without protection.
     pub fn new(controller: SocketAddr) -> Self {
         let (connect_timeout, faults) = (Duration::from_secs(5), FaultRates::default());
-        Self { controller, connect_timeout, faults, fault_seed: 0, busy_poll: Duration::ZERO }
+        Self {
+            controller,
+            connect_timeout,
+            faults,
+            fault_seed: 0,
+            busy_poll: Duration::ZERO,
+            security: Security::NONE,
+        }
     }
 
     pub(crate) fn faults(&self) -> Option<Faults> {
         Faults::new(self.faults, self.fault_seed)
+    }
+
+    /// Streams of a member with these options.
+    pub(crate) fn links(&self) -> Links {
+        let (security, controller) = (self.security.clone(), Some(self.controller));
+        Links::new(self.connect_timeout).with_calls(Calls { security, controller })
     }
 
     /// Any free port, of the family of addresses by which the controller is reached.
@@ -136,6 +152,7 @@ pub struct ControllerNode {
     listener: TcpListener,
     address: SocketAddr,
     takes_tables: bool,
+    security: Security,
 }
 
 impl ControllerNode {
@@ -143,13 +160,19 @@ impl ControllerNode {
     pub fn bind(address: SocketAddr) -> Result<Self, NodeError> {
         let runtime = runtime()?;
         let (listener, address) = listen(&runtime, address)?;
-        Ok(Self { runtime, listener, address, takes_tables: false })
+        Ok(Self { runtime, listener, address, takes_tables: false, security: Security::NONE })
     }
 
     /// The same, for a job whose tables, plan, mode and seed the workers bring ([`WorkerNode::join_with_job`](crate::WorkerNode::join_with_job)).
     #[must_use]
     pub fn with_tables_of_workers(self) -> Self {
         Self { takes_tables: true, ..self }
+    }
+
+    /// The same, which takes protected streams alone.
+    #[must_use]
+    pub fn with_security(self, security: Security) -> Self {
+        Self { security, ..self }
     }
 
     /// Returns the address at which it listens.
@@ -173,7 +196,7 @@ impl ControllerNode {
             role = role.with_tables_of_workers();
         }
         let links = Links::new(Duration::ZERO);
-        let entrance = Entrance::Listener(self.listener, Callers::Members);
+        let entrance = Entrance::Listener(self.listener, Callers::Members, self.security);
         let ports = Ports { entrance: Some(entrance), ..Ports::new(links) };
         let ended = self.runtime.block_on(drive(role, ports, commands, |event| {
             on_event(&event);
@@ -275,7 +298,7 @@ impl<P: Plane> SwitchNode<P> {
             watch(wakes, Interest::READABLE)
         });
         let wakes = wakes.transpose().map_err(NodeError::io("cannot watch the data plane"))?;
-        let links = Links::new(self.options.connect_timeout);
+        let links = self.options.links();
         let busy_poll = self.options.busy_poll;
         let ports = Ports { datagrams: Some(self.socket), wakes, busy_poll, ..Ports::new(links) };
         let ended = self.runtime.block_on(async {

@@ -26,6 +26,7 @@ use crate::driver::{Ports, drive};
 use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, listen, runtime};
 use crate::sched::set_sched_idle;
+use crate::security::Security;
 
 /// A role that receives nothing for so long is done, or has lost something.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -174,7 +175,7 @@ impl ProbeNode {
         let (_commands, none) = mpsc::unbounded_channel();
         let links = Links::new(Duration::from_secs(1));
         let ports = Ports {
-            entrance: Some(Entrance::Listener(self.listener, Callers::Unidentified)),
+            entrance: Some(Entrance::Listener(self.listener, Callers::Unidentified, Security::NONE)),
             datagrams: Some(self.socket),
             ..Ports::new(links)
         };
@@ -214,7 +215,7 @@ fn run(
         } else {
             let listener = TcpListener::bind(any).await?;
             let own = listener.local_addr()?;
-            ports.entrance = Some(Entrance::Listener(listener, Callers::Unidentified));
+            ports.entrance = Some(Entrance::Listener(listener, Callers::Unidentified, Security::NONE));
             own
         };
         if let Some(bound) = bound {
@@ -378,7 +379,7 @@ impl Role for Probe {
     fn handle_link(&mut self, _now: Instant, link: Link, event: LinkEvent) {
         match event {
             LinkEvent::Opened { .. } => self.link = Some(link),
-            LinkEvent::Closed { .. } => self.finish(),
+            LinkEvent::Closed { .. } | LinkEvent::Refused { .. } => self.finish(),
         }
     }
 

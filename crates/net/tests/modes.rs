@@ -54,14 +54,14 @@ fn run<T: Send + 'static>(
     let options = NodeOptions::new(controller.address());
     let mut members: Vec<JoinHandle<()>> = Vec::new();
     for _ in 0..2 {
-        let server = ServerNode::bind(options, None).unwrap();
+        let server = ServerNode::bind(options.clone(), None).unwrap();
         members.push(thread::spawn(move || server.run(|_| ()).map(drop).unwrap()));
     }
-    let switch = SwitchNode::bind(options, None).unwrap();
+    let switch = SwitchNode::bind(options.clone(), None).unwrap();
     members.push(thread::spawn(move || switch.run(|_| ()).map(drop).unwrap()));
     let work = Arc::new(work);
     let start = |_| {
-        let work = Arc::clone(&work);
+        let (work, options) = (Arc::clone(&work), options.clone());
         thread::spawn(move || {
             let mut worker = WorkerNode::join(options).unwrap();
             let done = work(worker.share().into(), &mut worker).unwrap();

@@ -58,8 +58,8 @@ impl Job {
     fn start() -> Self {
         let controller = ControllerNode::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let options = NodeOptions::new(controller.address());
-        let server = ServerNode::bind(options, None).unwrap().with_shards(SHARDS);
-        let switch = SwitchNode::bind(options, None).unwrap();
+        let server = ServerNode::bind(options.clone(), None).unwrap().with_shards(SHARDS);
+        let switch = SwitchNode::bind(options.clone(), None).unwrap();
         let (address, strangers) = (server.address(), Arc::<Mutex<Vec<Strangers>>>::default());
         let reported = Arc::clone(&strangers);
         let on_event = move |event: &ServerEvent| {

@@ -173,8 +173,9 @@ impl Membership {
                 }
                 Some(MembershipEvent::Connected)
             }
-            LinkEvent::Closed { .. } if self.finished => None,
-            LinkEvent::Closed { reason } => {
+            LinkEvent::Closed { .. } | LinkEvent::Refused { .. } if self.finished => None,
+            LinkEvent::Refused { reason } if self.you.is_none() => Some(self.without_controller("", &reason)),
+            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 self.heartbeat_at = None;
                 let first = self.you.is_none() && self.dial.open_link().is_none();
                 // The first attempt reports at once that there is no controller: the driver has tried already.
@@ -183,12 +184,15 @@ impl Membership {
                 }
                 let tried =
                     if first { String::new() } else { format!(" (for {} s)", CONNECT_TIMEOUT.as_secs()) };
-                let reason =
-                    format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
-                self.dial.hang_up();
-                Some(MembershipEvent::Ended { reason })
+                Some(self.without_controller(&tried, &reason))
             }
         }
+    }
+
+    fn without_controller(&mut self, tried: &str, reason: &str) -> MembershipEvent {
+        let reason = format!("no connection to the controller at {}{tried}: {reason}", self.dial.address());
+        self.dial.hang_up();
+        MembershipEvent::Ended { reason }
     }
 
     /// Identifies this member, first on each stream: a newcomer, or a member since `barriers` barriers.

@@ -43,6 +43,11 @@ pub enum LinkEvent {
         /// The reason, in words for a person.
         reason: String,
     },
+    /// It is gone, or never was: the other end, which this one has called, is none of the cluster. To call again changes nothing (rule S6).
+    Refused {
+        /// The reason, in words for a person.
+        reason: String,
+    },
 }
 
 /// A request of a role to its driver about streams.

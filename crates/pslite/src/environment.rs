@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use libra_client::{Security, TOKEN_VARIABLE, Token};
 use parking_lot::Mutex;
 
 use crate::mesh::{NodeRole, NodeSettings};
@@ -47,6 +48,8 @@ pub(crate) struct SwitchSettings {
     pub(crate) plan: PathBuf,
     /// Address at which the scheduler awaits a switch.
     pub(crate) switch: SocketAddr,
+    /// Protection of the streams of the job.
+    pub(crate) security: Security,
 }
 
 /// Reads all variables.
@@ -109,9 +112,14 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
     };
     let plan = find("LIBRA_PLAN");
     let NodeSettings { drop_percent, drop_seed, connect_timeout, .. } = node;
-    let job = JobSettings { expects_plan: plan.is_some(), drop_percent, drop_seed, connect_timeout };
-    let switch =
-        if role == NodeRole::Scheduler { switch_settings(plan, find("LIBRA_SWITCH"))? } else { None };
+    let security = security(find(TOKEN_VARIABLE))?;
+    let expects_plan = plan.is_some();
+    let switch = if role == NodeRole::Scheduler {
+        switch_settings(plan, find("LIBRA_SWITCH"), &security)?
+    } else {
+        None
+    };
+    let job = JobSettings { expects_plan, drop_percent, drop_seed, connect_timeout, security };
     if switch.is_some() && (node.servers == 0 || node.workers == 0) {
         let problem = "is set, and hot keys need a server and a worker".to_owned();
         return Err(CallError::Environment { name: "LIBRA_PLAN", problem });
@@ -126,9 +134,20 @@ fn read_with(find: &dyn Fn(&'static str) -> Option<String>) -> Result<Configurat
 }
 
 /// A plan and the address of a switch go together.
+fn security(token: Option<String>) -> Result<Security, CallError> {
+    let Some(token) = token else { return Ok(Security::NONE) };
+    let token = token.trim().parse::<Token>();
+    let token = token.map_err(|error| CallError::Environment {
+        name: TOKEN_VARIABLE,
+        problem: format!("is wrong: {error}"),
+    });
+    Ok(Security::with_token(&token?))
+}
+
 fn switch_settings(
     plan: Option<String>,
     switch: Option<String>,
+    security: &Security,
 ) -> Result<Option<SwitchSettings>, CallError> {
     match (plan, switch) {
         (None, None) => Ok(None),
@@ -138,7 +157,7 @@ fn switch_settings(
             let address = switch
                 .parse()
                 .map_err(|_| CallError::Environment { name: "LIBRA_SWITCH", problem: problem() })?;
-            Ok(Some(SwitchSettings { plan: plan.into(), switch: address }))
+            Ok(Some(SwitchSettings { plan: plan.into(), switch: address, security: security.clone() }))
         }
         (None, Some(_)) => {
             let problem =
@@ -200,7 +219,10 @@ mod tests {
         };
         let scheduler = with_both("scheduler", "10.0.0.1:7700").unwrap();
         let switch = "10.0.0.1:7700".parse().unwrap();
-        assert_eq!(scheduler.switch, Some(SwitchSettings { plan: "plan.toml".into(), switch }));
+        assert_eq!(
+            scheduler.switch,
+            Some(SwitchSettings { plan: "plan.toml".into(), switch, security: Security::NONE })
+        );
         let worker = with_both("worker", "10.0.0.1:7700").unwrap();
         assert!(worker.switch.is_none() && worker.job.expects_plan);
         let error = with_both("scheduler", "10.0.0.1").unwrap_err().to_string();

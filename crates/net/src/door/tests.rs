@@ -22,7 +22,7 @@ impl House {
         let address = listener.local_addr().unwrap();
         let tally = Arc::<Tally>::default();
         Self {
-            door: Door::open(Entrance::Listener(listener, callers), Arc::clone(&tally)),
+            door: Door::open(Entrance::Listener(listener, callers, Security::NONE), Arc::clone(&tally)),
             tally,
             address,
             strangers: 0,

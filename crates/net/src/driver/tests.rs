@@ -132,7 +132,7 @@ async fn a_flood_of_datagrams_does_not_hide_a_stream() {
     let links = Links::new(Duration::ZERO);
     let ports = Ports {
         datagrams: Some(socket),
-        entrance: Some(Entrance::Listener(listener, Callers::Unidentified)),
+        entrance: Some(Entrance::Listener(listener, Callers::Unidentified, crate::Security::NONE)),
         ..Ports::new(links)
     };
     let (_commands, none) = mpsc::unbounded_channel();

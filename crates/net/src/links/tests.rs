@@ -26,7 +26,7 @@ async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
         tokio::select! {
             accepted = listener.accept() => {
                 let (stream, remote) = accepted.unwrap();
-                links.accept(Caller { stream, remote, first: None });
+                links.accept(Caller { stream: Transport::Plain(stream), remote, first: None });
             }
             input = links.next() => {
                 let (mut next, mut answers) = (Some(input), Vec::new());
@@ -47,7 +47,7 @@ async fn serve(listener: TcpListener, most: Arc<AtomicUsize>) {
     }
 }
 
-async fn read_answer(frames: &mut FrameReader<OwnedReadHalf>, expected: u64) {
+async fn read_answer(frames: &mut FrameReader<impl AsyncRead + Unpin>, expected: u64) {
     let frame = frames.next(MESSAGE_BYTES_MAX).await.unwrap().expect("the stream goes on");
     let answer = Message::decode(frame).unwrap();
     let Message::Pulled { number, values } = answer else { panic!("{answer:?}") };
@@ -102,7 +102,7 @@ async fn a_caller_that_goes_away_unread_is_noticed() {
     let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, remote) = listener.accept().await.unwrap();
     let mut links = Links::new(Duration::ZERO);
-    links.accept(Caller { stream, remote, first: None });
+    links.accept(Caller { stream: Transport::Plain(stream), remote, first: None });
     let (link, Input::Event(LinkEvent::Opened { .. })) = links.next().await else { panic!("it opens first") };
     for _ in 0..2 * UNWRITTEN_BYTES_MAX / (4 * VALUES) {
         links.send(link, &Message::Pulled { number: 0, values: vec![0.0; VALUES].into() });
@@ -124,7 +124,7 @@ async fn called(links: &mut Links, first: Message) -> (Link, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, remote) = listener.accept().await.unwrap();
-    links.accept(Caller { stream, remote, first: Some((first.clone(), 9)) });
+    links.accept(Caller { stream: Transport::Plain(stream), remote, first: Some((first.clone(), 9)) });
     let (link, Input::Event(LinkEvent::Opened { .. })) = links.next().await else { panic!("it opens first") };
     let (_, Input::Message(message)) = links.next().await else { panic!("then it speaks") };
     assert_eq!(message, first);
@@ -207,7 +207,7 @@ async fn accepted_streams_never_get_numbers_of_the_role() {
     for _ in 0..2 {
         let _caller = TcpStream::connect(address).await.unwrap();
         let (stream, remote) = listener.accept().await.unwrap();
-        links.accept(Caller { stream, remote, first: None });
+        links.accept(Caller { stream: Transport::Plain(stream), remote, first: None });
     }
     assert!(links.streams.keys().all(|link| link.0 >= Link::ACCEPTED));
 }

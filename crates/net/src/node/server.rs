@@ -118,11 +118,18 @@ impl ServerNode {
             let row_files = row_files.as_ref().filter(|_| found.is_none());
             let memory_limit = row_files.map(|files| files.limit_of_shard(shards)).transpose();
             let memory_limit = memory_limit.map_err(PlaceError::Rows)?;
-            Ok(Shard { options, address, data: data.clone(), found, memory_limit, of_process: shards })
+            Ok(Shard {
+                options: options.clone(),
+                address,
+                data: data.clone(),
+                found,
+                memory_limit,
+                of_process: shards,
+            })
         };
         if shards == 1 {
-            let entrance = Entrance::Listener(listener, Callers::Clients);
-            return shard()?.run(&runtime, entrance, Links::new(options.connect_timeout), on_event);
+            let entrance = Entrance::Listener(listener, Callers::Clients, options.security.clone());
+            return shard()?.run(&runtime, entrance, options.links(), on_event);
         }
         let shards: Vec<Shard> = (0..shards).map(|_| shard()).collect::<Result<_, _>>()?;
         run_all(&runtime, listener, shards, on_event)
@@ -138,6 +145,7 @@ fn run_all(
     on_event: impl FnMut(&ServerEvent) + Send + 'static,
 ) -> Result<Statistics, NodeError> {
     let (routes, tally) = (Arc::new(Shards::default()), Arc::<Tally>::default());
+    let security = shards.first().map(|shard| shard.options.security.clone()).unwrap_or_default();
     let on_event = Arc::new(Mutex::new(on_event));
     let (ends, mut ended) = mpsc::unbounded_channel();
     for shard in shards {
@@ -147,7 +155,7 @@ fn run_all(
         }
         let (routes, ends, on_event) = (Arc::clone(&routes), ends.clone(), Arc::clone(&on_event));
         // What the front turns away is reported by the shards, by whichever looks first.
-        let links = Links::new(shard.options.connect_timeout).with_tally(Arc::clone(&tally));
+        let links = shard.options.links().with_tally(Arc::clone(&tally));
         let run = move || {
             shard.run(&super::runtime()?, Entrance::Behind(entrance), links, |event| {
                 if let ServerEvent::Member(MemberEvent::Started { you: Peer::Server(number) }) = event {
@@ -173,7 +181,7 @@ fn run_all(
         Ok(Statistics::Server(sum))
     };
     runtime.block_on(async {
-        let front = Front::new(listener, routes, tally);
+        let front = Front::new(listener, security, routes, tally);
         tokio::select! {
             ended = finished => ended,
             never = front.serve() => match never {},

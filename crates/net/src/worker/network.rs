@@ -9,7 +9,6 @@ use libra_proto::{Cluster, Worker, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
 
 use crate::driver::{Ports, drive};
-use crate::links::Links;
 use crate::node::{NodeError, NodeOptions, bind_datagrams, runtime};
 
 /// The connection of a worker's handle to its thread.
@@ -29,7 +28,7 @@ pub(super) fn start_network(
     let runtime = runtime()?;
     let (socket, address) = bind_datagrams(&runtime, &options, None)?;
     let (commands, inbox) = mpsc::unbounded_channel();
-    let links = Links::new(options.connect_timeout);
+    let links = options.links();
     let stream_bytes = links.bytes();
     let network = move || {
         let role = Worker::new(options.controller, address);

@@ -112,7 +112,7 @@ fn run_gated(options: NodeOptions, gate: Arc<Mutex<()>>) {
     let runtime = runtime().unwrap();
     let (listener, address) = listen(&runtime, options.any_port()).unwrap();
     let role = Gated { server: Server::new(options.controller, address), gate };
-    let entrance = Some(Entrance::Listener(listener, Callers::Clients));
+    let entrance = Some(Entrance::Listener(listener, Callers::Clients, crate::Security::NONE));
     let ports = Ports { entrance, ..Ports::new(Links::new(options.connect_timeout)) };
     runtime.block_on(run_member(role, ports, |_event| ())).unwrap();
 }
@@ -126,14 +126,15 @@ fn cluster(gate: &Arc<Mutex<()>>, wire: ValueFormat) -> (WorkerNode, Vec<thread:
     let mut cluster = Cluster::new(1, vec![table], None, HotPath::for_workers(1));
     cluster.cold_path.values = wire;
     let gate = Arc::clone(gate);
-    let server = ServerNode::bind(options, None).unwrap();
+    let of_gated = options.clone();
+    let server = ServerNode::bind(options.clone(), None).unwrap();
     let threads = vec![
         thread::spawn(move || {
             let (_commands, inbox) = mpsc::unbounded_channel();
             let sizes = Sizes { servers: 2, switches: 0, workers: 1 };
             controller.run(sizes, cluster, inbox, |_event| ()).unwrap();
         }),
-        thread::spawn(move || run_gated(options, gate)),
+        thread::spawn(move || run_gated(of_gated, gate)),
         thread::spawn(move || {
             let _ = server.run(|_event| ()).unwrap();
         }),

@@ -383,7 +383,7 @@ impl Role for Controller {
             LinkEvent::Opened { remote } => {
                 self.callers.insert(link, Caller { remote, peer: None });
             }
-            LinkEvent::Closed { reason } => {
+            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 let Some(Caller { peer: Some(peer), .. }) = self.callers.remove(&link) else { return };
                 let Some(member) = self.members.get_mut(&peer).filter(|member| member.link == Some(link))
                 else {

@@ -309,7 +309,7 @@ impl Role for Server {
             if let Some(event) = self.membership.handle_link(now, event) {
                 self.handle_membership(now, event);
             }
-        } else if let LinkEvent::Closed { .. } = event {
+        } else if let LinkEvent::Closed { .. } | LinkEvent::Refused { .. } = event {
             // The controller decides if that is the end of the member: it has a stream to the same process.
             self.callers.remove(&link);
             if let Some(shard) = &mut self.shard {

@@ -193,7 +193,7 @@ impl<P: Plane> Role for Switch<P> {
                 self.actions.push_back(Action::Send { link, message: Message::Hello(hello) });
                 agent.reconnected(to);
             }
-            LinkEvent::Closed { reason } => {
+            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 dial.closed(now);
                 if dial.lost_for(now) >= SERVER_LOST_MAX {
                     let number = self.number;

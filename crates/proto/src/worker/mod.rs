@@ -361,7 +361,7 @@ impl Role for Worker {
                     self.events.extend(self.starting.take());
                 }
             }
-            LinkEvent::Closed { reason } => {
+            LinkEvent::Closed { reason } | LinkEvent::Refused { reason } => {
                 if !dial.closed(now) {
                     let address = dial.address();
                     self.abort(&format!("no connection to server {server} at {address}: {reason}"));

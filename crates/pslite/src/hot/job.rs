@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::mesh::{Mailbox, Node, NodeRole};
 use libra_client::{
     Controller, ControllerEvent, ControllerThread, FaultRates, Init, JobSpec, NodeError, NodeOptions,
-    Optimizer, Outcome, Peer, Plan, ServerEvent, Sizes, TableSpec,
+    Optimizer, Outcome, Peer, Plan, Security, ServerEvent, Sizes, TableSpec,
 };
 use libra_net::ServerNode;
 use libra_proto::{MemberEvent, Statistics, SwitchStatistics, WorkerStatistics};
@@ -48,11 +48,12 @@ impl Preparation {
     pub(crate) fn new(settings: &SwitchSettings) -> Result<Self, CallError> {
         let plan = read_plan(&settings.plan)
             .map_err(|problem| CallError::Environment { name: "LIBRA_PLAN", problem })?;
+        let security = settings.security.clone();
         let controller = Controller::bind(settings.switch).map_err(|error| CallError::Environment {
             name: "LIBRA_SWITCH",
             problem: format!("is {}, and {error}", settings.switch),
         })?;
-        Ok(Self { controller, plan })
+        Ok(Self { controller: controller.with_security(security), plan })
     }
 
     /// Returns the address at which it listens.
@@ -156,6 +157,8 @@ pub(crate) struct JobSettings {
     pub(crate) drop_seed: u64,
     /// Time to wait for a switch, and to try to reach a process.
     pub(crate) connect_timeout: Duration,
+    /// Protection of the streams of the job, those of switches among them.
+    pub(crate) security: Security,
 }
 
 impl JobSettings {
@@ -165,6 +168,7 @@ impl JobSettings {
             connect_timeout: self.connect_timeout,
             faults: faults.expect("it is a percentage"),
             fault_seed: self.drop_seed,
+            security: self.security.clone(),
             ..NodeOptions::new(controller)
         }
     }
@@ -253,7 +257,7 @@ fn run_controller(
 }
 
 fn run_server(node: &Node, options: NodeOptions) -> Result<Receiver<MemberEvent>, CallError> {
-    let server = ServerNode::bind(options, None).map_err(switching)?;
+    let server = ServerNode::bind(options.clone(), None).map_err(switching)?;
     let (sender, events) = mpsc::channel();
     let last = sender.clone();
     let run = move || {

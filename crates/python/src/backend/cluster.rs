@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use libra_client::{
     AssignedRows, ClientError, FaultRates, JobSpec, LocalCluster, LocalOptions, Mode, NodeError, NodeOptions,
-    Plan, Sizes, StartError, TableSpec, UpdateRule, Worker,
+    Plan, Security, Sizes, StartError, TOKEN_VARIABLE, TableSpec, UpdateRule, Worker,
 };
 
 use self::driver::{Driver, Request};
@@ -32,6 +32,11 @@ pub(crate) struct Cluster {
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     /// The controller and the servers, in the process that has them.
     hosted: Mutex<Option<LocalCluster>>,
+}
+
+/// Protection of streams, as the environment says.
+fn security() -> Result<Security, Failure> {
+    Security::from_environment().map_err(|error| Failure::Value(format!("{TOKEN_VARIABLE}: {error}")))
 }
 
 impl Cluster {
@@ -79,7 +84,7 @@ impl Cluster {
         let spec = self.spec(sizes, plan)?;
         let cluster = LocalCluster::start(
             &spec,
-            LocalOptions { faults: self.faults, ..LocalOptions::default() },
+            LocalOptions { faults: self.faults, security: security()?, ..LocalOptions::default() },
             |_event| (),
         )?;
         let address = cluster.address();
@@ -127,7 +132,9 @@ impl Cluster {
         let (tables, mode) = (lock(&self.tables).clone(), self.mode);
         // Workers lose other datagrams.
         let fault_seed = self.seed ^ u64::from(std::process::id());
-        let options = NodeOptions { faults: self.faults, fault_seed, ..NodeOptions::new(controller) };
+        let security = security()?;
+        let options =
+            NodeOptions { faults: self.faults, fault_seed, security, ..NodeOptions::new(controller) };
         let run = move || match join(options) {
             Ok(worker) => {
                 let difference = difference(&tables, mode, &worker);

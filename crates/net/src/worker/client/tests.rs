@@ -20,7 +20,7 @@ fn cluster() -> (ControllerThread, thread::JoinHandle<bool>, WorkerClient, mpsc:
     let cluster = Cluster::new(1, vec![table], None, HotPath::for_workers(1));
     let sizes = Sizes { servers: 1, switches: 0, workers: 1 };
     let controller = controller.start(sizes, cluster, |_event| ()).unwrap();
-    let server = ServerNode::bind(options, None).unwrap();
+    let server = ServerNode::bind(options.clone(), None).unwrap();
     let server = thread::spawn(move || server.run(|_event| ()).is_ok());
     let (sender, events) = mpsc::channel();
     let worker = WorkerClient::start(options, move |event| drop(sender.send(event))).unwrap();

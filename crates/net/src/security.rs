@@ -1,0 +1,217 @@
+//! Who may be at the other end of a stream, and how that is verified: TLS 1.3, or nothing on a machine of one's own.
+//!
+//! With a [`Token`] both ends show one key that follows from it, as a raw public key (RFC 7250): there are no names, no dates
+//! and no files, and a controller that is started again needs nothing but the token. Who has the token may play any role. With
+//! certificates of an operator's authority a peer may play the roles that its certificate names.
+
+mod certificates;
+mod configuration;
+mod raw_key;
+pub(crate) mod roles;
+mod token;
+
+use core::fmt;
+use core::net::IpAddr;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError as Verdict, Error, InvalidMessage, PeerIncompatible,
+};
+use tokio_rustls::{Accept, TlsAcceptor, TlsConnector, TlsStream};
+
+pub use self::certificates::CertificateError;
+use self::configuration::Configurations;
+use self::roles::{Role, Roles};
+pub use self::token::{Token, TokenError};
+use crate::stream::{Socket, Stream};
+
+/// Variable of the environment that has the token.
+pub const TOKEN_VARIABLE: &str = "LIBRA_TOKEN";
+
+/// Protection of the streams of a member. All members of a cluster need the same.
+#[derive(Clone, Default)]
+pub struct Security(Option<Arc<Tls>>);
+
+/// Both ends of protected streams.
+struct Tls {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+    identity: Identity,
+}
+
+/// How a peer shows what it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Identity {
+    Token,
+    Certificate,
+}
+
+impl Security {
+    /// None: any process that reaches a port may join, and one on the path may read and change messages.
+    pub const NONE: Self = Self(None);
+
+    /// Members with the same token.
+    pub fn with_token(token: &Token) -> Self {
+        Self::new(raw_key::configurations(token), Identity::Token)
+    }
+
+    /// Members with the token in the variable `LIBRA_TOKEN`; no protection if it is not set or empty.
+    ///
+    /// # Errors
+    /// The variable has something else.
+    pub fn from_environment() -> Result<Self, TokenError> {
+        let text = std::env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
+        let Some(text) = text else { return Ok(Self::NONE) };
+        Ok(Self::with_token(&text.to_string_lossy().trim().parse()?))
+    }
+
+    /// Members with certificates of one authority. Files are in PEM; the key is that of the certificate, which names roles as URIs,
+    /// `libra://role/worker`.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not fit the others.
+    pub fn with_certificates(
+        authority: &Path,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, CertificateError> {
+        let configurations = certificates::configurations(authority, certificate, key)?;
+        Ok(Self::new(configurations, Identity::Certificate))
+    }
+
+    fn new(Configurations { client, server }: Configurations, identity: Identity) -> Self {
+        let connector = TlsConnector::from(Arc::new(client));
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        Self(Some(Arc::new(Tls { connector, acceptor, identity })))
+    }
+
+    /// Returns true if streams are protected.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Identifies the peer that was called, which must be of this role.
+    pub(crate) async fn call(&self, socket: TcpStream, role: Role) -> io::Result<Stream> {
+        let Some(tls) = &self.0 else { return Ok(Stream::Plain(socket)) };
+        // Not sent, and not verified.
+        let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
+        let stream = tls.connector.connect(name, Socket::new(socket)).await;
+        let stream = TlsStream::from(stream.map_err(|error| refusal(&error, tls.identity))?);
+        let roles = roles_of(&stream, tls.identity);
+        if !roles.has(role) {
+            let error = format!("its certificate is that of {roles}, and it was called as the {role}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
+        }
+        Ok(Stream::Secure(Box::new(stream)))
+    }
+
+    /// Begins to identify a caller; none if callers are not identified.
+    pub(crate) fn accept(&self, socket: TcpStream) -> Result<Accept<Socket>, TcpStream> {
+        match &self.0 {
+            Some(tls) => Ok(tls.acceptor.accept(Socket::new(socket))),
+            None => Err(socket),
+        }
+    }
+
+    /// Returns what a caller may be.
+    pub(crate) fn roles_of(&self, stream: &TlsStream<Socket>) -> Roles {
+        self.0.as_ref().map_or(Roles::NONE, |tls| roles_of(stream, tls.identity))
+    }
+
+    /// Returns the reason why a caller was not identified, in words for a person.
+    pub(crate) fn refusal(&self, error: &io::Error) -> String {
+        self.0.as_ref().map_or_else(|| error.to_string(), |tls| refusal(error, tls.identity).to_string())
+    }
+}
+
+impl fmt::Debug for Security {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Security").field(&self.0.as_ref().map(|tls| tls.identity)).finish()
+    }
+}
+
+/// Two are the same if one was cloned from the other.
+impl PartialEq for Security {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Security {}
+
+fn roles_of(stream: &TlsStream<Socket>, identity: Identity) -> Roles {
+    match identity {
+        Identity::Token => Roles::ALL,
+        Identity::Certificate => {
+            stream.get_ref().1.peer_certificates().map_or(Roles::NONE, certificates::roles_of)
+        }
+    }
+}
+
+/// Says in the words of the user what went wrong while the ends of a stream identified each other.
+fn refusal(error: &io::Error, identity: Identity) -> io::Error {
+    let (shown, missing) = match identity {
+        Identity::Token => ("token", "it has no token"),
+        Identity::Certificate => ("certificate", "it has no certificate"),
+    };
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    let text = match of_tls {
+        None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            format!("it closed the stream instead of showing its {shown}: {missing}, or another one")
+        }
+        None => error.to_string(),
+        Some(Error::InvalidCertificate(Verdict::ApplicationVerificationFailure)) => {
+            "it has another token".to_owned()
+        }
+        Some(Error::InvalidCertificate(Verdict::UnknownIssuer | Verdict::BadSignature)) => {
+            "its certificate is of another authority".to_owned()
+        }
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            format!("{missing}: it does not speak TLS")
+        }
+        Some(Error::NoCertificatesPresented) => missing.to_owned(),
+        Some(Error::PeerIncompatible(
+            PeerIncompatible::SupportedVersionsExtensionRequired | PeerIncompatible::Tls12NotOfferedOrEnabled,
+        )) => "it offers no TLS 1.3".to_owned(),
+        Some(Error::PeerIncompatible(
+            PeerIncompatible::IncorrectCertificateTypeExtension
+            | PeerIncompatible::UnsolicitedCertificateTypeExtension,
+        )) => "one end has a token, the other a certificate".to_owned(),
+        Some(Error::AlertReceived(AlertDescription::AccessDenied)) => {
+            "it has another token, and refuses that of this end".to_owned()
+        }
+        Some(error) => error.to_string(),
+    };
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+/// Returns true if only who uses this machine reaches an address.
+pub fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// The role at the other end of a stream that this end opens.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Calls {
+    pub(crate) security: Security,
+    /// Address of the controller; all others that are called are servers.
+    pub(crate) controller: Option<SocketAddr>,
+}
+
+impl Calls {
+    pub(crate) fn role_at(&self, address: SocketAddr) -> Role {
+        if self.controller == Some(address) { Role::Controller } else { Role::Server }
+    }
+}
+
+#[cfg(test)]
+mod tests;
